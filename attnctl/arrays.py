@@ -1,4 +1,4 @@
-"""Arrays between libraries and devices: NumPy on the CPU for short texts, torch on a GPU or for long ones."""
+"""Move arrays between libraries and devices: NumPy on the CPU for short texts, torch on a GPU or for long texts."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MEMORY = 256 << 20  # bytes for blocks of whole rows
 
 
 def device_for_length(device: str, n: int) -> str | None:
-    """The torch device for a text of n tokens, or None for NumPy.
+    """Return the torch device for a text of n tokens; None for NumPy.
 
-    `device` is auto, cpu, cuda, cuda:1 or mps. Raises AttnctlError where that device is not there.
+    `device` is auto, cpu, cuda, cuda:1 or mps. Raises AttnctlError if torch sees no such device.
     """
     if device == "cpu" or (device == "auto" and n < LONG):
         return None
@@ -36,7 +36,10 @@ def device_for_length(device: str, n: int) -> str | None:
 
 
 def torch_device(device: str) -> str:
-    """`device` itself, if torch has it. Raises UsageError for no device's name, AttnctlError for one not there."""
+    """Return the name `device` if torch sees that device.
+
+    Raises UsageError if it is no name of a device, AttnctlError if torch does not see the device.
+    """
     import torch
 
     kind, _, index = device.partition(":")
@@ -54,9 +57,9 @@ def torch_device(device: str) -> str:
 
 @contextmanager
 def one_thread(needed: bool = True) -> Iterator[None]:
-    """Let each operation of torch run in one thread, if that is `needed`, and afterwards in as many as before.
+    """Run each operation of torch in one thread within the context, if `needed`; afterwards restore the number of threads.
 
-    Threads inside a small operation wait for each other longer than they compute, and many times longer on a busy machine.
+    Threads in a small operation wait for each other longer than they compute, and many times longer on a busy machine.
     """
     import torch
 
@@ -70,7 +73,7 @@ def one_thread(needed: bool = True) -> Iterator[None]:
 
 
 def place_array(array: Array, target: Array | str | None) -> Array:
-    """A NumPy array where `target` says: None for NumPy, a torch device's name, or beside another array."""
+    """Return a NumPy array on a `target`: None for NumPy, the name of a torch device, or an array for its device."""
     if target is None or isinstance(target, np.ndarray):
         return array
     import torch
@@ -79,7 +82,7 @@ def place_array(array: Array, target: Array | str | None) -> Array:
 
 
 def as_numpy(array: Array) -> Array:
-    """An array of whatever library as NumPy on the CPU, low precision widened to float32."""
+    """Return an array of any library as NumPy on the CPU; low precision becomes float32."""
     if isinstance(array, np.ndarray):
         return array
     tensor = array.detach().cpu()

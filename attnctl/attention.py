@@ -1,6 +1,6 @@
-"""The mathematics of attention: each step a small pure function, for any array library.
+"""The mathematics of attention: each step is a small pure function for any array library.
 
-Written to the Python Array API standard, so the same lines run on NumPy, on torch (any device, autograd
+The code follows the Python Array API standard, so the same lines run on NumPy, on torch (any device, autograd
 included) and on array-api-strict. Sources: Vaswani et al. 2017 (attention), Su et al. 2021 (RoPE), Ainslie
 et al. 2023 (grouped heads), Gemma 2 (soft cap), gpt-oss (attention sinks).
 
@@ -10,15 +10,15 @@ Shapes: i is the query (row), j the key (column); any leading axes before `heads
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, NamedTuple
 
-Array = Any  # of any library that follows the standard: no type of Python names what NumPy, torch and others share
+Array = Any  # an array of any library that follows the standard: NumPy, torch and others share no Python type
 
 
 def array_namespace(x: Array) -> ModuleType:
-    """The array library of `x`: the Python Array API namespace that its operations live in."""
+    """Return the array library of `x`: the namespace of the Python Array API standard with its operations."""
     if hasattr(x, "__array_namespace__"):
         namespace: ModuleType = x.__array_namespace__()
         return namespace
@@ -28,12 +28,12 @@ def array_namespace(x: Array) -> ModuleType:
 
 
 def swap_last(x: Array) -> Array:
-    """`x` (..., a, b) with its last two axes exchanged: (..., b, a)."""
+    """Return `x` (..., a, b) with its last two axes exchanged: (..., b, a)."""
     return array_namespace(x).matrix_transpose(x)
 
 
 def device_of(x: Array) -> object:
-    """Where `x` lives, as its library names it."""
+    """Return the device of `x`, as its library names it."""
     device: object = x.device
     return device
 
@@ -42,57 +42,58 @@ def device_of(x: Array) -> object:
 
 
 def project_heads(x: Array, w: Array, b: Array | None = None) -> Array:
-    """Queries, keys or values: x (..., n, d_model), w (heads, d_model, d), b (heads, d) → (..., heads, n, d)."""
+    """Return queries, keys or values: x (..., n, d_model), w (heads, d_model, d), b (heads, d) → (..., heads, n, d)."""
     xp = array_namespace(x)
-    if x.ndim > 2 and xp.__name__ != "numpy":  # one product for all texts and heads: faster in torch, other last bits
+    if x.ndim > 2 and xp.__name__ != "numpy":  # one product for all: faster in torch; last bits differ
         heads, d_model, d = w.shape
-        beside = xp.reshape(xp.permute_dims(w, (1, 0, 2)), (d_model, heads * d))  # (d_model, heads · d)
-        y = split_heads(x @ beside, heads)  # (..., heads, n, d)
+        side_by_side = xp.reshape(xp.permute_dims(w, (1, 0, 2)), (d_model, heads * d))  # (d_model, heads · d)
+        y = split_heads(x @ side_by_side, heads)  # (..., heads, n, d)
     else:
         y = xp.expand_dims(x, axis=-3) @ w  # (..., heads, n, d)
     return y if b is None else y + xp.expand_dims(b, axis=-2)  # (..., heads, n, d)
 
 
 def sinusoidal_positions(positions: Array, d_model: int) -> Array:
-    """Sinusoidal positions (Vaswani et al. 2017): positions (n,) float → (n, d_model), sine and cosine in turn."""
+    """Return sinusoidal positions (Vaswani et al. 2017): positions (n,) float → (n, d_model), sines and cosines in turn."""
     xp = array_namespace(positions)
     pair = xp.arange((d_model + 1) // 2, dtype=positions.dtype, device=device_of(positions))  # (d_model / 2,)
     angle = positions[:, None] * xp.exp(pair * (-2.0 * math.log(10000.0) / d_model))  # (n, d_model / 2)
-    both = xp.stack([xp.sin(angle), xp.cos(angle)], axis=-1)  # (n, d_model / 2, 2)
-    return xp.reshape(both, (positions.shape[0], -1))[:, :d_model]  # (n, d_model)
+    pairs = xp.stack([xp.sin(angle), xp.cos(angle)], axis=-1)  # (n, d_model / 2, 2)
+    return xp.reshape(pairs, (positions.shape[0], -1))[:, :d_model]  # (n, d_model)
 
 
 def rope_angles(positions: Array, d: int, theta: float = 10000.0) -> Array:
-    """The angle, in radians, by which each pair of dimensions turns: positions (n,) float → (n, d / 2)."""
+    """Return the angle in radians by which each pair of dimensions is rotated: positions (n,) float → (n, d / 2)."""
     xp = array_namespace(positions)
     pair = xp.arange(d // 2, dtype=positions.dtype, device=device_of(positions))  # (d / 2,)
     return positions[:, None] * xp.exp(pair * (-2.0 * math.log(theta) / d))  # (n, d / 2)
 
 
 def rotate_positions(x: Array, angles: Array, pairs: str = "half") -> Array:
-    """Rotary position embedding (Su et al. 2021): x (..., n, d), angles (n, r / 2) → (..., n, d).
+    """Return `x` with rotary position embedding (Su et al. 2021): x (..., n, d), angles (n, r / 2) → (..., n, d).
 
-    The first r ≤ d dimensions are rotated, the rest passed through. `pairs` names which two dimensions form a pair:
-    "half" is (k, k + r/2), as Llama's checkpoints have it; "interleaved" is (2k, 2k + 1), as in the paper.
+    The first r ≤ d dimensions are rotated, the others stay as they are. `pairs` names which two dimensions form a pair:
+    "half" is (k, k + r/2), as in Llama's checkpoints; "interleaved" is (2k, 2k + 1), as in the paper. Raises ValueError
+    for another name.
     """
     xp = array_namespace(x)
     r = 2 * angles.shape[-1]
-    turned, rest = x[..., :r], x[..., r:]  # (..., n, r), (..., n, d - r)
+    rotated, unrotated = x[..., :r], x[..., r:]  # (..., n, r), (..., n, d - r)
     cos, sin = xp.cos(angles), xp.sin(angles)  # (n, r / 2)
     if pairs == "half":
-        a, b = turned[..., : r // 2], turned[..., r // 2 :]  # (..., n, r / 2)
-        turned = xp.concat([a * cos - b * sin, b * cos + a * sin], axis=-1)  # (..., n, r)
+        a, b = rotated[..., : r // 2], rotated[..., r // 2 :]  # (..., n, r / 2)
+        rotated = xp.concat([a * cos - b * sin, b * cos + a * sin], axis=-1)  # (..., n, r)
     elif pairs == "interleaved":
-        a, b = turned[..., 0::2], turned[..., 1::2]  # (..., n, r / 2)
-        turned = xp.stack([a * cos - b * sin, b * cos + a * sin], axis=-1)  # (..., n, r / 2, 2)
-        turned = xp.reshape(turned, x.shape[:-1] + (r,))  # (..., n, r)
+        a, b = rotated[..., 0::2], rotated[..., 1::2]  # (..., n, r / 2)
+        rotated = xp.stack([a * cos - b * sin, b * cos + a * sin], axis=-1)  # (..., n, r / 2, 2)
+        rotated = xp.reshape(rotated, x.shape[:-1] + (r,))  # (..., n, r)
     else:
         raise ValueError(f'pairs is "half" or "interleaved", not {pairs!r}')
-    return turned if r == x.shape[-1] else xp.concat([turned, rest], axis=-1)  # (..., n, d)
+    return rotated if r == x.shape[-1] else xp.concat([rotated, unrotated], axis=-1)  # (..., n, d)
 
 
 def split_heads(x: Array, n_heads: int) -> Array:
-    """Cut each row into heads: x (..., n, heads · d) → (..., heads, n, d); the inverse of `concatenate_heads`."""
+    """Return each row cut into heads: x (..., n, heads · d) → (..., heads, n, d); the inverse of `concatenate_heads`."""
     xp = array_namespace(x)
     *batch, n, width = x.shape
     axes = [*range(len(batch)), len(batch) + 1, len(batch), len(batch) + 2]
@@ -100,7 +101,10 @@ def split_heads(x: Array, n_heads: int) -> Array:
 
 
 def share_heads(x: Array, n_heads: int) -> Array:
-    """Grouped heads: x (..., kv_heads, n, d) → (..., n_heads, n, d), each key/value head repeated for its group."""
+    """Return each key/value head repeated for its group of query heads: (..., kv_heads, n, d) → (..., n_heads, n, d).
+
+    Raises ValueError if `n_heads` is not a multiple of kv_heads.
+    """
     kv_heads = x.shape[-3]
     if kv_heads == n_heads:
         return x
@@ -113,17 +117,20 @@ def share_heads(x: Array, n_heads: int) -> Array:
 
 
 def scores(queries: Array, keys: Array) -> Array:
-    """`Q Kᵀ`: queries (..., heads, n_q, d_k), keys (..., heads, n_k, d_k) → (..., heads, n_q, n_k)."""
+    """Return `Q Kᵀ`: queries (..., heads, n_q, d_k), keys (..., heads, n_k, d_k) → (..., heads, n_q, n_k)."""
     return queries @ swap_last(keys)  # (..., heads, n_q, n_k)
 
 
 def default_scale(d_k: int) -> float:
-    """`1/√d_k`: keeps the variance of a score at that of one product (Vaswani et al. 2017, section 3.2.1)."""
+    """Return `1/√d_k`: a score then has the variance of a single product (Vaswani et al. 2017, section 3.2.1)."""
     return 1.0 / math.sqrt(d_k)
 
 
 def scale_scores(raw: Array, scale: float, soft_cap: float | None = None, bias: Array | None = None) -> Array:
-    """Scores × scale, squeezed into ±soft_cap by tanh (Gemma 2), plus a bias (ALiBi, T5): (..., heads, n_q, n_k)."""
+    """Return the scaled scores (..., heads, n_q, n_k): scores × scale, soft cap, bias.
+
+    The soft cap limits them to ±soft_cap by tanh (Gemma 2); the bias is added after it (ALiBi, T5).
+    """
     xp = array_namespace(raw)
     y = raw * scale  # (..., heads, n_q, n_k)
     if soft_cap is not None:
@@ -132,92 +139,98 @@ def scale_scores(raw: Array, scale: float, soft_cap: float | None = None, bias: 
 
 
 def visible_gaps(causal: bool, window: int | None) -> tuple[float, float]:
-    """The least and the greatest gap, i - j in tokens, that a query at i may look across; infinite where any will do.
+    """Return the smallest and the largest gap i - j, in tokens, at which query i sees key j; infinite without a limit.
 
-    `causal` hides the future, `window` the keys `window` or more tokens away.
+    `causal` hides the future, `window` hides the keys that are `window` or more tokens away.
     """
-    greatest = math.inf if window is None else window - 1
-    return (0 if causal else -greatest), greatest
+    largest = math.inf if window is None else window - 1
+    return (0 if causal else -largest), largest
 
 
 def visibility_mask(
     queries: Array, keys: Array, *, causal: bool = False, window: int | None = None, mask: Array | None = None
 ) -> Array | None:
-    """The mask: true where a query may look at a key → (..., n_q, n_k), or None where every query sees every key.
+    """Return the mask, true where a query sees a key → (..., n_q, n_k); None if every query sees every key.
 
-    `queries` (..., n_q) and `keys` (..., n_k) are positions, counted as the keys are. `causal` and `window` are as of
-    `visible_gaps`; `mask` (..., n_q, n_k) hides whatever it is false for (padding, say).
+    `queries` (..., n_q) and `keys` (..., n_k) are positions in one count. `causal` and `window` are those of
+    `visible_gaps`; `mask` (..., n_q, n_k) hides the keys for which it is false, such as padding.
     """
     if not causal and window is None:
         return mask
     xp = array_namespace(queries)
     gap = xp.expand_dims(queries, axis=-1) - xp.expand_dims(keys, axis=-2)  # (..., n_q, n_k)
-    least, greatest = visible_gaps(causal, window)
-    shown = gap >= least  # (..., n_q, n_k)
+    smallest, largest = visible_gaps(causal, window)
+    visible = gap >= smallest  # (..., n_q, n_k)
     if window is not None:
-        shown = shown & (gap <= greatest)
-    return shown if mask is None else shown & mask  # (..., n_q, n_k)
+        visible = visible & (gap <= largest)
+    return visible if mask is None else visible & mask  # (..., n_q, n_k)
 
 
 def softmax(
     scaled_scores: Array, mask: Array | None = None, sinks: Array | None = None, temperature: float = 1.0
 ) -> Array:
-    """Each row's share of attention: (..., heads, n_q, n_k) → weights of the same shape, rows summing to 1.
+    """Return the weights, each row's shares of attention, in the shape of the scores (..., heads, n_q, n_k).
 
-    `mask` broadcasts against the scores. `sinks`, a score per head (heads,) or of each query (..., heads, n_q), takes weight
-    and gives nothing back, so that a row may sum to less than 1 (gpt-oss). Computed in float32 at least. A row with nothing
-    to look at gives zeros.
+    Each row sums to 1. `mask` broadcasts to the scores. `sinks` are a score for each head (heads,) or each query
+    (..., heads, n_q): a sink takes weight and gives nothing back, so a row may sum to less than 1 (gpt-oss). The
+    computation is in float32 or wider. A row without visible keys is 0.
     """
     xp = array_namespace(scaled_scores)
     dtype = scaled_scores.dtype
-    low = xp.finfo(dtype).bits < 32
-    x = xp.astype(scaled_scores, xp.float32) if low else scaled_scores  # (..., heads, n_q, n_k)
+    is_half = xp.finfo(dtype).bits < 32
+    x = xp.astype(scaled_scores, xp.float32) if is_half else scaled_scores  # (..., heads, n_q, n_k)
     x = x / temperature if temperature != 1.0 else x
-    floor = xp.finfo(x.dtype).min
     if mask is not None:
         x = xp.where(mask, x, xp.asarray(-math.inf, dtype=x.dtype, device=device_of(x)))  # (..., heads, n_q, n_k)
-    if hasattr(xp, "softmax"):
-        weights = _own_softmax(x, mask, sinks, temperature)  # (..., heads, n_q, n_k)
-        return xp.astype(weights, dtype) if low else weights
-    top = xp.max(x, axis=-1, keepdims=True)  # (..., heads, n_q, 1)
-    if sinks is not None:
-        sink = xp.astype(sink_column(sinks), x.dtype) / temperature  # (..., heads, 1 or n_q, 1)
-        top = xp.maximum(top, sink)
-    top = xp.maximum(top, xp.asarray(floor, dtype=x.dtype, device=device_of(x)))  # a row of -inf stays finite
-    e = xp.exp(x - top)  # (..., heads, n_q, n_k)
-    total = xp.sum(e, axis=-1, keepdims=True)  # (..., heads, n_q, 1)
-    if sinks is not None:
-        total = total + xp.exp(sink - top)
-    if mask is not None:
-        total = xp.where(total == 0, xp.ones_like(total), total)
-    weights = e / total  # (..., heads, n_q, n_k)
-    return xp.astype(weights, dtype) if low else weights
+    sink = None if sinks is None else xp.astype(sink_column(sinks), x.dtype) / temperature  # (..., heads, 1 or n_q, 1)
+    kernel = _library_softmax if hasattr(xp, "softmax") else _portable_softmax
+    weights = kernel(x, mask, sink)  # (..., heads, n_q, n_k)
+    return xp.astype(weights, dtype) if is_half else weights
 
 
 def sink_column(sinks: Array) -> Array:
-    """Sinks (heads,) or (..., heads, n_q) as a column beside the scores: (..., heads, 1 or n_q, 1)."""
+    """Return sinks (heads,) or (..., heads, n_q) as a column beside the scores: (..., heads, 1 or n_q, 1)."""
     return sinks[:, None, None] if sinks.ndim == 1 else sinks[..., None]
 
 
-def _own_softmax(x: Array, mask: Array | None, sinks: Array | None, temperature: float) -> Array:
-    """`softmax` by the library's own kernel: faster, and rounding as the library's own models round.
+def _portable_softmax(x: Array, mask: Array | None, sink: Array | None) -> Array:
+    """Return the softmax by the functions of the standard alone.
 
-    x (..., heads, n_q, n_k), hidden scores at -inf already.
+    Hidden scores in x (..., heads, n_q, n_k) are -inf already; `sink` is (..., heads, 1 or n_q, 1).
     """
     xp = array_namespace(x)
-    if sinks is not None:
-        sink = xp.astype(sink_column(sinks), x.dtype) / temperature  # (..., heads, 1 or n_q, 1)
-        sink = xp.broadcast_to(sink, (*x.shape[:-1], 1))  # (..., heads, n_q, 1)
-        return xp.softmax(xp.concat([x, sink], axis=-1), -1)[..., :-1]  # (..., heads, n_q, n_k)
+    top = xp.max(x, axis=-1, keepdims=True)  # (..., heads, n_q, 1)
+    if sink is not None:
+        top = xp.maximum(top, sink)
+    lowest = xp.asarray(xp.finfo(x.dtype).min, dtype=x.dtype, device=device_of(x))
+    top = xp.maximum(top, lowest)  # finite, also in a row without visible keys
+    exponentials = xp.exp(x - top)  # (..., heads, n_q, n_k)
+    total = xp.sum(exponentials, axis=-1, keepdims=True)  # (..., heads, n_q, 1)
+    if sink is not None:
+        total = total + xp.exp(sink - top)
+    if mask is not None:
+        total = xp.where(total == 0, xp.ones_like(total), total)
+    return exponentials / total  # (..., heads, n_q, n_k)
+
+
+def _library_softmax(x: Array, mask: Array | None, sink: Array | None) -> Array:
+    """Return the softmax by the library's own kernel: it is faster, and rounds as models of that library round.
+
+    Hidden scores in x (..., heads, n_q, n_k) are -inf already; `sink` is (..., heads, 1 or n_q, 1).
+    """
+    xp = array_namespace(x)
+    if sink is not None:
+        column = xp.broadcast_to(sink, (*x.shape[:-1], 1))  # (..., heads, n_q, 1)
+        return xp.softmax(xp.concat([x, column], axis=-1), -1)[..., :-1]  # (..., heads, n_q, n_k)
     blind = None if mask is None else ~xp.any(mask, axis=-1, keepdims=True)  # (..., n_q, 1)
     if blind is None or not xp.any(blind):
         return xp.softmax(x, -1)  # (..., heads, n_q, n_k)
-    zeros = xp.zeros_like(x)  # -inf alone would make NaN, here and in the gradient
+    zeros = xp.zeros_like(x)  # a row of -inf would give NaN, here and in the gradient
     return xp.where(blind, zeros, xp.softmax(xp.where(blind, zeros, x), -1))  # (..., heads, n_q, n_k)
 
 
 def drop_weights(weights: Array, keep: Array, p: float) -> Array:
-    """Weights with those dropped where `keep` is false, and the kept ones × 1/(1 - p); shapes as `weights`."""
+    """Return the weights after dropout: 0 where `keep` is false, the others × 1/(1 - p)."""
     xp = array_namespace(weights)
     return xp.where(keep, weights / (1.0 - p), xp.zeros_like(weights))
 
@@ -226,12 +239,12 @@ def drop_weights(weights: Array, keep: Array, p: float) -> Array:
 
 
 def context(weights: Array, values: Array) -> Array:
-    """`weights V`: weights (..., heads, n_q, n_k), values (..., heads, n_k, d_v) → (..., heads, n_q, d_v)."""
+    """Return `weights V`: weights (..., heads, n_q, n_k), values (..., heads, n_k, d_v) → (..., heads, n_q, d_v)."""
     return weights @ values  # (..., heads, n_q, d_v)
 
 
 def concatenate_heads(contexts: Array) -> Array:
-    """The heads' contexts side by side: (..., heads, n, d_v) → (..., n, heads · d_v)."""
+    """Return the contexts of the heads side by side: (..., heads, n, d_v) → (..., n, heads · d_v)."""
     xp = array_namespace(contexts)
     *batch, heads, n, d = contexts.shape
     axes = [*range(len(batch)), len(batch) + 1, len(batch), len(batch) + 2]
@@ -239,16 +252,16 @@ def concatenate_heads(contexts: Array) -> Array:
 
 
 def project_output(side_by_side: Array, w_o: Array | None, b_o: Array | None = None) -> Array:
-    """Concatenated contexts (..., n, heads · d_v) times w_o (heads · d_v, d_out), plus b_o (d_out,) → (..., n, d_out)."""
+    """Return contexts side by side (..., n, heads · d_v) times w_o (heads · d_v, d_out), plus b_o → (..., n, d_out)."""
     y = side_by_side if w_o is None else side_by_side @ w_o  # (..., n, d_out)
     return y if b_o is None else y + b_o  # (..., n, d_out)
 
 
-# --- all of it ---------------------------------------------------------------------------------------------------
+# --- the whole call ----------------------------------------------------------------------------------------------
 
 
 class Attended(NamedTuple):
-    """What one call of attention makes, step by step; `mask` is None where every query sees every key."""
+    """The results of one call of attention, step by step; `mask` is None if every query sees every key."""
 
     scores: Array  # (..., heads, n_q, n_k)
     scaled_scores: Array  # (..., heads, n_q, n_k)
@@ -260,68 +273,68 @@ class Attended(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One call of attention: what goes in, and everything that real models do to a score, each with a neutral default."""
+    """One call of attention: its inputs, and everything that real models do to a score, each with a neutral default."""
 
     queries: Array  # (..., heads, n_q, d_k)
     keys: Array  # (..., kv_heads, n_k, d_k)
     values: Array  # (..., kv_heads, n_k, d_v)
     scale: float | None = None  # None: 1/√d_k
-    soft_cap: float | None = None
+    soft_cap: float | None = None  # limits scaled scores to ±soft_cap
     bias: Array | None = None  # broadcasts to (..., heads, n_q, n_k)
-    causal: bool = False
-    window: int | None = None
-    offset: int | None = None
-    mask: Array | None = None  # broadcasts to (..., n_q, n_k), true where a query may look
-    sinks: Array | None = None  # (heads,), or of each query (..., heads, n_q)
+    causal: bool = False  # hides the keys after a query
+    window: int | None = None  # hides the keys that are this many tokens away, or more
+    offset: int | None = None  # the position of the first query among the keys; None: n_k - n_q
+    mask: Array | None = None  # broadcasts to (..., n_q, n_k), true where a query sees a key
+    sinks: Array | None = None  # (heads,), or for each query (..., heads, n_q)
     temperature: float = 1.0
-    keep: Array | None = None  # (..., heads, n_q, n_k), false where dropout strikes
-    dropout: float = 0.0
+    keep: Array | None = None  # (..., heads, n_q, n_k), false where dropout sets a weight to 0
+    dropout: float = 0.0  # the probability by which `keep` was drawn
 
     @property
     def effective_scale(self) -> float:
-        """The factor on the scores: `scale`, or 1/√d_k where none was given."""
+        """Return the factor on the scores: `scale`, or 1/√d_k by default."""
         return default_scale(self.queries.shape[-1]) if self.scale is None else self.scale
 
     @property
     def bends_scores(self) -> bool:
-        """Whether more than a factor comes between a score and the softmax: a soft cap, a bias."""
+        """Return whether a score is more than scaled before the softmax: by a soft cap or a bias."""
         return self.soft_cap is not None or self.bias is not None
 
     def scaled_part(self, raw: Array, bias: Array | None) -> Array:
-        """Scaled scores of any of its scores `raw`, `bias` being theirs → of the shape of `raw`."""
+        """Return the scaled scores of `raw`, some of this call's scores; `bias` is the bias of these scores."""
         return scale_scores(raw, self.effective_scale, self.soft_cap, bias)
 
     @property
     def n_q(self) -> int:
-        """How many queries there are."""
+        """Return the number of queries."""
         return int(self.queries.shape[-2])
 
     @property
     def n_k(self) -> int:
-        """How many keys there are."""
+        """Return the number of keys."""
         return int(self.keys.shape[-2])
 
     @property
     def first_position(self) -> int:
-        """The first query's position among the keys: `offset`, or n_k - n_q, as where a cache holds the past."""
+        """Return the position of the first query among the keys: `offset`; n_k - n_q by default, as with a cache."""
         return self.n_k - self.n_q if self.offset is None else self.offset
 
     @property
     def query_positions(self) -> Array:
-        """Each query's position among the keys → (n_q,), integer."""
+        """Return the position of each query among the keys → (n_q,), integer."""
         return array_namespace(self.queries).arange(self.n_q, device=device_of(self.queries)) + self.first_position
 
     @property
     def key_positions(self) -> Array:
-        """0 … n_k - 1 → (n_k,), integer."""
+        """Return the position of each key, 0 … n_k - 1 → (n_k,), integer."""
         return array_namespace(self.keys).arange(self.n_k, device=device_of(self.keys))
 
 
 def attend(queries: Array, keys: Array, values: Array, **how: Any) -> Attended:
-    """Attention, every step kept: queries (..., heads, n_q, d_k), keys and values (..., kv_heads, n_k, d_k | d_v).
+    """Return every step of attention: queries (..., heads, n_q, d_k), keys and values (..., kv_heads, n_k, d_k | d_v).
 
     Keywords are the fields of `Call`. Memory grows with n_q · n_k: for long texts see `attnctl.blockwise`.
-    Raises ValueError, naming both shapes, where two of them do not fit each other.
+    Raises ValueError, naming both shapes, if two arrays do not fit each other.
     """
     call = Call(queries, keys, values, **how)
     check_shapes(call)
@@ -329,7 +342,7 @@ def attend(queries: Array, keys: Array, values: Array, **how: Any) -> Attended:
 
 
 def check_shapes(call: Call) -> None:
-    """Raise ValueError, naming both shapes, where two arrays of a call do not fit each other."""
+    """Raise ValueError, naming both shapes, if two arrays of a call do not fit each other."""
     queries, keys, values = (tuple(part.shape) for part in (call.queries, call.keys, call.values))
     for name, shape in (("queries", queries), ("keys", keys), ("values", values)):
         if len(shape) < 3:
@@ -359,35 +372,38 @@ def check_shapes(call: Call) -> None:
 
 
 def broadcasts_to(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
-    """Whether an array of `shape` can be stretched to `whole`."""
-    ends = zip(reversed(shape), reversed(whole), strict=False)
-    return len(shape) <= len(whole) and all(own in (1, other) for own, other in ends)
+    """Return whether an array of `shape` broadcasts to the shape `whole`."""
+    pairs = zip(reversed(shape), reversed(whole), strict=False)
+    return len(shape) <= len(whole) and all(size in (1, whole_size) for size, whole_size in pairs)
 
 
 def run_call(call: Call) -> Attended:
-    """The steps of one `Call`, in order."""
+    """Return the results of all steps of one call, in order."""
     n_heads = call.queries.shape[-3]
     keys, values = share_heads(call.keys, n_heads), share_heads(call.values, n_heads)  # (..., heads, n_k, d)
     raw = scores(call.queries, keys)  # (..., heads, n_q, n_k)
-    scaled_scores = _no_narrower(call.scaled_part(raw, call.bias), call.queries)  # (..., heads, n_q, n_k)
+    scaled_scores = _in_wider_type(call.scaled_part(raw, call.bias), call.queries)  # (..., heads, n_q, n_k)
     mask = visible_keys(call)  # (..., n_q, n_k)
-    # a mask of a batch lacks the heads' axis
-    across = mask if mask is None or mask.ndim <= 2 else array_namespace(mask).expand_dims(mask, axis=-3)
-    weights = softmax(scaled_scores, across, call.sinks, call.temperature)  # (..., heads, n_q, n_k)
+    # a mask for a batch has no axis for the heads
+    mask_of_heads = mask if mask is None or mask.ndim <= 2 else array_namespace(mask).expand_dims(mask, axis=-3)
+    weights = softmax(scaled_scores, mask_of_heads, call.sinks, call.temperature)  # (..., heads, n_q, n_k)
     dropped = None if call.keep is None else drop_weights(weights, call.keep, call.dropout)  # (..., heads, n_q, n_k)
-    ctx = context(weights if dropped is None else dropped, values)  # (..., heads, n_q, d_v)
-    return Attended(raw, scaled_scores, mask, weights, dropped, ctx)
+    used = weights if dropped is None else dropped  # (..., heads, n_q, n_k)
+    return Attended(raw, scaled_scores, mask, weights, dropped, context(used, values))
 
 
-def _no_narrower(scaled_scores: Array, queries: Array) -> Array:
-    """Scaled scores in the queries' type where that is wider: under torch's autocast products are narrower."""
+def _in_wider_type(scaled_scores: Array, queries: Array) -> Array:
+    """Return scaled scores in the queries' type if that type is wider.
+
+    Under torch's autocast a product is narrower than its factors.
+    """
     xp = array_namespace(queries)
     narrower = xp.finfo(scaled_scores.dtype).bits < xp.finfo(queries.dtype).bits
     return xp.astype(scaled_scores, queries.dtype) if narrower else scaled_scores
 
 
 def visible_keys(call: Call) -> Array | None:
-    """The mask of a call, causality and window in it → (..., n_q, n_k), or None where every query sees every key."""
+    """Return the mask of a call with causality and window in it → (..., n_q, n_k); None if every query sees every key."""
     if not call.causal and call.window is None:
         return call.mask
     return visibility_mask(
@@ -396,46 +412,59 @@ def visible_keys(call: Call) -> Array | None:
 
 
 def select_call(call: Call, heads: list[int] | None = None, rows: list[int] | None = None) -> Call:
-    """The same call for some query heads and some query rows only: what is not asked for is never computed.
+    """Return the same call for some query heads and query rows only: nothing else is computed.
 
-    `heads` and `rows` index the call's own heads and queries. Causal masks keep their meaning for rows out of order.
+    `heads` and `rows` are indices of the call's heads and queries. A causal mask stays right for rows in any order.
     """
-    if heads is None and rows is None:
-        return call
+    call = call if heads is None else _heads_of_call(call, heads)
+    return call if rows is None else _rows_of_call(call, rows)
+
+
+def _heads_of_call(call: Call, heads: list[int]) -> Call:
+    """Return the call for some query heads, each with its own key/value head."""
+    xp, device = array_namespace(call.queries), device_of(call.queries)
+    n_heads = call.queries.shape[-3]
+    group = n_heads // call.keys.shape[-3]
+    index = xp.asarray(heads, device=device)
+    kv_index = xp.asarray([head // group for head in heads], device=device)
+
+    def select(array: Array | None) -> Array | None:
+        """Return the heads of an array (..., heads, n_q, n_k); an array for all heads stays as it is."""
+        has_heads = array is not None and array.ndim >= 3 and array.shape[-3] == n_heads
+        return xp.take(array, index, axis=-3) if has_heads else array
+
+    sinks = call.sinks
+    return replace(
+        call,
+        queries=xp.take(call.queries, index, axis=-3),  # (..., chosen, n_q, d_k)
+        keys=xp.take(call.keys, kv_index, axis=-3),  # (..., chosen, n_k, d_k)
+        values=xp.take(call.values, kv_index, axis=-3),  # (..., chosen, n_k, d_v)
+        bias=select(call.bias),
+        keep=select(call.keep),
+        sinks=None if sinks is None else xp.take(sinks, index, axis=0 if sinks.ndim == 1 else -2),
+    )
+
+
+def _rows_of_call(call: Call, rows: list[int]) -> Call:
+    """Return the call for some queries. Its mask holds causality and window, since rows need not be neighbours."""
     xp = array_namespace(call.queries)
-    dev = device_of(call.queries)
-    changes: dict[str, Array] = {f.name: getattr(call, f.name) for f in fields(call)}
-    if heads is not None:
-        n_heads = call.queries.shape[-3]
-        group = n_heads // call.keys.shape[-3]
-        pick = xp.asarray(heads, device=dev)
-        pick_kv = xp.asarray([h // group for h in heads], device=dev)
-        changes["queries"] = xp.take(call.queries, pick, axis=-3)  # (..., chosen, n_q, d_k)
-        changes["keys"] = xp.take(call.keys, pick_kv, axis=-3)  # (..., chosen, n_k, d_k)
-        changes["values"] = xp.take(call.values, pick_kv, axis=-3)  # (..., chosen, n_k, d_v)
-        for name in ("bias", "keep"):
-            part = changes[name]
-            if part is not None and part.ndim >= 3 and part.shape[-3] == n_heads:
-                changes[name] = xp.take(part, pick, axis=-3)
-        if call.sinks is not None:
-            changes["sinks"] = xp.take(call.sinks, pick, axis=0 if call.sinks.ndim == 1 else -2)
-    if rows is not None:
-        n_q = call.n_q
-        at = xp.asarray(rows, device=dev)
-        changes["queries"] = xp.take(changes["queries"], at, axis=-2)  # (..., heads, rows, d_k)
-        if call.sinks is not None and call.sinks.ndim > 1:
-            changes["sinks"] = xp.take(changes["sinks"], at, axis=-1)  # (..., heads, rows)
-        for name in ("bias", "keep"):
-            part = changes[name]
-            if part is not None and part.shape[-2] == n_q:
-                changes[name] = xp.take(part, at, axis=-2)
-        # what depends on a query's place is written out, since these rows need not be neighbours
-        mask = call.mask
-        if mask is not None and mask.shape[-2] == n_q:
-            mask = xp.take(mask, at, axis=-2)  # (..., rows, n_k)
-        positions, keys = call.query_positions[at], call.key_positions  # (rows,), (n_k,)
-        changes["mask"] = visibility_mask(
-            positions, keys, causal=call.causal, window=call.window, mask=mask
-        )  # (..., rows, n_k)
-        changes["causal"], changes["window"], changes["offset"] = False, None, None
-    return Call(**changes)
+    index = xp.asarray(rows, device=device_of(call.queries))
+
+    def select(array: Array | None) -> Array | None:
+        """Return the rows of an array (..., n_q, n_k); an array for all queries stays as it is."""
+        has_rows = array is not None and array.shape[-2] == call.n_q
+        return xp.take(array, index, axis=-2) if has_rows else array
+
+    positions, keys = call.query_positions[index], call.key_positions  # (rows,), (n_k,)
+    sinks = call.sinks
+    return replace(
+        call,
+        queries=xp.take(call.queries, index, axis=-2),  # (..., heads, rows, d_k)
+        bias=select(call.bias),
+        keep=select(call.keep),
+        mask=visibility_mask(positions, keys, causal=call.causal, window=call.window, mask=select(call.mask)),
+        sinks=sinks if sinks is None or sinks.ndim == 1 else xp.take(sinks, index, axis=-1),  # (..., heads, rows)
+        causal=False,
+        window=None,
+        offset=None,
+    )

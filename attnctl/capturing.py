@@ -1,4 +1,4 @@
-"""`attnctl.capture`: the attention of any forward of a transformers model, as its layers compute it, and as a Trace."""
+"""Define `attnctl.capture`: record the attention of any forward of a transformers model, and show it as a Trace."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ if TYPE_CHECKING:
 
 
 STEPS = ("queries", "keys", "values", "scores", "scaled_scores", "mask", "context")
-NOTE = "Recorded from a model in code of its own; the tokens are named by the caller."
+NOTE = "Recorded from a model in the user's own code; the caller named the tokens."
 
 
 @dataclass(frozen=True)
 class Captured:
-    """One call of attention, as a model made it; torch tensors where the model has them, batch first.
+    """One call of attention as a model made it: torch tensors, batch first.
 
-    `kind` is self, or for encoder-decoders encoder, decoder or cross; beside a text that of pictures is vision, of sound
-    audio. `step` counts the forward calls (one a new token in generation). What is not known is None: a model outside
-    transformers' attention interface gives only weights.
+    `kind` is self, or for encoder-decoders encoder, decoder or cross; beside a text it is vision for pictures, audio
+    for sound. `step` counts the forward calls (in generation one for each new token). An unknown field is None: a model
+    outside transformers' attention interface gives only weights.
     """
 
     name: str
@@ -78,18 +78,18 @@ class Captured:
     scaled_scores: Array | None = None  # (batch, heads, n_q, n_k)
     mask: Array | None = None  # (n_q, n_k) or (batch, n_q, n_k); None where every query sees every key
     context: Array | None = None  # (batch, heads, n_q, d_v)
-    recurrence: int = 0  # how often the module has attended before in this forward, where a model repeats its layers
+    recurrence: int = 0  # how often the module has attended before in this forward, if a model repeats its layers
     model: str = ""  # the architecture
-    rows: tuple[int, ...] | None = None  # which of the forward's queries were kept; None: all
+    rows: tuple[int, ...] | None = None  # the stored queries of the forward; None: all
     n_heads: int = 0  # of the layer
     n_queries: int = 0  # of the forward
     has_sink: bool = False  # a learned sink takes a part of each row
 
     def __repr__(self) -> str:
-        kept = ", ".join(name for name in STEPS if getattr(self, name) is not None)
+        steps = ", ".join(name for name in STEPS if getattr(self, name) is not None)
         where = f"{'' if self.kind == 'self' else f'{self.kind} '}layer {self.layer}, heads {number_list(self.heads)}"
         return f"Captured {where}, forward {self.step}: weights {tuple(self.weights.shape)}" + (
-            f", {kept}" if kept else ""
+            f", {steps}" if steps else ""
         )
 
     def trace(
@@ -100,9 +100,9 @@ class Captured:
 
 
 class Captures(list[Captured]):
-    """What a capture recorded: a list of its calls, and `trace()` of them.
+    """The list of calls that a capture recorded, with `trace()` to show them.
 
-    `unseen` says, once the context is left, which of the attention asked for cannot be shown; empty where all was.
+    After the context, `unseen` says which of the requested attention cannot be shown; it is empty if all can be shown.
     """
 
     unseen = ""
@@ -123,49 +123,49 @@ class Captures(list[Captured]):
         step: int = 0,
         kind: str | None = None,
     ) -> Trace:
-        """One text of the batch as a Trace, with `.figure()`, `.save()`, and its page in a notebook; tokens without names
-        are numbered.
+        """Return one text of the batch as a Trace, with `.figure()`, `.save()`, and its page in a notebook.
 
-        `tokens` names every position (of cross attention the queries, `key_tokens` the keys), `item` counts the texts of
-        the batch, `step` the forwards, `kind` is needed where several kinds of attention were recorded. Raises UsageError
-        where no such call was recorded, or the names do not fit.
+        `tokens` names every position (of cross attention the queries, `key_tokens` the keys); without names, tokens are
+        numbered. `item` is the index of the text in the batch, `step` the index of the forward; `kind` is required if
+        several kinds of attention were recorded. Raises UsageError if no such call was recorded, or the names do not
+        fit.
         """
         check_types("trace", int, item=item, step=step)
         check_types("trace", str | None, kind=kind)
-        found = _calls_of_step(self, step, kind, self.unseen)
-        first = found[0]
+        calls = _calls_of_step(self, step, kind, self.unseen)
+        first = calls[0]
         batch, _, n_q, n_k = first.weights.shape
         if not -batch <= item < batch:
             raise UsageError(f"no text {item} in this batch: it has {batch}")
-        for call in found:
+        for call in calls:
             if call.weights.shape[-2:] != (n_q, n_k):
                 raise UsageError(
                     f"layer {call.layer} has {call.weights.shape[-2]} queries and {call.weights.shape[-1]} keys, layer "
                     f"{first.layer} {n_q} and {n_k}, and a trace has the same tokens in all layers: give one call"
                 )
         cross = first.kind == "cross"
-        here = first.rows if first.rows is not None else tuple(range(n_q))
+        query_rows = first.rows if first.rows is not None else tuple(range(n_q))
         start = 0 if cross else max(n_k - first.n_queries, 0)  # tokens read in earlier forwards
-        rows = tuple(start + at for at in here)
+        rows = tuple(start + row for row in query_rows)
         named = _tokens_for("tokens", tokens, first.n_queries if cross else n_k)
         columns = _tokens_for("key_tokens", key_tokens, n_k) if cross else None
         whole = rows == tuple(range(len(named)))
-        layers = tuple(_layer_of_call(call, item, None if whole else rows) for call in found)
+        layers = tuple(_layer_of_call(call, item, None if whole else rows) for call in calls)
         info = ModelInfo(
             first.model or "model",
             "checkpoint",
-            n_heads=max(call.n_heads for call in found),
-            n_layers=max(call.layer for call in found) + 1,
+            n_heads=max(call.n_heads for call in calls),
+            n_layers=max(call.layer for call in calls) + 1,
             dtype=str(first.weights.dtype).removeprefix("torch."),
         )
         text = " ".join(token.text for token in named)
-        notes = (NOTE, *(SINK_NOTE,) * any(call.has_sink for call in found))
+        notes = (NOTE, *(SINK_NOTE,) * any(call.has_sink for call in calls))
         notes += (f"{self.unseen[0].upper()}{self.unseen[1:]}.",) if self.unseen else ()
         return Trace(text=text, tokens=named, key_tokens=columns, model=info, layers=layers, notes=notes)
 
 
 def _calls_of_step(calls: Sequence[Captured], step: int, kind: str | None, unseen: str) -> list[Captured]:
-    """One call a layer, of one forward and kind."""
+    """Return one call for each layer, of one forward and kind. Raises UsageError if there is none, or several."""
     kinds = sorted({call.kind for call in calls})
     if not calls:
         raise UsageError("nothing was captured: run the model within the context")
@@ -187,10 +187,13 @@ def _calls_of_step(calls: Sequence[Captured], step: int, kind: str | None, unsee
 
 
 def _tokens_for(name: str, names: Sequence[str] | None, count: int) -> tuple[Token, ...]:
-    """Tokens of these names; numbered where there are none."""
+    """Return tokens with these names, or numbered tokens without names.
+
+    Raises TypeError for anything but names, UsageError if their number is not `count`.
+    """
     if names is None:
-        return tuple(named_tokens([str(at) for at in range(count)]))
-    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(one, str) for one in names):
+        return tuple(named_tokens([str(index) for index in range(count)]))
+    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(item, str) for item in names):
         raise TypeError(f"trace(): {name} is a list of str, a name for each token, not {type(names).__name__}")
     if len(names) != count:
         raise UsageError(f"{name} has {len(names)} names for {count} positions")
@@ -198,16 +201,16 @@ def _tokens_for(name: str, names: Sequence[str] | None, count: int) -> tuple[Tok
 
 
 def _layer_of_call(call: Captured, item: int, rows: tuple[int, ...] | None) -> LayerTrace:
-    """One text of a call as a layer of a trace."""
+    """Return one text of a call as a layer of a trace."""
     arrays: dict[str, Array] = {
-        name: as_numpy(there[item].float())
+        name: as_numpy(value[item].float())
         for name in STEPS
-        if name != "mask" and (there := getattr(call, name)) is not None
+        if name != "mask" and (value := getattr(call, name)) is not None
     }
     mask: Bools | None = None  # where every query sees every key
     if call.mask is not None:
-        seen = (call.mask if call.mask.ndim == 2 else call.mask[item]).cpu().numpy().astype(bool)  # (1 or n_q, n_k)
-        mask = None if seen.all() else np.broadcast_to(seen, call.weights.shape[-2:])  # (n_q, n_k)
+        visible = (call.mask if call.mask.ndim == 2 else call.mask[item]).cpu().numpy().astype(bool)  # (1 or n_q, n_k)
+        mask = None if visible.all() else np.broadcast_to(visible, call.weights.shape[-2:])  # (n_q, n_k)
     weights = as_numpy(call.weights[item].float())  # (heads, n_q, n_k)
     if call.has_sink:
         arrays["sink_weights"] = share_of_sink(weights)
@@ -225,7 +228,7 @@ def capture(
     keep: Sequence[str] = STEPS,
     stop: bool = False,
 ) -> Iterator[Captures]:
-    """Record the attention of any transformers model, for any forward or generate call within the context.
+    """Record the attention of any transformers model in every forward or generate call within the context.
 
     >>> with attnctl.capture(model, layer=13, head=8) as traces:  # doctest: +SKIP
     ...     model(**inputs)
@@ -233,14 +236,14 @@ def capture(
     torch.Size([1, 1, 6, 6])
     >>> traces.trace(tokens).figure().savefig("grid.png")  # doctest: +SKIP
 
-    `layer`, `head` and query `rows` narrow what is kept (None: all; negative counts from the end), `attention` picks
-    encoder, decoder or cross, `keep` names the steps to keep beside the weights. Layers not asked for run on torch's fused
-    kernel. With `stop` the forward is left, and this context with it, once every call asked for was seen: nothing is
-    computed that nobody reads. A model that shares its layers, or whose calls cannot be told beforehand, runs to its end.
-    An architecture outside transformers' attention interface must have been loaded with attn_implementation="eager"; of it
-    only weights are kept. Threads with a context each record their own forwards; one of a thread without any goes to all of
-    them. What cannot be shown of the attention asked for is warned of, and said in `traces.unseen` and in a trace's notes.
-    Raises UsageError for a layer or head that is not there, AttnctlError as `watch_attention`.
+    `layer`, `head` and query `rows` select what is kept (None: all; negative counts from the end), `attention` picks
+    encoder, decoder or cross, `keep` names the steps to keep beside the weights. Other layers run on torch's fused
+    kernel. With `stop`, the forward and this context end after the last call that is needed, so the model computes
+    nothing more. A model that shares its layers, or whose calls cannot be known in advance, runs to its end. An
+    architecture outside transformers' attention interface must be loaded with attn_implementation="eager"; only its
+    weights are kept. Each thread with a context records its own forwards; a forward in a thread without a context goes
+    to all contexts. If some of the requested attention cannot be shown, a warning, `traces.unseen` and the trace's
+    notes say so. Raises UsageError for a layer or head that does not exist, AttnctlError as `watch_attention` does.
     """
     check_network("capture", model)
     check_types("capture", str | None, attention=attention)
@@ -255,9 +258,9 @@ def capture(
     if unknown := sorted(str(name) for name in keep if name not in STEPS):
         raise UsageError(f"no step {unknown[0]!r} to keep: the steps are {', '.join(STEPS)}")
     check_inference(model)
-    kept = frozenset(keep)
-    recording = _Recording(model, architecture_name(model), some_layers, some_heads, some_rows, attention, kept)
-    with recording.of_calls(stop) if model_follows_interface(model) else recording.of_outputs():
+    kept_steps = frozenset(keep)
+    recording = _Recording(model, architecture_name(model), some_layers, some_heads, some_rows, attention, kept_steps)
+    with recording.record_calls(stop) if model_follows_interface(model) else recording.record_outputs():
         yield recording.traces
     if recording.traces.unseen:
         warnings.warn(f"{recording.name}: {recording.traces.unseen}", stacklevel=3)
@@ -265,7 +268,7 @@ def capture(
 
 @dataclass
 class _Recording:
-    """What a capture was asked for, and what it recorded."""
+    """What a capture selects, and what it has recorded."""
 
     model: PreTrainedModel
     name: str
@@ -276,47 +279,45 @@ class _Recording:
     keep: frozenset[str]
     traces: Captures = field(default_factory=Captures)
 
-    def of_kind(self, kind: str) -> bool:
+    def selects_kind(self, kind: str) -> bool:
         return self.attention is None or kind == self.attention
 
-    def wants_index(self, index: int, count: int) -> bool:
+    def selects_layer(self, index: int, count: int) -> bool:
         return self.layers is None or index in self.layers or (index < count and index - count in self.layers)
 
-    def wants_site(self, site: Site) -> bool:
-        return self.of_kind(site.kind) and self.wants_index(site.layer, self.layers_by_kind[site.kind])
+    def selects_site(self, site: Site) -> bool:
+        return self.selects_kind(site.kind) and self.selects_layer(site.layer, self.layers_by_kind[site.kind])
 
     @cached_property
     def layers_by_kind(self) -> dict[str, int]:
-        """How many layers of each kind there are."""
+        """Return the number of layers of each kind."""
         return {kind: layer_count(self.model, kind) for kind in FIELDS}
 
-    def check_seen(self, seen: set[int], silent: Sequence[str] = ()) -> None:
-        """Raise where nothing went by, or a layer asked for did not."""
-        if not seen:
+    def check_layers(self, layers: set[int], silent: Sequence[str] = ()) -> None:
+        """Raise an error if no attention was seen, or a requested layer was not."""
+        if not layers:
             kind = f"{self.attention} attention" if self.attention else "attention"
-            why = (
-                f"{silent[0]} attends in code of its own" if silent else "it has none, or calls it in a way of its own"
-            )
-            raise AttnctlError(f"no {kind} of {self.name} went by: {why}")
+            why = f"{silent[0]} attends in code of its own" if silent else "it has none, or calls it in its own way"
+            raise AttnctlError(f"no {kind} of {self.name} was recorded: {why}")
         for index in self.layers or ():
-            if index not in seen and (index >= 0 or index < -1 - max(seen)):
-                why = f"the attention of {self.name} went by in layers {min(seen)} to {max(seen)}"
+            if index not in layers and (index >= 0 or index < -1 - max(layers)):
+                why = f"the attention of {self.name} was recorded in layers {min(layers)} to {max(layers)}"
                 raise UsageError(why, option="layer", value=index)
 
-    def chosen(self, layer: int, n_heads: int, n_q: int) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-        """The heads and the queries to keep of a call; None: all queries. Raises UsageError for one that is not there."""
+    def selected_parts(self, layer: int, n_heads: int, n_q: int) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+        """Return the heads and queries of a call to keep (None: all queries). Raises UsageError if one does not exist."""
         heads = chosen_indices(self.heads, n_heads, "head", f"layer {layer} of {self.name}")
         return heads, None if self.rows is None else chosen_indices(self.rows, n_q, "row", "this call", "rows")
 
     # --- inside transformers' interface ---
 
     @contextmanager
-    def of_calls(self, stop: bool) -> Iterator[None]:
-        """Within this, calls of attention are recorded; with `stop` the forward is left after all that were asked for."""
+    def record_calls(self, stop: bool) -> Iterator[None]:
+        """Record the calls of attention within the context; with `stop`, leave the forward after the last one needed."""
         missing: set[Site] = set()
-        if stop and not (shares_modules(self.model) or layers_recur(self.model)):  # else which call cannot be foretold
+        if stop and not (shares_modules(self.model) or layers_recur(self.model)):  # the order of calls is known
             sites = [site for kind in FIELDS for site in attention_sites(self.model, kind).items()]
-            missing = {site for site, module in sites if self.wants_site(site) and follows_interface(module)}
+            missing = {site for site, module in sites if self.selects_site(site) and follows_interface(module)}
         stop = bool(missing)
 
         def see_call(site: Site, call: Call) -> Array | None:
@@ -326,31 +327,31 @@ class _Recording:
                 raise StopForward
             return context
 
-        with watch_attention(self.model, see_call, self.wants_site) as session:
+        with watch_attention(self.model, see_call, self.selects_site) as session:
             with suppress(StopForward):
                 yield
             if session.ran or session.seen:
-                silent = {site: name for site, name in session.silent.items() if self.of_kind(site.kind)}
-                self.check_seen({s.layer for s in session.seen if self.of_kind(s.kind)}, list(silent.values()))
-                self.traces.unseen = unseen_sentence({s: name for s, name in silent.items() if self.wants_site(s)})
+                silent = {site: name for site, name in session.silent.items() if self.selects_kind(site.kind)}
+                self.check_layers({s.layer for s in session.seen if self.selects_kind(s.kind)}, list(silent.values()))
+                self.traces.unseen = unseen_sentence({s: name for s, name in silent.items() if self.selects_site(s)})
 
     def keep_call(self, site: Site, call: Call) -> Array | None:
-        """Compute and keep one call; the context where all of it was computed."""
+        """Compute and keep one call; return its context if all heads and queries were computed, else None."""
         n_heads = call.queries.shape[-3]
-        heads, rows = self.chosen(site.layer, n_heads, call.n_q)
+        heads, rows = self.selected_parts(site.layer, n_heads, call.n_q)
         whole = rows is None and len(heads) == n_heads
         narrow = call if whole else attention.select_call(call, list(heads), None if rows is None else list(rows))
         steps = attention.run_call(narrow)
         arrays = {name: getattr(steps, name) for name in ("scores", "scaled_scores", "mask", "context")}
         arrays["queries"] = narrow.queries
-        # copies, since the cache they lie in is written over as a text grows
+        # copies, because the cache is overwritten when a text grows
         for name in {"keys", "values"} & self.keep:
             cached = getattr(narrow, name)
             shared = attention.share_heads(cached, len(heads))  # (batch, heads, n_k, d)
             arrays[name] = shared.clone() if shared is cached else shared
-        kept = {name: array.detach() for name, array in arrays.items() if array is not None and name in self.keep}
+        selected = {name: array.detach() for name, array in arrays.items() if array is not None and name in self.keep}
         self.keep_weights(
-            site, heads, rows, steps.weights, (n_heads, call.n_q), has_sink=call.sinks is not None, **kept
+            site, heads, rows, steps.weights, (n_heads, call.n_q), has_sink=call.sinks is not None, **selected
         )
         return steps.context if whole else None
 
@@ -361,34 +362,37 @@ class _Recording:
         rows: tuple[int, ...] | None,
         weights: Array,
         whole: tuple[int, int],
-        **known: Array,
+        **fields: Array,
     ) -> None:
-        """Keep the weights of the chosen heads and queries of a call that has `whole` many, and what else is known of it."""
-        known |= {"recurrence": site.recurrence, "model": self.name, "rows": rows}
-        known |= {"n_heads": whole[0], "n_queries": whole[1]}
+        """Keep the weights of the chosen heads and queries of a call, with the other `fields` that are known.
+
+        `whole` is the number of heads and of queries in the whole call.
+        """
+        fields |= {"recurrence": site.recurrence, "model": self.name, "rows": rows}
+        fields |= {"n_heads": whole[0], "n_queries": whole[1]}
         self.traces.append(
-            Captured(site.name, site.kind, site.layer, heads, site.step, weights.detach(), **known),
+            Captured(site.name, site.kind, site.layer, heads, site.step, weights.detach(), **fields),
         )
 
-    # --- outside ---
+    # --- outside it -
 
     @contextmanager
-    def of_outputs(self) -> Iterator[None]:
-        """Within this, the weights are kept that the model itself puts out under eager, forward by forward."""
+    def record_outputs(self) -> Iterator[None]:
+        """Keep the weights that the model itself puts out under eager, forward by forward, within the context."""
         if not attention_modules(self.model):
             raise AttnctlError(f"{self.name} has no attention: no part of it is named so")
         if any(config._attn_implementation_internal != "eager" for config in attention_configurations(self.model)):
             raise AttnctlError(
-                f"{self.name} attends in code of its own, which tells its weights under eager only: load it with "
+                f"{self.name} attends in code of its own, which shows its weights only under eager: load it with "
                 'attn_implementation="eager"'
             )
-        steps, keys = itertools.count(), dict[str, int]()  # kind → how many keys there were at the step before
+        steps, keys = itertools.count(), dict[str, int]()  # kind → number of keys at the step before
 
         def ask_for_weights(
-            _: object, args: tuple[object, ...], given: dict[str, object]
+            _: object, args: tuple[object, ...], keywords: dict[str, object]
         ) -> tuple[tuple[object, ...], dict[str, object]]:
             check_inference(self.model)
-            return args, given | {"output_attentions": True, "return_dict": True}
+            return args, keywords | {"output_attentions": True, "return_dict": True}
 
         with ExitStack() as stack:
             stack.enter_context(watching())
@@ -396,24 +400,24 @@ class _Recording:
             hook = self.model.register_forward_hook(lambda _, __, output: self.keep_output(output, next(steps), keys))
             stack.callback(hook.remove)
             yield
-        there = {kind for kind, count in self.layers_by_kind.items() if count and self.of_kind(kind)}
-        if keys and (lost := sorted(there - keys.keys())):
+        kinds = {kind for kind, count in self.layers_by_kind.items() if count and self.selects_kind(kind)}
+        if keys and (lost := sorted(kinds - keys.keys())):
             self.traces.unseen = f"its {' and '.join(lost)} attention is not shown: no forward put out its weights"
 
     def keep_output(self, output: Output, step: int, keys: dict[str, int]) -> None:
-        """Keep the weights in a model's output. Raises AttnctlError where it has none, or puts out something else."""
-        counts = {kind: len(parts_put_out(output, kind)) for kind in FIELDS if self.of_kind(kind)}
+        """Keep the weights in a model's output. Raises AttnctlError if it has none, or something else in their place."""
+        counts = {kind: len(parts_put_out(output, kind)) for kind in FIELDS if self.selects_kind(kind)}
         if not any(counts.values()):
             raise AttnctlError(f"{self.name} puts out no attention weights: it attends in a way that tells none")
         for kind, count in counts.items():
             if not count:
                 continue
-            self.check_seen(set(range(count)))
-            wants, cached = partial(self.wants_index, count=count), keys.get(kind, 0)
-            found = weights_put_out(self.model, output, kind, self.name, cached, wants)
-            keys[kind] = max((min(part.shape[3], cached + part.shape[2]) for part in found.values()), default=0)
-            for layer, weights in found.items():
+            self.check_layers(set(range(count)))
+            selects, cached = partial(self.selects_layer, count=count), keys.get(kind, 0)
+            by_layer = weights_put_out(self.model, output, kind, self.name, cached, selects)
+            keys[kind] = max((min(part.shape[3], cached + part.shape[2]) for part in by_layer.values()), default=0)
+            for layer, weights in by_layer.items():
                 n_heads, n_q = weights.shape[1:3]
-                heads, rows = self.chosen(layer, n_heads, n_q)
+                heads, rows = self.selected_parts(layer, n_heads, n_q)
                 part = weights[:, list(heads)] if rows is None else weights[:, list(heads)][:, :, list(rows)]
                 self.keep_weights(Site("", kind, layer, step=step), heads, rows, part, (n_heads, n_q))

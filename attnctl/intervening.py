@@ -1,4 +1,4 @@
-"""`attnctl.intervene`: heads ablated and edges cut inside a transformers model of yours, while it runs."""
+"""Define `attnctl.intervene`: ablate heads and cut edges in a user's transformers model while it runs."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ def intervene(
     edge_heads: int | Sequence[int] | None = None,
     attention: str | None = None,
 ) -> Iterator[Intervention]:
-    """Ablate heads and cut edges in any forward or generate call of `model` within the context; put back afterwards.
+    """Ablate heads and cut edges in every forward or generate call of `model` within the context.
 
     >>> with attnctl.intervene(model, heads={23: [3]}, edges=[(-1, 2)]):  # doctest: +SKIP
     ...     model.generate(**inputs)
 
-    `heads` maps a layer to the heads whose context is replaced: by 0 (`how="zero"`), by its mean over positions ("mean":
-    of `reference`, layer → (heads, d_v), or without one of the text itself; in generation, of the prompt), or by another
-    text's ("resample": `reference`, layer → (heads, n, d_v)). Where a learned gate multiplies the context (Qwen3-Next),
-    these are of what the gate lets through, which is what the head adds. Each of `edges` is (query, key), hidden before
-    the softmax in `layer` and `edge_heads` (None: all, an empty list: none); a query that would lose its only key keeps
-    itself. Negative layers, heads and positions count from the end, positions from that of the text as each forward finds
-    it. `attention` picks encoder, decoder or cross (None: all of them). Raises UsageError for a layer or head that is not
-    there, AttnctlError as `capture` does; contexts nest, and `capture` shows what is so changed.
+    `heads` maps a layer to the heads whose context is replaced: by 0 (`how="zero"`), by its mean over positions
+    ("mean": the mean in `reference`, layer → (heads, d_v); without it, the mean over the text itself, in generation
+    over the prompt), or by the context in another text ("resample": `reference`, layer → (heads, n, d_v)). If a learned
+    gate multiplies the context (Qwen3-Next), the context is taken after the gate, because that is what the head adds.
+    Each of `edges` is (query, key), hidden before the softmax in `layer` and `edge_heads` (None: all, an empty list:
+    none); a query that would lose its only key sees itself. Negative layers, heads and positions count from the end;
+    positions from the end of the text in each forward. `attention` picks encoder, decoder or cross (None: all).
+    Contexts nest, and `capture` shows the changed attention. Raises UsageError for a layer or head that does not exist,
+    AttnctlError as `capture` does.
     """
     check_network("intervene", model)
     check_types("intervene", Mapping | None, heads=heads, reference=reference)
@@ -66,16 +67,19 @@ def intervene(
 
 def _places_off(heads: Mapping[int, int | Sequence[int]]) -> list[tuple[int, int]]:
     """Return (layer, head) of the argument `heads`. Raises TypeError, naming the argument, for anything but numbers."""
-    found = []
+    places = []
     for layer, several in heads.items():
         require_type("intervene", "a layer of heads", layer, int)
         require_type("intervene", f"heads[{layer}]", several, int, Sequence)
-        some = _selection_or_none(f"heads[{layer}]", several) or ()
-        found += [(operator.index(layer), head) for head in some]
-    return found
+        numbers = _selection_or_none(f"heads[{layer}]", several) or ()
+        places += [(operator.index(layer), head) for head in numbers]
+    return places
 
 
 def _selection_or_none(name: str, value: object) -> tuple[int, ...] | None:
-    """As `checked_selection`, but that an empty list selects nothing, and is no error: an intervention may be empty."""
+    """Return the selection as `checked_selection` does, but for an empty list return an empty selection.
+
+    An intervention may be empty, so an empty list is no error.
+    """
     empty = isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and not value
     return () if empty else checked_selection("intervene", name, value)

@@ -1,4 +1,4 @@
-"""Where the queries of a long text look: one exact row, the strongest links, the blocks around them."""
+"""Read where the queries of a long text look: one exact row, the strongest links, the blocks around them."""
 
 from __future__ import annotations
 
@@ -19,73 +19,84 @@ from attnctl.zoom import SIZE, zoom_cells
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
 
-TOP = 10  # links of a query, unless told otherwise
-PAGE_LINKS = 3  # keys kept for each query on a page
+TOP = 10  # links of a query, by default
+PAGE_LINKS = 3  # keys stored for each query on a page
 
 
-def own_parts(given: Prepared, spans: str | None) -> tuple[TextPart, ...]:
+def parts_of_keys(prepared: Prepared, spans: str | None) -> tuple[TextPart, ...]:
     """Return the parts of the keys' text that `spans` names; None: paragraphs or lines, whichever the text has."""
-    text, keys = given.source.text, given.key_tokens
+    text, keys = prepared.source.text, prepared.key_tokens
     if spans is None and stand_in_text(keys):
         breaks = text.count("\n\n")
         spans = "paragraphs" if 1 <= breaks <= 150 or text.count("\n") > 150 else "lines"
     return () if spans is None else parts_of(spans, text, keys)
 
 
-def named_query(given: Prepared, at: int | None) -> tuple[int, tuple[str, ...]]:
-    """Return the query that was named, or the last one, and a note if it was not named."""
-    if at is not None:
-        return at, ()
-    n, held = len(given.source.tokens), given.source.held_rows
-    said = f"there are {n:,} tokens: shown is where the last one looks ({option_name('query')} names another)"
-    return n - 1 if held is None else held[-1], (said,)
+def named_query(prepared: Prepared, query: int | None) -> tuple[int, tuple[str, ...]]:
+    """Return the named query, without a note; or the last query, with a note that says so."""
+    if query is not None:
+        return query, ()
+    n, rows = len(prepared.source.tokens), prepared.source.held_rows
+    note = f"there are {n:,} tokens: shown is where the last one looks ({option_name('query')} names another)"
+    return n - 1 if rows is None else rows[-1], (note,)
 
 
-def query_row(given: Prepared, query: int, links: int | None = None, tick: Tick | None = None) -> LongRow:
-    """Return the exact row of a query; with `links` so many of its strongest links, in a row that is 0 elsewhere."""
+def query_row(prepared: Prepared, query: int, links: int | None = None, tick: Tick | None = None) -> LongRow:
+    """Return the exact row of a query.
+
+    With `links`, return the query's strongest links only: the row is 0 elsewhere.
+    """
     if links is None:
-        return given.read(RowReading(query), tick)
-    source, keys = given.source, given.key_tokens
-    strongest = given.read(OverviewReading(links=LinksReading(links)), tick)
+        return prepared.read(RowReading(query), tick)
+    source, keys = prepared.source, prepared.key_tokens
+    strongest = prepared.read(OverviewReading(links=LinksReading(links)), tick)
     weights = {}
-    for place, kept in strongest.links.items():
+    for place, head_links in strongest.links.items():
         row = weights[place] = np.zeros(len(keys), np.float32)  # (n_k,)
-        row[kept.keys[query]] = kept.weights[query]
+        row[head_links.keys[query]] = head_links.weights[query]
     return LongRow(source.text, source.tokens, keys, source.info, query, weights, strongest.notes)
 
 
-def check_links(given: Prepared, top: int) -> None:
-    """Raise AttnctlError where the `top` strongest links of each query are too much to write."""
-    n = len(given.source.tokens)
-    size = 16.0 * given.head_count * n * min(top, len(given.key_tokens))
+def check_links(prepared: Prepared, top: int) -> None:
+    """Raise AttnctlError if the `top` strongest links of each query are too much JSON to write."""
+    n = len(prepared.source.tokens)
+    size = 16.0 * prepared.head_count * n * min(top, len(prepared.key_tokens))
     if size > limits.ROWS_JSON_BYTES:
         raise AttnctlError(
-            f"the {top} strongest links of {n:,} tokens in {given.head_count} heads are about {size / 1e9:.1f} GB of JSON: "
-            "choose layers, heads or a query, or fewer links"
+            f"the {top} strongest links of {n:,} tokens in {prepared.head_count} heads are about {size / 1e9:.1f} GB "
+            "of JSON: choose layers, heads or a query, or fewer links"
         )
 
 
-def read_strongest_links(given: Prepared, top: int, tick: Tick | None = None) -> Overview:
-    """Return the strongest links of each query, and the statistics of the heads if they can be known: a file keeps both."""
-    kept = given.overview
-    asks = not given.left_out and (kept is None or (isinstance(kept, Overview) and bool(kept.head_statistics)))
-    statistics = HeadStatisticsReading(given.source.tokens, given.key_tokens) if asks else None
-    return given.read(OverviewReading(statistics=statistics, links=LinksReading(top)), tick)
+def read_strongest_links(prepared: Prepared, top: int, tick: Tick | None = None) -> Overview:
+    """Return the strongest links of each query, and the statistics of the heads if they can be known.
+
+    A file keeps both.
+    """
+    overview = prepared.overview
+    asks = not prepared.left_out and (
+        overview is None or (isinstance(overview, Overview) and bool(overview.head_statistics))
+    )
+    statistics = HeadStatisticsReading(prepared.source.tokens, prepared.key_tokens) if asks else None
+    return prepared.read(OverviewReading(statistics=statistics, links=LinksReading(top)), tick)
 
 
-def survey_text(given: Prepared) -> tuple[Overview, list[ExactBlock]]:
-    """Return the overview of a long text with its strongest links, and exact blocks around them: two readings."""
-    source = given.source
+def survey_text(prepared: Prepared) -> tuple[Overview, list[ExactBlock]]:
+    """Return the overview of a long text with its strongest links, and exact blocks around them.
+
+    The source is read twice.
+    """
+    source = prepared.source
     parts = zoom_cells(source.tokens, range(len(source.tokens)), None, "rows", SIZE, source.text)
     columns = parts
-    if given.key_tokens != source.tokens:
-        columns = zoom_cells(given.key_tokens, given.key_numbers, None, "columns", SIZE, "")
-    overview = given.read(OverviewReading(GridReading(parts, columns, "mass"), links=LinksReading(PAGE_LINKS)))
+    if prepared.key_tokens != source.tokens:
+        columns = zoom_cells(prepared.key_tokens, prepared.key_numbers, None, "columns", SIZE, "")
+    overview = prepared.read(OverviewReading(GridReading(parts, columns, "mass"), links=LinksReading(PAGE_LINKS)))
     blocks = telling_blocks(overview)
-    found = given.read(BlocksReading(blocks))
+    by_head = prepared.read(BlocksReading(blocks))
     exact = [
         ExactBlock(at_layer, at_head, block[:2], block[2:], *arrays)
-        for (at_layer, at_head), grids in found.items()
+        for (at_layer, at_head), grids in by_head.items()
         for block, arrays in zip(blocks, grids, strict=True)
     ]
     return overview, exact

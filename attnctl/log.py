@@ -1,4 +1,4 @@
-"""`attnctl.AttentionLog`: entropy and sink share of every head, measured while a transformers Trainer trains."""
+"""Define `attnctl.AttentionLog`: entropy and sink share of every head, measured while a transformers Trainer trains."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
     from attnctl.text import Document
 
-MARK = "attention"  # the names of the log begin with it
+MARK = "attention"  # the names in the log begin with it
 
 
 class AttentionLog(TrainerCallback):
-    """A callback of transformers' Trainer that measures attention on some inputs of yours every so many steps.
+    """A callback of transformers' Trainer that measures attention on fixed inputs at regular steps.
 
-    `inputs` are what the model is called with (`tokenizer(texts, return_tensors="pt", padding=True)`), `every` how many
-    steps apart they are measured, `layer` which layers (None: all). `history` holds a row a head and measurement: step,
-    layer, head, `entropy` (nats, mean over the queries) and `sink` (mean share of the first token, of the queries after
-    it). `report` is called with each measurement as a flat mapping (`attention/0.3/entropy`: 1.2), as `wandb.log` takes
-    it; the Trainer's own log gets them with its next line.
+    `inputs` are the arguments of the model (`tokenizer(texts, return_tensors="pt", padding=True)`), `every` is the
+    number of steps between two measurements, `layer` selects layers (None: all). `history` holds one row for each head
+    and measurement: step, layer, head, `entropy` (nats, mean over the queries) and `sink` (mean weight on the first
+    token, over the queries after it). `report` is called with each measurement as a flat mapping
+    (`attention/0.3/entropy`: 1.2), as `wandb.log` takes it; the Trainer's own log gets the numbers with its next line.
 
     >>> log = AttentionLog(inputs, every=50)  # doctest: +SKIP
     >>> Trainer(model, arguments, train_dataset=data, callbacks=[log]).train()  # doctest: +SKIP
@@ -46,38 +46,38 @@ class AttentionLog(TrainerCallback):
         check_types("AttentionLog", Mapping, inputs=inputs)
         check_types("AttentionLog", int, every=every)
         check_tensors("AttentionLog", "inputs", inputs)
-        some = checked_selection("AttentionLog", "layer", layer)
+        layers = checked_selection("AttentionLog", "layer", layer)
         if report is not None and not callable(report):
             raise TypeError(f"AttentionLog(): report is a function, not {type(report).__name__}")
         if every < 1:
             raise UsageError(f"AttentionLog: every is 1 step or more, not {every}")
-        self.inputs, self.every, self.layers, self.report = dict(inputs), every, some, report
+        self.inputs, self.every, self.layers, self.report = dict(inputs), every, layers, report
         self.history: list[dict[str, float]] = []
         self._waiting: dict[str, float] = {}
 
-    def on_train_begin(self, args: object, state: TrainerState, control: object, **given: PreTrainedModel) -> None:
-        """Measure the model as it is before the first step."""
-        self.measure(given["model"], state.global_step)
+    def on_train_begin(self, args: object, state: TrainerState, control: object, **arguments: PreTrainedModel) -> None:
+        """Measure the model before the first step."""
+        self.measure(arguments["model"], state.global_step)
 
-    def on_step_end(self, args: object, state: TrainerState, control: object, **given: PreTrainedModel) -> None:
-        """Measure after every so many steps."""
+    def on_step_end(self, args: object, state: TrainerState, control: object, **arguments: PreTrainedModel) -> None:
+        """Measure the model after every `every` steps."""
         if state.global_step % self.every == 0:
-            self.measure(given["model"], state.global_step)
+            self.measure(arguments["model"], state.global_step)
 
     def on_log(
         self, args: object, state: TrainerState, control: object, logs: Document | None = None, **_: object
     ) -> None:
-        """Add what was measured since the last line to the Trainer's log."""
+        """Add the measurements since the last line to the Trainer's log."""
         for line in (logs, state.log_history[-1] if state.log_history else None):
             if line is not None:
                 line.update(self._waiting)
         self._waiting = {}
 
     def measure(self, model: PreTrainedModel, step: int) -> None:
-        """Measure every head now. The model is put into evaluation mode for it, and each module back as it was."""
+        """Measure every head now. The model is in evaluation mode meanwhile; afterwards each module has its old mode."""
         import torch
 
-        network = getattr(model, "module", model)  # as it was before it was spread over devices
+        network = getattr(model, "module", model)  # the network inside a wrapper for several devices
         inputs = {name: value.to(network.device) for name, value in self.inputs.items()}
         trained = [module for module in network.modules() if module.training]  # others may be frozen in evaluation mode
         network.eval()
@@ -87,32 +87,33 @@ class AttentionLog(TrainerCallback):
         finally:
             for module in trained:
                 module.training = True
-        found: dict[str, float] = {}
+        numbers: dict[str, float] = {}
         for call in calls:
             entropy, sink = head_measures(call.weights, inputs.get("attention_mask"))
-            for at, head in enumerate(call.heads):
-                row = {"entropy": float(entropy[at]), "sink": float(sink[at])}
+            for index, head in enumerate(call.heads):
+                row = {"entropy": float(entropy[index]), "sink": float(sink[index])}
                 self.history.append({"step": step, "layer": call.layer, "head": head, **row})
-                found |= {f"{MARK}/{call.layer}.{head}/{name}": value for name, value in row.items()}
-        self._waiting |= found
+                numbers |= {f"{MARK}/{call.layer}.{head}/{name}": value for name, value in row.items()}
+        self._waiting |= numbers
         if self.report is not None:
-            self.report(found)
+            self.report(numbers)
 
 
 def head_measures(weights: Array, attention_mask: Array | None = None) -> tuple[Array, Array]:
-    """(entropy, sink share) of each head → (heads,) each, of weights (batch, heads, n_q, n_k).
+    """Return entropy and sink share of each head → (heads,) each, from weights (batch, heads, n_q, n_k).
 
-    Means over the queries that are no padding; the sink is the first key that is none, and its own query does not count.
+    Both are means over the queries that are not padding. The sink is the first key that is not padding; its own query
+    does not count for the sink share.
     """
     import torch
 
     batch, _, n_q, n_k = weights.shape
     weights = weights.float()
-    known = torch.ones(batch, n_k, device=weights.device)  # (batch, n_k)
+    is_token = torch.ones(batch, n_k, device=weights.device)  # (batch, n_k)
     if attention_mask is not None:
-        known = attention_mask.float()
-    queries = known[:, -n_q:]  # (batch, n_q)
-    first = known.argmax(-1)  # (batch,)
+        is_token = attention_mask.float()
+    queries = is_token[:, -n_q:]  # (batch, n_q)
+    first = is_token.argmax(-1)  # (batch,)
     entropy = -(weights * weights.clamp_min(1e-30).log()).sum(-1)  # (batch, heads, n_q)
     on_first = weights[torch.arange(batch), :, :, first]  # (batch, heads, n_q)
     later = queries * (torch.arange(n_k - n_q, n_k, device=weights.device)[None] > first[:, None])  # (batch, n_q)
@@ -120,5 +121,5 @@ def head_measures(weights: Array, attention_mask: Array | None = None) -> tuple[
 
 
 def _mean_of_counted(values: Array, counted: Array) -> Array:
-    """The mean over the counted queries (batch, n_q) of values (batch, heads, n_q) → (heads,)."""
+    """Return the mean of values (batch, heads, n_q) over the queries that `counted` (batch, n_q) marks → (heads,)."""
     return (values * counted[:, None]).sum((0, 2)) / counted.sum().clamp_min(1)

@@ -1,11 +1,11 @@
-"""What a user selects: layers and heads, rows and columns, tokens. One grammar for every option, one style of refusal.
+"""Read what a user selects: layers and heads, rows and columns, tokens. Every option has the same grammar.
 
-    3 · -1 · 0-5 · 5- · 1,4,7 · all     indices: from the end, a range with its last, to the end, several, every one
-    23.3 · 23.0-3 · 23.* · 23.3,0.5     heads, each behind its layer and a point
-    eat · 3 · text:3 · eat,pizza        tokens: by the text or the index; text: before a text that looks like an index
+    3 · -1 · 0-5 · 5- · 1,4,7 · all     indices: one, from the end, a range with its last, to the end, several, all
+    23.3 · 23.0-3 · 23.* · 23.3,0.5     heads, each after its layer and a point
+    eat · 3 · text:3 · eat,pizza        tokens: by text or index; text: before a text that looks like an index
     gave→Mary · 11>2                    an edge: a query and a key
 
-Indices count from 0. A refusal names the option, its value and what exists: "layer=7: demo has layers 0 to 1".
+Indices count from 0. An error names the option, its value and what exists: "layer=7: demo has layers 0 to 1".
 """
 
 from __future__ import annotations
@@ -38,51 +38,53 @@ _ARROW = re.compile(r"\s*(?:→|->|>)\s*")
 
 
 def selected_indices(
-    wanted: Selection, count: int, what: str, of: str, option: str | None = None
+    selection: Selection, count: int, noun: str, of: str, option: str | None = None
 ) -> tuple[int, ...] | None:
-    """Return the indices from 0 that are selected of `count`, in the user's order; None for every one.
+    """Return the selected indices, from 0 to `count` - 1, in the user's order; None if all are selected.
 
-    Raises UsageError if one does not exist; it names the `option`, by default that of `what`.
+    `noun` names the things that are counted, `of` names their owner. Raises UsageError if an index does not exist; the
+    error names the `option`, by default `noun`.
     """
-    option, exist = option or what, f"{of} has {spoken_range(what, count)}"
-    if wanted is None or (isinstance(wanted, str) and wanted.strip() == "all"):
+    option, exist = option or noun, f"{of} has {spoken_range(noun, count)}"
+    if selection is None or (isinstance(selection, str) and selection.strip() == "all"):
         return None
-    found: list[int] = []
-    if isinstance(wanted, str):
-        for item in wanted.split(","):
-            if (some := _range_of_item(item.strip(), count, option, exist)) is None:
-                raise UsageError(_two_options(item, what) or INDICES, option=option, value=wanted)
-            found += some
-        return tuple(dict.fromkeys(found))
-    for index in (wanted,) if isinstance(wanted, int) else wanted:
+    indices: list[int] = []
+    if isinstance(selection, str):
+        for item in selection.split(","):
+            if (span := _range_of_item(item.strip(), count, option, exist)) is None:
+                raise UsageError(_two_options(item, noun) or INDICES, option=option, value=selection)
+            indices += span
+        return tuple(dict.fromkeys(indices))
+    for index in (selection,) if isinstance(selection, int) else selection:
         _check_index(index, count, option, exist, index)
-        found.append(index % count)
-    return tuple(dict.fromkeys(found))
+        indices.append(index % count)
+    return tuple(dict.fromkeys(indices))
 
 
-def chosen_indices(wanted: Selection, count: int, what: str, of: str, option: str | None = None) -> tuple[int, ...]:
-    """Return the indices from 0 that are selected of `count`, all of them for None. Errors as of `selected_indices`."""
-    found = selected_indices(wanted, count, what, of, option)
-    return tuple(range(count)) if found is None else found
+def chosen_indices(selection: Selection, count: int, noun: str, of: str, option: str | None = None) -> tuple[int, ...]:
+    """Return the selected indices, from 0 to `count` - 1; None selects all. Errors are those of `selected_indices`."""
+    indices = selected_indices(selection, count, noun, of, option)
+    return tuple(range(count)) if indices is None else indices
 
 
-def token_range(wanted: str | None, count: int, option: str) -> tuple[int, int]:
-    """Return the first token of a range of `count`, and one past its last; None is all of them.
+def token_range(selection: str | None, count: int, option: str) -> tuple[int, int]:
+    """Return the first token of a range, and one past its last; None selects all `count` tokens.
 
-    Raises UsageError for anything but one range, and if a token of it does not exist.
+    Raises UsageError for anything but one range, and for a token that does not exist.
     """
-    if wanted is None or wanted.strip() == "all":
+    if selection is None or selection.strip() == "all":
         return 0, count
-    found = _range_of_item(wanted.strip(), count, option, f"the text has {spoken_range('token', count)}")
-    if found is None:
-        raise UsageError("it reads 3, 3000-3099 (the last one too), 3000-, -1 or all", option=option, value=wanted)
-    return found.start, found.stop
+    span = _range_of_item(selection.strip(), count, option, f"the text has {spoken_range('token', count)}")
+    if span is None:
+        raise UsageError("it reads 3, 3000-3099 (the last one too), 3000-, -1 or all", option=option, value=selection)
+    return span.start, span.stop
 
 
 def _range_of_item(item: str, count: int, option: str, exist: str, written: str = "") -> range | None:
-    """Return the indices that `3`, `-1`, `0-5` or `5-` names of `count`; None for what is no such item.
+    """Return the indices that `3`, `-1`, `0-5` or `5-` selects from `count`; None if the item is of another form.
 
-    Raises UsageError about what is `written`, by default the item: if it goes down, or for an index that does not `exist`.
+    Raises UsageError if the range goes down, or an index does not `exist`; the error shows `written`, by default the
+    item.
     """
     if not _ITEM.fullmatch(item):
         return None
@@ -97,15 +99,15 @@ def _range_of_item(item: str, count: int, option: str, exist: str, written: str 
 
 
 def _check_index(index: int, count: int, option: str, exist: str, written: object) -> None:
-    """Raise UsageError, saying what does `exist`, for an index that does not."""
+    """Raise UsageError with the text `exist` if an index does not exist."""
     if not -count <= index < count:
         raise UsageError(exist, option=option, value=written)
 
 
-def _two_options(item: str, what: str) -> str | None:
-    """Return what to write instead of a head with its layer, such as 23.3, if heads alone are selected."""
+def _two_options(item: str, noun: str) -> str | None:
+    """Return how to write a head with its layer, such as 23.3, where the option takes heads alone; else None."""
     pair = re.fullmatch(r"\s*([0-9]{1,18})\.([0-9]{1,18})\s*", item)
-    if what != "head" or pair is None:
+    if noun != "head" or pair is None:
         return None
     return (
         f"head {pair[2]} of layer {pair[1]} is {option_name('layer', int(pair[1]))} {option_name('head', int(pair[2]))}"
@@ -116,55 +118,56 @@ def _two_options(item: str, what: str) -> str | None:
 
 
 def selected_heads(
-    wanted: str | Iterable[Place], n_layers: int, n_heads: int, of: str, option: str, words: str = ""
+    selection: str | Iterable[Place], n_layers: int, n_heads: int, of: str, option: str, words: str = ""
 ) -> tuple[Place, ...]:
-    """Return the (layer, head) that are selected, in the user's order: of "23.3,0.5", or of such pairs.
+    """Return the selected (layer, head), in the user's order, from "23.3,0.5" or from such pairs.
 
-    Raises UsageError if one does not exist, or for anything else; `words` are what else the option may be.
+    Raises UsageError for a head that does not exist, and for any other text; `words` describe what else the option
+    takes.
     """
     layers = f"{of} has {spoken_range('layer', n_layers)}"
     heads = f"{of} has {spoken_range('head', n_heads)} in each layer"
-    found: list[Place] = []
-    if not isinstance(wanted, str):
-        for layer, head in wanted:
+    places: list[Place] = []
+    if not isinstance(selection, str):
+        for layer, head in selection:
             _check_index(layer, n_layers, option, layers, f"{layer}.{head}")
             _check_index(head, n_heads, option, heads, f"{layer}.{head}")
-            found.append((layer % n_layers, head % n_heads))
-        return tuple(dict.fromkeys(found))
-    for part in (part.strip() for part in wanted.split(",")):
+            places.append((layer % n_layers, head % n_heads))
+        return tuple(dict.fromkeys(places))
+    for part in (part.strip() for part in selection.split(",")):
         match = _HEADS.fullmatch(part)
         if match is None:
-            raise UsageError(f"it is {words}heads as layer.head: 23.3,0.5", option=option, value=wanted)
-        some = _range_of_item(match[1], n_layers, option, layers, part)
-        few = _range_of_item("0-" if match[2] in ("*", "all") else match[2], n_heads, option, heads, part)
-        found += [(layer, head) for layer in some or () for head in few or ()]
-    return tuple(dict.fromkeys(found))
+            raise UsageError(f"it is {words}heads as layer.head: 23.3,0.5", option=option, value=selection)
+        layer_span = _range_of_item(match[1], n_layers, option, layers, part)
+        head_span = _range_of_item("0-" if match[2] in ("*", "all") else match[2], n_heads, option, heads, part)
+        places += [(layer, head) for layer in layer_span or () for head in head_span or ()]
+    return tuple(dict.fromkeys(places))
 
 
 def heads_by_layer(places: Iterable[Place]) -> dict[int, tuple[int, ...]]:
     """Return layer → its heads, both in rising order."""
-    found: dict[int, list[int]] = {}
+    by_layer: dict[int, list[int]] = {}
     for layer, head in sorted(set(places)):
-        found.setdefault(layer, []).append(head)
-    return {layer: tuple(heads) for layer, heads in found.items()}
+        by_layer.setdefault(layer, []).append(head)
+    return {layer: tuple(heads) for layer, heads in by_layer.items()}
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------------
 
 
 def find_token(tokens: Sequence[Token], query: str, option: str = "query") -> int:
-    """Return the index of the one token that `query` names. Raises UsageError as `find_several`, and for several."""
-    found = find_several(tokens, query, option)
-    if len(found) > 1:
-        raise UsageError(f"it names {len(found)} tokens, and one is wanted here", option=option, value=query)
-    return found[0]
+    """Return the index of the only token that `query` names. Raises UsageError for several, and as `find_several` does."""
+    indices = find_several(tokens, query, option)
+    if len(indices) > 1:
+        raise UsageError(f"it names {len(indices)} tokens, and one is needed here", option=option, value=query)
+    return indices[0]
 
 
 def find_several(tokens: Sequence[Token], query: str, option: str = "query") -> list[int]:
     """Return the indices of the tokens that `query` names, in its order: `eat`, `3`, `-1`, `text:3`, `eat,pizza`, `2-5`.
 
-    A whole number is always an index, `text:…` always a text, and of a picture `x,y` the patch at that pixel. Raises
-    UsageError if no token has the index or the text, or several have the text.
+    A whole number is always an index, `text:…` always a text; in a picture `x,y` is the patch at that pixel. Raises
+    UsageError if no token has the index or the text, or several tokens have the text.
     """
     if not query.strip():
         raise UsageError("is empty: name a token by its text or its index", option=option)
@@ -175,11 +178,11 @@ def find_several(tokens: Sequence[Token], query: str, option: str = "query") -> 
         return [_token_of_text(tokens, query.removeprefix(AS_TEXT), option)]
     parts = [part.strip() for part in query.split(",") if part.strip()] if "," in query else []
     if parts:
-        return list(dict.fromkeys(at for part in parts for at in find_several(tokens, part, option)))
+        return list(dict.fromkeys(index for part in parts for index in find_several(tokens, part, option)))
     hint = f"; the token {query!r} is {AS_TEXT}{query}" if named else ""
     exist = f"the text has {spoken_range('token', len(tokens))}{hint}"
-    some = _range_of_item(query.strip(), len(tokens), option, exist)
-    return [_token_of_text(tokens, query, option)] if some is None else list(some)
+    span = _range_of_item(query.strip(), len(tokens), option, exist)
+    return [_token_of_text(tokens, query, option)] if span is None else list(span)
 
 
 def is_index(query: str) -> bool:
@@ -188,7 +191,7 @@ def is_index(query: str) -> bool:
 
 
 def find_edge(queries: Sequence[Token], keys: Sequence[Token], edge: str) -> Place:
-    """Return the query and the key of an edge such as "gave→Mary" or "11>2". Raises UsageError if they do not exist."""
+    """Return the query and the key of an edge such as "gave→Mary" or "11>2". Raises UsageError if one does not exist."""
     ends = _ARROW.split(edge)
     if len(ends) != 2 or not all(end.strip() for end in ends):
         raise UsageError('it reads QUERY→KEY, as "gave→Mary" or "11>2"', option="edge", value=edge)
@@ -196,9 +199,9 @@ def find_edge(queries: Sequence[Token], keys: Sequence[Token], edge: str) -> Pla
 
 
 def keys_left_out(keys: Sequence[Token], drop: Iterable[str]) -> tuple[int, ...]:
-    """Return the indices of the keys to drop: "first", "special", a token's text (in every place), its index.
+    """Return the indices of the keys to drop: "first", "special", a token's text (wherever it stands), or its index.
 
-    Raises UsageError if no key is so named, or none would be left.
+    Raises UsageError if no key has that name, or no key would remain.
     """
     out: set[int] = set()
     for name in drop:
@@ -219,28 +222,28 @@ def keys_left_out(keys: Sequence[Token], drop: Iterable[str]) -> tuple[int, ...]
 
 
 def _patch_at_pixel(tokens: Sequence[Token], x: int, y: int, option: str) -> int:
-    boxes = {at: token.box for at, token in enumerate(tokens) if token.box is not None}
-    hit = [at for at, box in boxes.items() if box[0] <= x < box[2] and box[1] <= y < box[3]]
+    boxes = {index: token.box for index, token in enumerate(tokens) if token.box is not None}
+    hit = [index for index, box in boxes.items() if box[0] <= x < box[2] and box[1] <= y < box[3]]
     if hit:  # a tile's token before one of the whole picture, which is larger
-        return min(hit, key=lambda at: (boxes[at][2] - boxes[at][0]) * (boxes[at][3] - boxes[at][1]))
+        return min(hit, key=lambda index: (boxes[index][2] - boxes[index][0]) * (boxes[index][3] - boxes[index][1]))
     areas = []
-    for picture in dict.fromkeys(tokens[at].picture for at in boxes):
+    for picture in dict.fromkeys(tokens[index].picture for index in boxes):
         left, top, right, bottom = zip(
-            *(box for at, box in boxes.items() if tokens[at].picture == picture), strict=True
+            *(box for index, box in boxes.items() if tokens[index].picture == picture), strict=True
         )
-        which = "the picture" if picture is None else f"picture {picture}"
-        areas.append(f"{min(left)},{min(top)} to {max(right) - 1},{max(bottom) - 1} of {which}")
+        name = "the picture" if picture is None else f"picture {picture}"
+        areas.append(f"{min(left)},{min(top)} to {max(right) - 1},{max(bottom) - 1} of {name}")
     raise UsageError(f"no patch is there: the model sees {' and '.join(areas)}", option=option, value=f"{x},{y}")
 
 
 def _token_of_text(tokens: Sequence[Token], text: str, option: str) -> int:
-    matches = [at for at, token in enumerate(tokens) if token.text == text]
+    matches = [index for index, token in enumerate(tokens) if token.text == text]
     if not matches:
-        matches = [at for at, token in enumerate(tokens) if token.text.casefold() == text.casefold()]
+        matches = [index for index, token in enumerate(tokens) if token.text.casefold() == text.casefold()]
     if len(matches) == 1:
         return matches[0]
     if matches:
-        places = ", ".join(str(at) for at in matches[:12]) + (", …" if len(matches) > 12 else "")
+        places = ", ".join(str(index) for index in matches[:12]) + (", …" if len(matches) > 12 else "")
         raise UsageError(f"it stands at several places: name one by its index ({places})", option=option, value=text)
-    known = " ".join(visible_text(token.text) for token in tokens[:12]) + (" …" if len(tokens) > 12 else "")
-    raise UsageError(f"no token has this text: the tokens are {known}", option=option, value=text)
+    texts = " ".join(visible_text(token.text) for token in tokens[:12]) + (" …" if len(tokens) > 12 else "")
+    raise UsageError(f"no token has this text: the tokens are {texts}", option=option, value=text)

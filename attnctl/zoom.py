@@ -1,4 +1,4 @@
-"""The cells of a grid: single tokens of a short text, pooled parts of a long one, or the part that is zoomed in on."""
+"""Choose the cells of a grid: single tokens of a short text, pooled parts of a long text, or the part to zoom in on."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from attnctl.readings.spans import parts_of
 from attnctl.selection import token_range
 from attnctl.source import LONG, Changes, Prepared, TraceSource, prepare
 from attnctl.tokens import Token
-from attnctl.trace import Trace, own_numbers
+from attnctl.trace import Trace, numbers_in_text
 
 SIZE = 256  # cells a side of an overview
-MANY = 4  # heads, beyond which each is drawn small
+MANY = 4  # with more heads, each is drawn small
 
 
 class Zoom(NamedTuple):
-    """Which part of a text is looked at, and how."""
+    """The part of a text to show, and how its cells are pooled."""
 
     rows: str | None = None
     columns: str | None = None
@@ -33,9 +33,9 @@ class Zoom(NamedTuple):
 EVERY_CELL = Zoom()
 
 
-def heatmap_grid(given: Prepared, cells: Overview) -> HeatmapGrid:
-    """Return the cells of what was prepared, as they are shown."""
-    return of_overview(cells, given.done, given.measure, given.key_numbers)
+def heatmap_grid(prepared: Prepared, cells: Overview) -> HeatmapGrid:
+    """Return the cells of a prepared source as a grid to draw."""
+    return of_overview(cells, prepared.change_notes, prepared.measure, prepared.key_numbers)
 
 
 def read_heatmap(
@@ -46,90 +46,93 @@ def read_heatmap(
     drop: Sequence[str] = (),
     renormalise: bool = False,
 ) -> HeatmapGrid:
-    """Return the weights of a trace for the layers and heads asked for (None: all that it holds), every one.
+    """Return every weight of a trace for some layers and heads (None: all).
 
-    Raises AttnctlError where the trace has no such layer, head or weights, UsageError where a key to drop is not there.
+    Raises AttnctlError if the trace lacks a layer, a head or its weights, UsageError if a key to drop does not exist.
     """
     if not trace.layers:
         raise AttnctlError("this trace holds no layers, so there are no weights to show")
     for part in trace.layers if layers is None else map(trace.layer, layers):
         for head in heads or ():
             part.position_of(head)
-    given = prepare(TraceSource(trace), Changes(drop=drop, renormalise=renormalise), layers, heads)
-    grid = OverviewReading(_single_tokens(given))
-    return replace(heatmap_grid(given, given.read(grid)), cited=trace.cited)
+    prepared = prepare(TraceSource(trace), Changes(drop=drop, renormalise=renormalise), layers, heads)
+    grid = OverviewReading(_single_tokens(prepared))
+    return replace(heatmap_grid(prepared, prepared.read(grid)), cited=trace.cited)
 
 
-def grid_of(given: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None) -> GridReading:
-    """Return the cells of a grid: at most `room` a side. Raises UsageError for a zoom that is not there."""
-    source, heads = given.source, given.head_count
+def grid_of(prepared: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None) -> GridReading:
+    """Return the cells of a grid, at most `room` a side.
+
+    Raises UsageError for a zoom outside the text.
+    """
+    source, heads = prepared.source, prepared.head_count
     if zoom.pool not in (None, "mean", "max"):
         raise UsageError("it is mean or max", option="pool", value=zoom.pool)
     if zoom.spans is not None and zoom[:3] != (None, None, None):
-        others = f"{option_name('rows')}, {option_name('columns')} and {option_name('pool')}"
-        raise UsageError(f"goes without {others}: its cells are the parts' shares", option="spans")
-    if given.overview is not None:
-        return _kept_grid(given.overview, source.name, zoom)
-    if zoom == EVERY_CELL and max(len(source.tokens), len(given.key_tokens)) <= LONG:
-        return _single_tokens(given)
+        options = f"{option_name('rows')}, {option_name('columns')} and {option_name('pool')}"
+        raise UsageError(f"cannot be combined with {options}: its cells are the shares of the parts", option="spans")
+    if prepared.overview is not None:
+        return _stored_grid(prepared.overview, source.name, zoom)
+    if zoom == EVERY_CELL and max(len(source.tokens), len(prepared.key_tokens)) <= LONG:
+        return _single_tokens(prepared)
     if zoom.spans is not None:
-        if given.key_tokens != source.tokens and own_numbers(source.tokens, given.key_tokens) is None:
+        if prepared.key_tokens != source.tokens and numbers_in_text(source.tokens, prepared.key_tokens) is None:
             raise UsageError("names parts of one text, and here queries and keys are of two", option="spans")
-        rows, columns = (parts_of(zoom.spans, source.text, axis) for axis in (source.tokens, given.key_tokens))
+        rows, columns = (parts_of(zoom.spans, source.text, axis) for axis in (source.tokens, prepared.key_tokens))
         return GridReading(rows, columns, "mass")
     size = SIZE if heads <= MANY else SIZE // 4
     if room is not None:
         size = min(room, size) if heads <= MANY else 32
-    name = 18 if heads == 1 or room is not None else 13  # characters, as many as a picture writes
+    name = 18 if heads == 1 or room is not None else 13  # number of characters of a name in a picture
     rows = zoom_cells(source.tokens, range(len(source.tokens)), zoom.rows, "rows", size, source.text, name)
-    columns = zoom_cells(given.key_tokens, given.key_numbers, zoom.columns, "columns", size, source.text, name)
+    columns = zoom_cells(prepared.key_tokens, prepared.key_numbers, zoom.columns, "columns", size, source.text, name)
     if not columns:
         raise UsageError("dropping every key leaves nothing to show")
     return GridReading(rows, columns, zoom.pool or "mean")
 
 
-def _single_tokens(given: Prepared) -> GridReading:
-    """Return a cell for each query whose weights are known and each key, by the token's own name."""
-    tokens, keys = given.source.tokens, given.key_tokens
-    queries = range(len(tokens)) if given.source.held_rows is None else given.source.held_rows
+def _single_tokens(prepared: Prepared) -> GridReading:
+    """Return one cell for each query with known weights and each key, named by the token."""
+    tokens, keys = prepared.source.tokens, prepared.key_tokens
+    queries = range(len(tokens)) if prepared.source.held_rows is None else prepared.source.held_rows
     return GridReading(
-        [TextPart(tokens[at].text, ((at, at + 1),)) for at in queries],
-        [TextPart(token.text, ((at, at + 1),)) for at, token in enumerate(keys)],
+        [TextPart(tokens[index].text, ((index, index + 1),)) for index in queries],
+        [TextPart(token.text, ((index, index + 1),)) for index, token in enumerate(keys)],
     )
 
 
-def _kept_grid(overview: Overview | LongRow, name: str, zoom: Zoom) -> GridReading:
-    """Return the cells that an overview holds, those of them within `rows` and `columns`."""
+def _stored_grid(overview: Overview | LongRow, name: str, zoom: Zoom) -> GridReading:
+    """Return the cells of an overview's grid that lie within `rows` and `columns`."""
     grid = overview.grid if isinstance(overview, Overview) else None
     if grid is None:
         raise AttnctlError(f"{name} holds no grid of weights: give the text and its model")
     if zoom.spans is not None:
         raise UsageError(f"does not go with {name}: its cells are pooled already", option="spans")
-    kept = []
+    chosen = []
     for parts, tokens, spec, option in (
         (grid.rows, overview.tokens, zoom.rows, "rows"),
         (grid.columns, overview.key_axis, zoom.columns, "columns"),
     ):
         first, last = token_range(spec, len(tokens), option)
-        kept.append([part for part in parts if first <= part.first_token and part.ranges[-1][1] <= last])
-    if not all(kept):
+        chosen.append([part for part in parts if first <= part.first_token and part.ranges[-1][1] <= last])
+    if not all(chosen):
         raise UsageError(f"no whole cell of {name} lies in these rows and columns")
-    return GridReading(kept[0], kept[1], zoom.pool or grid.pool)
+    return GridReading(chosen[0], chosen[1], zoom.pool or grid.pool)
 
 
 def zoom_cells(
     tokens: Sequence[Token], numbers: Sequence[int], spec: str | None, option: str, size: int, text: str, name: int = 18
 ) -> tuple[TextPart, ...]:
-    """Return the tokens that `spec` names in at most `size` even cells, each named by where and how it begins.
+    """Return the tokens that `spec` names in at most `size` even cells; a name says where a cell begins, and its text.
 
-    `numbers` are those of the tokens in the text, by which they are named and divided.
+    `numbers` are the numbers of the tokens in the text: they divide and name the cells.
     """
     first, last = token_range(spec, numbers[-1] + 1, option)
-    found = []
+    cells = []
     for ((a, b),) in even_parts(first, last, size):
         a, b = bisect_left(numbers, a), bisect_left(numbers, b)
-        if a < b:  # tokens of no text are named by their numbers
+        if a < b:  # tokens without a text are named by their numbers
             named = part_snippet(tokens, a, b, text, name, numbers[a]) if text else str(numbers[a])
-            named = tokens[a].text if tokens[a].seconds else named  # a frame is called by when it begins
-            found.append(TextPart(named, ((a, b),)))
-    return tuple(found)
+            named = tokens[a].text if tokens[a].seconds else named  # a frame is named by its start time
+            cells.append(TextPart(named, ((a, b),)))
+    return tuple(cells)

@@ -147,7 +147,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: find_token(TOKENS, "3-1"), "--query 3-1: from 3 down to 1 is no range"),
     (lambda: find_token(TOKENS[:3], "cow"), "--query cow: no token has this text: the tokens are 3 is more"),
     (lambda: find_token(TOKENS, "the"), "--query the: it stands at several places: name one by its index (10, 13)"),
-    (lambda: find_token(TOKENS, "is,than"), "--query is,than: it names 2 tokens, and one is wanted here"),
+    (lambda: find_token(TOKENS, "is,than"), "--query is,than: it names 2 tokens, and one is needed here"),
     (lambda: find_token(TOKENS, " "), "--query is empty: name a token by its text or its index"),
     (lambda: find_token(TOKENS[:3], "8", "predict"), "--predict 8: the text has tokens 0 to 2"),
     (

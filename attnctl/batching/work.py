@@ -265,7 +265,7 @@ class Traces(Task):
 
             return self._result(item, trace_from_document(item.trace, "it"))
         recording = self._recording_of_item(item)
-        pending = Pending(item, recording.given.source.tokens, recording)
+        pending = Pending(item, recording.prepared.source.tokens, recording)
         return self.results([pending])[0] if item_options(item) else pending
 
     def results(self, some: Sequence[Pending]) -> list[Result]:
@@ -275,7 +275,7 @@ class Traces(Task):
         with np.errstate(all="ignore"):  # what overflows is refused by name
             if len(some) == 1:
                 (alone,) = recordings
-                runs = [alone.given.source.run(alone.take)]
+                runs = [alone.prepared.source.run(alone.take)]
             else:
                 run: Any = run_together
                 if not isinstance(model, Stack):

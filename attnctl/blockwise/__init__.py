@@ -1,7 +1,7 @@
-"""Statistics of a weight matrix that is never built: its overview, entropies, distances, single weights, strongest links.
+"""Statistics of a weight matrix that is never built: overview, entropies, distances, single weights, strongest links.
 
-A `Call` of NumPy or torch arrays, (heads, n, d), is swept a block at a time (see `sweep`), by torch; of weights that are
-there the same numbers are found here, by NumPy.
+`sweep` goes over a `Call` of NumPy or torch arrays (heads, n, d) a block at a time, by torch. For weights that are
+stored, the functions here compute the same numbers by NumPy.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 
-Tick = Callable[[float], None]  # hears, from any thread, which share of the work was just done
+Tick = Callable[[float], None]  # receives, from any thread, the share of the work that was just done
 
 
 class RowStatistics(NamedTuple):
-    """What is known of each row, and of the whole pooled; all but `logsumexp` are None unless asked for."""
+    """Statistics of each row, and the pooled weights; every field but `logsumexp` is None unless requested."""
 
-    logsumexp: Array  # (heads, n_q), of the masked scaled scores, sinks in it; -inf where nothing is visible
+    logsumexp: Array  # (heads, n_q), of the masked scaled scores with sinks; -inf if no key is visible
     pooled: Array = None  # (heads, row bins, key bins)
-    entropy: Array = None  # (heads, n_q), nats; what a sink takes has no term
+    entropy: Array = None  # (heads, n_q), nats; a sink's share has no term
     distance: Array = None  # (heads, n_q), mean of |i - j| over what the row attends to, tokens
     spread: Array = None  # (heads, n_q), standard deviation of j, tokens
     marked: Array = None  # (heads, marks, n_q), mass on each set of marked keys
     largest: Array = None  # (heads, n_q), the largest weight
-    kept: Array = None  # (heads, n_q), mass on all keys: below 1 where a learned sink takes the rest
+    mass: Array = None  # (heads, n_q), mass on all keys: below 1 where a learned sink takes the rest
 
 
 def neighbouring_edges(edges: Sequence[int]) -> list[tuple[int, int]]:
-    """Return neighbouring edges: the bins between them."""
+    """Return each edge with the next one: the bins between them."""
     return list(zip(edges, edges[1:], strict=False))
 
 
-def even_edges(n: int, most: int) -> list[int]:
-    """Return edges of at most `most` bins over n tokens: all as wide as each other, but for the last."""
-    return [*range(0, n, math.ceil(n / most)), n]
+def even_edges(n: int, max_bins: int) -> list[int]:
+    """Return the edges of at most `max_bins` bins over n tokens: equally wide, except the last."""
+    return [*range(0, n, math.ceil(n / max_bins)), n]
 
 
 def pool_keys(weights: Array, edges: Sequence[int], peaks: bool = False) -> Array:
@@ -55,12 +55,12 @@ def pool_rows(masses: Array, edges: Sequence[int], peaks: bool = False) -> Array
 
 
 def statistics_of_rows(weights: Array, positions: Array, marks: Array) -> RowStatistics:
-    """Return entropy, distance, spread and marked mass of rows whose weights (heads, rows, n_k) are there.
+    """Return entropy, distance, spread and marked mass of rows with stored weights (heads, rows, n_k).
 
-    `positions` (rows,) are the queries' places among the keys, `marks` (marks, n_k) as of `measure_rows`.
+    `positions` (rows,) are the positions of the queries among the keys, `marks` (marks, n_k) those of `measure_rows`.
     """
-    kept = weights.sum(-1)  # (heads, rows)
-    total = np.where(kept == 0, 1, kept)  # (heads, rows)
+    mass = weights.sum(-1)  # (heads, rows)
+    total = np.where(mass == 0, 1, mass)  # (heads, rows)
     j = np.arange(weights.shape[-1])  # (n_k,)
     gap = np.abs(positions[:, None] - j)  # (rows, n_k)
     logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)  # (heads, rows, n_k)
@@ -73,22 +73,22 @@ def statistics_of_rows(weights: Array, positions: Array, marks: Array) -> RowSta
         spread=np.sqrt((weights * (j - mean) ** 2).sum(-1) / total),
         marked=np.swapaxes(weights @ marked.T, -1, -2),
         largest=weights.max(-1),
-        kept=kept,
+        mass=mass,
     )
 
 
 def call_positions(call: Call) -> Array:
-    """Return the queries' places among the keys → (n_q,), integer."""
+    """Return the position of each query among the keys → (n_q,), integer."""
     return np.arange(call.n_q) + call.first_position
 
 
 def cut_call(call: Call, lo: int, hi: int) -> Call:
-    """Return the call for the queries [lo, hi) alone, and for the keys that these may see; nothing is copied."""
+    """Return the call of the queries [lo, hi) alone, with the keys that these may see; nothing is copied."""
     n_q, n_k = call.n_q, call.n_k
     first, last = lo + call.first_position, hi - 1 + call.first_position
-    least, greatest = attention.visible_gaps(call.causal, call.window)
-    b = int(min(n_k, max(last - least + 1, 1)))
-    a = int(min(max(0, first - greatest), b - 1))  # some key there must be, even where none is visible
+    smallest, largest = attention.visible_gaps(call.causal, call.window)
+    b = int(min(n_k, max(last - smallest + 1, 1)))
+    a = int(min(max(0, first - largest), b - 1))  # at least one key, even if none is visible
 
     def cut_cells(cells: Array | None) -> Array | None:
         """Return the cells (…, n_q or 1, n_k or 1) of these queries and keys."""
@@ -111,18 +111,18 @@ def cut_call(call: Call, lo: int, hi: int) -> Call:
 
 
 def count_visible(call: Call) -> Array:
-    """Return how many keys each query may see → (n_q,)."""
+    """Return the number of keys that each query sees → (n_q,)."""
     if call.mask is not None:
         rows = mask_rows(call)
         return np.concatenate([rows(lo, lo + 512).sum(-1) for lo in range(0, call.n_q, 512)])
-    least, greatest = attention.visible_gaps(call.causal, call.window)
-    first = np.maximum(0, call_positions(call) - greatest)  # (n_q,)
-    last = np.minimum(call.n_k - 1, call_positions(call) - least)  # (n_q,)
+    smallest, largest = attention.visible_gaps(call.causal, call.window)
+    first = np.maximum(0, call_positions(call) - largest)  # (n_q,)
+    last = np.minimum(call.n_k - 1, call_positions(call) - smallest)  # (n_q,)
     return np.maximum(last - first + 1, 0).astype(np.int64)
 
 
 def mask_rows(call: Call) -> Callable[[int, int], Array]:
-    """Return a function that answers the mask of queries [lo, hi), causality and window in it → (rows, n_k)."""
+    """Return a function that returns the mask of queries [lo, hi), with causality and window → (rows, n_k)."""
     mask = np.broadcast_to(as_numpy(call.mask), (call.n_q, call.n_k))
     places, keys = call_positions(call), np.arange(call.n_k)  # (n_q,), (n_k,)
     return lambda lo, hi: attention.visibility_mask(
@@ -138,32 +138,32 @@ Ranges = Sequence[tuple[int, int]]  # tokens [a, b), one stretch or several
 
 @dataclass(frozen=True)
 class Parts:
-    """Parts of one axis, cut at every border that any of them has: bins, and which part each bin belongs to."""
+    """Parts of one axis, cut at every border of any part: bins, and the part to which each bin belongs."""
 
     edges: list[int]  # from the first token of any part to one past the last
     places: Array  # (bins, parts), 1 where a bin belongs to a part
 
     @property
     def sizes(self) -> Array:
-        """How many tokens each part holds → (parts,)."""
+        """Return the number of tokens in each part → (parts,)."""
         return self.places.T @ np.diff(self.edges)
 
     @classmethod
     def among(cls, parts: Sequence[Ranges], whole: int | None = None) -> Parts:
         """Return the parts alone, or among all of `whole` tokens."""
-        ends = {at for part in parts for span in part for at in span}
+        ends = {index for part in parts for span in part for index in span}
         edges = sorted(ends | (set() if whole is None else {0, whole}))
-        places, at_edge = np.zeros((len(edges) - 1, len(parts))), {edge: at for at, edge in enumerate(edges)}
-        for at, part in enumerate(parts):
+        places, bin_of_edge = np.zeros((len(edges) - 1, len(parts))), {edge: index for index, edge in enumerate(edges)}
+        for index, part in enumerate(parts):
             for a, b in part:
-                places[at_edge[a] : at_edge[b], at] = 1
+                places[bin_of_edge[a] : bin_of_edge[b], index] = 1
         return cls(edges, places)
 
 
 def pool_weights(
     blocks: Iterable[tuple[int, int, Array]], rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean"
 ) -> Array:
-    """Pool as `sweep.pool_between_parts`, but stored weights: blocks of (first row, last + 1, (heads, rows, n_k))."""
+    """Return what `sweep.pool_between_parts` returns, from stored weights: (first row, last + 1, (heads, rows, n_k))."""
     queries, peaks = Parts.among(rows), how == "max"
     first, last = queries.edges[0], queries.edges[-1]
     keys, masses = None, []
@@ -173,60 +173,60 @@ def pool_weights(
         if a < b:
             masses.append(pool_keys(block[:, a - lo : b - lo], keys.edges, peaks))  # (heads, rows, bins)
     assert keys is not None
-    edges = [at - first for at in queries.edges]
+    edges = [edge - first for edge in queries.edges]
     return joined_bins(pool_rows(np.concatenate(masses, axis=1), edges, peaks), queries, keys, how)
 
 
-def joined_bins(found: Array, rows: Parts, columns: Parts, how: str) -> Array:
-    """Return bins (heads, row bins, key bins) put together as the parts have them → (heads, rows, columns)."""
+def joined_bins(bins: Array, rows: Parts, columns: Parts, how: str) -> Array:
+    """Return bins (heads, row bins, key bins) joined into the parts → (heads, rows, columns)."""
     if how == "max":
-        by_column = [found[:, :, place].max(-1) for place in columns.places.T > 0]
+        by_column = [bins[:, :, place].max(-1) for place in columns.places.T > 0]
         by_row = [np.stack(by_column, -1)[:, place].max(1) for place in rows.places.T > 0]
         return np.stack(by_row, 1)  # (heads, rows, columns)
     each = rows.places * np.diff(rows.edges)[:, None] / rows.sizes  # (row bins, rows)
-    mass = each.T.astype(found.dtype) @ (found @ columns.places.astype(found.dtype))  # (heads, rows, columns)
-    return mass / columns.sizes.astype(found.dtype) if how == "mean" else mass
+    mass = each.T.astype(bins.dtype) @ (bins @ columns.places.astype(bins.dtype))  # (heads, rows, columns)
+    return mass / columns.sizes.astype(bins.dtype) if how == "mean" else mass
 
 
 def single_tokens(parts: Sequence[Ranges]) -> list[int] | None:
-    """Return the tokens that are the parts, where each part is one token; None where not."""
+    """Return the token of each part if every part is a single token; else None."""
     single = all(len(part) == 1 and part[0][1] - part[0][0] == 1 for part in parts)
     return [part[0][0] for part in parts] if single else None
 
 
 def parts_visible(call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Array:
-    """Return whether any query of a row part may see any key of a column part → (rows, columns); None where all may.
+    """Return whether any query of a row part sees any key of a column part → (rows, columns); None if all do.
 
-    A part of several stretches counts as all that lies between its ends, but for the keys where the call has a mask.
+    A part of several stretches counts as everything between its ends; with a mask, parts of keys count exactly.
     """
     if call.mask is not None:
-        shown = visible_mask(mask_rows(call), rows, columns)
+        visible = visible_mask(mask_rows(call), rows, columns)
     else:
         queries, keys = (np.array([(part[0][0], part[-1][1] - 1) for part in parts]) for parts in (rows, columns))
         position = call_positions(call)[queries]  # (rows, 2)
-        least, greatest = attention.visible_gaps(call.causal, call.window)
+        smallest, largest = attention.visible_gaps(call.causal, call.window)
         widest = position[:, None, 1] - keys[None, :, 0]  # (rows, columns)
         narrowest = position[:, None, 0] - keys[None, :, 1]  # (rows, columns)
-        shown = (widest >= least) & (narrowest <= greatest)  # (rows, columns)
-    return None if shown.all() else shown
+        visible = (widest >= smallest) & (narrowest <= largest)  # (rows, columns)
+    return None if visible.all() else visible
 
 
 def visible_mask(mask: Callable[[int, int], Array], rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Array:
-    """Return whether a mask shows any key of a column part to any row between the ends of a row part → (rows, columns).
+    """Return whether a mask shows a key of a column part to a row between the ends of a row part → (rows, columns).
 
-    `mask` answers the rows [lo, hi) of it, (rows, n_k).
+    `mask` returns its rows [lo, hi), (rows, n_k).
     """
     by_row = np.stack([mask(part[0][0], part[-1][1]).any(0) for part in rows])  # (rows, n_k)
     return np.stack([np.any([by_row[:, a:b].any(1) for a, b in part], axis=0) for part in columns], 1)
 
 
-def even_parts(first: int, last: int, most: int) -> list[Ranges]:
-    """Return at most `most` parts of tokens [first, last), as wide as each other but for the last."""
-    return [((first + a, first + b),) for a, b in neighbouring_edges(even_edges(last - first, most))]
+def even_parts(first: int, last: int, max_parts: int) -> list[Ranges]:
+    """Return at most `max_parts` parts of the tokens [first, last): equally wide, except the last."""
+    return [((first + a, first + b),) for a, b in neighbouring_edges(even_edges(last - first, max_parts))]
 
 
 def effective_rank(grids: Array) -> Array:
-    """Return over how many directions a grid spreads (..., r, c) → (...): exp of its singular values' entropy.
+    """Return the number of directions over which a grid spreads (..., r, c) → (...): exp of its singular values' entropy.
 
     Source: Roy and Vetterli 2007.
     """

@@ -26,12 +26,12 @@ CELLS = 1 << 26  # tiles whose sums are kept at a time: 256 MiB
 
 
 def shared_by(call: Call) -> int:
-    """Return how many query heads share one key head."""
+    """Return the number of query heads that share one key head."""
     return int(call.queries.shape[0] // call.keys.shape[0])
 
 
 def tile_cuts(edges: Sequence[int], size: int) -> list[int]:
-    """Return where tiles of at most `size` tokens begin and end, each inside one bin."""
+    """Return the borders of tiles of at most `size` tokens, each inside one bin."""
     return [*(start for a, b in neighbouring_edges(edges) for start in range(a, b, size)), edges[-1]]
 
 
@@ -46,10 +46,10 @@ def sum_tiles(cells: Tensor, cuts: Sequence[int], edges: Sequence[int], peaks: b
 
 
 class FusedSweep:
-    """One call on a CUDA device, its first pass done: (heads, n, d) in half or single precision."""
+    """One call on a CUDA device after its first pass: (heads, n, d) in half or single precision."""
 
     def __init__(self, call: Call, heads: range, moments: bool) -> None:
-        """Find each row's logsumexp and largest score and, with `moments`, its mean gap, all (heads, n_q)."""
+        """Compute each row's logsumexp and largest score and, with `moments`, its mean gap: all (heads, n_q)."""
         share = shared_by(call)
         self.call, self.moments = call, moments
         self.queries = call.queries[heads.start : heads.stop].contiguous()  # (heads, n_q, d)
@@ -82,9 +82,9 @@ class FusedSweep:
         peaks: bool,
         share: Tensor,
     ) -> tuple[Tensor | None, Rows | None]:
-        """Return the pooled weights (heads, row bins, key bins) and what is known of the rows, each None if not wanted.
+        """Return the pooled weights (heads, row bins, key bins) and the statistics of the rows; each may be None.
 
-        `share` (heads, n_q) is the mass of a row on all keys: the pooled weights carry it, the rows do not.
+        `share` (heads, n_q) is the mass of a row on all keys: the pooled weights include it, the rows do not.
         """
         call, device = self.call, self.queries.device
         n_heads, n_q, n_k = len(self.queries), call.n_q, call.n_k

@@ -1,8 +1,8 @@
-"""Triton kernels of a sweep on a CUDA device: tiles of scores that live in registers and never reach the device's memory.
+"""Triton kernels of a sweep on a CUDA device: tiles of scores live in registers and never reach the device's memory.
 
-The first pass finds each row's logsumexp, largest score and mean gap, online (Milakov and Gimelshein 2018). The second pass
-knows them, so each weight is one exponential: it adds the weights up by cells of the picture and by rows. Neither pass reads
-values, so each costs half of a fused forward.
+The first pass computes each row's logsumexp, largest score and mean gap, online (Milakov and Gimelshein 2018). With
+these, the second pass computes each weight as one exponential, and adds up the weights by cells of the picture and by
+rows. Neither pass reads values, so each costs half of a fused forward.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a sweep knows of each row: kept over the blocks of keys, and made into statistics at the end."""
+"""Keep the statistics of each row over the blocks of keys, and finish them after the last block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attnctl.blockwise.tiles import FLOOR
 
 
 class Rows(NamedTuple):
-    """What is known of each row after some of the keys, all (heads, n_q); means are over those keys alone."""
+    """The statistics of each row over the keys so far, all (heads, n_q); means are over these keys alone."""
 
     logsumexp: torch.Tensor
     entropy: torch.Tensor
@@ -22,19 +22,19 @@ class Rows(NamedTuple):
     top: torch.Tensor  # the largest score
 
     @classmethod
-    def nothing(cls, like: torch.Tensor, heads: int, n_q: int, marks: int) -> Rows:
-        """Return rows that have seen no key yet."""
+    def empty(cls, like: torch.Tensor, heads: int, n_q: int, marks: int) -> Rows:
+        """Return the statistics of rows before the first key."""
         a, b, c, d = like.new_zeros(4, heads, n_q)
         unseen, top = like.new_full((2, heads, n_q), FLOOR)
         return cls(unseen, a, b, c, d, like.new_zeros(heads, marks, n_q), top)
 
     def add_block(self, lo: int, hi: int, block: Rows) -> None:
-        """Take in what a block of keys says of rows [lo, hi): each side by its share of the two together."""
+        """Add the statistics of rows [lo, hi) over a block of keys: each side counts by its share of the sum."""
         mine = Rows(*(part[..., lo:hi] for part in self))  # views
-        both = torch.logaddexp(mine.logsumexp, block.logsumexp)  # (heads, rows)
-        p, q = (mine.logsumexp - both).exp(), (block.logsumexp - both).exp()  # (heads, rows)
+        joined = torch.logaddexp(mine.logsumexp, block.logsumexp)  # (heads, rows)
+        p, q = (mine.logsumexp - joined).exp(), (block.logsumexp - joined).exp()  # (heads, rows)
         # a choice in two steps; every term is positive, so nothing cancels
-        choice = p * (both - mine.logsumexp) + q * (both - block.logsumexp)  # (heads, rows)
+        choice = p * (joined - mine.logsumexp) + q * (joined - block.logsumexp)  # (heads, rows)
         gap = block.position - mine.position  # (heads, rows)
         mine.entropy.mul_(p).addcmul_(q, block.entropy).add_(choice)
         mine.variance.mul_(p).addcmul_(q, block.variance).add_(p * q * gap * gap)  # Chan, Golub and LeVeque 1979
@@ -42,11 +42,11 @@ class Rows(NamedTuple):
         mine.position.mul_(p).addcmul_(q, block.position)
         torch.maximum(mine.top, block.top, out=mine.top)
         mine.marked.mul_(p[:, None]).addcmul_(q[:, None], block.marked)
-        mine.logsumexp.copy_(both)
+        mine.logsumexp.copy_(joined)
 
 
 def share_with_sinks(call: Call, heads: range, lse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the logsumexp with these heads' sinks in it, and the log of the keys' share: (heads, n_q) each."""
+    """Return the logsumexp with the sinks of these heads in it, and the log of the keys' share: (heads, n_q) each."""
     if call.sinks is None:
         return lse, torch.zeros_like(lse)
     sinks = call.sinks[:, None] if call.sinks.ndim == 1 else call.sinks  # (every head, 1 or n_q)
@@ -54,12 +54,19 @@ def share_with_sinks(call: Call, heads: range, lse: torch.Tensor) -> tuple[torch
     return torch.logaddexp(lse, sinks), -torch.nn.functional.softplus(sinks - lse)
 
 
-def row_fields(rows: Rows, lse: torch.Tensor, log_share: torch.Tensor, seen: torch.Tensor) -> tuple[Array, ...]:
-    """Return entropy, distance, spread, marked, largest and kept, as `RowStatistics` has them.
+def row_fields(rows: Rows, lse: torch.Tensor, log_share: torch.Tensor, sees_key: torch.Tensor) -> tuple[Array, ...]:
+    """Return entropy, distance, spread, marked, largest and mass, as fields of `RowStatistics`.
 
-    `seen` (heads, n_q) is true for a row that sees a key.
+    `sees_key` (heads, n_q) is true for a row that sees a key.
     """
-    share = log_share.exp() * seen  # (heads, n_q)
+    share = log_share.exp() * sees_key  # (heads, n_q)
     entropy = (rows.entropy - log_share) * share  # (heads, n_q)
-    largest = (rows.top - lse).clamp(max=0).exp() * seen  # (heads, n_q), above 1 only by rounding
-    return entropy, rows.distance * seen, rows.variance.sqrt() * seen, rows.marked * share[:, None], largest, share
+    largest = (rows.top - lse).clamp(max=0).exp() * sees_key  # (heads, n_q), above 1 only by rounding
+    return (
+        entropy,
+        rows.distance * sees_key,
+        rows.variance.sqrt() * sees_key,
+        rows.marked * share[:, None],
+        largest,
+        share,
+    )

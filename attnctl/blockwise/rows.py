@@ -1,4 +1,4 @@
-"""Rows of weights and the context of a long text, by a fused kernel, in blocks of rows, or one key after another.
+"""Compute rows of weights and the context of a long text: by a fused kernel, in blocks of rows, or key after key.
 
 Source: attention sinks and a window (Xiao et al. 2024, Efficient Streaming Language Models with Attention Sinks).
 """
@@ -18,9 +18,10 @@ from attnctl.blockwise import call_positions, cut_call
 
 
 def fused_context(call: Call) -> Array:
-    """Return the context of a call → (heads, n_q, d_v), in its own library: by a fused kernel, or in blocks of rows.
+    """Return the context of a call → (heads, n_q, d_v), in its own library.
 
-    The kernel takes scale, causality, grouped heads and a mask; what it cannot take goes through `attention.run_call`.
+    A fused kernel takes scale, causality, grouped heads and a mask; everything else goes through `attention.run_call` in
+    blocks of rows.
     """
     bent = call.bends_scores or call.sinks is not None
     square = call.n_q == call.n_k and call.first_position == 0
@@ -34,15 +35,15 @@ def fused_context(call: Call) -> Array:
 
     from attnctl.blockwise.tiles import as_torch
 
-    given = as_torch(call)
+    tensors = as_torch(call)
     context: Array = torch.nn.functional.scaled_dot_product_attention(
-        given.queries[None],
-        given.keys[None],
-        given.values[None],
-        attn_mask=given.mask,
+        tensors.queries[None],
+        tensors.keys[None],
+        tensors.values[None],
+        attn_mask=tensors.mask,
         is_causal=call.causal,
         scale=call.effective_scale / call.temperature,
-        enable_gqa=given.queries.shape[0] != given.keys.shape[0],
+        enable_gqa=tensors.queries.shape[0] != tensors.keys.shape[0],
     )[0]  # (heads, n_q, d_v)
     return context.numpy() if isinstance(call.queries, np.ndarray) else context
 
@@ -53,14 +54,14 @@ Cells = Callable[[Array, Array], Array]  # queries (grids, r), keys (grids, c) �
 def weights_between(call: Call, logsumexp: Array, rows: Array, columns: Array) -> Array:
     """Return exact weights of small grids of the matrix: rows (grids, r), columns (grids, c) → (heads, grids, r, c).
 
-    `logsumexp` (heads, n_q) as from `measure`. With r = c = 1, these are single weights (i, j), each O(d).
+    `logsumexp` (heads, n_q) comes from `measure_rows`. With r = c = 1, these are single weights (i, j), each in O(d).
     """
     queries, keys = call.queries, call.keys
     n_heads, (n_q, n_k) = queries.shape[0], (call.n_q, call.n_k)
     share = n_heads // keys.shape[0]
-    seen = grids_visible(call, rows, columns)  # (grids, r, c)
+    visible = grids_visible(call, rows, columns)  # (grids, r, c)
     bias = None if call.bias is None else _broadcast_heads(call.bias, (n_heads, n_q, n_k))
-    found = np.empty((n_heads, *seen.shape), np.float32)
+    weights = np.empty((n_heads, *visible.shape), np.float32)
     for head in range(n_heads):
         q = _single_precision(queries[head][rows])  # (grids, r, d)
         k = _single_precision(keys[head // share][columns])  # (grids, c, d)
@@ -72,12 +73,12 @@ def weights_between(call: Call, logsumexp: Array, rows: Array, columns: Array) -
         lse = logsumexp[head][rows][..., None]  # (grids, r, 1)
         with np.errstate(over="ignore"):  # -inf then, and exp of it 0
             gap = as_numpy(scaled) - lse  # (grids, r, c); above 0 only by the rounding of large scores
-        found[head] = np.exp(np.where(seen & np.isfinite(lse), np.minimum(gap, 0), -np.inf))
-    return found
+        weights[head] = np.exp(np.where(visible & np.isfinite(lse), np.minimum(gap, 0), -np.inf))
+    return weights
 
 
 def _single_precision(array: Array) -> Array:
-    """Return half precision widened to float32."""
+    """Return the array as float32 if it has half precision."""
     return array if isinstance(array, np.ndarray) or array.dtype.itemsize >= 4 else array.float()
 
 
@@ -86,7 +87,7 @@ def _broadcast_heads(array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def grids_visible(call: Call, rows: Array, columns: Array) -> Array:
-    """Return the mask of small grids cut from the matrix: rows (grids, r), columns (grids, c) → (grids, r, c)."""
+    """Return the mask of small grids of the matrix: rows (grids, r), columns (grids, c) → (grids, r, c)."""
     mask = np.ones((len(rows), rows.shape[1], columns.shape[1]), bool)
     if call.mask is not None:
         whole = as_numpy(_broadcast_heads(call.mask, (call.n_q, call.n_k)))  # (n_q, n_k)
@@ -97,47 +98,48 @@ def grids_visible(call: Call, rows: Array, columns: Array) -> Array:
 
 
 def weights_at_offset(cells: Cells, positions: Array, n_k: int, offset: int) -> Array:
-    """Return each query's weight on the key `offset` places from itself: 0 itself, -1 the one before → (heads, n_q).
+    """Return each query's weight on the key `offset` positions away: 0 is itself, -1 the key before → (heads, n_q).
 
-    `cells` answers the weights of small grids, `positions` (n_q,) are the queries' places among the keys.
-    NaN where there is no such key.
+    `cells` returns the weights of small grids, `positions` (n_q,) are the positions of the queries among the keys. NaN
+    if there is no such key.
     """
     columns = positions + offset  # (n_q,)
-    there = np.flatnonzero((columns >= 0) & (columns < n_k))
-    weights = cells(there[:, None], columns[there][:, None])[:, :, 0, 0]  # (heads, there)
-    found = np.full((len(weights), len(positions)), np.nan, np.float32)
-    found[:, there] = weights
-    return found
+    inside = np.flatnonzero((columns >= 0) & (columns < n_k))
+    weights = cells(inside[:, None], columns[inside][:, None])[:, :, 0, 0]  # (heads, inside)
+    result = np.full((len(weights), len(positions)), np.nan, np.float32)
+    result[:, inside] = weights
+    return result
 
 
 def weights_on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: int) -> Array:
-    """Return each query's mass on the keys `shift` places after other copies of its token → (heads, n); (1, n) without any.
+    """Return each query's mass on the keys `shift` positions after other copies of its token → (heads, n).
 
-    Shift 0 asks who looks at duplicates, 1 who looks at what followed them (induction: Olsson et al. 2022). Queries and keys
-    are the tokens `ids`; `cells` and `visible` answer weights and mask of small grids, of at most about MEMORY >> 8 cells.
-    A token's own place does not count. NaN where a token has no copy that it could look back to.
+    Shift 0 measures who looks at duplicates, 1 who looks at the tokens after them (induction: Olsson et al. 2022).
+    Queries and keys are the tokens `ids`; `cells` and `visible` return weights and mask of small grids, of at most
+    about MEMORY >> 8 cells. A token's own position does not count. NaN if a token sees no copy; (1, n) if no token has
+    a copy.
     """
     names = np.asarray(ids)
     n = len(names)
     order = np.argsort(names, kind="stable")
     starts = np.flatnonzero(np.r_[True, np.diff(names[order]) != 0])
     sizes = np.diff(np.r_[starts, n])
-    found: Array = None
+    result: Array = None
     for size in np.unique(sizes[sizes > 1]).tolist():
         copies = order[starts[sizes == size][:, None] + np.arange(size)]  # (distinct tokens, copies), ascending
-        most = max(1, (MEMORY >> 8) // size)  # rows of `size` weights at a time
-        few, many = min(most, size), max(1, most // size)
-        for at, lo in product(range(0, len(copies), many), range(0, size, few)):
-            everyone = copies[at : at + many]
-            rows = everyone[:, lo : lo + few]  # (distinct, rows)
-            columns = np.minimum(everyone + shift, n - 1)  # (distinct, copies)
-            counts = (rows[:, :, None] != everyone[:, None, :]) & (columns[:, None, :] != rows[:, :, None])
-            counts &= (everyone + shift < n)[:, None, :] & visible(rows, columns)  # (distinct, rows, copies)
+        max_rows = max(1, (MEMORY >> 8) // size)  # rows of `size` weights at a time
+        row_step, token_step = min(max_rows, size), max(1, max_rows // size)
+        for start, lo in product(range(0, len(copies), token_step), range(0, size, row_step)):
+            occurrences = copies[start : start + token_step]
+            rows = occurrences[:, lo : lo + row_step]  # (distinct, rows)
+            columns = np.minimum(occurrences + shift, n - 1)  # (distinct, copies)
+            counts = (rows[:, :, None] != occurrences[:, None, :]) & (columns[:, None, :] != rows[:, :, None])
+            counts &= (occurrences + shift < n)[:, None, :] & visible(rows, columns)  # (distinct, rows, copies)
             weights = cells(rows, columns)  # (heads, distinct, rows, copies)
             mass = np.einsum("hdrc,drc->hdr", weights, counts)  # (heads, distinct, rows)
-            found = np.full((len(weights), n), np.nan, np.float32) if found is None else found
-            found[:, rows] = np.where(counts.any(-1), np.minimum(mass, 1), np.nan)
-    return np.full((1, n), np.nan, np.float32) if found is None else found
+            result = np.full((len(weights), n), np.nan, np.float32) if result is None else result
+            result[:, rows] = np.where(counts.any(-1), np.minimum(mass, 1), np.nan)
+    return np.full((1, n), np.nan, np.float32) if result is None else result
 
 
 # --- whole rows --------------------------------------------------------------------------------------------------
@@ -149,18 +151,22 @@ def exact_rows(call: Call, rows: Sequence[int]) -> Array:
     step = max(1, MEMORY // (24 * n_heads * n_k))
     parts = [
         as_numpy(
-            attention.run_call(attention.select_call(replace(call, keep=None), rows=list(rows[at : at + step]))).weights
+            attention.run_call(
+                attention.select_call(replace(call, keep=None), rows=list(rows[start : start + step]))
+            ).weights
         )
-        for at in range(0, len(rows), step)
+        for start in range(0, len(rows), step)
     ]
     return np.concatenate(parts, axis=-2)  # (heads, rows, n_k)
 
 
 def row_blocks(call: Call) -> Iterator[tuple[int, int, int, attention.Attended]]:
-    """Yield the call a block of rows at a time: first row, last + 1, first key that they may see, the steps."""
+    """Yield the call in blocks of rows: first row, last + 1, first key that they may see, results of the steps."""
     n_heads, n_q, n_k = call.queries.shape[0], call.n_q, call.n_k
-    most = max(1, MEMORY // (24 * n_heads * n_k))
-    step = max(min(most, 16), most // 8)  # an eighth: the steps of a block then take the memory of the block before it
+    max_rows = max(1, MEMORY // (24 * n_heads * n_k))
+    step = max(
+        min(max_rows, 16), max_rows // 8
+    )  # an eighth: the steps of a block then take the memory of the block before it
     for lo in range(0, n_q, step):
         hi = min(lo + step, n_q)
         part = cut_call(call, lo, hi)
@@ -168,48 +174,49 @@ def row_blocks(call: Call) -> Iterator[tuple[int, int, int, attention.Attended]]
 
 
 def top_links(call: Call, count: int) -> tuple[Array, Array]:
-    """Return the `count` keys that each query attends to most, and their weights: two arrays (heads, n_q, count).
+    """Return the `count` keys with the largest weights of each query, and these weights: two arrays (heads, n_q, count).
 
-    Strongest first; where fewer keys are visible, the rest have weight 0. The sum of the weights is their coverage.
+    The largest comes first; if fewer keys are visible, the other weights are 0. The sum of the weights is their
+    coverage.
     """
     n_heads, n_q = call.queries.shape[0], call.n_q
     count = min(count, call.n_k)
     keys = np.zeros((n_heads, n_q, count), np.int64)
     weights = np.zeros((n_heads, n_q, count), np.float32)
-    alone = replace(call, keep=None, values=call.values[..., :0])  # a context of no columns: nobody reads it
+    alone = replace(call, keep=None, values=call.values[..., :0])  # no context is needed, so it has no columns
     for lo, hi, first, steps in row_blocks(alone):
-        best, values = strongest_keys(as_numpy(steps.weights), count)  # (heads, rows, most)
+        best, values = strongest_keys(as_numpy(steps.weights), count)  # (heads, rows, n_best)
         keys[:, lo:hi, : best.shape[-1]], weights[:, lo:hi, : best.shape[-1]] = best + first, values
     return keys, weights
 
 
-CHUNK = 64  # keys of which the largest weight is compared first
+CHUNK = 64  # keys whose largest weight is compared first
 
 
 def strongest_keys(weights: Array, count: int) -> tuple[Array, Array]:
-    """Return the keys of the `count` largest weights of each row, and these, largest first: (heads, rows, count) each."""
+    """Return the keys of the `count` largest weights of each row, and these weights, largest first: (heads, rows, count)."""
     n_k = weights.shape[-1]
-    most, starts = min(count, n_k), np.arange(0, n_k, CHUNK)
+    n_best, starts = min(count, n_k), np.arange(0, n_k, CHUNK)
     peaks = np.fmax.reduceat(weights, starts, -1)  # (heads, rows, chunks)
-    # the chunks with the largest peaks, as many as weights are asked for, hold these
-    held = np.sort(np.argpartition(-peaks, min(most, len(starts)) - 1, axis=-1)[..., :most], -1)
-    keys = (held[..., None] * CHUNK + np.arange(CHUNK)).reshape(*held.shape[:-1], -1)  # (heads, rows, candidates)
-    found = np.take_along_axis(weights, np.minimum(keys, n_k - 1), -1)
-    found = np.where(keys < n_k, found, -np.inf)  # the last chunk may end early
-    best = np.argpartition(-found, most - 1, axis=-1)[..., :most]  # (heads, rows, most)
-    values = np.take_along_axis(found, best, -1)
+    # the n_best largest weights lie in the n_best chunks with the largest peaks
+    chunks = np.sort(np.argpartition(-peaks, min(n_best, len(starts)) - 1, axis=-1)[..., :n_best], -1)
+    keys = (chunks[..., None] * CHUNK + np.arange(CHUNK)).reshape(*chunks.shape[:-1], -1)  # (heads, rows, candidates)
+    candidates = np.take_along_axis(weights, np.minimum(keys, n_k - 1), -1)
+    candidates = np.where(keys < n_k, candidates, -np.inf)  # the last chunk may end early
+    best = np.argpartition(-candidates, n_best - 1, axis=-1)[..., :n_best]  # (heads, rows, n_best)
+    values = np.take_along_axis(candidates, best, -1)
     best = np.take_along_axis(best, np.argsort(-values, axis=-1, kind="stable"), -1)
-    return np.take_along_axis(keys, best, -1), np.take_along_axis(found, best, -1)
+    return np.take_along_axis(keys, best, -1), np.take_along_axis(candidates, best, -1)
 
 
 TILE = 256  # queries at a time
 
 
 def streaming_change_of_call(call: Call, context: Array, first: int, last: int) -> Array:
-    """Return how far each query's context moves where it sees only the `first` tokens and the `last` up to itself.
+    """Return how far each query's context moves if it sees only the `first` tokens and the `last` up to itself.
 
-    ‖after - before‖ / ‖before‖ of every query that has more tokens before it: (heads, queries). `context` (heads, n_q, d_v)
-    is that with all keys. Work and memory grow with n, not n².
+    ‖after - before‖ / ‖before‖ for every query with more tokens before it: (heads, queries). `context` (heads, n_q,
+    d_v) is the context over all keys. Work and memory grow with n, not n².
     """
     places = call_positions(call)  # (n_q,)
     changes = []
@@ -223,16 +230,16 @@ def streaming_change_of_call(call: Call, context: Array, first: int, last: int) 
 
 
 def _streaming(call: Call, rows: Array, lo: int, hi: int, first: int, last: int) -> Call:
-    """Return the call of queries [lo, hi) at the positions `rows`, with the keys that some of them keeps."""
+    """Return the call of queries [lo, hi) at the positions `rows`, with the keys that any of them still sees."""
     near = max(first, int(rows[0]) - last + 1)
-    keys = np.r_[0:first, near : min(call.n_k, int(rows[-1]) + 1)]  # (kept,)
+    keys = np.r_[0:first, near : min(call.n_k, int(rows[-1]) + 1)]  # (keys,)
     mask = call.mask
     if mask is not None:
-        own = as_numpy(mask)  # (n_q or 1, n_k)
-        mask = (own[lo:hi] if own.shape[-2] == call.n_q else own)[:, keys]  # (rows or 1, kept)
-    shown = attention.visibility_mask(rows, keys, causal=call.causal, window=call.window, mask=mask)
-    kept = (keys < first) | (keys > rows[:, None] - last)  # (rows, kept)
-    shown = kept if shown is None else kept & shown  # (rows, kept)
+        whole = as_numpy(mask)  # (n_q or 1, n_k)
+        mask = (whole[lo:hi] if whole.shape[-2] == call.n_q else whole)[:, keys]  # (rows or 1, keys)
+    visible = attention.visibility_mask(rows, keys, causal=call.causal, window=call.window, mask=mask)
+    streamed = (keys < first) | (keys > rows[:, None] - last)  # (rows, keys)
+    visible = streamed if visible is None else streamed & visible  # (rows, keys)
     bias = call.bias
     if bias is not None:
         bias = bias[..., lo:hi, :] if bias.shape[-2] == call.n_q else bias
@@ -242,7 +249,7 @@ def _streaming(call: Call, rows: Array, lo: int, hi: int, first: int, last: int)
         queries=call.queries[..., lo:hi, :],
         keys=call.keys[..., place_array(keys, call.keys), :],
         values=call.values[..., place_array(keys, call.values), :],
-        mask=place_array(shown, call.queries),
+        mask=place_array(visible, call.queries),
         bias=bias,
         sinks=call.sinks if call.sinks is None or call.sinks.ndim == 1 else call.sinks[..., lo:hi],
         causal=False,
@@ -253,7 +260,7 @@ def _streaming(call: Call, rows: Array, lo: int, hi: int, first: int, last: int)
 
 
 def relative_change(after: Array, before: Array) -> Array:
-    """‖after - before‖ / ‖before‖ over the last axis; 0 where both are 0."""
+    """Return ‖after - before‖ / ‖before‖ over the last axis; 0 if both are 0."""
     size = np.linalg.norm(before, axis=-1)  # (heads, rows)
     gap = np.linalg.norm(after - before, axis=-1)  # (heads, rows)
     return gap / np.where(size == 0, 1, size)

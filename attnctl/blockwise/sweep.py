@@ -1,11 +1,12 @@
-"""Attention over long texts, a block of keys at a time: the n × n weights are never held.
+"""Sweep over the keys of a long text a block at a time: the n × n weights are never in memory.
 
-For one block of keys, the scaled scores of every query fit in a buffer of fixed size. Their logsumexp is what each query
-would give the block before normalisation; logsumexps of blocks add up to the row's (Milakov and Gimelshein 2018, Rabe and
-Staats 2021), and means over blocks combine by their shares. So one pass over the keys answers exactly: the mass of each
-row on given bins of keys, its entropy, the mean and spread of its distance, its mass on marked keys.
+The scaled scores of every query on one block of keys fit in a buffer of fixed size. Their logsumexp is what each query
+would give the block before normalisation; the logsumexps of blocks add up to that of the row (Milakov and Gimelshein
+2018, Rabe and Staats 2021), and means over blocks combine by their shares. So one pass over the keys gives exact
+results: the mass of each row on given bins of keys, its entropy, the mean and spread of its distance, its mass on
+marked keys.
 
-Blocks lie with the keys first, (heads, keys, rows): sums over keys then run along whole rows of memory.
+Blocks have the keys first, (heads, keys, rows): sums over keys then run along whole rows of memory.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ ELEMENTS = {"cpu": 1 << 19}  # numbers in a block's buffer, to stay in a CPU's c
 
 
 def map_groups(work: Callable[[range], Result], groups: Sequence[range], stop: Event) -> list[Result]:
-    """`work` on every group of heads. On a CPU each thread takes groups of its own; `stop` is set to end them early."""
+    """Return the results of `work` on every group of heads.
+
+    On a CPU each thread takes its own groups; an interruption sets `stop`, so that they end early.
+    """
     threads = torch.get_num_threads()
     if len(groups) < threads or threads == 1:
         return [work(heads) for heads in groups]
@@ -48,16 +52,16 @@ def map_groups(work: Callable[[range], Result], groups: Sequence[range], stop: E
             raise
 
 
-# --- what is known of a row --------------------------------------------------------------------------------------
+# --- the statistics of a row ------------------------------------------------------------------------------------
 
 
 def block_rows(
     group: HeadGroup, top: torch.Tensor, total: torch.Tensor, columns: torch.Tensor, span: tuple[int, int, int, int]
 ) -> Rows:
-    """Return what one block says of its rows, from the two buffers: score - top, and its exponential.
+    """Return the statistics of rows over one block, from the two buffers: score - top, and its exponential.
 
-    `top` and `total` (heads, rows); `columns` (heads, 1 + marks, rows) are the sums of key position and marks, weighted by
-    the exponentials, positions counted from the block's middle.
+    `top` and `total` (heads, rows); `columns` (heads, 1 + marks, rows) are the sums of key position and marks, weighted
+    by the exponentials; positions count from the middle of the block.
     """
     a, b, lo, hi = span
     shape = (len(group.keys), b - a, hi - lo)
@@ -69,12 +73,12 @@ def block_rows(
     # squared about the row's own mean, since a difference of squares would cancel
     torch.sub(local[:, None], mean[:, None], out=shifted)
     variance = shifted.square_().mul_(e).sum(1) / total  # (heads, rows)
-    at = torch.arange(lo, hi, device=e.device) + (group.call.first_position - middle)  # (rows,)
+    positions = torch.arange(lo, hi, device=e.device) + (group.call.first_position - middle)  # (rows,)
     if lo + group.call.first_position < b - 1 and a < hi - 1 + group.call.first_position:  # keys on both sides
-        gaps = (at.to(e.dtype) - local[:, None]).abs()  # (keys, rows)
+        gaps = (positions.to(e.dtype) - local[:, None]).abs()  # (keys, rows)
         distance = torch.mul(e, gaps, out=shifted).sum(1) / total  # (heads, rows)
     else:
-        distance = (at - mean).abs()  # (heads, rows)
+        distance = (positions - mean).abs()  # (heads, rows)
     return Rows(top + total.log(), entropy, distance, mean + middle, variance, columns[:, 1:] / total[:, None], top)
 
 
@@ -91,12 +95,12 @@ def measure_rows(
     peaks: bool = False,
     tick: Tick | None = None,
 ) -> RowStatistics:
-    """Return each row's logsumexp and what is asked as of `sweep_keys`, as NumPy arrays; weights are before dropout."""
+    """Return each row's logsumexp, and what `sweep_keys` is asked for, as NumPy arrays; weights are before dropout."""
     with torch.inference_mode():
-        found = sweep_keys(
+        statistics = sweep_keys(
             as_torch(call), key_edges=key_edges, row_edges=row_edges, marks=marks, rows=rows, peaks=peaks, tick=tick
         )
-    return RowStatistics(*(None if part is None else as_numpy(part) for part in found))
+    return RowStatistics(*(None if part is None else as_numpy(part) for part in statistics))
 
 
 def pool_between_parts(
@@ -104,8 +108,8 @@ def pool_between_parts(
 ) -> Array:
     """Return the weights between parts of the text → (heads, rows, columns).
 
-    `how` is mean (of the weights in a cell), max, or mass: what a query of the row part gives to the column part, on
-    average. Parts may leave tokens out, and must not overlap.
+    `how` is mean (of the weights in a cell), max, or mass: the mean over the queries of the row part of their mass on
+    the column part. Parts may leave tokens out, and must not overlap.
     """
     queries, keys = Parts.among(rows), Parts.among(columns, call.n_k)
     first, last = queries.edges[0], queries.edges[-1]
@@ -113,9 +117,9 @@ def pool_between_parts(
         call = replace(
             cut_call(replace(call, causal=False, window=None), first, last), causal=call.causal, window=call.window
         )
-    edges = [at - first for at in queries.edges]
-    found = measure_rows(call, key_edges=keys.edges, row_edges=edges, peaks=how == "max", tick=tick)
-    return joined_bins(found.pooled, queries, keys, how)
+    edges = [edge - first for edge in queries.edges]
+    statistics = measure_rows(call, key_edges=keys.edges, row_edges=edges, peaks=how == "max", tick=tick)
+    return joined_bins(statistics.pooled, queries, keys, how)
 
 
 def sweep_keys(
@@ -128,11 +132,11 @@ def sweep_keys(
     peaks: bool = False,
     tick: Tick | None = None,
 ) -> RowStatistics:
-    """Return what one pass over the keys of a call of 3-D torch arrays finds, as torch arrays.
+    """Return the results of one pass over the keys of a call of 3-D torch arrays, as torch arrays.
 
-    `key_edges` 0 … n_k and `row_edges` 0 … n_q cut keys and rows into bins: the mass that a row bin gives to a key bin,
-    averaged over its rows; with `peaks` the largest weight between them instead. `rows` asks for entropy, distance, spread,
-    and the mass on each set of `marks` (marks, n_k), true where a key belongs to it. Long calls on a CUDA device go through
+    `key_edges` 0 … n_k and `row_edges` 0 … n_q cut keys and rows into bins: the mass of a row bin on a key bin,
+    averaged over its rows, or with `peaks` the largest weight between them. `rows` requests entropy, distance, spread,
+    and the mass on each set of `marks` (marks, n_k), true for a key in the set. Long calls on a CUDA device go through
     the fused kernels (see `is_fusible`).
     """
     n_q, n_k = call.n_q, call.n_k
@@ -153,7 +157,7 @@ def sweep_keys(
     stop = Event()
 
     def sweep_heads(heads: range) -> tuple[Array | None, ...]:
-        tally = BlockTally.nothing(open_group(call, heads, elements), edges, cuts, marked, rows, peaks)
+        tally = BlockTally.empty(open_group(call, heads, elements), edges, cuts, marked, rows, peaks)
         for a, b in neighbouring_edges(cuts):
             if stop.is_set():
                 break
@@ -162,12 +166,14 @@ def sweep_keys(
                 tick((b - a) / n_k * len(heads) / n_heads)
         return tally.finish_fields(row_edges if key_edges is not None else None)
 
-    found = map_groups(sweep_heads, [range(at, min(at + step, n_heads)) for at in range(0, n_heads, step)], stop)
-    return RowStatistics(*(None if parts[0] is None else torch.cat(parts) for parts in zip(*found, strict=True)))
+    fields = map_groups(
+        sweep_heads, [range(start, min(start + step, n_heads)) for start in range(0, n_heads, step)], stop
+    )
+    return RowStatistics(*(None if parts[0] is None else torch.cat(parts) for parts in zip(*fields, strict=True)))
 
 
 def block_cuts(edges: Sequence[int], size: int) -> list[int]:
-    """Return where to cut keys into blocks of at most `size`, each of whole bins or a part of one."""
+    """Return where to cut keys into blocks of at most `size`; a block is whole bins or a part of one bin."""
     cuts = [edges[0]]
     for a, b in neighbouring_edges(edges):
         if b - cuts[-1] > size and a > cuts[-1]:
@@ -179,9 +185,9 @@ def block_cuts(edges: Sequence[int], size: int) -> list[int]:
 
 @dataclass
 class BlockTally:
-    """What the sweep of one group of heads has gathered so far.
+    """The sums of a sweep of one group of heads so far.
 
-    Masses are relative to the largest score of their bins' blocks, so that no bin needs a logarithm of its own.
+    Masses are relative to the largest score in the blocks of their bins, so that no bin needs its own logarithm.
     """
 
     group: HeadGroup
@@ -194,7 +200,7 @@ class BlockTally:
     rows: Rows | None
 
     @classmethod
-    def nothing(
+    def empty(
         cls,
         group: HeadGroup,
         edges: Sequence[int],
@@ -203,75 +209,77 @@ class BlockTally:
         rows: bool,
         peaks: bool,
     ) -> BlockTally:
-        """No key taken in yet; the blocks lie between `cuts`."""
+        """Return a tally before the first key; the blocks lie between `cuts`."""
         like, n_q, n_k = group.keys, group.call.n_q, group.call.n_k
         heads, bins = len(like), len(edges) - 1
         marks = like.new_zeros(0, n_k) if marks is None else marks.to(like)  # (marks, n_k)
-        spans = [(0, 1)] if peaks else neighbouring_edges([bisect_left(edges, at) for at in cuts if at in set(edges)])
+        spans = (
+            [(0, 1)] if peaks else neighbouring_edges([bisect_left(edges, cut) for cut in cuts if cut in set(edges)])
+        )
         masses = like.new_zeros(heads, spans[-1][1], n_q)
         tops = like.new_full((heads, len(spans), n_q), FLOOR)
         highest = like.new_full((heads, bins, n_q), FLOOR) if peaks else None
-        found = Rows.nothing(like, heads, n_q, len(marks)) if rows else None
-        return cls(group, edges, spans, masses, tops, highest, marks, found)
+        row_tally = Rows.empty(like, heads, n_q, len(marks)) if rows else None
+        return cls(group, edges, spans, masses, tops, highest, marks, row_tally)
 
     def take_keys(self, a: int, b: int) -> None:
-        """Take in keys [a, b)."""
+        """Add the keys [a, b)."""
         group = self.group
         first, last = bisect_right(self.edges, a) - 1, bisect_left(self.edges, b)  # the bins that the block touches
-        inner = [(max(self.edges[at], a) - a, min(self.edges[at + 1], b) - a) for at in range(first, last)]
+        inner = [(max(self.edges[index], a) - a, min(self.edges[index + 1], b) - a) for index in range(first, last)]
         columns = self._weighed_columns(a, b, inner if self.peaks is None else [(0, b - a)])  # (columns, keys)
         at_span = bisect_right(self.spans, first, key=lambda span: span[0]) - 1
         touched = slice(*self.spans[at_span])
-        most = max(1, len(group.buffers[0]) // (len(group.keys) * (b - a)))
-        for lo, hi, whole in row_tiles(group.call, a, b, most):
-            known, masses = self.tops[:, at_span, lo:hi], self.masses[:, touched, lo:hi]  # (heads, [bins,] rows)
+        max_rows = max(1, len(group.buffers[0]) // (len(group.keys) * (b - a)))
+        for lo, hi, whole in row_tiles(group.call, a, b, max_rows):
+            tops, masses = self.tops[:, at_span, lo:hi], self.masses[:, touched, lo:hi]  # (heads, [bins,] rows)
             scores = group.masked_scores(a, b, lo, hi, whole)
             if self.peaks is not None:
-                for at, (x, y) in enumerate(inner, first):
-                    peak = self.peaks[:, at, lo:hi]  # (heads, rows)
+                for index, (x, y) in enumerate(inner, first):
+                    peak = self.peaks[:, index, lo:hi]  # (heads, rows)
                     torch.maximum(peak, scores[:, x:y].amax(1), out=peak)
             top = scores.amax(1)  # (heads, rows)
             e = shaped_buffer(group.buffers[1], *scores.shape)
             torch.mul(scores.sub_(top[:, None]), LOG2_E, out=e).exp2_()  # in half the time of exp
             sums = columns @ e  # (heads, columns, rows)
-            mass, rest = sums[:, : masses.shape[1]], sums[:, masses.shape[1] :]
-            add_masses(known, masses, top, mass)
+            mass, extra = sums[:, : masses.shape[1]], sums[:, masses.shape[1] :]
+            add_masses(tops, masses, top, mass)
             if self.rows is not None:
-                self.rows.add_block(lo, hi, block_rows(group, top, mass.sum(1), rest, (a, b, lo, hi)))
+                self.rows.add_block(lo, hi, block_rows(group, top, mass.sum(1), extra, (a, b, lo, hi)))
 
     def _weighed_columns(self, a: int, b: int, inner: Sequence[tuple[int, int]]) -> torch.Tensor:
-        """Return what to weigh the keys of a block by: their bins, then their positions and marks → (columns, keys)."""
+        """Return the factors of the keys of a block: their bins, then their positions and marks → (columns, keys)."""
         extra = 0 if self.rows is None else 1 + len(self.marks)
         columns = self.marks.new_zeros(len(inner) + extra, b - a)
-        for at, (x, y) in enumerate(inner):
-            columns[at, x:y] = 1
+        for index, (x, y) in enumerate(inner):
+            columns[index, x:y] = 1
         if extra:
             columns[len(inner)] = torch.arange(b - a, device=columns.device) - ((a + b) // 2 - a)
             columns[len(inner) + 1 :] = self.marks[:, a:b]
         return columns
 
     def finish_fields(self, row_edges: Sequence[int] | None) -> tuple[Array | None, ...]:
-        """Return the fields of RowStatistics, in order; what was gathered is used up."""
+        """Return the fields of RowStatistics, in order; the tally is used up."""
         if self.rows is not None:
             lse = self.rows.logsumexp  # (heads, n_q)
         else:
             totals = torch.stack([self.masses[:, a:b].sum(1) for a, b in self.spans], 1)  # (heads, spans, n_q)
             lse = torch.logsumexp(totals.log_().add_(self.tops), 1).clamp_(min=FLOOR)  # (heads, n_q)
-        seen = lse > FLOOR / 2  # (heads, n_q)
+        sees_key = lse > FLOOR / 2  # (heads, n_q)
         lse, log_share = share_with_sinks(self.group.call, self.group.heads, lse)
         pooled = None
         if row_edges is not None:
             weights = self.masses if self.peaks is None else self.peaks  # (heads, bins, n_q)
             logs = self.tops if self.peaks is None else weights  # (heads, spans or bins, n_q)
-            shares = logs.sub_(lse[:, None]).exp_().mul_(seen[:, None])
+            shares = logs.sub_(lse[:, None]).exp_().mul_(sees_key[:, None])
             if self.peaks is None:
-                for at, (a, b) in enumerate(self.spans):
-                    weights[:, a:b].mul_(shares[:, at : at + 1])
+                for index, (a, b) in enumerate(self.spans):
+                    weights[:, a:b].mul_(shares[:, index : index + 1])
             weights.clamp_(max=1)  # above only by rounding
             parts = [weights[:, :, lo:hi] for lo, hi in neighbouring_edges(row_edges)]
             pooled = torch.stack([p.mean(-1) if self.peaks is None else p.amax(-1) for p in parts], 1)
-        known = (None,) * 6 if self.rows is None else row_fields(self.rows, lse, log_share, seen)
-        return lse.masked_fill(~seen, -math.inf), pooled, *known
+        fields = (None,) * 6 if self.rows is None else row_fields(self.rows, lse, log_share, sees_key)
+        return lse.masked_fill(~sees_key, -math.inf), pooled, *fields
 
 
 def add_masses(tops: torch.Tensor, masses: torch.Tensor, top: torch.Tensor, mass: torch.Tensor) -> None:

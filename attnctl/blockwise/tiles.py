@@ -1,4 +1,4 @@
-"""Blocks of scores with the keys first, (heads, keys, rows): what a sweep works on."""
+"""Blocks of scores with the keys first, (heads, keys, rows): the working memory of a sweep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLOOR = -1e30  # a hidden score: finite, so that a block with nothing visible st
 
 
 def as_torch(call: Call) -> Call:
-    """Return the call with its arrays as torch tensors, its queries 3-D; NumPy arrays are not copied."""
+    """Return the call with torch tensors as its arrays; NumPy arrays are not copied. Raises ValueError unless 3-D."""
 
     def as_tensor(array: Array | None) -> Array:
         return torch.from_numpy(np.ascontiguousarray(array)) if isinstance(array, np.ndarray) else array
@@ -42,35 +42,35 @@ def as_torch(call: Call) -> Call:
 # --- which rows see which keys -----------------------------------------------------------------------------------
 
 
-def row_tiles(call: Call, a: int, b: int, most: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield ranges [lo, hi) of at most `most` rows that see some of keys [a, b), and whether each sees them all.
+def row_tiles(call: Call, a: int, b: int, max_rows: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield ranges [lo, hi) of at most `max_rows` rows that see a key of [a, b), and whether each row sees them all.
 
-    Causality and windows are decided here by arithmetic; only tiles on a border need a mask.
+    Arithmetic decides causality and windows; only tiles on a border need a mask.
     """
     n_q, offset = call.n_q, call.first_position
-    least, greatest = attention.visible_gaps(call.causal, call.window)
-    seen = (a + least, b + greatest)  # queries at these positions, the last excluded, see a key of the block
-    all_seen = (b - 1 + least, a + greatest + 1)  # these, the last excluded, every key
-    borders = [*seen, *all_seen, a, b]
-    cuts = sorted({0, n_q, *(int(at) - offset for at in borders if math.isfinite(at) and 0 < at - offset < n_q)})
+    smallest, largest = attention.visible_gaps(call.causal, call.window)
+    some_keys = (a + smallest, b + largest)  # queries at these positions, the last excluded, see a key of the block
+    all_keys = (b - 1 + smallest, a + largest + 1)  # these, the last excluded, every key
+    borders = [*some_keys, *all_keys, a, b]
+    cuts = sorted({0, n_q, *(int(row) - offset for row in borders if math.isfinite(row) and 0 < row - offset < n_q)})
     for lo, hi in zip(cuts, cuts[1:], strict=False):
         first, last = lo + offset, hi - 1 + offset
-        if last < seen[0] or first >= seen[1]:
+        if last < some_keys[0] or first >= some_keys[1]:
             continue
-        whole = call.mask is None and first >= all_seen[0] and last < all_seen[1]
-        for at in range(lo, hi, most):
-            yield at, min(at + most, hi), whole
+        whole = call.mask is None and first >= all_keys[0] and last < all_keys[1]
+        for row in range(lo, hi, max_rows):
+            yield row, min(row + max_rows, hi), whole
 
 
 def hidden_keys(call: Call, lo: int, hi: int, a: int, b: int) -> torch.Tensor:
     """Return true where key [a, b) is hidden from query [lo, hi) → (keys, rows)."""
     device, first = call.queries.device, call.first_position
-    at = torch.arange(lo + first, hi + first, device=device)  # (rows,)
+    positions = torch.arange(lo + first, hi + first, device=device)  # (rows,)
     keys, mask = torch.arange(a, b, device=device), call.mask  # (keys,)
     if mask is not None:
         mask = torch.broadcast_to(mask, (call.n_q, call.n_k))[lo:hi, a:b]  # (rows, keys)
-    shown: Array = attention.visibility_mask(at, keys, causal=call.causal, window=call.window, mask=mask)
-    return torch.logical_not(shown.T)  # (keys, rows)
+    visible: Array = attention.visibility_mask(positions, keys, causal=call.causal, window=call.window, mask=mask)
+    return torch.logical_not(visible.T)  # (keys, rows)
 
 
 # --- some heads, ready to sweep ----------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def hidden_keys(call: Call, lo: int, hi: int, a: int, b: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class HeadGroup:
-    """Some heads of a call, laid out for blocks: queries scaled and turned, one key head per query head."""
+    """Some heads of a call, laid out for blocks: queries scaled and transposed, one key head for each query head."""
 
     call: Call
     heads: range
@@ -88,7 +88,7 @@ class HeadGroup:
     buffers: tuple[torch.Tensor, torch.Tensor]
 
     def masked_scores(self, a: int, b: int, lo: int, hi: int, whole: bool) -> torch.Tensor:
-        """Masked scaled scores of keys [a, b) and rows [lo, hi), in the first buffer → (heads, keys, rows)."""
+        """Return the masked scaled scores of keys [a, b) and rows [lo, hi), in the first buffer → (heads, keys, rows)."""
         block = shaped_buffer(self.buffers[0], len(self.keys), b - a, hi - lo)
         torch.bmm(self.keys[:, a:b], self.queries[:, :, lo:hi], out=block)  # (heads, keys, rows)
         call = self.call
@@ -105,7 +105,7 @@ FUSED_FROM = 1 << 22  # queries × keys: below that the compilation of a kernel 
 
 
 def is_fusible(call: Call) -> bool:
-    """Return whether the kernels of `blockwise.fused` take the call: a long one on a CUDA device, without bias or mask."""
+    """Return whether the kernels of `blockwise.fused` take the call: long, on a CUDA device, without bias or mask."""
     q = call.queries
     if not q.is_cuda or q.dtype.itemsize > 4 or q.shape[-1] > 256 or call.n_q * call.n_k < FUSED_FROM:
         return False
@@ -114,7 +114,7 @@ def is_fusible(call: Call) -> bool:
 
 @cache
 def has_triton() -> bool:
-    """Return whether Triton is here, and the C compiler that it needs."""
+    """Return whether Triton is installed, and the C compiler that it needs."""
     compilers = (os.environ.get("CC", ""), "cc", "gcc", "clang")
     return find_spec("triton") is not None and any(which(name) for name in compilers if name)
 
@@ -125,7 +125,7 @@ def shaped_buffer(buffer: torch.Tensor, *shape: int) -> torch.Tensor:
 
 
 def open_group(call: Call, heads: range, elements: int) -> HeadGroup:
-    """Return these heads with buffers of their own."""
+    """Return these heads with their own buffers."""
     n_heads, share = call.queries.shape[0], call.queries.shape[0] // call.keys.shape[0]
     dtype = torch.float64 if call.queries.dtype == torch.float64 else torch.float32
     factor = 1.0 if call.bends_scores else call.effective_scale / call.temperature
@@ -135,5 +135,5 @@ def open_group(call: Call, heads: range, elements: int) -> HeadGroup:
     if call.bias is not None:
         whole = torch.broadcast_to(call.bias, (n_heads, call.n_q, call.n_k))
         bias = whole[heads.start : heads.stop]  # (heads, n_q, n_k)
-    one, other = torch.empty(2, elements, dtype=dtype, device=q.device)
-    return HeadGroup(call, heads, q, k, bias, (one, other))
+    first, second = torch.empty(2, elements, dtype=dtype, device=q.device)
+    return HeadGroup(call, heads, q, k, bias, (first, second))

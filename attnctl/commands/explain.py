@@ -389,14 +389,14 @@ def _row_table(
     given: Prepared, at: int | None, top: int | None, spans: str | None, read_row: Callable[..., LongRow]
 ) -> Shown:
     """Return where a query looks, for the terminal: its exact row, or its strongest links if a file holds no more of it."""
-    from attnctl.links import TOP, own_parts
+    from attnctl.links import TOP, parts_of_keys
     from attnctl.readings.overview import Overview
     from attnctl.render.terminal.console import Shown
     from attnctl.render.told.rows import row_forms
 
     kept = given.overview
     if not isinstance(kept, Overview):
-        return Shown(row_forms(read_row(at), own_parts(given, spans), top or TOP))
+        return Shown(row_forms(read_row(at), parts_of_keys(given, spans), top or TOP))
     if spans is not None:
         raise UsageError(
             f"sums up a whole row, and {given.source.name} holds links: give the text and its model", option="spans"

@@ -1,7 +1,8 @@
-"""LayerAttention: one layer's attention as a reading sees it, kept in a trace or computed from queries and keys.
+"""LayerAttention: the attention of one layer as a reading sees it, stored in a trace or computed from queries and keys.
 
-Both kinds answer the same questions: rows, blocks, pooled cells, statistics of each row, the strongest links. Weights of a
-short text are built, and answer as kept ones do; those of a long one never are (`SweptLayer`), unless all are asked for.
+Both kinds answer the same questions: rows, blocks, pooled cells, statistics of each row, the strongest links. The
+weights of a short text are built, and then used like stored ones; those of a long text are never built (`SweptLayer`),
+unless all are requested.
 """
 
 from __future__ import annotations
@@ -23,62 +24,62 @@ if TYPE_CHECKING:
     from attnctl.blockwise import Ranges, Tick
 
 
-ROWS = 256  # queries whose weights are held at once
+ROWS = 256  # queries whose weights are in memory at once
 
 
 class LayerAttention:
-    """One layer's attention for the heads of the model that were chosen: what is asked of it.
+    """The attention of one layer, for some heads of the model.
 
-    It reads its answers off its weights (heads, rows, n_k): an array, or what answers `[head, first:last]` and `[[heads]]`
-    as one, read when it is needed.
+    It computes its answers from its weights (heads, rows, n_k): an array, or an object with `[head, first:last]` and
+    `[[heads]]` that reads rows when they are needed.
     """
 
     layer: int
     heads: tuple[int, ...]
     kv_heads: tuple[int, ...]  # the key/value head that each head reads
     stored: Array  # the weights
-    mask: Bools | None  # (rows, n_k), true where a query may look; None where it may anywhere
-    rows: tuple[int, ...] | None = None  # the queries whose rows are there; None where all are, in order
-    values: Array | None  # what the weights are taken of (heads, n_k, d_v), where known
-    parameters: Mapping[str, Floats]  # what made queries, keys, values and output of these heads, where known
-    tick: Tick | None  # hears which share of the layer's work was just done
-    window: int | None = None  # how many keys back a query sees, of a layer that is computed so
-    is_finite = False  # whether the arrays of CHECKED are known to hold finite numbers alone
+    mask: Bools | None  # (rows, n_k), true where a query sees a key; None if it sees all
+    rows: tuple[int, ...] | None = None  # the queries with stored rows; None: all, in order
+    values: Array | None  # (heads, n_k, d_v), if known
+    parameters: Mapping[str, Floats]  # the matrices of queries, keys, values and output for these heads, if known
+    tick: Tick | None  # receives the share of the layer's work that was just done
+    window: int | None = None  # how many keys back a query sees, if a computed layer has a window
+    is_finite = False  # whether the arrays of CHECKED are known to hold only finite numbers
 
     @property
     def n_q(self) -> int:
-        """How many queries the text has, or of a part of them, up to the last that is here."""
+        """Return the number of queries of the text; of a part of it, the number up to the last row here."""
         return int(self.stored.shape[-2]) if self.rows is None else max(self.rows) + 1
 
     @property
     def n_k(self) -> int:
-        """How many keys there are."""
+        """Return the number of keys."""
         return int(self.stored.shape[-1])
 
     @property
     def positions(self) -> Array:
-        """Each query's position among the keys → (n_q,): its own place where the keys are the same tokens."""
+        """Return the position of each query among the keys → (n_q,): its own index if the keys are the same tokens."""
         return np.arange(self.n_q)
 
     @property
     def output_matrix(self) -> Floats | None:
-        """W_O (heads · d_v, d_out) of all heads of the model; None where it is not known, or not all that follows."""
+        """Return W_O (heads · d_v, d_out) of all heads; None if it is unknown, or more follows than W_O."""
         return self.parameters.get("W_O")
 
     @property
     def memory_bytes(self) -> float:
-        """About how much memory it holds, in bytes."""
+        """Return about how many bytes of memory it uses."""
         return 4.0 * len(self.heads) * self.n_q * self.n_k
 
     def forget_steps(self) -> None:
-        """Drop what was computed for a reading, and its memory: it is computed again if it is asked for."""
+        """Drop what was computed for a reading, and its memory; it is computed again when it is needed."""
 
     def select_heads(self, heads: Sequence[int]) -> LayerAttention:
         """Return the same layer for some heads. Raises AttnctlError for a head that is not here."""
         raise NotImplementedError
 
     def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
-        """Return every known array of this layer, for some queries (None: all); NumPy."""
+        """Return every known array of this layer, for some queries (None: all), as NumPy."""
         raise NotImplementedError
 
     # --- questions ---
@@ -94,7 +95,7 @@ class LayerAttention:
         places = self._row_places(queries)
         if isinstance(self.stored, np.ndarray):
             return self.stored[:, places]
-        single = [np.stack([self.stored[at, row : row + 1] for at in range(len(self.heads))]) for row in places]
+        single = [np.stack([self.stored[head, row : row + 1] for head in range(len(self.heads))]) for row in places]
         return np.concatenate(single, axis=1)  # (heads, rows, n_k)
 
     def block(self, a: int, b: int, c: int, d: int) -> Floats:
@@ -106,12 +107,12 @@ class LayerAttention:
         rows = self._grid_places(rows)
         if isinstance(self.stored, np.ndarray):
             return self.stored[:, rows[:, :, None], columns[:, None, :]]
-        found = np.zeros((len(self.heads), *rows.shape, columns.shape[1]), np.float32)
+        weights = np.zeros((len(self.heads), *rows.shape, columns.shape[1]), np.float32)
         for lo, hi, block in self._blocks():
             grids, r = np.nonzero((rows >= lo) & (rows < hi))
             if len(grids):
-                found[:, grids, r] = block[:, (rows[grids, r] - lo)[:, None], columns[grids]]
-        return found  # (heads, grids, r, c)
+                weights[:, grids, r] = block[:, (rows[grids, r] - lo)[:, None], columns[grids]]
+        return weights  # (heads, grids, r, c)
 
     def pooled(self, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean") -> Floats:
         """Return the weights between parts of the text → (heads, rows, columns), as `sweep.pool_between_parts` does."""
@@ -130,10 +131,10 @@ class LayerAttention:
         return RowStatistics(None, pooled, *by_row)
 
     def links(self, count: int) -> tuple[Array, Floats]:
-        """Return the `count` keys to which each query attends most, and their weights: (heads, n_q, count) each."""
+        """Return the `count` keys with the largest weights of each query, and these weights: (heads, n_q, count) each."""
         self._all_rows("the strongest links")
-        found = [strongest_keys(block, min(count, self.n_k)) for *_, block in self._blocks()]
-        return tuple(np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))  # type: ignore[return-value]
+        strongest = [strongest_keys(block, min(count, self.n_k)) for *_, block in self._blocks()]
+        return tuple(np.concatenate(parts, axis=1) for parts in zip(*strongest, strict=True))  # type: ignore[return-value]
 
     def visible_at(self, rows: Array, columns: Array) -> Bools:
         """Return the mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
@@ -142,34 +143,34 @@ class LayerAttention:
         return self.mask[self._grid_places(rows)[:, :, None], columns[:, None, :]]  # type: ignore[no-any-return]
 
     def visible_parts(self, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Bools | None:
-        """Return whether any query of a row part may see any key of a column part → (rows, columns); None: all may."""
+        """Return whether any query of a row part sees any key of a column part → (rows, columns); None if all do."""
         if (mask := self.mask) is None:
             return None
         queries, keys = single_tokens(rows), single_tokens(columns)
         if queries is not None and keys is not None:
-            shown = mask[self._row_places(queries)][:, keys]  # (rows, columns)
+            visible = mask[self._row_places(queries)][:, keys]  # (rows, columns)
         else:
             self._all_rows("parts of the mask")
-            shown = visible_mask(lambda lo, hi: mask[lo:hi], rows, columns)
-        return None if shown.all() else shown
+            visible = visible_mask(lambda lo, hi: mask[lo:hi], rows, columns)
+        return None if visible.all() else visible
 
     def visible_counts(self) -> Array:
-        """Return how many keys each query may see → (n_q,)."""
+        """Return the number of keys that each query sees → (n_q,)."""
         self._all_rows("counts of keys")
         return np.full(self.n_q, self.n_k) if self.mask is None else self.mask.sum(-1)
 
     def at_offset(self, offset: int) -> Floats:
-        """Return each query's weight on the key `offset` places from itself → (heads, n_q), NaN without such a key."""
+        """Return each query's weight on the key `offset` positions away → (heads, n_q), NaN without such a key."""
         return weights_at_offset(self.weights_at, self.positions, self.n_k, offset)  # type: ignore[no-any-return]
 
     def on_copies(self, ids: Sequence[int], shift: int = 0) -> Floats:
-        """Return each query's mass on what follows the other copies of its token → (heads, n_q), as `weights_on_copies`."""
+        """Return each query's mass on what follows other copies of its token → (heads, n_q): see `weights_on_copies`."""
         return weights_on_copies(self.weights_at, self.visible_at, ids, shift)  # type: ignore[no-any-return]
 
     def streaming_change(self, first: int, last: int) -> Floats | None:
-        """As of `blockwise.rows.streaming_change_of_call`, of each query with more tokens before it → (heads, queries).
+        """Return how far contexts move with a few keys: `blockwise.rows.streaming_change_of_call` → (heads, queries).
 
-        None where the values are not known.
+        Return None if the values are unknown.
         """
         if self.values is None:
             return None
@@ -179,32 +180,32 @@ class LayerAttention:
         for lo in range(int((places < first + last).sum()), self.n_q, ROWS):
             rows = range(lo, min(lo + ROWS, self.n_q))
             weights = self.rows_of(rows)  # (heads, rows, n_k)
-            kept = (keys < first) | (keys > places[rows.start : rows.stop, None] - last)  # (rows, n_k)
-            left = weights * kept  # (heads, rows, n_k)
-            lost = (weights - left).sum(-1, keepdims=True)  # (heads, rows, 1)
-            left = left / np.maximum(1 - lost, np.finfo(np.float32).tiny)  # (heads, rows, n_k)
-            changes.append(relative_change(left @ values, weights @ values))  # (heads, rows)
-        found: Floats = np.concatenate([np.zeros((len(self.heads), 0), np.float32), *changes], -1)  # (heads, queries)
-        return found
+            streamed = (keys < first) | (keys > places[rows.start : rows.stop, None] - last)  # (rows, n_k)
+            shares = weights * streamed  # (heads, rows, n_k)
+            lost = (weights - shares).sum(-1, keepdims=True)  # (heads, rows, 1)
+            shares = shares / np.maximum(1 - lost, np.finfo(np.float32).tiny)  # (heads, rows, n_k)
+            changes.append(relative_change(shares @ values, weights @ values))  # (heads, rows)
+        result: Floats = np.concatenate([np.zeros((len(self.heads), 0), np.float32), *changes], -1)  # (heads, queries)
+        return result
 
     # --- other weights ---
 
     def without_keys(self, keys: Sequence[int]) -> LayerAttention:
-        """Return the layer with some keys hidden, and a sink too: each row shares all its attention among the rest."""
-        kept = np.ones(self.n_k, np.float32)
-        kept[list(keys)] = 0
-        mask = kept[None] > 0 if self.mask is None else self.mask & (kept > 0)
-        shown = np.broadcast_to(mask, self.stored.shape[-2:])  # (rows, n_k)
-        return self._with_weights(changed_weights(self.stored, np.tile(kept, (len(self.heads), 1))), shown)
+        """Return the layer with some keys, and a sink, hidden: each row shares its attention among the other keys."""
+        factors = np.ones(self.n_k, np.float32)
+        factors[list(keys)] = 0
+        mask = factors[None] > 0 if self.mask is None else self.mask & (factors > 0)
+        visible = np.broadcast_to(mask, self.stored.shape[-2:])  # (rows, n_k)
+        return self._with_weights(changed_weights(self.stored, np.tile(factors, (len(self.heads), 1))), visible)
 
     def reweighted(self, factors: Array) -> LayerAttention:
-        """Return the layer with each key's weight times a factor (heads, n_k) of 0 or more, rows made to sum to 1 again."""
+        """Return the layer with each key's weight times a factor (heads, n_k) of 0 or more; rows sum to 1 again."""
         return self._with_weights(changed_weights(self.stored, np.asarray(factors, np.float32)), self.mask)
 
-    def select_keys(self, kept: Sequence[int] | Array) -> LayerAttention:
-        """Return the layer with some of its keys, by their places: its rows lack what the others take."""
-        mask = None if self.mask is None else self.mask[:, list(kept)]
-        return self._with_weights(changed_weights(self.stored, kept=np.asarray(kept)), mask)
+    def select_keys(self, keys: Sequence[int] | Array) -> LayerAttention:
+        """Return the layer with some of its keys, by their positions: the weight of the other keys is missing."""
+        mask = None if self.mask is None else self.mask[:, list(keys)]
+        return self._with_weights(changed_weights(self.stored, keys=np.asarray(keys)), mask)
 
     def _with_weights(self, weights: Array, mask: Bools | None) -> LayerTrace:
         """Return a layer of the same heads and queries with other weights, and nothing else."""
@@ -223,20 +224,22 @@ class LayerAttention:
             if isinstance(self.stored, np.ndarray):
                 yield lo, hi, self.stored[:, lo:hi]  # (heads, rows, n_k)
             else:
-                yield lo, hi, np.stack([self.stored[at, lo:hi] for at in range(len(self.heads))])
+                yield lo, hi, np.stack([self.stored[head, lo:hi] for head in range(len(self.heads))])
             if self.tick is not None:
                 self.tick((hi - lo) / rows)
 
+    def position_of(self, head: int) -> int:
+        """Return the position of `head` in the arrays. Raises AttnctlError if it is not here."""
+        if head not in self.heads:
+            raise AttnctlError(f"head {head} of layer {self.layer} is not there: it has {number_list(self.heads)}")
+        return self.heads.index(head)
+
     def _head_places(self, heads: Sequence[int]) -> list[int]:
-        """Return where heads stand in the arrays. Raises AttnctlError for one that is not here."""
-        for head in heads:
-            if head not in self.heads:
-                held = number_list(self.heads)
-                raise AttnctlError(f"head {head} of layer {self.layer} is not there: it has {held}")
-        return [self.heads.index(head) for head in heads]
+        """Return the positions of heads in the arrays. Raises AttnctlError for a head that is not here."""
+        return [self.position_of(head) for head in heads]
 
     def _row_places(self, queries: Sequence[int]) -> list[int]:
-        """Return where queries stand in the rows. Raises AttnctlError for one that is not here."""
+        """Return the positions of queries in the rows. Raises AttnctlError for a query that is not here."""
         if self.rows is None:
             return list(queries)
         for query in queries:
@@ -245,53 +248,53 @@ class LayerAttention:
         return [self.rows.index(query) for query in queries]
 
     def _grid_places(self, rows: Array) -> Array:
-        """Return the rows where the queries of small grids (grids, r) stand → (grids, r). Raises as `_row_places`."""
+        """Return the rows of the queries of small grids (grids, r) → (grids, r). Raises as `_row_places` does."""
         return rows if self.rows is None else np.reshape(self._row_places(rows.ravel().tolist()), rows.shape)
 
-    def _all_rows(self, what: str) -> None:
+    def _all_rows(self, subject: str) -> None:
         if self.rows is not None:
-            raise AttnctlError(f"{what} need every query, and layer {self.layer} of this trace holds some alone")
+            raise AttnctlError(f"{subject} need every query, and layer {self.layer} of this trace holds some alone")
 
 
 @dataclass(frozen=True)
 class RowsOnDemand:
-    """Weights (heads, n_q, n_k) whose rows are made when they are needed: `[head, first:last]`, or `[[heads]]` for some."""
+    """Weights (heads, n_q, n_k) with rows that are made when needed: `[head, first:last]`, or `[[heads]]` for some."""
 
     read: Callable[[int, int, int], Floats]  # head, first row, last + 1 → (rows, n_k)
-    heads: tuple[int, ...]  # by their numbers for `read`
+    heads: tuple[int, ...]  # their numbers, for `read`
     n_q: int
     n_k: int
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(heads, n_q, n_k)."""
+        """Return (heads, n_q, n_k)."""
         return len(self.heads), self.n_q, self.n_k
 
-    def __getitem__(self, at: list[int] | tuple[int, slice]) -> Array:
+    def __getitem__(self, index: list[int] | tuple[int, slice]) -> Array:
         """Return rows of one head (rows, n_k), or the weights of some heads."""
-        if isinstance(at, list):
-            return replace(self, heads=tuple(self.heads[place] for place in at))
-        place, rows = at
+        if isinstance(index, list):
+            return replace(self, heads=tuple(self.heads[place] for place in index))
+        place, rows = index
         first, last, _ = rows.indices(self.n_q)
         return self.read(self.heads[place], first, last)
 
 
-def changed_weights(stored: Array, factors: Floats | None = None, kept: Array | None = None) -> Array:
-    """Return weights (heads, rows, n_k) times a factor (heads, n_k), each row made to sum to 1 again, of the kept keys.
+def changed_weights(stored: Array, factors: Floats | None = None, keys: Array | None = None) -> Array:
+    """Return weights (heads, rows, n_k) times a factor (heads, n_k), rows summing to 1 again, for some `keys`.
 
     An array is changed at once, other weights when their rows are read.
     """
 
     def change(weights: Floats, factors: Floats | None) -> Floats:
         weights = weights if factors is None else rescaled_rows(weights * factors[..., None, :])
-        return weights if kept is None else weights[..., kept]
+        return weights if keys is None else weights[..., keys]
 
     if isinstance(stored, np.ndarray):
         return change(stored, factors)
     heads, n_q, n_k = stored.shape
     return RowsOnDemand(
         lambda head, first, last: change(stored[head, first:last], None if factors is None else factors[head]),
-        *(tuple(range(heads)), n_q, n_k if kept is None else len(kept)),
+        *(tuple(range(heads)), n_q, n_k if keys is None else len(keys)),
     )
 
 
@@ -308,11 +311,11 @@ Level = Literal["text", "layer", "head"]
 
 @dataclass(frozen=True, slots=True)
 class TraceArray:
-    """One array of a trace.
+    """The description of one array of a trace.
 
-    `level` is the object of the JSON document that it stands in; a head's arrays have the heads as a first axis in a
-    LayerTrace and in NPZ. `axes` are what the others count: rows (the queries kept), keys, tokens, or sizes of vectors.
-    `step` names the step that shows it.
+    `level` is the JSON object that holds the array; the arrays of a head have the heads as first axis in a LayerTrace
+    and in NPZ. `axes` are what the other axes count: rows (the stored queries), keys, tokens, or sizes of vectors.
+    `step` names the step that shows the array.
     """
 
     name: str
@@ -324,7 +327,7 @@ class TraceArray:
     boolean: bool = False
 
 
-def _kept(level: Level, axes: tuple[str, ...], step: str, meaning: str, boolean: bool = False) -> Any:
+def _trace_array(level: Level, axes: tuple[str, ...], step: str, meaning: str, boolean: bool = False) -> Any:
     """Return a field of LayerTrace that is an array of a trace."""
     return field(default=None, metadata={"array": TraceArray("", level, axes, step, meaning, boolean=boolean)})
 
@@ -335,89 +338,79 @@ def _parameter_array(name: str, level: Level, *axes: str) -> TraceArray:
 
 @dataclass(eq=False, repr=False)
 class LayerTrace(LayerAttention):
-    """One layer's attention as it is kept. `heads` and `rows` say which heads and queries the arrays hold; None is absent.
+    """The stored attention of one layer. `heads` and `rows` say which heads and queries the arrays hold; None is absent.
 
-    Each array's axes follow its level: those of a head have the heads before them. Keys and values stand once per query
-    head, as that head reads them, also where heads share them.
+    The axes of an array follow its level: arrays of a head have the heads first. Keys and values are stored once for
+    each query head, as that head reads them, even if heads share them.
     """
 
     layer: int
     heads: tuple[int, ...]
     kv_heads: tuple[int, ...]
-    # in the order of the JSON document, which is that of the mathematics
-    input: Floats | None = _kept(
+    # in the order of the mathematics, as in the JSON document
+    input: Floats | None = _trace_array(
         "layer", ("tokens", "d_model"), "input", "X of this layer, where it is not the embeddings"
     )
-    rope_angles: Floats | None = _kept(
+    rope_angles: Floats | None = _trace_array(
         "layer", ("tokens", "d_k / 2"), "rope", "Radians by which each pair of dimensions is turned"
     )
-    mask: Bools | None = _kept(
+    mask: Bools | None = _trace_array(
         "layer", ("rows", "keys"), "mask", "True where a query may look; absent where nothing is masked", True
     )
-    queries_before_rope: Floats | None = _kept("head", ("rows", "d_k"), "rope", "Q before the rotary positions")
-    keys_before_rope: Floats | None = _kept("head", ("keys", "d_k"), "rope", "K before the rotary positions")
-    queries: Floats | None = _kept("head", ("rows", "d_k"), "queries", "Q")
-    keys: Floats | None = _kept("head", ("keys", "d_k"), "keys", "K")
-    values: Floats | None = _kept("head", ("keys", "d_v"), "values", "V")
-    scores: Floats | None = _kept("head", ("rows", "keys"), "scores", "Q Kᵀ")
-    bias: Floats | None = _kept("head", ("rows", "keys"), "scaled", "Added to the scaled scores")
-    scaled_scores: Floats | None = _kept(
+    queries_before_rope: Floats | None = _trace_array("head", ("rows", "d_k"), "rope", "Q before the rotary positions")
+    keys_before_rope: Floats | None = _trace_array("head", ("keys", "d_k"), "rope", "K before the rotary positions")
+    queries: Floats | None = _trace_array("head", ("rows", "d_k"), "queries", "Q")
+    keys: Floats | None = _trace_array("head", ("keys", "d_k"), "keys", "K")
+    values: Floats | None = _trace_array("head", ("keys", "d_v"), "values", "V")
+    scores: Floats | None = _trace_array("head", ("rows", "keys"), "scores", "Q Kᵀ")
+    bias: Floats | None = _trace_array("head", ("rows", "keys"), "scaled", "Added to the scaled scores")
+    scaled_scores: Floats | None = _trace_array(
         "head", ("rows", "keys"), "scaled", "Scores × scale, soft cap and bias, before mask and temperature"
     )
-    weights: Floats | None = _kept(
+    weights: Floats | None = _trace_array(
         *("head", ("rows", "keys"), "weights"),
         "Softmax of the masked scaled scores / temperature, before dropout; rows sum to 1, less what a sink takes",
     )
-    sink_weights: Floats | None = _kept("head", ("rows",), "weights", "What a learned sink takes of each row")
-    dropped_weights: Floats | None = _kept("head", ("rows", "keys"), "dropout", "Weights after dropout")
-    context: Floats | None = _kept("head", ("rows", "d_v"), "context", "Weights V")
-    gate: Floats | None = _kept(
+    sink_weights: Floats | None = _trace_array("head", ("rows",), "weights", "What a learned sink takes of each row")
+    dropped_weights: Floats | None = _trace_array("head", ("rows", "keys"), "dropout", "Weights after dropout")
+    context: Floats | None = _trace_array("head", ("rows", "d_v"), "context", "Weights V")
+    gate: Floats | None = _trace_array(
         "head", ("rows",), "gate", "How far a learned gate after the context is open: ‖gated context‖ / ‖context‖"
     )
-    output: Floats | None = _kept("layer", ("tokens", "d_out"), "output", "What attention adds")
-    residual: Floats | None = _kept("layer", ("tokens", "d_model"), "residual", "Input + output")
+    output: Floats | None = _trace_array("layer", ("tokens", "d_out"), "output", "What attention adds")
+    residual: Floats | None = _trace_array("layer", ("tokens", "d_model"), "residual", "Input + output")
     rows: tuple[int, ...] | None = None
     parameters: Mapping[str, Floats] = field(default_factory=dict)  # W_Q (heads, d_model, d_k), …, W_O
     tick: Tick | None = None
 
     def arrays_kept(self) -> Iterator[tuple[TraceArray, Floats | Bools]]:
-        """Yield the arrays that this layer has, parameters too, in the order of TRACE_ARRAYS."""
-        found = {**vars(self), **self.parameters}
+        """Yield the arrays that this layer has, with parameters, in the order of TRACE_ARRAYS."""
+        arrays = {**vars(self), **self.parameters}
         for name, array in _BY_NAME.items():
-            if (there := found.get(name)) is not None:
-                yield array, there
+            if (value := arrays.get(name)) is not None:
+                yield array, value
 
     def __repr__(self) -> str:
-        arrays = ", ".join(f"{array.name} {there.shape}" for array, there in self.arrays_kept())
+        arrays = ", ".join(f"{array.name} {value.shape}" for array, value in self.arrays_kept())
         rows = "" if self.rows is None else f", queries {number_list(self.rows)}"
         return f"layer {self.layer}, heads {number_list(self.heads)}{rows}: {arrays or 'nothing kept'}"
 
     @property
     def stored(self) -> Array:
-        """The weights. Raises AttnctlError where they were not kept."""
+        """Return the weights. Raises AttnctlError if they were not stored."""
         if self.weights is None:
             raise AttnctlError(
                 f"layer {self.layer} of this trace holds no weights: write it without narrowing its steps"
             )
         return self.weights
 
-    def position_of(self, head: int) -> int:
-        """Return where `head` stands in this layer's arrays. Raises AttnctlError where it was not kept."""
-        if head not in self.heads:
-            raise AttnctlError(
-                f"head {head} of layer {self.layer} is not in this trace: it holds {number_list(self.heads)}"
-            )
-        return self.heads.index(head)
-
     def head_weights(self, head: int) -> Floats:
-        """Return the weights of one head: (rows, n_k). Raises AttnctlError where they were not kept."""
-        if self.weights is None:
-            raise AttnctlError(f"layer {self.layer} of this trace holds no weights")
-        weights: Floats = self.weights[self.position_of(head)]
+        """Return the weights of one head: (rows, n_k). Raises AttnctlError if they were not stored."""
+        weights: Floats = self.stored[self.position_of(head)]  # (rows, n_k)
         return weights
 
     def row_of(self, query: int) -> int:
-        """Return where query token `query` stands in the arrays' rows. Raises AttnctlError where it was not kept."""
+        """Return the row of query token `query` in the arrays. Raises AttnctlError if it was not stored."""
         return self._row_places([query])[0]
 
     def select_heads(self, heads: Sequence[int]) -> LayerTrace:
@@ -434,7 +427,7 @@ class LayerTrace(LayerAttention):
         )
 
     def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
-        """Every array that is known of this layer, for some queries (None: all), with its weights in memory."""
+        """Return every known array of this layer, for some queries (None: all), with its weights in memory."""
         whole = self if isinstance(self.weights, np.ndarray) else replace(self, weights=self.all_weights())
         if rows is None:
             return whole
@@ -443,12 +436,12 @@ class LayerTrace(LayerAttention):
     def narrowed_arrays(
         self, heads: list[int] | None = None, rows: list[int] | slice | None = None
     ) -> dict[str, Array]:
-        """Return the fields that are arrays, of some heads and rows by their places (None: all)."""
-        return narrow_arrays({array.name: there for array, there in self.field_arrays()}, heads, rows)
+        """Return the fields that are arrays, for some heads and rows by their positions (None: all)."""
+        return narrow_arrays({array.name: value for array, value in self.field_arrays()}, heads, rows)
 
     def field_arrays(self) -> Iterator[tuple[TraceArray, Array]]:
         """Yield the arrays that this layer has, without parameters."""
-        return ((array, there) for array, there in self.arrays_kept() if not array.parameter)
+        return ((array, value) for array, value in self.arrays_kept() if not array.parameter)
 
 
 _OF_FIELDS = [replace(one.metadata["array"], name=one.name) for one in fields(LayerTrace) if one.metadata]
@@ -467,7 +460,7 @@ TRACE_ARRAYS = (
 )
 LAYER_TRACE_ARRAYS = TRACE_ARRAYS[1:]
 FIELD_ARRAYS = tuple(_OF_FIELDS)
-CHECKED = ("scores", "scaled_scores", "weights")  # arrays that numbers too large for float32 show in
+CHECKED = ("scores", "scaled_scores", "weights")  # arrays that show numbers too large for float32
 HEAD_FIELD_ARRAYS = tuple(array for array in FIELD_ARRAYS if array.level == "head")
 _BY_NAME = {array.name: array for array in LAYER_TRACE_ARRAYS}
 
@@ -475,19 +468,19 @@ _BY_NAME = {array.name: array for array in LAYER_TRACE_ARRAYS}
 def narrow_arrays(
     arrays: Mapping[str, Array], heads: list[int] | None = None, rows: list[int] | slice | None = None
 ) -> dict[str, Array]:
-    """Return the same arrays of a layer, by their names, of some heads and query rows, by their places (None: all)."""
-    found = dict(arrays)
+    """Return the arrays of a layer, by their names, for some heads and query rows, by their positions (None: all)."""
+    result = dict(arrays)
     for name, array in arrays.items():
         of_head = _BY_NAME[name].level == "head"
         if heads is not None and of_head:
             array = array[heads]
         if rows is not None and _BY_NAME[name].axes[0] == "rows":
             array = array[:, rows] if of_head else array[rows]
-        found[name] = array
-    return found
+        result[name] = array
+    return result
 
 
 def layer_of_weights(layer: int, weights: Array, mask: Bools | None = None) -> LayerTrace:
-    """Return a layer of which the weights of all heads (heads, n_q, n_k) are known, and what they hide (n_q, n_k)."""
+    """Return a layer with known weights of all heads (heads, n_q, n_k) and their mask (n_q, n_k)."""
     heads = tuple(range(weights.shape[0]))
     return LayerTrace(layer, heads, heads, weights=weights, mask=mask)

@@ -1,4 +1,4 @@
-"""A layer whose weights follow from queries and keys: of a model that runs."""
+"""Compute the attention of a layer from queries and keys, in a model that runs."""
 
 from __future__ import annotations
 
@@ -27,59 +27,59 @@ from attnctl.layer import LayerAttention, LayerTrace, narrow_arrays
 if TYPE_CHECKING:
     from attnctl.blockwise import Ranges, Tick
 
-PLAIN = 512 * 512  # weights a head, up to which the matrix is simply built
+PLAIN = 512 * 512  # weights of a head, up to which the whole matrix is built
 
 
 @dataclass(eq=False)
 class Forward:
-    """One layer of a model as it runs: its call for all heads, and what the model knows beside it. Made once, then shared.
+    """One layer of a model while it runs: its call for all heads, and what else the model knows. Made once, then shared.
 
-    `after` takes the context (heads, n, d_v) to the layer's output and the residual stream after it, (n, d_model) each;
-    None for a model that goes on by itself.
+    `after` turns the context (heads, n, d_v) into the layer's output and the residual stream after it, (n, d_model)
+    each; None for a model that computes these itself.
     """
 
     call: Call
-    known: Mapping[str, Array] = field(default_factory=dict)  # arrays of all heads by their names in a trace
+    arrays: Mapping[str, Array] = field(default_factory=dict)  # arrays of all heads by their names in a trace
     parameters: Mapping[str, Floats] = field(default_factory=dict)
-    output_matrix: Callable[[], Floats | None] | None = None  # W_O (heads · d_v, d_out), asked for where it is wanted
+    output_matrix: Callable[[], Floats | None] | None = None  # returns W_O (heads · d_v, d_out), read when needed
     after: Callable[[Array], tuple[Array, Array | None]] | None = None
 
     @cached_property
     def all_steps(self) -> Attended:
-        """Every step for all heads and rows: memory grows with n_q · n_k."""
+        """Return every step for all heads and rows: memory grows with n_q · n_k."""
         return attention.run_call(self.call)
 
     @property
     def has_steps(self) -> bool:
-        """Whether a reading has had every step computed."""
+        """Return whether a reading has computed every step."""
         return "all_steps" in self.__dict__
 
     @property
     def context_so_far(self) -> Array | None:
-        """The context (heads, n_q, d_v) where a reading has had every step computed; None where not."""
+        """Return the context (heads, n_q, d_v) if a reading has computed every step; else None."""
         return self.all_steps.context if self.has_steps else None
 
     @cached_property
     def context_of_heads(self) -> Array:
-        """What the model goes on with (heads, n_q, d_v): of the steps, or by a kernel that holds no n × n weights."""
+        """Return the context that the model goes on with (heads, n_q, d_v): from the steps, or from a fused kernel."""
         if self.has_steps or is_short(self.call):
             return self.all_steps.context
         return fused_context(self.call)
 
     @cached_property
     def output_and_residual(self) -> tuple[Array | None, Array | None]:
-        """What the layer puts out, and the residual stream after it: (n, d_model) each, None where the model keeps them."""
+        """Return the layer's output, and the residual stream after it: (n, d_model) each, None if the model keeps them."""
         return (None, None) if self.after is None else self.after(self.context_of_heads)
 
 
 def is_short(call: Call) -> bool:
-    """Return whether the whole matrix is simply built."""
+    """Return whether a call is short enough to build the whole matrix."""
     return call.n_q * call.n_k <= PLAIN
 
 
 @dataclass(eq=False)
 class ComputedLayer(LayerAttention):
-    """A layer whose weights follow from queries and keys; `forward` is shared by every selection of its heads."""
+    """A layer with weights computed from queries and keys; every selection of its heads shares `forward`."""
 
     layer: int
     heads: tuple[int, ...]
@@ -87,88 +87,88 @@ class ComputedLayer(LayerAttention):
     tick: Tick | None = field(default=None, kw_only=True)
 
     @staticmethod
-    def of_call(layer: int, call: Call, **beside: Any) -> ComputedLayer:
-        """Return all heads of a call, its weights built if they are few; `beside` are the other fields of Forward."""
+    def of_call(layer: int, call: Call, **fields: Any) -> ComputedLayer:
+        """Return all heads of a call, its weights built if they are few; `fields` are the other fields of Forward."""
         kind = ComputedLayer if is_short(call) else SweptLayer
-        return kind(layer, tuple(range(call.queries.shape[-3])), Forward(call, **beside))
+        return kind(layer, tuple(range(call.queries.shape[-3])), Forward(call, **fields))
 
     @property
     def _all_heads(self) -> bool:
         return self.heads == tuple(range(self.forward.call.queries.shape[-3]))
 
     @cached_property
-    def kv_heads(self) -> tuple[int, ...]:  # type: ignore[override]  # found when it is asked for
-        """The key/value head that each head reads."""
+    def kv_heads(self) -> tuple[int, ...]:  # type: ignore[override]  # computed when needed
+        """Return the key/value head that each head reads."""
         group = self.forward.call.queries.shape[-3] // self.forward.call.keys.shape[-3]
         return tuple(head // group for head in self.heads)
 
     @cached_property
     def call(self) -> Call:
-        """The call of the chosen heads alone."""
+        """Return the call of the chosen heads alone."""
         return self.forward.call if self._all_heads else attention.select_call(self.forward.call, list(self.heads))
 
     @cached_property
     def stored(self) -> Array:
-        """The weights, before dropout → (heads, n_q, n_k)."""
+        """Return the weights before dropout → (heads, n_q, n_k)."""
         every = as_numpy(self.forward.all_steps.weights)  # (all heads, n_q, n_k)
         return every if self._all_heads else every[list(self.heads)]
 
     @cached_property
     def mask(self) -> Bools | None:  # type: ignore[override]
-        """True where a query may look → (n_q, n_k); None where it may anywhere."""
+        """Return true where a query sees a key → (n_q, n_k); None if every query sees every key."""
         mask = self.forward.all_steps.mask
         return None if mask is None else np.broadcast_to(as_numpy(mask), (self.n_q, self.n_k))
 
     @property
     def n_q(self) -> int:
-        """How many queries there are."""
+        """Return the number of queries."""
         return self.forward.call.n_q
 
     @property
     def n_k(self) -> int:
-        """How many keys there are."""
+        """Return the number of keys."""
         return self.forward.call.n_k
 
     @property
     def window(self) -> int | None:  # type: ignore[override]
-        """How many keys back a query sees; None for all."""
+        """Return how many keys back a query sees; None for all."""
         return self.forward.call.window
 
     @property
     def positions(self) -> Array:
-        """Each query's position among the keys → (n_q,), integer."""
+        """Return the position of each query among the keys → (n_q,), integer."""
         return np.arange(self.n_q) + self.forward.call.first_position
 
     @property
     def values(self) -> Array | None:  # type: ignore[override]
-        """What the weights are taken of → (heads, n_k, d_v)."""
+        """Return the values of these heads → (heads, n_k, d_v)."""
         return attention.share_heads(self.call.values, len(self.heads))
 
     @property
     def parameters(self) -> Mapping[str, Floats]:  # type: ignore[override]
-        """The matrices that made queries, keys, values and output, where they are known, for these heads."""
-        whole = dict(self.forward.parameters)  # of all heads the very same arrays: who writes them often may know them
+        """Return the matrices of queries, keys, values and output for these heads, if they are known."""
+        whole = dict(self.forward.parameters)  # for all heads the same objects, so that a writer can recognise them
         if self._all_heads and self.kv_heads == self.heads:
             return whole
         shared = {name: array for name, array in whole.items() if name[-1] in "KV"}
-        own = {name: array for name, array in whole.items() if name not in shared}
-        return whole | narrow_arrays(own, list(self.heads)) | narrow_arrays(shared, list(self.kv_heads))
+        separate = {name: array for name, array in whole.items() if name not in shared}
+        return whole | narrow_arrays(separate, list(self.heads)) | narrow_arrays(shared, list(self.kv_heads))
 
     @property
     def output_matrix(self) -> Floats | None:
-        """W_O (heads · d_v, d_out) of all heads of the model; None where it is not known, or not all that follows."""
-        asked = self.forward.output_matrix
-        return self.forward.parameters.get("W_O") if asked is None else asked()
+        """Return W_O (heads · d_v, d_out) of all heads; None if it is unknown, or more follows than W_O."""
+        read = self.forward.output_matrix
+        return self.forward.parameters.get("W_O") if read is None else read()
 
     @property
     def memory_bytes(self) -> float:
-        """About how much memory it holds: queries, keys and values."""
+        """Return about how many bytes of memory the queries, keys and values use."""
         call = self.forward.call
         arrays = (call.queries, call.keys, call.values, call.bias, call.mask)
         return float(sum(array.nbytes for array in arrays if array is not None))
 
     def forget_steps(self) -> None:
-        """Drop the steps, and the weights and the mask, which are parts of them."""
+        """Drop the steps, and with them the weights and the mask."""
         self.forward.__dict__.pop("all_steps", None)
         for name in ("stored", "mask"):
             self.__dict__.pop(name, None)
@@ -179,56 +179,56 @@ class ComputedLayer(LayerAttention):
         return replace(self, heads=tuple(heads))
 
     def streaming_change(self, first: int, last: int) -> Floats | None:
-        """As of `blockwise.rows.streaming_change_of_call`, without n × n weights → (heads, queries)."""
+        """Return `blockwise.rows.streaming_change_of_call` of these heads, without n × n weights → (heads, queries)."""
         context = self.forward.context_of_heads[list(self.heads)]  # (heads, n_q, d_v)
-        found: Floats = streaming_change_of_call(self.call, context, first, last)
-        return found
+        change: Floats = streaming_change_of_call(self.call, context, first, last)
+        return change
 
     def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
-        """Return every known array of this layer, for some queries (None: all); NumPy."""
+        """Return every known array of this layer, for some queries (None: all), as NumPy."""
         forward, chosen = self.forward, None if rows is None else list(rows)
         heads = None if self._all_heads else list(self.heads)
         if self.n_q > LONG and not (chosen is None and heads is None):
-            call = attention.select_call(self.call, None, chosen)  # what was asked for, not every n × n
+            call = attention.select_call(self.call, None, chosen)  # only these rows and heads, not every n × n
             steps = step_arrays(call, attention.run_call(call))
         else:
             steps = narrow_arrays(step_arrays(forward.call, forward.all_steps), heads, chosen)
-        beside = dict(zip(("output", "residual"), forward.output_and_residual, strict=True)) | dict(forward.known)
-        known = {name: as_numpy(array) for name, array in beside.items() if array is not None}
+        extra = dict(zip(("output", "residual"), forward.output_and_residual, strict=True)) | dict(forward.arrays)
+        arrays = {name: as_numpy(array) for name, array in extra.items() if array is not None}
         return LayerTrace(
             self.layer,
             self.heads,
             self.kv_heads,
             rows=None if rows is None else tuple(rows),
             parameters=self.parameters,
-            **steps | narrow_arrays(known, heads, chosen),
+            **steps | narrow_arrays(arrays, heads, chosen),
         )
 
 
 @dataclass(eq=False)
 class SweptLayer(ComputedLayer):
-    """A layer of a long text: its n × n weights are never held, unless all are asked for.
+    """A layer of a long text: its n × n weights are never in memory, unless all are requested.
 
-    What is asked of it is found in sweeps over its keys, or of single rows, as exactly as of whole weights.
+    Sweeps over its keys, or single rows, give the same exact answers as whole weights.
     """
 
-    changed: Call | None = None  # the call of these heads, where their weights are other than the model's
-    kept: Array | None = None  # the places of the keys that are left, where some are left out
+    changed: Call | None = None  # the call of these heads, if their weights differ from the model's
+    kept_keys: Array | None = None  # the positions of the remaining keys, if some are left out
 
     @cached_property
     def call(self) -> Call:
-        """The call of the chosen heads alone, over all keys."""
+        """Return the call of the chosen heads alone, over all keys."""
         return super().call if self.changed is None else self.changed
 
     @property
     def n_k(self) -> int:
-        """How many keys there are, or are left."""
-        return self.call.n_k if self.kept is None else len(self.kept)
+        """Return the number of keys that are not left out."""
+        return self.call.n_k if self.kept_keys is None else len(self.kept_keys)
 
     @property
     def parameters(self) -> Mapping[str, Floats]:  # type: ignore[override]
-        """The matrices that made queries, keys, values and output, where they are known, for these heads."""
-        return super().parameters if self.changed is None and self.kept is None else {}
+        """Return the matrices of queries, keys, values and output for these heads, if they are known."""
+        return super().parameters if self.changed is None and self.kept_keys is None else {}
 
     def select_heads(self, heads: Sequence[int]) -> SweptLayer:
         """Return the same layer for some heads. Raises AttnctlError for a head that is not here."""
@@ -237,12 +237,12 @@ class SweptLayer(ComputedLayer):
         return replace(self, heads=tuple(heads), changed=changed)
 
     def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
-        """Return every known array of this layer, for some queries (None: all); NumPy."""
-        if self.changed is None and self.kept is None:
+        """Return every known array of this layer, for some queries (None: all), as NumPy."""
+        if self.changed is None and self.kept_keys is None:
             return super().record(rows)
         call = attention.select_call(replace(self.call, keep=None), None, None if rows is None else list(rows))
         steps = attention.run_call(call)
-        kept = LayerTrace(
+        trace = LayerTrace(
             self.layer,
             self.heads,
             self.kv_heads,
@@ -250,21 +250,22 @@ class SweptLayer(ComputedLayer):
             mask=None if steps.mask is None else np.broadcast_to(as_numpy(steps.mask), steps.weights.shape[-2:]),
             rows=None if rows is None else tuple(rows),
         )
-        return kept if self.kept is None else kept.select_keys(self.kept).record()
+        return trace if self.kept_keys is None else trace.select_keys(self.kept_keys).record()
 
     def all_weights(self) -> Floats:
         """Return all the weights → (heads, n_q, n_k), before dropout. Memory grows with them."""
         if self.changed is None and (self._all_heads or self.forward.has_steps):
-            return self._left(as_numpy(self.forward.all_steps.weights)[list(self.heads)])
-        return self._left(as_numpy(attention.run_call(replace(self.call, keep=None)).weights))
+            return self._remaining_columns(as_numpy(self.forward.all_steps.weights)[list(self.heads)])
+        return self._remaining_columns(as_numpy(attention.run_call(replace(self.call, keep=None)).weights))
 
     def rows_of(self, queries: Sequence[int]) -> Floats:
         """Return the exact weights of some queries → (heads, rows, n_k)."""
-        return self._left(exact_rows(self.call, queries))
+        return self._remaining_columns(exact_rows(self.call, queries))
 
     def weights_at(self, rows: Array, columns: Array) -> Floats:
         """Return exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
-        return weights_between(self.call, self._logsumexp, rows, self._left(np.arange(self.call.n_k))[columns])  # type: ignore[no-any-return]
+        keys = self._remaining_columns(np.arange(self.call.n_k))[columns]
+        return weights_between(self.call, self._logsumexp, rows, keys)  # type: ignore[no-any-return]
 
     @cached_property
     def _logsumexp(self) -> Array:
@@ -284,89 +285,90 @@ class SweptLayer(ComputedLayer):
     def statistics(self, marks: Array | None = None, grid: int = 1) -> RowStatistics:
         """Return the statistics of each row, and the whole pooled to at most grid × grid even cells.
 
-        Raises AttnctlError where keys are left out: statistics are of whole rows.
+        Raises AttnctlError if keys are left out: statistics are about whole rows.
         """
         from attnctl.blockwise.sweep import measure_rows
 
         self._every_key("statistics")
         keys, queries = even_edges(self.n_k, grid), even_edges(self.n_q, grid)
-        found = measure_rows(self.call, key_edges=keys, row_edges=queries, marks=marks, rows=True, tick=self.tick)
-        self.__dict__["_logsumexp"] = found.logsumexp
-        return found
+        statistics = measure_rows(self.call, key_edges=keys, row_edges=queries, marks=marks, rows=True, tick=self.tick)
+        self.__dict__["_logsumexp"] = statistics.logsumexp
+        return statistics
 
     def streaming_change(self, first: int, last: int) -> Floats | None:
-        """As of `blockwise.rows.streaming_change_of_call` → (heads, queries)."""
+        """Return `blockwise.rows.streaming_change_of_call` of these heads → (heads, queries)."""
         if self.changed is None:
             return super().streaming_change(first, last)
         return LayerAttention.streaming_change(self, first, last)
 
     def links(self, count: int) -> tuple[Array, Floats]:
-        """Return the `count` keys to which each query attends most, and their weights: (heads, n_q, count) each."""
-        if self.kept is None:
+        """Return the `count` keys with the largest weights of each query, and these weights: (heads, n_q, count) each."""
+        if self.kept_keys is None:
             return top_links(self.call, count)
-        gone = self.call.n_k - self.n_k
-        keys, weights = top_links(self.call, min(count + gone, self.call.n_k))  # (heads, n_q, count + gone) each
+        n_left_out = self.call.n_k - self.n_k
+        keys, weights = top_links(self.call, min(count + n_left_out, self.call.n_k))  # (heads, n_q, count + gone) each
         places = np.full(self.call.n_k, -1)  # (all keys,)
-        places[self.kept] = np.arange(self.n_k)
-        found = places[keys]
-        best = np.argsort(found < 0, axis=-1, kind="stable")[..., : min(count, self.n_k)]  # (heads, n_q, count)
-        return np.take_along_axis(found, best, -1), np.take_along_axis(weights, best, -1)
+        places[self.kept_keys] = np.arange(self.n_k)
+        remaining = places[keys]
+        best = np.argsort(remaining < 0, axis=-1, kind="stable")[..., : min(count, self.n_k)]  # (heads, n_q, count)
+        return np.take_along_axis(remaining, best, -1), np.take_along_axis(weights, best, -1)
 
     def visible_at(self, rows: Array, columns: Array) -> Bools:
         """Return the mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
-        return grids_visible(self.call, rows, self._left(np.arange(self.call.n_k))[columns])  # type: ignore[no-any-return]
+        keys = self._remaining_columns(np.arange(self.call.n_k))[columns]
+        return grids_visible(self.call, rows, keys)  # type: ignore[no-any-return]
 
     def visible_parts(self, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Bools | None:
-        """Return whether any query of a row part may see any key of a column part → (rows, columns); None: all may."""
+        """Return whether any query of a row part sees any key of a column part → (rows, columns); None if all do."""
         return parts_visible(self.call, rows, self._in_whole(columns))  # type: ignore[no-any-return]
 
     def visible_counts(self) -> Array:
-        """Return how many keys each query may see → (n_q,)."""
+        """Return the number of keys that each query sees → (n_q,)."""
         self._every_key("counts of keys")
         return count_visible(self.call)
 
     def without_keys(self, keys: Sequence[int]) -> SweptLayer:
-        """Return the layer with some keys hidden, and a sink too: each row shares all its attention among the rest."""
-        kept: Array = np.ones(self.n_k, bool)
-        kept[list(keys)] = False
-        mask = place_array(np.broadcast_to(kept, (self.n_q, self.n_k)), self.call.queries)
+        """Return the layer with some keys, and a sink, hidden: each row shares its attention among the other keys."""
+        visible: Array = np.ones(self.n_k, bool)
+        visible[list(keys)] = False
+        mask = place_array(np.broadcast_to(visible, (self.n_q, self.n_k)), self.call.queries)
         mask = mask if self.call.mask is None else self.call.mask & mask
         return replace(self, changed=replace(self.call, mask=mask, sinks=None, keep=None))
 
     def reweighted(self, factors: Array) -> SweptLayer:
-        """Return the layer with each key's weight times a factor (heads, n_k) of 0 or more, rows made to sum to 1 again."""
+        """Return the layer with each key's weight times a factor (heads, n_k) of 0 or more; rows sum to 1 again."""
         logs = np.log(np.maximum(as_numpy(factors), 1e-30)).astype(np.float32)  # (heads, n_k)
         bias = place_array(logs[:, None] * np.float32(self.call.temperature), self.call.queries)  # (heads, 1, n_k)
         bias = bias if self.call.bias is None else self.call.bias + bias
         return replace(self, changed=replace(self.call, bias=bias, sinks=None, keep=None))
 
-    def select_keys(self, kept: Sequence[int] | Array) -> SweptLayer:
-        """Return the layer with some of its keys, by their places: its rows lack what the others take."""
-        return replace(self, kept=np.asarray(kept))
+    def select_keys(self, keys: Sequence[int] | Array) -> SweptLayer:
+        """Return the layer with some of its keys, by their positions: the weight of the other keys is missing."""
+        return replace(self, kept_keys=np.asarray(keys))
 
-    def _every_key(self, what: str) -> None:
-        if self.kept is not None:
-            raise AttnctlError(f"{what} need every key, and layer {self.layer} lacks some")
+    def _every_key(self, subject: str) -> None:
+        if self.kept_keys is not None:
+            raise AttnctlError(f"{subject} need every key, and layer {self.layer} lacks some")
 
-    def _left(self, array: Array) -> Floats:
-        """Return the columns of the keys that are left, of an array (…, all keys)."""
-        left: Floats = array if self.kept is None else array[..., self.kept]
-        return left
+    def _remaining_columns(self, array: Array) -> Floats:
+        """Return the columns of an array (…, all keys) for the keys that are not left out."""
+        columns: Floats = array if self.kept_keys is None else array[..., self.kept_keys]
+        return columns
 
     def _in_whole(self, parts: Sequence[Ranges]) -> Sequence[Ranges]:
-        """Return parts of the keys that are left, as stretches of all keys."""
-        if self.kept is None:
+        """Return parts of the remaining keys as stretches of all keys."""
+        if self.kept_keys is None:
             return parts
-        found = []
+        result = []
         for part in parts:
-            places = np.concatenate([self.kept[a:b] for a, b in part])
+            places = np.concatenate([self.kept_keys[a:b] for a, b in part])
             stretches = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
-            found.append(tuple((int(some[0]), int(some[-1]) + 1) for some in stretches))
-        return found
+            result.append(tuple((int(stretch[0]), int(stretch[-1]) + 1) for stretch in stretches))
+        return result
 
 
 def step_arrays(call: Call, steps: Attended) -> dict[str, Array]:
-    """Return the arrays of one call by their names in a trace; keys and values once a query head."""
+    """Return the arrays of one call by their names in a trace; keys and values once for each query head."""
     n_heads = call.queries.shape[-3]
     arrays = {
         "queries": call.queries,
@@ -379,17 +381,17 @@ def step_arrays(call: Call, steps: Attended) -> dict[str, Array]:
         "dropped_weights": steps.dropped,
         "context": steps.context,
     }
-    known = {name: as_numpy(array) for name, array in arrays.items() if array is not None}
+    result = {name: as_numpy(array) for name, array in arrays.items() if array is not None}
     if call.sinks is not None:
-        known["sink_weights"] = share_of_sink(known["weights"])
+        result["sink_weights"] = share_of_sink(result["weights"])
     if call.bias is not None:
-        known["bias"] = np.broadcast_to(as_numpy(call.bias), known["scores"].shape)
-    if "mask" in known:
-        known["mask"] = np.broadcast_to(known["mask"], known["scores"].shape[-2:])
-    return known
+        result["bias"] = np.broadcast_to(as_numpy(call.bias), result["scores"].shape)
+    if "mask" in result:
+        result["mask"] = np.broadcast_to(result["mask"], result["scores"].shape[-2:])
+    return result
 
 
 def share_of_sink(weights: Floats) -> Floats:
-    """Return what a learned sink takes of each row of weights (heads, n_q, n_k) → (heads, n_q)."""
-    taken: Floats = np.clip(1 - weights.sum(-1, dtype=np.float64), 0, 1).astype(np.float32)  # (heads, n_q)
-    return taken
+    """Return the weight that a learned sink takes in each row of weights (heads, n_q, n_k) → (heads, n_q)."""
+    share: Floats = np.clip(1 - weights.sum(-1, dtype=np.float64), 0, 1).astype(np.float32)  # (heads, n_q)
+    return share

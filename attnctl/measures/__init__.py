@@ -1,7 +1,7 @@
-"""What may stand in place of the weights: a measure is one file of this folder, value_norm.py for "value-norm".
+"""A measure takes the place of the weights; each file in this folder defines one, value_norm.py for "value-norm".
 
-Each file holds one `MEASURE`. Whatever shows, names, checks or writes a measure asks this registry, which imports a file
-when its measure is asked for. An installed package gives others as entry points, `attnctl.measures`.
+A file holds one `MEASURE`. Everything that shows, names, checks or writes a measure uses this registry, which imports a
+file when its measure is needed. An installed package adds measures as entry points, `attnctl.measures`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ RESERVED = ("weights", "mean", "max", "mass", "given")  # names of other numbers
 
 @dataclass(frozen=True)
 class Measure:
-    """One measure. Its `function` makes a layer's numbers, rows that sum to 1, from what it `needs`:
+    """One measure: its `function` makes the numbers of a layer, rows that sum to 1, from what it `needs`.
 
-    "values": of a LayerAttention a LayerAttention, head by head, at any length;
-    "layers": of all layers from 0 on, in order, stored and whole, as many layers of what has come of them by then;
-    "network": of a LayerAttention, what that layer puts out (n_q, d_model), and an iterator of what it puts out with the
-    values of one key zeroed in every head, some keys at a time, in order (keys, n_q, d_model), a LayerAttention.
+    - "values": from a LayerAttention it makes a LayerAttention, head by head, at any length.
+    - "layers": from all layers from 0 on, in order, stored and whole, it makes the same number of layers.
+    - "network": it makes a LayerAttention from a LayerAttention, the output of that layer (n_q, d_model), and an
+      iterator of its outputs with the value of one key zeroed in every head (keys, n_q, d_model), some keys at a
+      time, in order.
     """
 
     name: str  # as of --measure; its file's
@@ -42,7 +43,7 @@ class Measure:
     note_without_w_o: str = ""  # instead of `note` where W_O is not known, and changes the numbers
 
     def check_heads(self, chosen: bool) -> None:
-        """Raise UsageError where heads are chosen, and there is one map for all of them."""
+        """Raise UsageError if heads are `chosen`, and the measure has one map for all heads."""
         if chosen and self.joins_heads:
             why = f"it is of all heads together: give no {option_name('head')}"
             raise UsageError(why, option="measure", value=self.name)
@@ -57,7 +58,7 @@ def measure_names() -> tuple[str, ...]:
 
 
 def measures_of_packages() -> dict[str, EntryPoint]:
-    """Return the measures of installed packages by name."""
+    """Return the measures of installed packages, by name."""
     from attnctl.plugins import entries
 
     return entries("attnctl.measures", (*RESERVED, *measure_names()))
@@ -65,19 +66,19 @@ def measures_of_packages() -> dict[str, EntryPoint]:
 
 @cache
 def measure_named(name: str) -> Measure:
-    """Return the measure of a name.
+    """Return the measure with this name.
 
-    Raises UsageError if there is none, and AttnctlError if it is that of a package which cannot be imported.
+    Raises UsageError if there is none, AttnctlError if its package cannot be imported.
     """
     if name in measure_names():
         measure: Measure = import_module(f"{__name__}.{name.replace('-', '_')}").MEASURE
         return measure
     from attnctl.plugins import load_entry
 
-    others = measures_of_packages()
-    if name not in others:
-        raise UsageError(f"no measure {name!r}: it is {', '.join(('weights', *measure_names(), *others))}")
-    return load_entry(others[name], load_measure)
+    packaged = measures_of_packages()
+    if name not in packaged:
+        raise UsageError(f"no measure {name!r}: it is {', '.join(('weights', *measure_names(), *packaged))}")
+    return load_entry(packaged[name], load_measure)
 
 
 def load_measure(entry: EntryPoint) -> Measure:
@@ -91,23 +92,23 @@ def load_measure(entry: EntryPoint) -> Measure:
 
 
 def chosen_measure(name: str | None) -> Measure | None:
-    """Return the measure of a name, None for the weights themselves. Raises UsageError if there is no such measure."""
+    """Return the measure with this name; None for the weights themselves. Raises UsageError if there is none."""
     return None if name in (None, "weights") else measure_named(str(name))
 
 
 def check_measure(name: str | None, chosen_heads: bool = False) -> None:
-    """Raise UsageError if there is no such measure, or it does not go with a choice of heads."""
+    """Raise UsageError if there is no such measure, or it cannot be combined with chosen heads."""
     if measure := chosen_measure(name):
         measure.check_heads(chosen_heads)
 
 
 def joins_heads(name: str | None) -> bool:
-    """Return whether `name` is a measure of one map a layer, of all heads."""
+    """Return whether the measure `name` has one map for all heads of a layer."""
     measure = chosen_measure(name)
     return measure is not None and measure.joins_heads
 
 
 def needs_of(name: str | None) -> str | None:
-    """Return what the measure `name` needs, as `Measure` has it; None for the weights themselves."""
+    """Return what the measure `name` needs, as in `Measure`; None for the weights themselves."""
     measure = chosen_measure(name)
     return None if measure is None else measure.needs

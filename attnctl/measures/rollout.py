@@ -1,4 +1,4 @@
-"""How much of each token has reached each row through the layers: attention rollout (Abnar & Zuidema 2020)."""
+"""Attention rollout (Abnar & Zuidema 2020): how much of each token has reached each row through the layers."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from attnctl.measures import Measure
 
 
 def attention_rollout(layers: Sequence[LayerAttention]) -> Iterator[LayerTrace]:
-    """One map a layer, of all layers from 0 on: how much of each token has reached each row by then.
+    """Yield one map for each layer, from layer 0 on: how much of each token has reached each row there.
 
-    Half of each layer is its heads' mean, half the token itself, for the residual stream; the layers are multiplied.
+    Half of a layer is the mean of its heads, half is the token itself, for the residual stream; the layers are
+    multiplied.
     """
-    own = np.eye(layers[0].n_k)  # (n, n)
-    reached, seen = own, own > 0  # (n, n) each: `seen` is what a row can have been reached by
-    every = np.arange(len(own))[None]  # (1, n)
+    identity = np.eye(layers[0].n_k)  # (n, n)
+    reached, reachable = identity, identity > 0  # (n, n) each: `seen` is what a row can have been reached by
+    every = np.arange(len(identity))[None]  # (1, n)
     for layer in layers:
         mean = layer.all_weights().astype(np.float64).mean(axis=0)  # (n, n)
-        reached = (0.5 * mean + 0.5 * own) @ reached  # (n, n)
+        reached = (0.5 * mean + 0.5 * identity) @ reached  # (n, n)
         reached /= reached.sum(axis=-1, keepdims=True)  # a sink may have kept a part
-        seen = (layer.visible_at(every, every)[0] | (own > 0)).astype(np.float32) @ seen > 0  # (n, n)
-        mask = None if seen.all() else seen
+        reachable = (layer.visible_at(every, every)[0] | (identity > 0)).astype(np.float32) @ reachable > 0  # (n, n)
+        mask = None if reachable.all() else reachable
         yield layer_of_weights(layer.layer, reached[None].astype(np.float32), mask)
 
 
 MEASURE = Measure(
     name="rollout",
     title="Rollout",
-    note="Shown is attention rollout (Abnar & Zuidema 2020): the heads' mean, half of it the token itself for the residual "
-    "stream, multiplied through the layers up to this one.",
+    note="This shows attention rollout (Abnar & Zuidema 2020): the heads' mean, half of it the token itself for the "
+    "residual stream, multiplied through the layers up to this one.",
     unit="rollout",
     formula="Π (½ mean weights + ½ identity)",
     sentence="How much of each token has reached each row by this layer, all heads together (Abnar & Zuidema 2020).",

@@ -1,4 +1,4 @@
-"""How long each weighted value is, ‖weight × value‖ (Kobayashi et al. 2020)."""
+"""Value norms: the length of each weighted value, ‖weight × value‖ (Kobayashi et al. 2020)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attnctl.measures import Measure
 def value_norm(layer: LayerAttention) -> LayerAttention:
     """Return the layer with each weight times the length of its value, ‖weight_ij · value_j‖, as a share of its row.
 
-    Raises UsageError where there are no values.
+    Raises UsageError if the values are unknown.
     """
     return layer.reweighted(value_lengths(layer))
 
@@ -21,8 +21,8 @@ def value_norm(layer: LayerAttention) -> LayerAttention:
 def value_lengths(layer: LayerAttention) -> Floats:
     """Return the length of each key's value → (heads, n_k).
 
-    Where W_O of the layer is at hand, a value is first sent through its head's part of it, as in Kobayashi et al. 2020.
-    Raises UsageError where there are no values.
+    If W_O of the layer is known, each value first goes through its head's part of W_O, as in Kobayashi et al. 2020.
+    Raises UsageError if the values are unknown.
     """
     if layer.values is None:
         raise UsageError("it needs the values, and this source gives none", option="measure", value="value-norm")
@@ -38,15 +38,15 @@ def value_lengths(layer: LayerAttention) -> Floats:
 
 
 NOTE = (
-    "Shown is the length of each weighted value, ‖weight × value‖, as a share of its row, instead of the weight (Kobayashi "
-    "et al. 2020{w_o})."
+    "This shows the length of each weighted value, ‖weight × value‖, as a share of its row, instead of the weight "
+    "(Kobayashi et al. 2020{w_o})."
 )
 
 MEASURE = Measure(
     name="value-norm",
     title="Value norms",
     note=NOTE.format(w_o=""),
-    note_without_w_o=NOTE.format(w_o=", without W_O, which is not recorded here"),
+    note_without_w_o=NOTE.format(w_o=", without W_O, which is unknown here"),
     unit="share of ‖weight × value‖",
     formula="‖weight × value‖ ÷ Σ",
     sentence="How long each weighted value is, as a share of its row (Kobayashi et al. 2020).",

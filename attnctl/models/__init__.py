@@ -1,6 +1,6 @@
-"""Where the numbers come from: one file a kind, one registry; naming a model imports only its file.
+"""Models that give the numbers: one file for each kind, and one registry; only the named model's file is imported.
 
-A model tokenises a text and runs it layer by layer, handing each layer's attention to a visitor.
+A model cuts a text into tokens and runs it layer by layer; it gives each layer's attention to a visitor.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from attnctl.argument_types import OptionValues
 
-    ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # what names, or is, a model
+    ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # a model, or its name
 
 __all__ = ["Model", "attend", "open_model", "record_trace"]
 
@@ -60,9 +60,9 @@ REGISTRY = {
 
 @with_model_options
 def open_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
-    """A model by its name in the registry or by its file; options as on the command line, None meaning not given.
+    """Return a model by its name in the registry or by its file; options as on the command line, None is the default.
 
-    Raises UsageError where there is no such model, or an option does not belong to it; TypeError for another type.
+    Raises UsageError if there is no such model, or an option does not belong to it; TypeError for a wrong type.
     """
     check_types("open_model", str, name=name)
     check_options("open_model", options, OPTION_TYPES)
@@ -70,38 +70,38 @@ def open_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
 
 
 def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Model:
-    """What `open_model` answers; what is wrong is said of the options of the command line."""
+    """Return what `open_model` returns; errors name the options of the command line."""
     require_type("open_model", "tokenizer", options.get("tokenizer"), str, os.PathLike, type(None))
-    given: OptionValues = {key: plain_number(value) for key, value in options.items() if value is not None}
-    predict, off = given.pop("predict", None), given.pop("off", None)
+    chosen: OptionValues = {key: plain_number(value) for key, value in options.items() if value is not None}
+    predict, off = chosen.pop("predict", None), chosen.pop("off", None)
     if not is_possible_name(name):
         raise UsageError(f"no model {visible_text(name[:40])}: no file has such a name", value=name)
     if len(os.fsencode(name.rpartition("/")[2])) > limits.NAME_BYTES:
         raise UsageError(f"no model {name[:40]!r}…: no file has so long a name", value=name)
-    if given.get("qkv") is not None:
+    if chosen.get("qkv") is not None:
         if name != DEFAULT:
-            why = f"it does not go with {option_name('qkv')}: Q, K and V are given outright"
+            why = f"it does not go with {option_name('qkv')}: Q, K and V come from the file"
             raise UsageError(why, option="model", value=name)
         module, attribute = "attnctl.models.builtin.matrix", "open_qkv"
     elif name in REGISTRY:
         module, _, attribute = REGISTRY[name].partition(":")
     elif Path(name).suffix.lower() in (".safetensors", ".npz") or (Path(name) / "weights.safetensors").is_file():
         module, attribute = "attnctl.models.builtin.weights", "open_weights"
-        given["path"] = name
+        chosen["path"] = name
     else:
         module, attribute = _checkpoint_opener(name)
-        given["name"] = name
-    for option in given.keys() & RANGES.keys():
-        RANGES[option].check_value(option, given[option])
+        chosen["name"] = name
+    for option in chosen.keys() & RANGES.keys():
+        RANGES[option].check_value(option, chosen[option])
     opener = getattr(import_module(module), attribute)
     checkpoint = attribute == "open_checkpoint"
-    foreign = given.keys() - CHECKPOINT_OPTIONS - {"name"} if checkpoint else CHECKPOINT_OPTIONS - {"device"}
-    for option in given:
+    foreign = chosen.keys() - CHECKPOINT_OPTIONS - {"name"} if checkpoint else CHECKPOINT_OPTIONS - {"device"}
+    for option in chosen:
         if option in foreign:
             why = f"does not go with {option_name('model', name)}{instead_of(option)}"
             raise UsageError(why, option=option)
     with about_value(name):
-        model: Model = opener(**given)
+        model: Model = opener(**chosen)
     if predict is not None:
         if not isinstance(model, Predicts) or not model.predicts_words:
             why = f"{model.info.name} has no unembedding, so it predicts no words"
@@ -111,12 +111,12 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
         return model
     from attnctl.models.watching import switch_heads_off
 
-    return switch_heads_off(model, off)  # type: ignore[no-any-return]
+    return switch_heads_off(model, off)
 
 
 def _checkpoint_opener(name: str) -> tuple[str, str]:
-    """Return module and function that open a checkpoint. Raises AttnctlError where `name` names no model."""
-    from attnctl.models.huggingface.hub import KNOWN, is_checkpoint  # asked of no name of the registry
+    """Return module and function that open a checkpoint. Raises UsageError if `name` names no model."""
+    from attnctl.models.huggingface.hub import KNOWN, is_checkpoint  # not needed for names of the registry
 
     if is_checkpoint(name):
         return "attnctl.models.huggingface.opening", "open_checkpoint"
@@ -138,7 +138,7 @@ def _checkpoint_opener(name: str) -> tuple[str, str]:
 
 
 def names_model(name: str) -> bool:
-    """Whether an argument is the name of a model, or a file or folder of one, rather than a text or a trace."""
+    """Return whether an argument is the name of a model, or its file or folder, rather than a text or a trace."""
     try:
         is_folder = Path(name).is_dir()
     except (OSError, ValueError):  # too long for a name, or with a null in it
@@ -158,17 +158,17 @@ def attend(
     query: int | str | None = None,
     **options: Unpack[ModelOptions],
 ) -> Trace:
-    """Self-attention over `text`, every step kept.
+    """Return a Trace of self-attention over `text`, with every step.
 
-    `model` is a name or path, a model that `open_model` opened, or a transformers model with its
-    `tokenizer`; the other options are those of the command line. `layer`, `head` and `query` narrow what is kept, as there.
+    `model` is a name or path, a model that `open_model` opened, or a transformers model with its `tokenizer`; the other
+    options are those of the command line. `layer`, `head` and `query` select what is kept, as there.
 
     >>> attend("Alice will eat pizza", model="random").layers[0].weights.shape
     (1, 4, 4)
     >>> attend("Alice will eat pizza", model="random", n_heads=2, head=1, query="eat").layers[0].weights.shape
     (1, 1, 4)
 
-    Raises AttnctlError for what the command line would refuse, TypeError for an argument of another type.
+    Raises AttnctlError for what the command line would refuse, TypeError for an argument of a wrong type.
     """
     check_types("attend", str, text=text)
     check_types("attend", int | str | None, query=query)
@@ -179,23 +179,24 @@ def attend(
 
 
 def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> Model:
-    """The model that a function's arguments name: opened by name, wrapped, or as it is.
+    """Return the model that a function's arguments name: opened by name, wrapped, or unchanged.
 
-    Raises TypeError, naming the argument, for what is no model, an option of another type, and options beside an opened one.
+    Raises TypeError, naming the argument, for anything but a model, for an option of a wrong type, and for options of an
+    opened model.
     """
     check_options(function, options, OPTION_TYPES)
     if isinstance(model, (str, os.PathLike)):
         return open_named_model(os.fspath(model), **options)
-    given: OptionValues = {name: value for name, value in options.items() if value is not None}
-    text_pair = given.pop("text_pair", None)  # of the text, not of the model
+    chosen: OptionValues = {name: value for name, value in options.items() if value is not None}
+    text_pair = chosen.pop("text_pair", None)  # a setting of the text, not of the model
     opened: Any = model
     if is_network(model):
         from attnctl.models.huggingface.opening import wrap_network
 
-        opened = wrap_network(model, given.pop("tokenizer", None))
-    for name in given:
+        opened = wrap_network(model, chosen.pop("tokenizer", None))
+    for name in chosen:
         raise TypeError(f"{function}(): {name} goes with the name of a model, and this one is opened already")
     if not isinstance(opened, Model):
-        wanted = "a name, a path, an opened model or a transformers model"
-        raise TypeError(f"{function}(): model is {wanted}, not {type(model).__name__}: {repr(model)[:80]}")
+        expected = "a name, a path, an opened model or a transformers model"
+        raise TypeError(f"{function}(): model is {expected}, not {type(model).__name__}: {repr(model)[:80]}")
     return opened if text_pair is None else opened.with_text_pair(text_pair)

@@ -1,11 +1,11 @@
-"""A text in any model whose attention may be changed: opened to measure effects, with heads off, or for the usual probe."""
+"""Open a text in a model whose attention can be changed: to measure effects, with heads off, or for the usual probe."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -14,54 +14,63 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
 from attnctl.layer import LayerAttention
+from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Stack
 from attnctl.selection import heads_by_layer, selected_heads
 from attnctl.source import Model, TextSource
+from attnctl.source.model import CanIntervene
 from attnctl.text import spoken_heads
 from attnctl.tokens import Token, named_tokens
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Run
 from attnctl.watched.measure import Watched
 
+if TYPE_CHECKING:
+    from attnctl.models.huggingface.checkpoint import Checkpoint
 
-def watched_text(model: Any, text: str, query: str | None = None, base: Intervention | None = None) -> Watched:
-    """The text in a model, the prediction at `query` watched. Raises AttnctlError for a model with no heads to switch."""
-    if model.info.off is not None:  # the heads that are off are what is begun with
-        info, base = replace(model.info, name=model.info.card_name, off=None), model.intervention
-        model = replace(model, info=info, intervention=None)
+
+def watched_text(model: Model, text: str, query: str | None = None, base: Intervention | None = None) -> Watched:
+    """Return the text in a model, with the prediction at `query` watched.
+
+    Raises AttnctlError for a model without heads to switch off.
+    """
+    if model.info.off is not None:  # the heads that are off become the base
+        info, base = replace(model.info, name=model.info.card_name, off=None), cast(CanIntervene, model).intervention
+        model = replace(model, info=info, intervention=None)  # type: ignore[type-var]
     if model.info.kind == "checkpoint":
         from attnctl.models.huggingface.watched import watch_network
 
-        return watch_network(model, text, query, base)
+        return watch_network(cast("Checkpoint", model), text, query, base)
     from attnctl.models.builtin.watched import watch_stack
 
     return watch_stack(model, text, query, base)
 
 
-def by_cross_attention(model: Any) -> Any:
-    """Return an encoder-decoder that shows cross attention, or the decoder's that holds it; any other model as it is."""
-    if model.info.kind != "checkpoint" or model.kind != "encoder":
+def by_cross_attention(model: Model) -> Model:
+    """Return an encoder-decoder that shows cross attention, or the decoder's that holds it; others unchanged."""
+    checkpoint = cast("Checkpoint", model)
+    if model.info.kind != "checkpoint" or checkpoint.kind != "encoder":
         return model
     from attnctl.models.huggingface.attention_sites import merges_source
     from attnctl.models.huggingface.network import network_info
 
-    info, kind = model.info, "decoder" if merges_source(model.network) else "cross"
-    told = replace(
-        network_info(model.network, info.name, kind),
+    info, kind = model.info, "decoder" if merges_source(checkpoint.network) else "cross"
+    shown_info = replace(
+        network_info(checkpoint.network, info.name, kind),
         source=info.source,
         revision=info.revision,
         sha256=info.sha256,
         quantised=info.quantised,
         off=info.off,
     )
-    return replace(model, kind=kind, info=told)
+    return replace(checkpoint, kind=kind, info=shown_info)
 
 
-def reference_contexts(model: Any, text: str, how: str, file: str | None) -> Mapping[int, Array] | None:
-    """What takes the place of a head's context: of a file of texts, one a line; None where none is given.
+def reference_contexts(model: Model, text: str, how: str, file: str | None) -> Mapping[int, Array] | None:
+    """Return the replacement for a head's context from a file of texts, one a line; None without a file.
 
-    For mean, layer → (heads, d_v), over all positions of all texts; for resample, layer → (heads, n, d_v) of the first text
-    with as many tokens as `text`. Raises AttnctlError where no text has as many.
+    For mean: layer → (heads, d_v), over all positions of all texts; for resample: layer → (heads, n, d_v) of the first
+    text with the same number of tokens as `text`. Raises UsageError if no text has that number.
     """
     if file is None:
         return None
@@ -74,45 +83,52 @@ def reference_contexts(model: Any, text: str, how: str, file: str | None) -> Map
         return _mean_contexts(model, texts)
     tokens = model.tokenize(text)
     lengths: dict[int, str] = {}
-    for other in texts:
-        there = model.tokenize(other)
-        lengths.setdefault(len(there), other)
-        if len(there) == len(tokens) and other != text:
-            return _layer_contexts(model, other)
-    said = ", ".join(str(n) for n in sorted(lengths)[:6])
+    for candidate in texts:
+        candidate_tokens = model.tokenize(candidate)
+        lengths.setdefault(len(candidate_tokens), candidate)
+        if len(candidate_tokens) == len(tokens) and candidate != text:
+            return _layer_contexts(model, candidate)
+    lengths_text = ", ".join(str(n) for n in sorted(lengths)[:6])
     raise UsageError(
-        f"resample needs another text of {len(tokens)} tokens, as many as this one; its texts have {said}",
+        f"resample needs another text of {len(tokens)} tokens, as many as this one; its texts have {lengths_text}",
         option="reference",
         value=file,
     )
 
 
-def _mean_contexts(model: Any, texts: list[str]) -> dict[int, Array]:
+def _mean_contexts(model: Model, texts: list[str]) -> dict[int, Array]:
     sums: dict[int, Array] = {}
     count = 0
     for text in texts:
-        for layer, context in (found := _layer_contexts(model, text)).items():
+        for layer, context in (contexts := _layer_contexts(model, text)).items():
             sums[layer] = sums.get(layer, 0) + context.sum(-2)  # (heads, d_v)
-        count += next(iter(found.values())).shape[-2]
+        count += next(iter(contexts.values())).shape[-2]
     return {layer: total / count for layer, total in sums.items()}
 
 
-def _layer_contexts(model: Any, text: str) -> dict[int, Array]:
-    """Layer → what each head takes away from each position, behind a gate where one follows: (heads, n, d_v)."""
-    found: dict[int, Array] = {}
+def _layer_contexts(model: Model, text: str) -> dict[int, Array]:
+    """Return layer → the context of each head at each position, after a gate if there is one: (heads, n, d_v)."""
+    contexts: dict[int, Array] = {}
 
     with ExitStack() as stack:
         if model.info.kind == "checkpoint":
             from attnctl.models.huggingface.intervention import projected_contexts_kept
 
-            stack.enter_context(projected_contexts_kept(model.network, model.kind, found))
-        tokens = model.tokenize(text)
-        model.run(tokens, lambda layer: found.update({layer.layer: layer.forward.context_of_heads}), text)
-    return found
+            checkpoint = cast("Checkpoint", model)
+            stack.enter_context(projected_contexts_kept(checkpoint.network, checkpoint.kind, contexts))
+
+        def visit(layer: LayerAttention) -> None:
+            contexts[layer.layer] = cast(ComputedLayer, layer).forward.context_of_heads
+
+        model.run(model.tokenize(text), visit, text)
+    return contexts
 
 
-def switch_heads_off(model: Any, off: str) -> Any:
-    """The model with the heads of `23.3,0.5` off. Raises UsageError for heads that are not there, or cannot be switched."""
+def switch_heads_off(model: Model, off: str) -> Model:
+    """Return the model with the heads of `23.3,0.5` off.
+
+    Raises UsageError for heads that do not exist or cannot be switched off.
+    """
     info = model.info
     if info.kind == "matrix":
         why = f"{info.name} has no heads to switch off: its numbers are given, not computed"
@@ -120,14 +136,14 @@ def switch_heads_off(model: Any, off: str) -> Any:
     if info.kind == "checkpoint":
         from attnctl.models.huggingface.watched import check_switchable
 
-        check_switchable(model.network)
+        check_switchable(cast("Checkpoint", model).network)
     intervention = Intervention(off_heads(info, off))
     named = replace(info, name=f"{info.name} without {spoken_heads(intervention.heads)}", off=intervention.heads)
-    return replace(model, info=named, intervention=intervention)
+    return replace(model, info=named, intervention=intervention)  # type: ignore[type-var]
 
 
 def off_heads(info: ModelInfo, off: str) -> dict[int, tuple[int, ...]]:
-    """Return layer → heads that `off` selects. Raises UsageError for one that does not exist, and if none would be left."""
+    """Return layer → heads that `off` selects. Raises UsageError for one that does not exist, and if it names all."""
     n_layers, n_heads = info.n_layers or 1, info.n_heads or 1
     heads = selected_heads(off, n_layers, n_heads, info.name, "off")
     if len(heads) == n_layers * n_heads:
@@ -136,12 +152,13 @@ def off_heads(info: ModelInfo, off: str) -> dict[int, tuple[int, ...]]:
     return heads_by_layer(heads)
 
 
-PROBED = 100  # tokens that a probe says twice
+PROBED = 100  # tokens that a probe repeats
 
 
 class ProbeReading:
-    """Of a text that says `length` tokens twice, the mean weight over the second half on what followed the first copy,
-    and on the first copy: (layer, head) → (both).
+    """The induction and duplicate scores of heads on a text of `length` tokens, repeated once.
+
+    They are mean weights over the second half: on the token after the first copy, and on the first copy.
     """
 
     predicts = False
@@ -151,35 +168,35 @@ class ProbeReading:
         self._scores: dict[tuple[int, int], tuple[float, float]] = {}
 
     def take(self, layer: LayerAttention) -> None:
-        """Take in one layer."""
-        length, at = self._length, slice(layer.n_q - self._length, None)
-        scores = [layer.at_offset(back)[:, at].mean(-1) for back in (1 - length, -length)]  # (heads,) each
+        """Keep the scores of one layer."""
+        length, second_half = self._length, slice(layer.n_q - self._length, None)
+        scores = [layer.at_offset(back)[:, second_half].mean(-1) for back in (1 - length, -length)]  # (heads,) each
         for head, after, on in zip(layer.heads, *scores, strict=True):
             self._scores[layer.layer, head] = float(after), float(on)
 
     def value(self, run: Run) -> dict[tuple[int, int], tuple[float, float]]:
-        """(layer, head) → induction, duplicate."""
+        """Return (layer, head) → (induction, duplicate)."""
         return self._scores
 
 
 def probe_text(model: Model, length: int = PROBED) -> TextSource:
-    """`length` random tokens of the model's vocabulary, said twice, after what the model begins every text with."""
+    """Return `length` random tokens of the model's vocabulary, twice, after the tokens that begin every text."""
     rng = np.random.default_rng(0)
     if model.info.kind == "checkpoint":
-        pieces = cast(Any, model).pieces
+        pieces = cast("Checkpoint", model).pieces
         added = set(pieces.tokenizer.get_added_tokens_decoder())
-        ids = [at for at in range(pieces.tokenizer.get_vocab_size()) if at not in added]
+        ids = [number for number in range(pieces.tokenizer.get_vocab_size()) if number not in added]
         first = [token for token in model.tokenize("a")[:1] if token.special]
-        names = {at: pieces.tokenizer.id_to_token(at) or str(at) for at in ids}
+        names = {number: pieces.tokenizer.id_to_token(number) or str(number) for number in ids}
     else:
         vocabulary: Sequence[str] = model.vocabulary if isinstance(model, Stack) else ()
         words = [word for word in vocabulary if word.isalpha()]
-        words = words if len(words) > 1 else [f"word{at}" for at in range(10 * length)]
-        known = {word: at for at, word in enumerate(vocabulary)}
-        names, first = {known.get(word, at): word for at, word in enumerate(words)}, []
+        words = words if len(words) > 1 else [f"word{number}" for number in range(10 * length)]
+        ids_of_words = {word: number for number, word in enumerate(vocabulary)}
+        names, first = {ids_of_words.get(word, number): word for number, word in enumerate(words)}, []
         ids = list(names)
     drawn = rng.choice(ids, length, replace=len(ids) < length).tolist()
-    said = [*first, *(Token(names[at], at) for at in 2 * drawn)]
-    placed = zip(said, named_tokens([token.text for token in said]), strict=True)
-    tokens = tuple(replace(token, start=at.start, end=at.end) for token, at in placed)
+    repeated = [*first, *(Token(names[number], number) for number in 2 * drawn)]
+    placed = zip(repeated, named_tokens([token.text for token in repeated]), strict=True)
+    tokens = tuple(replace(token, start=place.start, end=place.end) for token, place in placed)
     return TextSource(model, " ".join(token.text for token in tokens), tokens)

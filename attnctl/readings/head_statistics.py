@@ -60,7 +60,7 @@ def head_statistics(
         raise AttnctlError(f"the scores of layer {layer.layer} are no finite numbers: see the weights up to there")
     most = np.log(np.maximum(layer.visible_counts(), 1))  # (n_q,), nats
     # the mass that learned sinks take, (heads, n_q); a row that sees nothing has no sink either
-    taken = np.where(found.kept > 0, 1 - found.kept, 0)
+    taken = np.where(found.mass > 0, 1 - found.mass, 0)
     learned = taken.mean(-1) if (taken > WHOLE_ROW).any() else None
     means: dict[str, Array] = {
         "entropy": found.entropy.mean(-1),

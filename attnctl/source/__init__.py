@@ -1,8 +1,8 @@
-"""Where attention comes from: a text through a model, a trace, an overview; and what is changed of it before it is read.
+"""A source of attention: a text through a model, a trace, an overview; and the changes to it before it is read.
 
-A source hands its layers to a reading, one after another. `prepare` chooses layers and heads, and the changes of each layer:
-another measure in place of the weights, pieces merged into words, rows rescaled among the keys that stay, keys left out.
-Commands, batches and Python's functions all ask it.
+A source gives its layers to a reading, one after another. `prepare` selects layers and heads, and the changes to each
+layer: another measure in place of the weights, pieces merged into words, rows rescaled among the remaining keys, keys
+left out. Commands, batches and Python's functions all use it.
 """
 
 from __future__ import annotations
@@ -38,42 +38,42 @@ if TYPE_CHECKING:
 
 NARROWER = "choose layers, heads and queries"
 SHORTER = "leave it out, or take a shorter text"
-LONG = 512  # tokens, beyond which a text has an overview instead of every weight
-WINDOWED = 0.2  # of the time of a layer whose queries see all keys, what one takes whose queries see few
-TOLD_BYTES = 1e9  # of a trace, from which its size is said before it is made
+LONG = 512  # tokens; a longer text has an overview instead of every weight
+WINDOWED = 0.2  # time of a layer with a window, relative to a layer whose queries see all keys
+NOTED_BYTES = 1e9  # size of a trace from which a note says the size in advance
 
 Value = TypeVar("Value", covariant=True)
 Result = TypeVar("Result")
 
-Visit = Callable[[LayerAttention], None]  # sees a layer while the model runs, until it raises StopForward
-Say = Callable[[Sequence[str]], None]  # hears notes for the user before long work
+Visit = Callable[[LayerAttention], None]  # receives a layer while the model runs, until it raises StopForward
+Say = Callable[[Sequence[str]], None]  # receives notes for the user before long work
 
 
 class Reading(Protocol[Value]):
-    """What is kept of a text's attention: `take` sees each chosen layer in order, `value` answers at the end.
+    """A result computed from a text's attention: `take` receives each chosen layer in order, `value` returns the result.
 
-    `predicts` asks the model to run on after the last chosen layer, for what it predicts.
+    `predicts` asks the model to run on after the last chosen layer, for its predictions.
     """
 
     predicts: bool
 
     def take(self, layer: LayerAttention) -> None:
-        """Keep what is wanted of one layer."""
+        """Keep what the reading needs of one layer."""
 
     def value(self, run: Run) -> Value:
-        """Return the result after the last layer; `run` is what the model told beside the layers."""
+        """Return the result after the last layer; `run` is what the model gave beside the layers."""
 
 
 @runtime_checkable
 class KeptReading(Protocol[Value]):
-    """A reading whose result may be in the file of an overview already."""
+    """A reading whose result may be stored in the file of an overview."""
 
     def kept_in(self, overview: Overview | LongRow, name: str, /) -> Value:
-        """Return what an overview holds of the result. Raises AttnctlError, with the source's `name`, if it lacks it."""
+        """Return the result from an overview. Raises AttnctlError, with the source's `name`, if the overview lacks it."""
 
 
 class Source:
-    """Where attention comes from. `name` is for messages."""
+    """A source of attention. `name` is for messages."""
 
     def __init__(
         self,
@@ -86,15 +86,15 @@ class Source:
         counts: tuple[int, int] | None = None,
     ) -> None:
         self.name, self.text, self.tokens, self.info = name, text, tokens, info
-        self.input_text = text  # what a model is given: of two texts the first
-        self.key_tokens = tokens if key_tokens is None else key_tokens  # other than the tokens: cross attention, slots
+        self.input_text = text  # the input of a model: the first of two texts
+        self.key_tokens = tokens if key_tokens is None else key_tokens  # other tokens in cross attention and with slots
         self.counts = counts or (info.n_layers or 1, info.n_heads or 1)  # layers and heads to choose from
         self.measure: str | None = None  # what stands in place of the weights
         self.held_rows: tuple[int, ...] | None = None  # the queries whose weights are known; None: all
-        self.key_numbers: Sequence[int] = range(len(self.key_tokens))  # of each key, in the text
+        self.key_numbers: Sequence[int] = range(len(self.key_tokens))  # the number of each key in the text
 
     def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
-        """Hand `visit` the layers, at least those that are chosen (None: all); return what is known beside them."""
+        """Give `visit` the layers, at least the chosen ones (None: all); return what is known beside them."""
         raise NotImplementedError
 
     def read(
@@ -104,7 +104,7 @@ class Source:
         heads: Sequence[int] | None = None,
         tick: Tick | None = None,
     ) -> Result:
-        """Return the reading's value over some layers and heads (None: all). `tick` hears each share of the work.
+        """Return the reading's value over some layers and heads (None: all). `tick` receives each share of the work.
 
         Raises UsageError for a layer or head that does not exist.
         """
@@ -112,11 +112,11 @@ class Source:
 
 
 class TextSource(Source):
-    """A text through a model, which runs once. `tokens` are those of the text unless they are given."""
+    """A text through a model, which runs once. `tokens` are by default those of the text."""
 
-    # what runs the model in the place of `model.run`: a shell keeps runs, so that a second question needs none
+    # runs the model in place of `model.run`: a shell stores runs, so that a second question needs no new run
     runner: Callable[[Model, Sequence[Token], Visit, str], Run] | None = None
-    # shows how far a measure is that runs layers again: what is run → who is told each share that is done
+    # shows the progress of a measure that runs layers again: a label → the receiver of shares
     progress: Callable[[str], AbstractContextManager[Tick | None]] | None = None
 
     def __init__(self, model: Model, text: str, tokens: Sequence[Token] | None = None) -> None:
@@ -129,7 +129,7 @@ class TextSource(Source):
         self.input_text = text
 
     def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
-        """Run the model; `visit` sees every layer until it raises StopForward."""
+        """Run the model; `visit` receives every layer until it raises StopForward."""
         if self.runner is not None:
             return self.runner(self.model, self.tokens, visit, self.input_text)
         return self.model.run(self.tokens, visit, self.input_text)
@@ -144,10 +144,10 @@ def record_trace(
     rows: Sequence[int] | None = None,
     predictions: bool = True,
 ) -> Trace:
-    """Return the trace of `text`, for the layers, heads and query rows asked for (None: all).
+    """Return the trace of `text`, for some layers, heads and query rows (None: all).
 
-    Without `predictions` the model is left after the last layer asked for. Raises AttnctlError for an empty text,
-    UsageError for a selection that does not exist.
+    Without `predictions` the model stops after the last chosen layer. Raises AttnctlError for an empty text, UsageError
+    for a selection that does not exist.
     """
     return Prepared(TextSource(model, text), layers, heads, rows).trace(predictions)
 
@@ -162,14 +162,14 @@ def check_room(
 ) -> int:
     """Return how many bytes the scores, scaled scores and weights of a trace are.
 
-    Raises AttnctlError, before any work, with what to do `instead`, if they would fill the memory.
+    Raises AttnctlError, before any work, if they would fill the memory; `instead` is what the user can do.
     """
     sizes = (layers, info.n_layers or 1), (heads, info.n_heads or 1), (rows, n)
-    many, each, queries = (count if chosen is None else len(chosen) for chosen, count in sizes)
-    size = 3 * 4 * many * each * queries * n
+    n_layers, n_heads, queries = (count if chosen is None else len(chosen) for chosen, count in sizes)
+    size = 3 * 4 * n_layers * n_heads * queries * n
     if size > limits.TRACE_BYTES:
         raise AttnctlError(
-            f"every step of {counted(many, 'layer')} × {counted(each, 'head')}, {queries:,} × {n:,} each, takes "
+            f"every step of {counted(n_layers, 'layer')} × {counted(n_heads, 'head')}, {queries:,} × {n:,} each, takes "
             f"{size / 1e9:.0f} GB: {instead}"
         )
     limits.check_memory(1.2 * size, f"every step of {n:,} tokens", instead)
@@ -177,7 +177,7 @@ def check_room(
 
 
 class TraceSource(Source):
-    """A trace: its layers as they are kept. `name` is its file's, for messages."""
+    """A trace: its layers as they are stored. `name` is the name of its file, for messages."""
 
     def __init__(self, trace: Trace, name: str | None = None) -> None:
         self.trace, layers, info = trace, trace.layers, trace.model
@@ -189,40 +189,40 @@ class TraceSource(Source):
             trace.tokens,
             info,
             key_tokens=trace.key_tokens,
-            counts=(n_layers, n_heads),  # as far as the trace tells
+            counts=(n_layers, n_heads),  # as far as the trace shows them
         )
         self.measure, self.key_numbers = trace.measure, trace.key_numbers
         self.held_rows = layers[0].rows if layers else None
 
     def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
-        """Hand over the chosen layers. Raises AttnctlError for a layer that was not kept."""
+        """Give `visit` the chosen layers. Raises AttnctlError for a layer that was not stored."""
         trace = self.trace
         for layer in trace.layers if layers is None else [trace.layer(index) for index in layers]:
             with suppress(StopForward):
                 visit(replace(layer))
-        known = (trace.predictions, trace.model, trace.notes, trace.text, trace.measure)
-        return Run(trace.tokens, trace.embeddings, trace.key_tokens, *known)
+        fields = (trace.predictions, trace.model, trace.notes, trace.text, trace.measure)
+        return Run(trace.tokens, trace.embeddings, trace.key_tokens, *fields)
 
 
 class OverviewSource(Source):
-    """An overview, or one query's weights, from a file: a reading gets what was kept, if that is what it asks for."""
+    """An overview, or one query's weights, from a file: a reading gets the stored result, if it is stored."""
 
     def __init__(self, overview: Overview | LongRow, name: str) -> None:
         self.overview = overview
         super().__init__(name, overview.text, overview.tokens, overview.model, key_tokens=overview.key_axis)
 
     def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
-        """Raise AttnctlError: no layer was kept."""
+        """Raise AttnctlError: an overview has no layers."""
         raise AttnctlError(
             f"{self.name} holds an overview of a long text, not its every weight: give the text and its model"
         )
 
     def narrowed(self, layers: Sequence[int] | None, heads: Sequence[int] | None) -> Overview | LongRow:
-        """Return what is kept of some layers and heads (None: all)."""
-        some = chosen_indices(layers, self.counts[0], "layer", self.name)
-        few = chosen_indices(heads, self.counts[1], "head", self.name)
+        """Return the overview for some layers and heads (None: all)."""
+        chosen_layers = chosen_indices(layers, self.counts[0], "layer", self.name)
+        chosen_heads = chosen_indices(heads, self.counts[1], "head", self.name)
         return self.overview.narrowed(
-            lambda layer, head: (layers is None or layer in some) and (heads is None or head in few)
+            lambda layer, head: (layers is None or layer in chosen_layers) and (heads is None or head in chosen_heads)
         )
 
     def without_keys(self, out: Sequence[int]) -> OverviewSource:
@@ -235,21 +235,21 @@ class OverviewSource(Source):
 
 
 def is_long(source: Source) -> bool:
-    """Return whether a text has cells instead of every weight."""
+    """Return whether a text is shown by cells instead of every weight."""
     return max(len(source.tokens), len(source.key_tokens)) > LONG
 
 
 def check_attention_weights(source: Source, command: str) -> None:
-    """Raise AttnctlError if the numbers of a source are no attention weights, about which `command` can tell nothing."""
+    """Raise AttnctlError if the numbers of a source are no attention weights, so `command` has nothing to say."""
     for note in notes_of_kind(source.trace.notes, "no-weights") if isinstance(source, TraceSource) else ():
-        raise AttnctlError(f"{command} tells of attention weights. {source.name}: {note[:1].lower()}{note[1:]}")
+        raise AttnctlError(f"{command} is for attention weights. {source.name}: {note[:1].lower()}{note[1:]}")
 
 
-# --- what is chosen and changed ----------------------------------------------------------------------------------
+# --- selections and changes --------------------------------------------------------------------------------------
 
 
 class Changes(NamedTuple):
-    """The options of these names."""
+    """The changes to the weights, as the options of these names."""
 
     measure: str | None = None
     words: bool = False
@@ -262,163 +262,163 @@ NO_CHANGES = Changes()
 
 @dataclass(frozen=True)
 class Prepared:
-    """What is read of a source: which layers, heads and queries (None: all), and how each layer is changed before."""
+    """What to read from a source: some layers, heads and queries (None: all), and the changes to each layer."""
 
     source: Source
     layers: Sequence[int] | None = None
     heads: Sequence[int] | None = None
     rows: Sequence[int] | None = None
-    model: Model | None = None  # that a text is run through; None for numbers that have been computed already
-    values_measure: Measure | None = None  # takes the place of the weights, layer by layer
-    renormalise: bool = False  # each row is rescaled among the keys that are not left out
-    left_out: tuple[int, ...] = ()  # keys, by their places
-    kept: tuple[int, ...] | None = None  # the keys that the changed layers have; None: all
+    model: Model | None = None  # runs a text; None for stored numbers
+    values_measure: Measure | None = None  # replaces the weights, layer by layer
+    renormalise: bool = False  # rescale each row among the remaining keys
+    left_out: tuple[int, ...] = ()  # positions of keys
+    kept_keys: tuple[int, ...] | None = None  # positions of the remaining keys; None: all
     say: Say | None = None
 
     @property
     def changes_layers(self) -> bool:
-        """Whether a layer is another after `changed`."""
-        return self.values_measure is not None or self.renormalise or self.kept is not None
+        """Return whether `changed` changes a layer."""
+        return self.values_measure is not None or self.renormalise or self.kept_keys is not None
 
     @property
     def overview(self) -> Overview | LongRow | None:
-        """What an overview's file holds; None where layers are read."""
+        """Return the content of an overview's file; None if layers are read."""
         return None if self.changes_layers or not isinstance(self.source, OverviewSource) else self.source.overview
 
     @property
     def measure(self) -> str | None:
-        """What stands in place of the weights."""
+        """Return the name of the measure in place of the weights; None for the weights."""
         return self.source.measure if self.values_measure is None else self.values_measure.name
 
     @property
     def key_tokens(self) -> tuple[Token, ...]:
-        """The tokens of the keys that stay."""
+        """Return the tokens of the remaining keys."""
         keys = self.source.key_tokens
-        return keys if self.kept is None else tuple(keys[at] for at in self.kept)
+        return keys if self.kept_keys is None else tuple(keys[place] for place in self.kept_keys)
 
     @property
     def key_numbers(self) -> Sequence[int]:
-        """The number of each key that stays, in the text."""
+        """Return the number in the text of each remaining key."""
         numbers = self.source.key_numbers
-        return numbers if self.kept is None else [numbers[at] for at in self.kept]
+        return numbers if self.kept_keys is None else [numbers[place] for place in self.kept_keys]
 
     @property
-    def done(self) -> tuple[Note, ...]:
-        """Which keys were left out, and whether rows were rescaled, in words."""
+    def change_notes(self) -> tuple[Note, ...]:
+        """Return in words which keys were left out, and whether rows were rescaled."""
         return change_notes(self.source.key_tokens, self.left_out, self.renormalise)
 
     @property
     def head_count(self) -> int:
-        """How many heads these are, over all layers."""
+        """Return the number of heads, over all layers."""
         n_layers, n_heads = self.source.counts
         return len(self.layers or range(n_layers)) * len(self.heads or range(n_heads))
 
     def changed(self, layer: LayerAttention) -> LayerAttention:
-        """Return a layer with its changes made."""
+        """Return a layer with its changes."""
         if self.values_measure is not None:
             layer = self.values_measure.function(layer)
         if self.renormalise:
             layer = layer.without_keys(self.left_out)
-        return layer if self.kept is None else layer.select_keys(self.kept)
+        return layer if self.kept_keys is None else layer.select_keys(self.kept_keys)
 
     def read(self, reading: Reading[Result], tick: Tick | None = None) -> Result:
-        """Return the reading's value over these layers and heads; `tick` hears each share of the work."""
+        """Return the reading's value over these layers and heads; `tick` receives each share of the work."""
         source = self.source
         if isinstance(source, OverviewSource) and isinstance(reading, KeptReading) and not self.changes_layers:
-            kept: Result = reading.kept_in(source.narrowed(self.layers, self.heads), source.name)
-            return kept
+            value: Result = reading.kept_in(source.narrowed(self.layers, self.heads), source.name)
+            return value
         changed = ChangedReading(self, reading, tick)
-        with np.errstate(all="ignore"):  # what overflows is refused by name, not warned of
+        with np.errstate(all="ignore"):  # an overflow becomes an error with a name, not a warning
             return changed.value(source.run(changed.take, changed.layers))
 
     def trace(self, predictions: bool = True, instead: str = NARROWER) -> Trace:
-        """Return the trace of all this; a note says first what a large one takes.
+        """Return the trace of all this; for a large one, a note says first how much memory it takes.
 
-        Raises AttnctlError, before any work, with what to do `instead`, if it would fill the memory.
+        Raises AttnctlError, before any work, if it would fill the memory; `instead` is what the user can do.
         """
         n, rows, source = len(self.source.tokens), self.rows, self.source
-        if not isinstance(source, OverviewSource):  # which holds no matrices, and refuses
+        if not isinstance(source, OverviewSource):  # an overview has no matrices, and raises an error
             room = check_room(source.info, n, self.layers, self.heads, rows, instead)
-            if room > TOLD_BYTES and self.say is not None:
+            if room > NOTED_BYTES and self.say is not None:
                 shape = f"{n if rows is None else len(rows):,} × {n:,}"
                 self.say([f"whole matrices, {shape}: they take {room / 1e9:.1f} GB"])
         return self.read(TraceReading(rows, predictions))
 
 
 class ChangedReading(Generic[Result]):
-    """What stands between a source and a reading: it takes the chosen layers and heads, changed, and hands them on.
+    """The link between a source and a reading: it changes the chosen layers and heads, and gives them to the reading.
 
     `take` and `value` belong to one pass through the source; a batch runs several texts in one pass.
     """
 
-    def __init__(self, given: Prepared, reading: Reading[Result], tick: Tick | None = None) -> None:
-        source = given.source
-        self.given, self.predicts, self._reading, self._tick = given, reading.predicts, reading, tick
-        every = chosen_indices(given.layers, source.counts[0], "layer", source.name)
-        self.layers = None if given.layers is None else every
+    def __init__(self, prepared: Prepared, reading: Reading[Result], tick: Tick | None = None) -> None:
+        source = prepared.source
+        self.prepared, self.predicts, self._reading, self._tick = prepared, reading.predicts, reading, tick
+        every = chosen_indices(prepared.layers, source.counts[0], "layer", source.name)
+        self.layers = None if prepared.layers is None else every
         self._layers = set(every)
-        heads = given.heads
+        heads = prepared.heads
         self._heads = None if heads is None else chosen_indices(heads, source.counts[1], "head", source.name)
         self._last = None if self.predicts else max(self._layers, default=None)
-        self._met: list[int] = []
-        self._told = 0.0  # the share of the work that `tick` has heard of
+        self._layers_read: set[int] = set()
+        self._reported = 0.0  # the share of the work that `tick` has received
         self._knows_w_o = True
 
     def take(self, layer: LayerAttention) -> None:
-        """Hand on a layer that was asked for. Raises StopForward after the last one, unless predictions are wanted.
+        """Give a chosen layer to the reading. Raises StopForward after the last one, unless predictions are needed.
 
-        Raises AttnctlError for keys that no token stands for.
+        Raises AttnctlError if the keys have no tokens.
         """
-        source = self.given.source
-        self._met.append(layer.layer)
+        source = self.prepared.source
+        self._layers_read.add(layer.layer)
         if isinstance(source, TextSource) and layer.n_k != len(source.key_tokens):
             raise AttnctlError(
-                f"layer {layer.layer} of {source.name} has {layer.n_k} keys for {len(source.key_tokens)} tokens: there are "
-                "no tokens that all of them stand for"
+                f"layer {layer.layer} of {source.name} has {layer.n_k} keys for {len(source.key_tokens)} tokens: "
+                "they do not match one to one"
             )
         if layer.layer in self._layers or self.layers is None:
-            # of all heads, each layer has its own number
+            # layers may have different numbers of heads
             part = layer if self._heads is None else layer.select_heads(self._heads)
-            self._hand_on(part)
+            self._give_layer(part)
         if layer.layer == self._last:
             raise StopForward
 
-    def _hand_on(self, layer: LayerAttention) -> None:
-        """Hand a layer to the reading; `tick` hears its share of the work, however often the reading goes over it."""
-        left = len(self._layers - set(self._met))  # of layers that see every key
-        info = self.given.source.info
-        near = info.kind != "checkpoint" and info.window is None and layer.window is not None  # one layer among others
+    def _give_layer(self, layer: LayerAttention) -> None:
+        """Give a layer to the reading; `tick` receives its share of the work, however often the reading goes over it."""
+        remaining = len(self._layers - self._layers_read)  # layers that see every key
+        info = self.prepared.source.info
+        near = info.kind != "checkpoint" and info.window is None and layer.window is not None  # others see every key
         cost = WINDOWED if near else 1.0
-        end = self._told + (1 - self._told) * cost / (cost + left)
+        end = self._reported + (1 - self._reported) * cost / (cost + remaining)
 
-        def hear(share: float) -> None:
-            more = min(share * (end - start), end - self._told)
-            self._told += more
+        def report(share: float) -> None:
+            more = min(share * (end - start), end - self._reported)
+            self._reported += more
             if self._tick is not None:
                 self._tick(more)
 
-        start = self._told
-        self._knows_w_o = self._knows_w_o and (self.given.values_measure is None or layer.output_matrix is not None)
-        layer.tick = hear
-        self._reading.take(self.given.changed(layer))
-        layer.tick = None  # it may be kept
-        hear(1.0)
+        start = self._reported
+        self._knows_w_o = self._knows_w_o and (self.prepared.values_measure is None or layer.output_matrix is not None)
+        layer.tick = report
+        self._reading.take(self.prepared.changed(layer))
+        layer.tick = None  # the layer may be stored
+        report(1.0)
 
     def value(self, run: Run) -> Result:
-        """Return the reading's value. Raises UsageError for a chosen layer that did not attend."""
-        given, source = self.given, self.given.source
-        for layer in sorted(self._layers - set(self._met)) if self.layers is not None else ():
-            attending = number_list(sorted(set(self._met)))
+        """Return the reading's value. Raises UsageError for a chosen layer that has no attention."""
+        prepared, source = self.prepared, self.prepared.source
+        for layer in sorted(self._layers - self._layers_read) if self.layers is not None else ():
+            attending = number_list(sorted(self._layers_read))
             raise UsageError(f"layer {layer} of {source.name} has no attention: it is in {attending}")
         run.text, run.model = source.text, run.model or source.info
-        if (measure := given.values_measure) is not None:
+        if (measure := prepared.values_measure) is not None:
             note = measure.note if self._knows_w_o else measure.note_without_w_o or measure.note
             run.measure, run.notes = measure.name, (*run.notes, note)
-        if given.done:
-            sentences = (Note(f"{what[0].upper()}{what[1:]}.", what.kind) for what in given.done)
-            run.notes, run.embeddings = (*run.notes, *sentences), None  # weights alone are left
-        if given.kept is not None:
-            run.key_tokens = given.key_tokens
+        if prepared.change_notes:
+            sentences = (Note(f"{change[0].upper()}{change[1:]}.", change.kind) for change in prepared.change_notes)
+            run.notes, run.embeddings = (*run.notes, *sentences), None  # only weights remain
+        if prepared.kept_keys is not None:
+            run.key_tokens = prepared.key_tokens
         return self._reading.value(run)
 
 
@@ -432,10 +432,11 @@ def prepare(
     keeps_columns: bool = False,
     say: Say | None = None,
 ) -> Prepared:
-    """Return what is read of a source: its layers, heads and query, with the changes that are asked for.
+    """Return what to read from a source: its layers, heads and query, with the changes.
 
-    With `keeps_columns`, as for statistics by position, keys that are left out stay as columns that no row looks at; they
-    then need `renormalise`. Raises UsageError for what does not exist, and for a change that this source cannot be given.
+    With `keeps_columns`, as for statistics by position, dropped keys stay as columns that no row sees; `renormalise` is
+    then required. Raises UsageError for a selection that does not exist, and for a change that is impossible for this
+    source.
     """
     model = source.model if isinstance(source, TextSource) else None
     layers = selected_indices(layer, source.counts[0], "layer", source.name)
@@ -452,7 +453,7 @@ def prepare(
         heads = None if measure.joins_heads else heads
         if measure.needs == "values":
             values_measure = measure
-        elif measure.needs == "layers":  # the result of all layers is shown, unless some are named
+        elif measure.needs == "layers":  # show the result of all layers, unless the user names some
             layers = (source.counts[0] - 1,) if layer is None else layers
             last = max(layers or (source.counts[0] - 1,))
             source = TraceSource(_through_every_layer(source, measure, last, say), source.name)
@@ -467,18 +468,18 @@ def prepare(
     rows = None if query is None else find_several(source.tokens, str(query))
     out = keys_left_out(source.key_tokens, (changes.drop,) if isinstance(changes.drop, str) else changes.drop or ())
     if out and keeps_columns and not changes.renormalise:
-        why = "statistics are of rows that share all their attention"
-        raise UsageError(f"goes with {option_name('renormalise')} here: {why}", option="drop")
-    kept = None
+        why = "statistics are about rows that share all their attention"
+        raise UsageError(f"needs {option_name('renormalise')} here: {why}", option="drop")
+    kept_keys = None
     if out and not keeps_columns:
-        kept = tuple(at for at in range(len(source.key_tokens)) if at not in out)
+        kept_keys = tuple(key for key in range(len(source.key_tokens)) if key not in out)
         if isinstance(source, OverviewSource) and not changes.renormalise and values_measure is None:
-            source, kept = source.without_keys(out), None
-    return Prepared(source, layers, heads, rows, model, values_measure, changes.renormalise, out, kept, say)
+            source, kept_keys = source.without_keys(out), None
+    return Prepared(source, layers, heads, rows, model, values_measure, changes.renormalise, out, kept_keys, say)
 
 
 def change_notes(keys: Sequence[Token], out: Sequence[int], renormalise: bool) -> tuple[Note, ...]:
-    """Return what was done to the weights, in words: the same in every picture, page and table."""
+    """Return the changes to the weights in words: the same in every picture, page and table."""
     notes = []
     if out:
         names = [f"“{visible_text(keys[j].text)}” ({j})" for j in out[:4]]
@@ -493,7 +494,10 @@ def change_notes(keys: Sequence[Token], out: Sequence[int], renormalise: bool) -
 
 
 def _through_every_layer(source: Source, measure: Measure, last: int, say: Say | None) -> Trace:
-    """Raises UsageError if layers, heads or rows up to the `last` are missing, or the keys are another text's."""
+    """Return a trace of a measure that needs all layers from 0 to `last`.
+
+    Raises UsageError if layers, heads or rows are missing, or the keys are another text's.
+    """
     by = option_name("measure", measure.name)
     try:
         trace = Prepared(source, range(last + 1), say=say).trace(False, f"{by} needs them all: {SHORTER}")
@@ -503,8 +507,8 @@ def _through_every_layer(source: Source, measure: Measure, last: int, say: Say |
     if trace.key_tokens is not None:
         why = "but it has keys besides its tokens" if trace.reads_itself else "not cross attention"
         raise UsageError(f"it needs a text that reads itself, {why}", option="measure", value=measure.name)
-    most = max((len(layer.heads) for layer in trace.layers), default=0)  # some models have fewer in some layers
-    if trace.model.n_heads is not None and trace.layers and most < trace.model.n_heads:
+    n_heads = max((len(layer.heads) for layer in trace.layers), default=0)  # some models have fewer in some layers
+    if trace.model.n_heads is not None and trace.layers and n_heads < trace.model.n_heads:
         measure.check_heads(True)
     for layer in trace.layers:
         if layer.weights is None or layer.rows is not None:
@@ -514,19 +518,22 @@ def _through_every_layer(source: Source, measure: Measure, last: int, say: Say |
 
 
 def _by_running_again(source: Source, measure: Measure, layers: Sequence[int] | None, say: Say | None) -> Trace:
-    """Raises UsageError for numbers that no model has just computed, and a model whose layers cannot be run again."""
+    """Return a trace of a measure that runs the layers of a model again.
+
+    Raises UsageError for stored numbers, and for a model whose layers cannot run again.
+    """
     if not isinstance(source, TextSource):
         why = f"it runs a model's layers again: give the text and its model, not {source.name}"
         raise UsageError(why, option="measure", value=measure.name)
     if not isinstance(source.model, CanIntervene):
         why = f"it runs a model's layers again, and {source.name} has none"
         raise UsageError(why, option="measure", value=measure.name)
-    n, made = len(source.key_tokens), list[LayerTrace]()
+    n, results = len(source.key_tokens), list[LayerTrace]()
     if n > limits.ZEROED_TOKENS:
-        most = f"{n:,} tokens, at most {limits.ZEROED_TOKENS:,}"
-        why = f"it runs every layer once for each of {most}: {SHORTER}"
+        size = f"{n:,} tokens, at most {limits.ZEROED_TOKENS:,}"
+        why = f"it runs every layer once for each of {size}: {SHORTER}"
         raise UsageError(why, option="measure", value=measure.name)
-    if n > limits.ZEROED_TOLD and say is not None:
+    if n > limits.ZEROED_NOTED and say is not None:
         say([f"{option_name('measure', measure.name)} runs every layer once for each of {n:,} tokens"])
 
     count = source.counts[0] if layers is None else len(layers)
@@ -540,19 +547,19 @@ def _by_running_again(source: Source, measure: Measure, layers: Sequence[int] | 
                     tick(len(part) / (n * count))
 
         def take(layer: LayerAttention, output: Floats, zeroed: Iterable[Floats]) -> None:
-            made.append(measure.function(layer, output, watched(zeroed)))
+            results.append(measure.function(layer, output, watched(zeroed)))
 
         run = source.model.run_with_zeroed_values(source.tokens, take, source.input_text, layers)
-    for missing in sorted(set(layers or ()) - {layer.layer for layer in made}):
+    for missing in sorted(set(layers or ()) - {layer.layer for layer in results}):
         why = f"layer {missing} of {source.name} has no attention of its own"
         raise UsageError(why, option="measure", value=measure.name)
     info = run.model or source.info
     trace = Trace(source.text, source.tokens, info, (), run.embeddings, run.key_tokens, notes=run.notes)
-    return _joined_trace(trace, measure, made)
+    return _joined_trace(trace, measure, results)
 
 
 def _joined_trace(trace: Trace, measure: Measure, layers: Iterable[LayerTrace]) -> Trace:
-    """Return the trace with one map a layer, of all heads together; what it tells about single heads goes."""
+    """Return the trace with one map for each layer, of all heads together, without the facts about single heads."""
     model = replace(trace.model, n_heads=1, n_kv_heads=1, causal=None, finds=None)
     notes = (*trace.notes, measure.note)
     return replace(trace, model=model, layers=tuple(layers), predictions=(), measure=measure.name, notes=notes)

@@ -1,4 +1,4 @@
-"""What a model offers, as protocols: every model has the members of `Model`, some can do more."""
+"""Protocols of models: every model has the members of `Model`, some can do more."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Model(Protocol):
-    """A model: a text's tokens, and their way through its layers."""
+    """A model: it cuts a text into tokens, and runs them through its layers."""
 
     @property
     def info(self) -> ModelInfo:
-        """What is known of the model before any text."""
+        """Return the facts about the model that do not depend on a text."""
 
     @property
     def photograph(self) -> Image | None:
-        """The picture beside which each text is read; None without one."""
+        """Return the picture that each text is read with; None without one."""
 
     @property
     def limit(self) -> int | None:
-        """How many tokens the model reads; None: any number."""
+        """Return how many tokens the model reads at most; None for no limit."""
 
     def tokenize(self, text: str, /) -> tuple[Token, ...]:
-        """Return the tokens of a text whose queries are read."""
+        """Return the tokens of a text: its queries."""
 
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
-        """Run the text through every layer; `visit` sees each layer's attention, until it raises StopForward."""
+        """Run the text through every layer; `visit` receives each layer's attention, until it raises StopForward."""
 
     def text_as_read(self, text: str) -> str:
-        """Return the text in which the tokens have their places: of a pair both texts."""
+        """Return the text in which the tokens have their positions: both texts of a pair."""
 
     def tokens_of_keys(self, tokens: Sequence[Token], text: str) -> tuple[Token, ...] | None:
-        """Return the tokens of the keys where these are not the queries' own; else None."""
+        """Return the tokens of the keys if they differ from the queries' tokens; else None."""
 
     def model_for(self, text: str) -> Model:
-        """Return what of the model reads `text`: itself, or its tower for pictures (CLIP).
+        """Return the model that reads `text`: itself, or its tower for pictures (CLIP).
 
-        Raises UsageError for a picture or a sound where it reads texts alone.
+        Raises UsageError for a picture or a sound if it reads only texts.
         """
 
     def with_text_pair(self, text_pair: str) -> Model:
-        """Return the model that reads `text_pair` behind each text. Raises UsageError where it reads one text."""
+        """Return the model that reads `text_pair` after each text. Raises UsageError if it reads one text."""
 
 
 @runtime_checkable
@@ -63,36 +63,36 @@ class Predicts(Model, Protocol):
 
     @property
     def predict(self) -> str | None:
-        """The token after which, or at which, words are predicted; "all" for every one; None: the last, and blanks."""
+        """Return the token after which, or at which, words are predicted; "all" for every one; None: last, and blanks."""
 
     @property
     def predicts_words(self) -> bool:
-        """Whether there is an unembedding, so that a word can be predicted at all."""
+        """Return whether there is an unembedding, so that a word can be predicted."""
 
 
 @runtime_checkable
 class Generates(Model, Protocol):
-    """A model that may write text itself, or look at a text through several attentions."""
+    """A model that can write text, or look at a text through several attentions."""
 
     @property
     def kind(self) -> str:
-        """Which attention is read: self, or of an encoder-decoder encoder, decoder, cross; vision beside captions."""
+        """Return which attention is read: self; of an encoder-decoder encoder, decoder, cross; vision beside captions."""
 
     @property
     def generate(self) -> int:
-        """How many tokens the model adds before the attention is read."""
+        """Return how many tokens the model adds before the attention is read."""
 
     def with_target(self, target: str) -> Model:
-        """Return the model with this text of its decoder. Raises UsageError where that is not read."""
+        """Return the model with this text for its decoder. Raises UsageError if it reads none."""
 
 
 @runtime_checkable
 class CanIntervene(Model, Protocol):
-    """A model whose heads can be switched off, and whose layers can be run again with other values."""
+    """A model whose heads can be switched off, and whose layers can run again with other values."""
 
     @property
     def intervention(self) -> Intervention | None:
-        """What is changed in every run: the heads that are off."""
+        """Return what is changed in every run: the heads that are off."""
 
     def run_with_zeroed_values(
         self,
@@ -101,22 +101,22 @@ class CanIntervene(Model, Protocol):
         text: str = "",
         layers: Sequence[int] | None = None,
     ) -> Run:
-        """Run the tokens; `take` sees each of `layers` with its output, and its outputs with one key's value zeroed each."""
+        """Run the tokens; `take` receives each of `layers`, its output, and its outputs with each key's value zeroed."""
 
 
 class TextModel:
-    """The members of `Model` that are alike in every model that reads one text alone."""
+    """The members of `Model` that are the same in every model that reads one text."""
 
     info: ModelInfo
 
     @property
     def photograph(self) -> Image | None:
-        """None: no picture stands beside a text."""
+        """Return None: no picture is read with a text."""
         return None
 
     @property
     def limit(self) -> int | None:
-        """None: any number of tokens is read."""
+        """Return None: there is no limit."""
         return None
 
     def text_as_read(self, text: str) -> str:
@@ -138,7 +138,7 @@ class TextModel:
 
 
 def check_text(text: str, name: str, instead: str = "name a vision model") -> None:
-    """Raise UsageError where a text names a file of a picture, or of a sound, that the model `name` does not read."""
+    """Raise UsageError if a text is the name of a picture or a sound, which the model `name` does not read."""
     if names_sound(text):
         raise UsageError(f"{text} is a sound, and {name} reads text: name a model that hears")
     if names_picture(text):

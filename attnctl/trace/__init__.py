@@ -1,4 +1,4 @@
-"""The trace: every array of a text's attention, and its pieces merged into words; the options of its figure."""
+"""The trace: every array of a text's attention, its pieces merged into words, and the options of its figure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class FigureOptions(TypedDict, total=False):
-    """Each as the option of `attnctl heatmap` of that name; None, or left out, is as it comes."""
+    """The options of `attnctl heatmap` with the same names; None, or left out, is the default."""
 
     layer: int | Sequence[int] | None
     head: int | Sequence[int] | None
@@ -52,7 +52,7 @@ class FigureOptions(TypedDict, total=False):
 
 
 FIGURE_TYPES: dict[str, Types] = {
-    **dict.fromkeys(("layer", "head"), object),  # a selection
+    **dict.fromkeys(("layer", "head"), object),  # checked by `checked_selection`
     **dict.fromkeys(("renormalise", "values", "log", "colour_bar"), bool),
     **dict.fromkeys(("dpi", "font_size", "vmin", "vmax"), int | float),
     **dict.fromkeys(("cmap", "title"), str),
@@ -61,20 +61,23 @@ FIGURE_TYPES: dict[str, Types] = {
 }
 
 
-def given_figure_options(options: Mapping[str, object]) -> dict[str, Any]:
-    """Return the options that are not None, `layer` and `head` as indices. Raises TypeError for a wrong item of a list."""
+def checked_figure_options(options: Mapping[str, object]) -> dict[str, Any]:
+    """Return the options that are not None, `layer` and `head` as indices.
+
+    Raises TypeError for an option, or an item of a list, of a wrong type.
+    """
     check_options("figure", options, FIGURE_TYPES)
-    given = {name: plain_number(value) for name, value in options.items() if value is not None}
-    for name in {"layer", "head"} & given.keys():
-        given[name] = checked_selection("figure", name, given[name])
-    for one in given.get("drop", ()):
-        require_type("figure", "a key to drop", one, str)
-    if "size" in given:
-        if len(given["size"]) != 2:
-            raise TypeError(f"figure(): size is (width, height) in inches, not {given['size']!r}")
-        for side in given["size"]:
+    chosen = {name: plain_number(value) for name, value in options.items() if value is not None}
+    for name in {"layer", "head"} & chosen.keys():
+        chosen[name] = checked_selection("figure", name, chosen[name])
+    for key in chosen.get("drop", ()):
+        require_type("figure", "a key to drop", key, str)
+    if "size" in chosen:
+        if len(chosen["size"]) != 2:
+            raise TypeError(f"figure(): size is (width, height) in inches, not {chosen['size']!r}")
+        for side in chosen["size"]:
             require_type("figure", "size", side, int, float)
-    return given
+    return chosen
 
 
 WORDS_NOTE = (
@@ -85,27 +88,27 @@ PIECES_NOTE = "Tokens that are not of the text, as a decoder's, stay pieces."
 
 
 def reads_itself(tokens: tuple[Token, ...], key_tokens: tuple[Token, ...] | None, model: ModelInfo) -> bool:
-    """Return whether query i and key i are one token: self-attention, whatever other keys stand behind the text's own.
+    """Return whether query i and key i are the same token: self-attention, whatever keys follow the text's own.
 
-    Such are slots that hold several tokens, and a source text in a decoder that merges it. Cross attention over a source
-    that begins with the target's tokens is told apart by its mask, which hides no later key.
+    Such keys are slots that hold several tokens, or a source text that a decoder merges with its own. Cross attention
+    over a source that begins with the target's tokens differs by its mask, which hides no later key.
     """
     return key_tokens is None or (bool(model.causal) and key_tokens[: len(tokens)] == tokens)
 
 
-def own_numbers(tokens: tuple[Token, ...], keys: tuple[Token, ...]) -> tuple[int, ...] | None:
-    """Return the places among `tokens` of keys that are some of them, in order; None for keys of another text."""
-    found: list[int] = []
+def numbers_in_text(tokens: tuple[Token, ...], keys: tuple[Token, ...]) -> tuple[int, ...] | None:
+    """Return the positions in `tokens` of keys that are some of these tokens, in order; None for other keys."""
+    numbers: list[int] = []
     for key in keys:
         try:
-            found.append(tokens.index(key, found[-1] + 1 if found else 0))
+            numbers.append(tokens.index(key, numbers[-1] + 1 if numbers else 0))
         except ValueError:
             return None
-    return tuple(found)
+    return tuple(numbers)
 
 
 class WithAxes:
-    """What holds a text's tokens as the queries, and these or others as the keys."""
+    """A result with a text's tokens as queries, and these or other tokens as keys."""
 
     __slots__ = ()
 
@@ -116,31 +119,31 @@ class WithAxes:
 
     @property
     def noted(self) -> set[NoteKind]:
-        """The kinds of the notes."""
+        """Return the kinds of the notes."""
         return {note.kind for note in self.notes if isinstance(note, Note)}
 
     @property
     def key_axis(self) -> tuple[Token, ...]:
-        """The tokens of the key axis: the same tokens, but for cross attention and for slots behind them."""
+        """Return the tokens of the key axis: the text's own tokens, except in cross attention and with slots behind them."""
         return self.tokens if self.key_tokens is None else self.key_tokens
 
     @property
     def reads_itself(self) -> bool:
-        """Whether query i and key i are one token."""
+        """Return whether query i and key i are the same token."""
         return reads_itself(self.tokens, self.key_tokens, self.model)
 
     @property
     def cited(self) -> str:
-        """What the numbers come from, as the metadata of a picture say it."""
+        """Return the source of the numbers for the metadata of a picture."""
         return self.model.citation
 
 
 @dataclass(frozen=True)
 class Headline:
-    """One link: the query's largest weight in one head, and why this one is shown.
+    """One link: the query's largest weight in one head, and the reason to show it.
 
-    `role` names what the head was measured to find. `probability`, from 0 to 1, is that of the link being right; None for a
-    model whose links were never marked. `reason` is empty for a layer, head and query that were all asked for.
+    `role` names what the head was measured to find. `probability`, from 0 to 1, is the probability that the link is
+    right; None for a model whose links were never marked. `reason` is empty if the user chose layer, head and query.
     """
 
     layer: int
@@ -161,7 +164,7 @@ class Headline:
 
 @dataclass(frozen=True, eq=False)
 class Trace(WithAxes):
-    """All of one text through one model: tokens, embeddings, and each layer's queries to context."""
+    """One text through one model: tokens, embeddings, and each layer from queries to context."""
 
     text: str
     tokens: tuple[Token, ...]
@@ -171,14 +174,14 @@ class Trace(WithAxes):
     key_tokens: tuple[Token, ...] | None = None  # where the keys are not just `tokens`: cross attention, slots
     predictions: tuple[Prediction, ...] = ()
     measure: str | None = None  # what stands in place of the weights
-    notes: tuple[str, ...] = ()  # what a reader must know about these numbers, in sentences: a Note has a kind
-    id: str | int | None = None  # the text's own name, in a batch
+    notes: tuple[str, ...] = ()  # sentences that a reader must know; a Note has a kind
+    id: str | int | None = None  # the name of the text in a batch
 
     def __repr__(self) -> str:
         heads = sum(len(layer.heads) for layer in self.layers)
         counts = (("token", len(self.tokens)), ("layer", len(self.layers)), ("head", heads))
-        held = ", ".join(counted(count, name) for name, count in counts)
-        return f"Trace of {quoted_beginning(self.text)} by {self.model.name}: {held}"
+        contents = ", ".join(counted(count, name) for name, count in counts)
+        return f"Trace of {quoted_beginning(self.text)} by {self.model.name}: {contents}"
 
     def __str__(self) -> str:
         layers = [f"  {layer!r}" for layer in self.layers[:4]]
@@ -187,76 +190,80 @@ class Trace(WithAxes):
 
     @property
     def cited(self) -> str:
-        """What the numbers come from, as the metadata of a picture say it: the program, the model, and the text's own id."""
+        """Return the source of the numbers for the metadata of a picture: program, model, and the text's id."""
         return super().cited + ("" if self.id is None else f"; text {self.id}")
 
     @property
     def key_numbers(self) -> tuple[int, ...]:
-        """The number of each key: the token's own in the text, also where keys were left out; of other keys their place."""
-        own = own_numbers(self.tokens, self.key_axis) if "left-out" in self.noted else None
-        return tuple(range(len(self.key_axis))) if own is None else own
+        """Return the number of each key: its token's number in the text, even if keys were left out.
+
+        Keys of another text are numbered from 0.
+        """
+        numbers = numbers_in_text(self.tokens, self.key_axis) if "left-out" in self.noted else None
+        return tuple(range(len(self.key_axis))) if numbers is None else numbers
 
     def layer(self, index: int) -> LayerTrace:
-        """Return the trace of layer `index`. Raises AttnctlError where it was not kept."""
+        """Return the trace of layer `index`. Raises AttnctlError if it was not stored."""
         check_types("layer", int, index=index)
         for layer in self.layers:
             if layer.layer == index:
                 return layer
-        kept = number_list(layer.layer for layer in self.layers)
-        raise AttnctlError(f"layer {index} is not in this trace: it holds {kept}")
+        numbers = number_list(layer.layer for layer in self.layers)
+        raise AttnctlError(f"layer {index} is not in this trace: it holds {numbers}")
 
     def headline(self, layer: int | None = None, head: int | None = None, query: int | None = None) -> Headline | None:
-        """Return the link to look at first, within a layer, a head or a query's index; None for a trace without weights."""
+        """Return the link to look at first, for a layer, a head or a query's index; None for a trace without weights."""
         line: Headline | None = call_named("attnctl.readings.questions.headline:headline", self, layer, head, query)
         return line
 
     def to_json(self) -> str:
-        """This trace as one line of JSON (schema `attnctl.trace/1`). Raises AttnctlError where a number is not finite."""
+        """Return this trace as a line of JSON (schema `attnctl.trace/1`). Raises AttnctlError if a number is not finite."""
         text: bytes = call_named("attnctl.formats.documents.trace_json:trace_to_json", self, self.headline())
         return text.decode()
 
     def save(self, path: str | Path) -> None:
-        """Write to `path`, .json or .npz, whole or not at all; `attnctl.load` reads it back."""
+        """Write to `path`, .json or .npz, completely or not at all; `attnctl.load` reads it back."""
         call_named("attnctl.formats.storage:save_value", self, path, self.headline())
 
     @naming_options(FigureOptions)
     def figure(self, **options: Unpack[FigureOptions]) -> Figure:
         """Return a matplotlib Figure of the weights.
 
-        Options are those of `attnctl heatmap`; `layer` and `head` choose (None: all there are), `size` is width and height
-        in inches. Raises TypeError naming an option that is none or of another type, UsageError for one that cannot be.
+        The options are those of `attnctl heatmap`; `layer` and `head` select (None: all), `size` is width and height in
+        inches. Raises TypeError, naming the option, for an unknown option or a wrong type, UsageError for an impossible
+        value.
         """
-        given = given_figure_options(options)
-        figure: Figure = call_named("attnctl.render.figure.heatmap:figure_of_trace", self, **given)
+        chosen = checked_figure_options(options)
+        figure: Figure = call_named("attnctl.render.figure.heatmap:figure_of_trace", self, **chosen)
         return figure
 
     def _repr_html_(self) -> str:
-        """Return the page of this trace, as a notebook shows it."""
+        """Return the page of this trace for a notebook."""
         page: str = call_named("attnctl.render.page:page_in_frame", self)
         return page
 
 
 def by_words(trace: Trace) -> Trace:
-    """`trace` with its pieces merged into words; rows still sum to 1. Of the arrays, weights and mask remain.
+    """Return `trace` with its pieces merged into words; rows still sum to 1. Only weights and mask remain.
 
-    Weights to a split word are summed, from a split word averaged (Clark et al. 2019). Special and generated tokens stay
-    as they are.
+    Weights to a split word are added, weights from it averaged (Clark et al. 2019). Special and generated tokens are not
+    merged.
     """
     keys = word_groups(trace.key_axis, trace.text)
     queries = keys if trace.key_tokens is None else word_groups(trace.tokens, trace.text)
     layers = []
     for layer in trace.layers:
-        kept = list(range(len(trace.tokens))) if layer.rows is None else list(layer.rows)
-        rows = [[kept.index(i) for i in group if i in kept] for group in queries]
-        whole = [(word, places) for word, places in enumerate(rows) if places]
+        row_tokens = list(range(len(trace.tokens))) if layer.rows is None else list(layer.rows)
+        rows = [[row_tokens.index(i) for i in group if i in row_tokens] for group in queries]
+        words = [(word, places) for word, places in enumerate(rows) if places]
         merged = None
         if layer.weights is not None:
             columns = np.add.reduceat(layer.weights, [group[0] for group in keys], axis=-1)  # (heads, rows, words)
-            merged = np.stack([columns[:, places].mean(axis=1) for _, places in whole], axis=1)  # (heads, words, words)
+            merged = np.stack([columns[:, places].mean(axis=1) for _, places in words], axis=1)  # (heads, words, words)
         mask = layer.mask
         if mask is not None:
-            shown = np.logical_or.reduceat(mask, [group[0] for group in keys], axis=-1)  # (rows, words)
-            mask = np.stack([shown[places].any(axis=0) for _, places in whole])  # (words, words)
+            visible = np.logical_or.reduceat(mask, [group[0] for group in keys], axis=-1)  # (rows, words)
+            mask = np.stack([visible[places].any(axis=0) for _, places in words])  # (words, words)
         layers.append(
             LayerTrace(
                 layer.layer,
@@ -264,7 +271,7 @@ def by_words(trace: Trace) -> Trace:
                 layer.kv_heads,
                 weights=merged,
                 mask=mask,
-                rows=None if layer.rows is None else tuple(word for word, _ in whole),
+                rows=None if layer.rows is None else tuple(word for word, _ in words),
             )
         )
     place = {i: word for word, group in enumerate(queries) for i in group}
@@ -277,7 +284,7 @@ def by_words(trace: Trace) -> Trace:
         layers=tuple(layers),
         embeddings=None,
         predictions=tuple(replace(p, position=place[p.position]) for p in trace.predictions),
-        # without a place in the text are tokens that were generated, or are of a decoder's own text
+        # tokens without a place in the text were generated, or belong to a decoder's own text
         notes=(
             *trace.notes,
             WORDS_NOTE,
@@ -289,10 +296,10 @@ def by_words(trace: Trace) -> Trace:
 def word_groups(tokens: Sequence[Token], text: str) -> list[list[int]]:
     """Return neighbouring tokens of one word, as lists of indices that cover `tokens` in order.
 
-    Words are the tokenizer's, where tokens know them; else those of `word_spans`.
+    Words are those of the tokenizer if tokens know them; else those of `word_spans`.
     """
     word_at: dict[int, int] | None = None
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     last: tuple[bool, int] | None = None
     for i, token in enumerate(tokens):
         word = None
@@ -307,15 +314,15 @@ def word_groups(tokens: Sequence[Token], text: str) -> list[list[int]]:
             first = token.start + len(covered) - len(covered.lstrip())
             word = (False, word_at[first]) if first < token.end and first in word_at else None
         if word is not None and word == last:
-            found[-1].append(i)
+            groups[-1].append(i)
         else:
-            found.append([i])
+            groups.append([i])
         last = word
-    return found
+    return groups
 
 
 def joined_word(pieces: Sequence[Token], text: str) -> Token:
-    """Pieces of a text as one token; one alone as it is."""
+    """Return pieces of a text as one token; a single piece is returned unchanged."""
     if len(pieces) == 1:
         return pieces[0]
     start, end = pieces[0].start, pieces[-1].end

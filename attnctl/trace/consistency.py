@@ -1,7 +1,7 @@
-"""A trace held against itself: sizes and numbers that cannot be, and what of its arrays does not follow from the rest.
+"""Check a trace against itself: impossible sizes and numbers, and arrays that do not follow from the others.
 
-Every array that follows from others is recomputed by `attention.py`: when a trace is read (rows at even distances of a large
-one), and all of it when it is checked.
+Every array that follows from others is recomputed by `attention.py`: when a trace is read (from a large one rows at even
+distances), and completely when it is checked.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerTrace
 from attnctl.measures import measure_named
 from attnctl.tolerances import CHECKED, HIDDEN, NOTED, STORED, SUMS, tolerance
-from attnctl.trace import Trace, own_numbers
+from attnctl.trace import Trace, numbers_in_text
 from attnctl.trace.run import Note
 
-CELLS = 1 << 18  # scores of a trace that are recomputed when it is read: of more, rows at even distances
+CELLS = 1 << 18  # scores of a trace that are recomputed when it is read; of a larger trace, rows at even distances
 
 
 @dataclass(frozen=True)
 class CheckFinding:
-    """One thing that was checked: a sentence, whether it holds (None: it could not be checked), and the number found."""
+    """One check: a sentence, whether it holds (None: it could not be checked), and the number that came out."""
 
-    what: str
+    sentence: str
     holds: bool | None
-    found: str
+    result: str
 
 
-# what follows from what, in the order of the mathematics: as a line of --check, and as the sentence that doubts it
+# the rules in the order of the mathematics: the line of --check, and the sentence of a doubt
 RULES = {
     "input": ("input against what the layer before puts out", "the input is not what the layer before puts out"),
     "queries": ("queries against X W_Q", "the queries are not X W_Q"),
@@ -47,38 +47,38 @@ RULES = {
     ),
     "hidden": ("weights on what the mask hides", "keys that the mask hides have weight"),
     "future": ("weights on later tokens", "tokens look ahead, though the model is causal"),
-    "sums": ("row sums, max |Σ - 1|", "the rows do not sum to 1"),  # told of as `weights_notes` has it
+    "sums": ("row sums, max |Σ - 1|", "the rows do not sum to 1"),  # `weights_notes` writes the note
     "dropped_weights": ("weights after dropout", "the weights after dropout are neither 0 nor weights × 1/(1 - p)"),
     "context": ("context against weights × values", "the context is not weights × values"),
     "output": ("output against the contexts, W_O", "the output is not the contexts side by side, times W_O"),
     "residual": ("residual stream against input + output", "the residual stream is not input + output"),
 }
 ZERO, ONE = np.zeros((), np.float32), np.ones((), np.float32)
-ALWAYS = ("scores", "scaled_scores", "weights", "context")  # told of by --check also where they cannot be recomputed
+ALWAYS = ("scores", "scaled_scores", "weights", "context")  # --check lists these even if they cannot be recomputed
 
 
 @dataclass(frozen=True)
 class Gap:
-    """How far a layer's array lies from what RULES has, at most: max |Δ|, relative to the largest number there."""
+    """The largest distance of a layer's array from its rule in RULES: max |Δ|, relative to the largest number there."""
 
     rule: str
     size: float
     layer: int
-    head: int | None  # None of what belongs to all heads together
+    head: int | None  # None if it belongs to all heads
 
     def __str__(self) -> str:
         head = "" if self.head is None else f", head {self.head}"
         return f"{self.size:.2g} (layer {self.layer}{head})"
 
     def holds(self, limit: float) -> bool:
-        """Return whether it is no more than rounding may be: `limit`, but of what must be 0."""
+        """Return whether the gap may be rounding: at most `limit`, or almost 0 where the rule requires 0."""
         return self.size <= (HIDDEN if self.rule in ("hidden", "future") else limit)
 
 
 def checked_trace(trace: Trace, source: str) -> Trace:
-    """Return the trace, with a note on each number that attention does not give: range and sums of weights, and RULES.
+    """Return the trace, with a note on each number that attention cannot give: range and sums of weights, and RULES.
 
-    Raises AttnctlError, naming `source`, where sizes or numbers of it cannot be.
+    Raises AttnctlError, naming `source`, for impossible sizes or numbers.
     """
     check_sizes(trace, source)
     limit = max(NOTED, tolerance(STORED, trace.model.dtype))
@@ -91,7 +91,7 @@ def checked_trace(trace: Trace, source: str) -> Trace:
 
 
 def check_sizes(trace: Trace, source: str) -> None:
-    """Raise AttnctlError where arrays, numbers of layers, heads and rows, and the model's sizes contradict each other."""
+    """Raise AttnctlError if arrays, numbers of layers, heads and rows, or the model's sizes contradict each other."""
     n, info = len(trace.tokens), trace.model
     if not n:
         raise AttnctlError(f"{source} holds no tokens")
@@ -103,7 +103,7 @@ def check_sizes(trace: Trace, source: str) -> None:
     if trace.embeddings is not None and (trace.embeddings.ndim != 2 or len(trace.embeddings) != n):
         raise AttnctlError(f"{source}: embeddings have shape {trace.embeddings.shape}, for {n} tokens")
     if len({layer.layer for layer in trace.layers}) < len(trace.layers):
-        raise AttnctlError(f"{source}: a layer stands there twice")
+        raise AttnctlError(f"{source}: a layer appears twice")
     check_head_count(sum(len(layer.heads) for layer in trace.layers), source)
     for prediction in trace.predictions:
         if not 0 <= prediction.position < n:
@@ -113,11 +113,11 @@ def check_sizes(trace: Trace, source: str) -> None:
     for layer in trace.layers:
         where = f"{source}: layer {layer.layer}"
         _check_number(layer.layer, info.n_layers, source, "layer")
-        for what, numbers, count in (("head", layer.heads, info.n_heads), ("row", layer.rows or (), n)):
+        for noun, numbers, count in (("head", layer.heads, info.n_heads), ("row", layer.rows or (), n)):
             if len(set(numbers)) < len(numbers):
-                raise AttnctlError(f"{where} has a {what} twice")
+                raise AttnctlError(f"{where} has a {noun} twice")
             for number in numbers:
-                _check_number(number, count, where, what)
+                _check_number(number, count, where, noun)
         for head, shared in zip(layer.heads, layer.kv_heads, strict=True):
             _check_number(shared, min(head + 1, info.n_kv_heads or head + 1), f"{where}, head {head}", "kv_head")
         _check_shapes(trace, layer, source)
@@ -125,21 +125,21 @@ def check_sizes(trace: Trace, source: str) -> None:
 
 
 def check_head_count(count: int, source: str) -> None:
-    """Raise AttnctlError where there are more heads than are read."""
+    """Raise AttnctlError if there are more heads than attnctl reads."""
     if count > limits.HEADS_IN_ALL:
         raise AttnctlError(f"{source} holds {count:,} heads in all: {limits.HEADS_IN_ALL:,} are read at most")
 
 
-def _check_number(number: int, count: int | None, where: str, what: str) -> None:
+def _check_number(number: int, count: int | None, where: str, noun: str) -> None:
     if number < 0 or (count is not None and number >= count):
-        most = (
-            "" if count is None else f": its {what}s are 0 to {count - 1}" if count > 1 else f": its only {what} is 0"
+        range_text = (
+            "" if count is None else f": its {noun}s are 0 to {count - 1}" if count > 1 else f": its only {noun} is 0"
         )
-        raise AttnctlError(f"{where} has {what} {number}{most}")
+        raise AttnctlError(f"{where} has {noun} {number}{range_text}")
 
 
 def _check_shapes(trace: Trace, layer: LayerTrace, source: str) -> None:
-    """Raise AttnctlError for an array whose axes are not as long as those of the others, the tokens, or the model say."""
+    """Raise AttnctlError for an array whose axes differ from those of the other arrays, the tokens, or the model."""
     info, n = trace.model, len(trace.tokens)
     sizes = {"rows": n if layer.rows is None else len(layer.rows), "keys": len(trace.key_axis), "tokens": n}
     sizes |= {name: size for name, size in (("d_k", info.d_k), ("d_v", info.d_v)) if size is not None}
@@ -147,13 +147,13 @@ def _check_shapes(trace: Trace, layer: LayerTrace, source: str) -> None:
         sizes["heads · d_v"] = info.n_heads * info.d_v
     if trace.embeddings is not None and layer.layer == 0:
         sizes["d_model"] = trace.embeddings.shape[1]
-    for array, there in layer.arrays_kept():
+    for array, value in layer.arrays_kept():
         heads = [len(layer.heads)] if array.level == "head" else []
-        shape = [*heads, *(sizes.get(axis) for axis in array.axes)]  # None: a vector is as long as it is
-        if there.ndim != len(shape) or any(a not in (None, b) for a, b in zip(shape, there.shape, strict=True)):
-            said = "(" + ", ".join("…" if size is None else str(size) for size in shape) + ")"
-            raise AttnctlError(f"{source}: {array.name} of layer {layer.layer} has shape {there.shape}, not {said}")
-        sizes |= dict(zip(array.axes, there.shape[-len(array.axes) :], strict=True))
+        shape = [*heads, *(sizes.get(axis) for axis in array.axes)]  # None: any length
+        if value.ndim != len(shape) or any(a not in (None, b) for a, b in zip(shape, value.shape, strict=True)):
+            expected = "(" + ", ".join("…" if size is None else str(size) for size in shape) + ")"
+            raise AttnctlError(f"{source}: {array.name} of layer {layer.layer} has shape {value.shape}, not {expected}")
+        sizes |= dict(zip(array.axes, value.shape[-len(array.axes) :], strict=True))
     if "d_k" in sizes and 2 * sizes.get("d_k / 2", 0) > sizes["d_k"]:
         raise AttnctlError(
             f"{source}: rope_angles of layer {layer.layer} turn {2 * sizes['d_k / 2']} dimensions, of {sizes['d_k']}"
@@ -161,13 +161,13 @@ def _check_shapes(trace: Trace, layer: LayerTrace, source: str) -> None:
 
 
 def _check_shared(layer: LayerTrace, where: str) -> None:
-    """Raise AttnctlError where two heads that read the same keys and values have different ones."""
-    for at, shared in enumerate(layer.kv_heads):
+    """Raise AttnctlError if two heads that read the same keys and values have different ones."""
+    for place, shared in enumerate(layer.kv_heads):
         first = layer.kv_heads.index(shared)
         for name, array in (("keys", layer.keys), ("values", layer.values)):
-            if first != at and array is not None and not np.array_equal(array[first], array[at]):
+            if first != place and array is not None and not np.array_equal(array[first], array[place]):
                 raise AttnctlError(
-                    f"{where}, heads {layer.heads[first]} and {layer.heads[at]} read kv_head {shared}, and have "
+                    f"{where}, heads {layer.heads[first]} and {layer.heads[place]} read kv_head {shared}, and have "
                     f"different {name}"
                 )
 
@@ -176,49 +176,49 @@ def _check_shared(layer: LayerTrace, where: str) -> None:
 
 
 def weights_notes(trace: Trace) -> list[Note]:
-    """Return what a reader must know of weights that are not from 0 to 1, or of rows that do not sum to 1."""
-    known = [layer for layer in trace.layers if layer.weights is not None and layer.weights.size]
-    if not known:
+    """Return what a reader must know about weights that are not from 0 to 1, or rows that do not sum to 1."""
+    layers = [layer for layer in trace.layers if layer.weights is not None and layer.weights.size]
+    if not layers:
         return []
-    sums = [row_sums(trace, layer) for layer in known]  # layers × (heads, rows)
-    least, most = min(float(one.min()) for one in sums), max(float(one.max()) for one in sums)
-    low = min(float(layer.weights.min()) for layer in known if layer.weights is not None) + 0.0  # never -0
-    high = max(float(layer.weights.max()) for layer in known if layer.weights is not None) + 0.0
-    bare = trace.model.kind == "matrix" and all(layer.scaled_scores is None for layer in known)
+    sums = [row_sums(trace, layer) for layer in layers]  # layers × (heads, rows)
+    smallest, largest = min(float(part.min()) for part in sums), max(float(part.max()) for part in sums)
+    low = min(float(layer.weights.min()) for layer in layers if layer.weights is not None) + 0.0  # never -0
+    high = max(float(layer.weights.max()) for layer in layers if layer.weights is not None) + 0.0
+    bare = trace.model.kind == "matrix" and all(layer.scaled_scores is None for layer in layers)
     limit = max(SUMS, 2 * tolerance(STORED, trace.model.dtype))
-    what, others = ("numbers", "attention weights") if bare else ("weights", "those of attention")
+    noun, expected = ("numbers", "attention weights") if bare else ("weights", "those of attention")
     if low < 0 or high > 1 + NOTED:
-        said = f"{what} go from {low:.3g} to {high:.3g}, and {others} from 0 to 1"
-    elif most > 1 + limit:
-        said = f"rows sum to up to {most:.3g}, and attention weights to 1"
-    elif least < 1 - limit:  # such rows may be weights: a sink, or keys left out, took the rest
-        up_to = f" to {most:.3g}" if most - least > limit else ""
-        bare, said = False, f"rows sum to {least:.3g}{up_to}, and attention weights to 1"
+        problem = f"{noun} go from {low:.3g} to {high:.3g}, and {expected} from 0 to 1"
+    elif largest > 1 + limit:
+        problem = f"rows sum to up to {largest:.3g}, and attention weights to 1"
+    elif smallest < 1 - limit:  # such rows may be weights: a sink, or keys left out, took a part
+        up_to = f" to {largest:.3g}" if largest - smallest > limit else ""
+        bare, problem = False, f"rows sum to {smallest:.3g}{up_to}, and attention weights to 1"
     else:
         return []
     if bare:
-        return [Note(f"The {said}: are these scores?", "no-weights")]
-    return [Note(f"Doubtful numbers: the {said}.", "doubt")]
+        return [Note(f"The {problem}: are these scores?", "no-weights")]
+    return [Note(f"Doubtful numbers: the {problem}.", "doubt")]
 
 
 def row_sums(trace: Trace, layer: LayerTrace) -> Floats:
-    """Return the sum of each row of weights and what its sink takes → (heads, rows); 1 if it is known why it is less."""
+    """Return the sum of each row of weights and its sink → (heads, rows); at least 1 if it may be less."""
     assert layer.weights is not None
     sums: Floats = layer.weights.sum(axis=-1)  # (heads, rows)
     if layer.sink_weights is not None:
         return sums + layer.sink_weights
     if "sink" in trace.noted or ("left-out" in trace.noted and "rescaled" not in trace.noted):
         return np.maximum(sums, 1)
-    right = np.zeros(sums.shape, dtype=bool)  # (heads, rows)
-    if "rescaled" in trace.noted or trace.measure is not None:  # where nothing is left to share
-        right |= sums == 0
+    may_be_less = np.zeros(sums.shape, dtype=bool)  # (heads, rows)
+    if "rescaled" in trace.noted or trace.measure is not None:  # such a row has no keys left
+        may_be_less |= sums == 0
     if layer.mask is not None:
-        right |= ~layer.mask.any(axis=-1)
-    return np.where(right, np.maximum(sums, 1), sums)
+        may_be_less |= ~layer.mask.any(axis=-1)
+    return np.where(may_be_less, np.maximum(sums, 1), sums)
 
 
 def findings_of_trace(trace: Trace) -> tuple[CheckFinding, ...]:
-    """Return each of RULES that the arrays of a trace allow to be recomputed, and whether it holds of all of them."""
+    """Return each of RULES that the arrays of a trace allow to recompute, and whether it holds everywhere."""
     limit = CHECKED * tolerance(STORED, trace.model.dtype)
     worst = {gap.rule: gap for gap in worst_gaps(trace)}
     sums = [
@@ -226,26 +226,26 @@ def findings_of_trace(trace: Trace) -> tuple[CheckFinding, ...]:
     ]
     if sums:
         worst["sums"] = max(sums, key=lambda gap: gap.size)
-    found = []
-    for rule, (what, _) in RULES.items():
+    findings = []
+    for rule, (check, _) in RULES.items():
         if rule in worst:
             holds = worst[rule].holds(limit)
-            found.append(CheckFinding(what, holds, f"{worst[rule].size:.1e}" if holds else str(worst[rule])))
+            findings.append(CheckFinding(check, holds, f"{worst[rule].size:.1e}" if holds else str(worst[rule])))
         elif rule in ALWAYS:
-            found.append(CheckFinding(what, None, "the file does not hold what they follow from"))
-    return tuple(found)
+            findings.append(CheckFinding(check, None, "the file does not hold what they follow from"))
+    return tuple(findings)
 
 
 def worst_gaps(trace: Trace, cells: int | None = None) -> list[Gap]:
     """Return the largest gap of each of RULES that can be recomputed, in their order.
 
-    Of a trace of more than `cells` scores (None: any number) rows at even distances are recomputed.
+    Of a trace with more than `cells` scores (None: any number), only rows at even distances are recomputed.
     """
-    every = sum(len(layer.heads) * len(layer.rows or trace.tokens) for layer in trace.layers) * len(trace.key_axis)
-    step = 1 if cells is None else max(1, -(-every // cells))
+    count = sum(len(layer.heads) * len(layer.rows or trace.tokens) for layer in trace.layers) * len(trace.key_axis)
+    step = 1 if cells is None else max(1, -(-count // cells))
     worst: dict[str, Gap] = {}
     before: LayerTrace | None = None
-    with np.errstate(all="ignore"):  # what overflows is far off
+    with np.errstate(all="ignore"):  # an overflow is a large gap
         for layer in trace.layers:
             for gaps in (_gaps_of_rows(trace, layer, before, step), _gaps_of_scores(trace, layer, step)):
                 for gap in gaps:
@@ -256,67 +256,67 @@ def worst_gaps(trace: Trace, cells: int | None = None) -> list[Gap]:
 
 
 def _gap(rule: str, layer: LayerTrace, stored: Floats, follows: Floats, largest: float | None = None) -> Gap:
-    """Return how far stored numbers, (heads, …) or (n, d) of all heads together, lie from those that follow.
+    """Return the distance of stored numbers, (heads, …) or for all heads together (n, d), from those that follow.
 
-    `largest` is what |Δ| is relative to; None: the largest number of both.
+    |Δ| is relative to `largest`; None: the largest number of both.
     """
-    apart = np.abs(stored - follows)
-    if not apart.size:
+    distances = np.abs(stored - follows)
+    if not distances.size:
         return Gap(rule, 0.0, layer.layer, None)
     if largest is None:
         largest = max(float(np.abs(stored).max()), float(np.abs(follows).max()))
-    by_head = apart.reshape(len(apart), -1).max(axis=-1)  # (heads,)
+    by_head = distances.reshape(len(distances), -1).max(axis=-1)  # (heads,)
     head = layer.heads[int(by_head.argmax())] if rule not in ("input", "output", "residual") else None
     return Gap(rule, float(np.nan_to_num(by_head.max(), nan=np.inf)) / (largest or 1.0), layer.layer, head)
 
 
 def _gaps_of_rows(trace: Trace, layer: LayerTrace, before: LayerTrace | None, step: int) -> Iterator[Gap]:
-    """Yield what a layer reads, its queries, keys and values of that, and what it puts out: rows of vectors."""
-    model, given, n = trace.model, layer.parameters, len(trace.tokens)
+    """Yield the gaps of rows of vectors: a layer's input, its queries, keys and values, and its output."""
+    model, parameters, n = trace.model, layer.parameters, len(trace.tokens)
     x = layer.input if layer.layer else trace.embeddings  # (n, d_model)
-    at = np.arange(0, n, step)  # (some,), tokens
-    places = at if layer.rows is None else np.arange(0, len(layer.rows), step)  # (some,), of the rows kept
-    rows = at if layer.rows is None else np.asarray(layer.rows)[places]  # (some,), the tokens that these are
+    sampled = np.arange(0, n, step)  # (some,), tokens
+    places = sampled if layer.rows is None else np.arange(0, len(layer.rows), step)  # (some,), among the stored rows
+    rows = sampled if layer.rows is None else np.asarray(layer.rows)[places]  # (some,), the tokens that these are
     if before is not None and before.layer == layer.layer - 1 and layer.input is not None:
-        handed = before.output if before.residual is None else before.residual  # (n, d_model)
-        if handed is not None and handed.shape == layer.input.shape:
-            yield _gap("input", layer, layer.input[at], handed[at])
-    turned = layer.queries_before_rope is not None, layer.keys_before_rope is not None
-    for name, symbol, made, tokens, kept in (
-        ("queries", "Q", layer.queries_before_rope if turned[0] else layer.queries, rows, places),
-        ("keys", "K", layer.keys_before_rope if turned[1] else layer.keys, at, at),
-        ("values", "V", layer.values, at, at),
+        previous = before.output if before.residual is None else before.residual  # (n, d_model)
+        if previous is not None and previous.shape == layer.input.shape:
+            yield _gap("input", layer, layer.input[sampled], previous[sampled])
+    rotated = layer.queries_before_rope is not None, layer.keys_before_rope is not None
+    for name, symbol, array, tokens, chosen in (
+        ("queries", "Q", layer.queries_before_rope if rotated[0] else layer.queries, rows, places),
+        ("keys", "K", layer.keys_before_rope if rotated[1] else layer.keys, sampled, sampled),
+        ("values", "V", layer.values, sampled, sampled),
     ):
-        if made is not None and x is not None and f"W_{symbol}" in given and trace.key_tokens is None:
-            projected = attention.project_heads(x[tokens], given[f"W_{symbol}"], given.get(f"b_{symbol}"))
-            yield _gap(name, layer, made[:, kept], projected)
+        if array is not None and x is not None and f"W_{symbol}" in parameters and trace.key_tokens is None:
+            projected = attention.project_heads(x[tokens], parameters[f"W_{symbol}"], parameters.get(f"b_{symbol}"))
+            yield _gap(name, layer, array[:, chosen], projected)
     if layer.rope_angles is not None and trace.key_tokens is None:
-        for made, plain, tokens, kept in (
+        for array, plain, tokens, chosen in (
             (layer.queries, layer.queries_before_rope, rows, places),
-            (layer.keys, layer.keys_before_rope, at, at),
+            (layer.keys, layer.keys_before_rope, sampled, sampled),
         ):
-            if made is not None and plain is not None:
+            if array is not None and plain is not None:
                 angles = layer.rope_angles[tokens]  # (some, d_k / 2)
-                follows = attention.rotate_positions(plain[:, kept], angles, model.rope_pairs or "half")
-                yield _gap("rope", layer, made[:, kept], follows)
+                follows = attention.rotate_positions(plain[:, chosen], angles, model.rope_pairs or "half")
+                yield _gap("rope", layer, array[:, chosen], follows)
     if layer.output is None:
         return
     whole = layer.rows is None and layer.heads == tuple(range(model.n_heads or 0))
     if layer.context is not None and whole and layer.gate is None:
         off = model.heads_off_in(layer.layer)
-        contexts = np.stack([part * (head not in off) for head, part in enumerate(layer.context[:, at])])
+        contexts = np.stack([part * (head not in off) for head, part in enumerate(layer.context[:, sampled])])
         side_by_side = attention.concatenate_heads(contexts)  # (some, heads · d_v)
-        if "W_O" in given or side_by_side.shape[1] == layer.output.shape[1]:
-            follows = attention.project_output(side_by_side, given.get("W_O"), given.get("b_O"))
-            yield _gap("output", layer, layer.output[at], follows)
+        if "W_O" in parameters or side_by_side.shape[1] == layer.output.shape[1]:
+            follows = attention.project_output(side_by_side, parameters.get("W_O"), parameters.get("b_O"))
+            yield _gap("output", layer, layer.output[sampled], follows)
     if layer.residual is not None and x is not None and x.shape == layer.output.shape:
-        yield _gap("residual", layer, layer.residual[at], x[at] + layer.output[at])
+        yield _gap("residual", layer, layer.residual[sampled], x[sampled] + layer.output[sampled])
 
 
 def _gaps_of_scores(trace: Trace, layer: LayerTrace, step: int) -> Iterator[Gap]:
-    """Scores, weights and context of some rows of queries, over all keys."""
+    """Yield the gaps of scores, weights and context, for some rows of queries over all keys."""
     model, later = trace.model, _later_keys(trace, layer)
-    rows = slice(None, None, step)  # of those kept
+    rows = slice(None, None, step)  # of the stored rows
     part = replace(layer, **layer.narrowed_arrays(rows=rows))
     scores, scaled, weights, mask = part.scores, part.scaled_scores, part.weights, part.mask
     if scores is not None and part.queries is not None and part.keys is not None:
@@ -338,8 +338,8 @@ def _gaps_of_scores(trace: Trace, layer: LayerTrace, step: int) -> Iterator[Gap]
     if later is not None:
         yield _gap("future", layer, np.where(later[rows], weights, ZERO), ZERO, 1.0)
     if part.dropped_weights is not None:
-        kept = attention.drop_weights(weights, part.dropped_weights != 0, model.dropout or 0.0)
-        yield _gap("dropped_weights", layer, part.dropped_weights, kept, 1.0)
+        expected = attention.drop_weights(weights, part.dropped_weights != 0, model.dropout or 0.0)
+        yield _gap("dropped_weights", layer, part.dropped_weights, expected, 1.0)
     if part.context is not None and part.values is not None:
         used = weights if part.dropped_weights is None else part.dropped_weights
         follows = attention.context(used, part.values)  # (heads, rows, d_v)
@@ -347,13 +347,13 @@ def _gaps_of_scores(trace: Trace, layer: LayerTrace, step: int) -> Iterator[Gap]
 
 
 def _later_keys(trace: Trace, layer: LayerTrace) -> Bools | None:
-    """Return true where a key stands after its query → (rows, n_k); None if that is allowed, or keys lack places."""
+    """Return true for a key after its query → (rows, n_k); None if that is allowed, or positions are unknown."""
     if not trace.model.causal or not trace.reads_itself:
         return None
-    numbers = own_numbers(trace.tokens, trace.key_axis) if "left-out" in trace.noted else range(len(trace.tokens))
+    numbers = numbers_in_text(trace.tokens, trace.key_axis) if "left-out" in trace.noted else range(len(trace.tokens))
     if numbers is None:
         return None
-    places = np.full(len(trace.key_axis), -1)  # of slots behind the text's own keys: before all
+    places = np.full(len(trace.key_axis), -1)  # slots after the text's own keys count as before all queries
     places[: len(numbers)] = numbers
     rows = np.arange(len(trace.tokens)) if layer.rows is None else np.asarray(layer.rows)  # (rows,)
     return places > rows[:, None]

@@ -1,4 +1,4 @@
-"""What is known of the model that the numbers come from."""
+"""Facts about the model that the numbers come from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What the numbers come from. None: not known to this source (a bare matrix has no d_model)."""
+    """The model that the numbers come from. None: unknown to this source (a bare matrix has no d_model)."""
 
     name: str
     kind: Annotated[str, about("", enum=["demo", "random", "dot", "weights", "checkpoint", "matrix"])]
@@ -36,29 +36,29 @@ class ModelInfo:
     positions: Annotated[str, about("", enum=["learned", "sinusoidal"])] | None = None
     rope_theta: float | None = None
     rope_pairs: Literal["half", "interleaved"] | None = None
-    off: Mapping[int, tuple[int, ...]] | None = None  # layer → heads whose context goes nowhere
-    final_norm: Annotated[bool, about("Whether a norm stands before the head; of whole runs.")] | None = None
-    finds: tuple[tuple[int, int, str], ...] | None = None  # (layer, head, what it was measured to find), surest first
-    source: (
-        Annotated[str, about("What the name stands for: a repository, a file, the version that it came with.")] | None
-    ) = None
+    off: Mapping[int, tuple[int, ...]] | None = None  # layer → heads that are switched off
+    final_norm: Annotated[bool, about("Whether a norm precedes the head; only for whole runs.")] | None = None
+    finds: tuple[tuple[int, int, str], ...] | None = None  # (layer, head, role that was measured), most certain first
+    source: Annotated[str, about("The origin of the name: a repository, a file, or the version of attnctl.")] | None = (
+        None
+    )
     revision: Annotated[str, about("The commit of a repository.")] | None = None
-    sha256: Annotated[str, about("Of the weights file.", pattern="^[0-9a-f]{64}$")] | None = None
+    sha256: Annotated[str, about("The digest of the weights file.", pattern="^[0-9a-f]{64}$")] | None = None
     quantised: Annotated[str, about("How most of the weights were stored.")] | None = None  # "Q4_1, dequantised"
-    seed: Annotated[int | None, ALWAYS] = None  # where it is an answer: none was used
+    seed: Annotated[int | None, ALWAYS] = None  # None is a fact: no seed was used
     dtype: Annotated[str, ALWAYS] = "float32"
     device: Annotated[str, ALWAYS] = "cpu"
 
     @property
     def origin(self) -> str:
-        """Where the weights come from, as a line to cite; empty where nothing is known but the name."""
+        """Return where the weights come from, as a line to cite; empty if only the name is known."""
         revision = f"revision {self.revision[:12]}" if self.revision else ""
         digest = f"sha256 {self.sha256[:12]}" if self.sha256 else ""
         return ", ".join(part for part in (self.source, self.quantised, revision, digest) if part)
 
     @property
     def card_name(self) -> str:
-        """The name by which `attnctl model` knows it, also where heads of it are off."""
+        """Return the name of the model in `attnctl model`, even if heads of it are off."""
         return self.name.removesuffix(f" without {spoken_heads(self.off)}") if self.off else self.name
 
     def heads_off_in(self, layer: int) -> tuple[int, ...]:
@@ -67,21 +67,21 @@ class ModelInfo:
 
     @property
     def settings(self) -> list[str]:
-        """Sizes, direction and seed, each as a line about the model names it: "d_model 64", "causal"."""
-        known = (("d_model", self.d_model), ("d_k", self.d_k), ("causal", self.causal or None), ("seed", self.seed))
-        return [name if value is True else f"{name} {value}" for name, value in known if value is not None]
+        """Return sizes, direction and seed in the form of a line about the model: "d_model 64", "causal"."""
+        pairs = (("d_model", self.d_model), ("d_k", self.d_k), ("causal", self.causal or None), ("seed", self.seed))
+        return [name if value is True else f"{name} {value}" for name, value in pairs if value is not None]
 
     def size_line(self) -> str:
-        """Name, layers and heads, as an opened model shows itself in Python."""
-        known = [counted(count, noun) for count, noun in ((self.n_layers, "layer"), (self.n_heads, "head")) if count]
-        return f"{self.name}: {', '.join(known)}"
+        """Return name, layers and heads, the text of an opened model in Python."""
+        counts = [counted(count, noun) for count, noun in ((self.n_layers, "layer"), (self.n_heads, "head")) if count]
+        return f"{self.name}: {', '.join(counts)}"
 
     @property
     def caps_scores(self) -> bool:
-        """Whether it does more to a score than multiply it by the scale: a soft cap."""
+        """Return whether a score is more than multiplied by the scale: a soft cap."""
         return self.soft_cap is not None
 
     @property
     def citation(self) -> str:
-        """The program, the model and its weights, as the metadata of a picture say them."""
+        """Return the program, the model and its weights, for the metadata of a picture."""
         return f"attnctl {__version__}, {self.name}" + (f": {self.origin}" if self.origin else "")

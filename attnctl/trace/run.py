@@ -1,4 +1,4 @@
-"""What a model tells of one text beside the attention of its layers: predictions, notes, embeddings, gates."""
+"""Results of a model for one text beside the attention of its layers: predictions, notes, embeddings, gates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A word the model expects at a position, or a class of the whole, and how probable it finds it (0 to 1)."""
+    """A word that the model expects at a position, or a class of the whole, with its probability (0 to 1)."""
 
     position: Index
     text: str
@@ -25,26 +25,26 @@ class Prediction:
     is_class: Annotated[bool, about("Whether it is a class of the whole text or picture.")] = False
 
 
-# guess: the model cannot read the text well; doubt: numbers that do not follow from the others of their file; no-weights:
+# guess: the model cannot read the text well; doubt: numbers that contradict others in their file; no-weights:
 # numbers that no softmax gives; input: the model read less than it can; left-out: keys; rescaled: rows; sink: a learned one;
 # parked: how much the first token gets
 NoteKind = Literal["", "guess", "doubt", "no-weights", "input", "left-out", "rescaled", "sink", "parked"]
 
 
 class Note(str):
-    """A sentence that a reader must know, and its kind where the program, too, must know what it says."""
+    """A sentence that a reader must know, and its kind if the program, too, must know what it says."""
 
     kind: NoteKind
 
-    def __new__(cls, said: str, kind: NoteKind = "") -> Note:
-        """Return the sentence, of a kind."""
-        note = super().__new__(cls, said)
+    def __new__(cls, text: str, kind: NoteKind = "") -> Note:
+        """Return the sentence with its kind."""
+        note = super().__new__(cls, text)
         note.kind = kind
         return note
 
 
 def notes_of_kind(notes: Sequence[str], *kinds: NoteKind) -> list[str]:
-    """Return those of the notes that are of one of these kinds."""
+    """Return the notes of these kinds."""
     return [note for note in notes if isinstance(note, Note) and note.kind in kinds]
 
 
@@ -52,28 +52,30 @@ SINK_NOTE = Note("A learned sink takes a part of each row and gives nothing back
 
 
 class StopForward(BaseException):
-    """Raised by a visitor that has seen all it wants: the model leaves out what would follow.
+    """Raised by a visitor that needs no more layers: the model leaves the others out.
 
-    No Exception, so that a network's own code cannot take it for an error and go on.
+    It is no Exception, so that a network's own code cannot take it for an error and go on.
     """
 
 
 @dataclass
 class Run:
-    """What a model tells of one text beside the attention of its layers; arrays are NumPy, one row a token."""
+    """The results of a model for one text beside the attention of its layers; arrays are NumPy, one row for each token."""
 
     tokens: tuple[Token, ...]
     embeddings: Array | None = None  # (n, d_model)
     key_tokens: tuple[Token, ...] | None = None
     predictions: tuple[Prediction, ...] = ()
-    model: ModelInfo | None = None  # where a run says more than could be known before it
+    model: ModelInfo | None = None  # if the run adds facts about the model
     notes: tuple[str, ...] = ()
     text: str = ""
     measure: str | None = None  # what stands in place of the weights
-    gates: dict[int, Array] = field(default_factory=dict)  # by layer: how open gates after the context are (heads, n_q)
+    gates: dict[int, Array] = field(
+        default_factory=dict
+    )  # layer → how far gates after the context are open (heads, n_q)
 
     @property
     def known_model(self) -> ModelInfo:
-        """The model, which every source has named when a reading ends."""
+        """Return the model; every source has named it when a reading ends."""
         assert self.model is not None
         return self.model

@@ -1,4 +1,4 @@
-"""The steps of attention, in order, as every renderer is handed them: words, formula, and arrays of one layer and head."""
+"""The steps of attention in order, as every renderer receives them: words, formula, and arrays of one layer and head."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from attnctl.trace import Trace
 
 @dataclass(frozen=True)
 class StepPart:
-    """One array of a step. `rows` and `columns` say what its axes count: queries, keys, tokens, or dimensions."""
+    """One array of a step. `rows` and `columns` name what its axes count: queries, keys, tokens, or dimensions."""
 
     name: str
     symbol: str
@@ -30,9 +30,9 @@ class StepPart:
 
 @dataclass(frozen=True)
 class Step:
-    """One step: what it is called, how it is computed, what it means, and its arrays for one layer and head.
+    """One step: its name, its formula, its meaning, and its arrays for one layer and head.
 
-    `layer` and `head` are None where the step belongs to the whole text, or to all heads.
+    `layer` and `head` are None if the step belongs to the whole text, or to all heads.
     """
 
     name: str
@@ -45,31 +45,37 @@ class Step:
     head: int | None = None
 
 
-BIASES = {"b_Q": "W_Q", "b_K": "W_K", "b_V": "W_V"}  # biases, and the matrices that they are added after
+BIASES = {"b_Q": "W_Q", "b_K": "W_K", "b_V": "W_V"}  # bias → the matrix after which it is added
 
 
-def _matrices_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
-    """Return the matrices of the head at place `at` of a layer; None where the source keeps none."""
-    given, head = layer.parameters, layer.heads[at]
-    parts = [StepPart(name, name, given[name][at], "dimensions") for name in ("W_Q", "W_K", "W_V") if name in given]
-    if "W_O" in given and trace.model.d_v:
-        own = slice(head * trace.model.d_v, (head + 1) * trace.model.d_v)
-        parts.append(StepPart("W_O", f"W_O, the rows of head {head}", given["W_O"][own], "dimensions"))
+def _matrices_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
+    """Return the matrices of the head at `place` in a layer; None if the source has none."""
+    parameters, head = layer.parameters, layer.heads[place]
+    parts = [
+        StepPart(name, name, parameters[name][place], "dimensions")
+        for name in ("W_Q", "W_K", "W_V")
+        if name in parameters
+    ]
+    if "W_O" in parameters and trace.model.d_v:
+        rows = slice(head * trace.model.d_v, (head + 1) * trace.model.d_v)
+        parts.append(StepPart("W_O", f"W_O, the rows of head {head}", parameters["W_O"][rows], "dimensions"))
     if not parts:
         return None
-    biases = [bias for bias in BIASES if bias in given]
+    biases = [bias for bias in BIASES if bias in parameters]
     sentence = "Learned in training, the same for every text: they turn a row of X into its query, key and value"
-    sentence += ", and the context into its part of the output" if "W_O" in given else ""
+    sentence += ", and the context into its part of the output" if "W_O" in parameters else ""
     added = f" {', '.join(biases)} {'is' if len(biases) == 1 else 'are'} added after." if biases else ""
     return Step("matrices", "matrices", "", f"{sentence}.{added}", tuple(parts))
 
 
-def _projections_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _projections_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     before = layer.queries_before_rope, layer.keys_before_rope
     q = layer.queries if before[0] is None else before[0]
     k = layer.keys if before[1] is None else before[1]
     names = (("queries", "Q", q, "queries"), ("keys", "K", k, "keys"), ("values", "V", layer.values, "keys"))
-    parts = tuple(StepPart(name, symbol, array[at], rows) for name, symbol, array, rows in names if array is not None)
+    parts = tuple(
+        StepPart(name, symbol, array[place], rows) for name, symbol, array, rows in names if array is not None
+    )
     if not parts:
         return None
     story = (
@@ -83,17 +89,17 @@ def _projections_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         formula, sentence = "Q = K = V = X", "Without weights a row is its own query, key and value."
         parts = parts[:1]
     elif trace.model.kind == "checkpoint":
-        formula, sentence = "Q, K, V", "As the model hands them to attention: projected, and turned where it uses RoPE."
+        formula, sentence = "Q, K, V", "As the model gives them to attention: projected, and rotated if it uses RoPE."
     elif trace.model.kind == "matrix":
-        formula, sentence = "Q, K, V", "Given outright."
+        formula, sentence = "Q, K, V", "Read from the file."
     shared = trace.model.n_heads != trace.model.n_kv_heads
     if shared and layer.kv_heads:
-        sentence += f" Head {layer.heads[at]} reads the keys and values of key/value head {layer.kv_heads[at]}."
+        sentence += f" Head {layer.heads[place]} reads the keys and values of key/value head {layer.kv_heads[place]}."
     title = ", ".join(part.name for part in parts) if len(parts) > 1 else "queries, keys, values"
     return Step("projections", title, formula, sentence, parts, story)
 
 
-def _rope_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _rope_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     if layer.rope_angles is None or layer.queries_before_rope is None:
         return None
     assert layer.queries is not None and layer.keys is not None
@@ -106,13 +112,13 @@ def _rope_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         "then depends on how far apart two tokens are.",
         (
             StepPart("rope_angles", "angle in radians", layer.rope_angles, "tokens", "pairs"),
-            StepPart("queries", "Q turned", layer.queries[at], "queries"),
-            StepPart("keys", "K turned", layer.keys[at], "keys"),
+            StepPart("queries", "Q turned", layer.queries[place], "queries"),
+            StepPart("keys", "K turned", layer.keys[place], "keys"),
         ),
     )
 
 
-def _scores_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _scores_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     if layer.scores is None:
         return None
     formula = "scores = X Xᵀ" if trace.model.kind == "dot" and layer.rope_angles is None else "scores = Q Kᵀ"
@@ -121,12 +127,12 @@ def _scores_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         "scores",
         formula,
         "Row i, column j: the dot product of i's query and j's key. The better they match, the larger it is.",
-        (StepPart("scores", "scores", layer.scores[at], "queries", "keys"),),
+        (StepPart("scores", "scores", layer.scores[place], "queries", "keys"),),
         "Each token holds its question against every token's offer.",
     )
 
 
-def _scaled_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _scaled_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     if layer.scaled_scores is None:
         return None
     scale, d_k, cap = trace.model.scale, trace.model.d_k, trace.model.soft_cap
@@ -139,8 +145,8 @@ def _scaled_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
             "the more of its row the best key takes."
         )
     else:
-        shown = "scale" if scale is None else f"{scale:.6g}"
-        formula = f"scaled scores = scores × {shown}"
+        factor = "scale" if scale is None else f"{scale:.6g}"
+        formula = f"scaled scores = scores × {factor}"
         who = {"checkpoint": "the model sets", "weights": "its file or an option sets"}.get(
             trace.model.kind, "was asked for"
         )
@@ -148,11 +154,11 @@ def _scaled_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     if cap is not None:
         formula += f", capped: {cap:g} tanh(· / {cap:g})"
         sentence += f" A soft cap then keeps them within ±{cap:g}."
-    parts = [StepPart("scaled_scores", "scaled scores", layer.scaled_scores[at], "queries", "keys")]
+    parts = [StepPart("scaled_scores", "scaled scores", layer.scaled_scores[place], "queries", "keys")]
     if layer.bias is not None:
         formula += " + bias"
         sentence += " A bias for the distance is added."
-        parts.insert(0, StepPart("bias", "bias", layer.bias[at], "queries", "keys"))
+        parts.insert(0, StepPart("bias", "bias", layer.bias[place], "queries", "keys"))
     story = "Without this, one match that is a little better would take everything."
     return Step("scaled", "scaled scores", formula, sentence, tuple(parts), story)
 
@@ -164,66 +170,65 @@ def is_default_scale(trace: Trace) -> bool:
 
 
 def _mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
-    """Return what a query may not see, and why; None where it sees everything."""
+    """Return what a query may not see, and why; None if it sees everything."""
     if layer.mask is None:
         return None
-    why = []
-    if trace.model.causal:
-        why.append("no token may look at the ones after it")
+    hidden = ["the ones after it"] if trace.model.causal else []
     if (limit := _limit_of_mask(trace, layer)) is not None:
-        why.append(limit)
+        hidden.append(limit)
     parts = [StepPart("mask", "mask", layer.mask, "queries", "keys")]
-    sentence = "What a query may not see is hidden before the softmax" + (f": {', '.join(why)}" if why else "") + "."
+    rule = f": no token may look at {' or at '.join(hidden)}" if hidden else ""
+    sentence = f"What a query may not see is hidden before the softmax{rule}."
     sentence += " Here nothing is: every query sees every key." if layer.mask.all() else ""
     story = "Whoever writes from left to right cannot look at words that are not written yet."
     return Step("mask", "mask", "hidden scores = -∞", sentence, tuple(parts), story if trace.model.causal else "")
 
 
 def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
-    """Return in words what a layer's mask hides beside the future: keys beyond a window or chunk, others; None: nothing."""
+    """Return in words which tokens a layer's mask hides beside later ones: beyond a window or chunk, others; or None."""
     if trace.model.window is not None:
-        return f"none at {trace.model.window} tokens' distance or more"
+        return f"tokens {trace.model.window} positions away or more"
     n = len(trace.tokens)
-    if layer.mask is None or layer.mask.shape[-1] < n or trace.key_axis[:n] != trace.tokens:  # of another text
+    if layer.mask is None or layer.mask.shape[-1] < n or trace.key_axis[:n] != trace.tokens:  # keys of another text
         return None
     rows, past = _visible_past(trace, layer)  # (n_q,), (n_q, n)
     mask, keys = layer.mask[:, :n], np.arange(n)
     if bool((mask == past).all()):
         return None
     if (reach := reach_of_mask(trace, layer)) is not None:
-        return f"none at {reach + 1} tokens' distance or more"
-    first = (rows - mask.argmax(axis=-1)).max()  # how far back the furthest key of a row lies
+        return f"tokens {reach + 1} positions away or more"
+    first = (rows - mask.argmax(axis=-1)).max()  # the largest distance to the furthest key of a row
     if bool((mask == (past & (rows[:, None] // (first + 1) == keys // (first + 1)))).all()):
-        return f"none of another chunk of {first + 1} tokens"
-    return "and others as this model's own mask has it"
+        return f"tokens of another chunk of {first + 1}"
+    return "others that this model's own mask hides"
 
 
 def _visible_past(trace: Trace, layer: LayerTrace) -> tuple[Ints, Bools]:
-    """Return positions of a layer's queries (n_q,), and what each may see if only the future is hidden (n_q, n)."""
+    """Return positions of a layer's queries (n_q,), and which keys each sees without other masks (n_q, n)."""
     rows = np.arange(len(trace.tokens)) if layer.rows is None else np.asarray(layer.rows)  # (n_q,)
     keys = np.arange(len(trace.tokens))  # (n,)
     return rows, keys <= rows[:, None] if trace.model.causal else np.ones((len(rows), len(keys)), bool)  # (n_q, n)
 
 
 def reach_of_mask(trace: Trace, layer: LayerTrace) -> int | None:
-    """Return the distance of the farthest visible key, if that distance alone hides the others; else None."""
+    """Return the distance of the farthest visible key, if only that distance hides the others; else None."""
     n = len(trace.tokens)
     if layer.mask is None or layer.mask.shape[-1] < n:
         return None
     mask, (rows, past) = layer.mask[:, :n], _visible_past(trace, layer)  # (n_q, n)
-    apart = np.abs(rows[:, None] - np.arange(n))  # (n_q, n)
-    farthest = int(apart[mask].max(initial=0))
-    within = past & (apart <= farthest)  # (n_q, n)
+    distances = np.abs(rows[:, None] - np.arange(n))  # (n_q, n)
+    farthest = int(distances[mask].max(initial=0))
+    within = past & (distances <= farthest)  # (n_q, n)
     return farthest if bool((mask == within).all()) and bool((within != past).any()) else None
 
 
-def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _weights_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     if layer.weights is None:
         return None
     t = trace.model.temperature
     inside = "scaled scores" if layer.mask is None else "masked scaled scores"
     formula = f"weights = softmax({inside}{'' if t is None else f' / {t:g}'})"
-    changed = _said_of_changed_rows(trace)
+    changed = _changed_rows_sentence(trace)
     whole = "" if changed else ": all positive, each row a whole"
     sentence = f"Each score's exponential, divided by the sum over its row{whole}."
     if layer.sink_weights is not None:
@@ -232,12 +237,12 @@ def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
             "Each score's exponential, divided by the sum over its row and a learned sink, which gives nothing back."
         )
     if trace.model.kind == "matrix" and layer.scaled_scores is None:
-        told = (
+        meaning = (
             "says how token i shares out its attention"
             if "no-weights" not in trace.noted
             else "holds the numbers of token i"
         )
-        formula, sentence = "weights", f"As given: row i {told}."
+        formula, sentence = "weights", f"As given: row i {meaning}."
     if trace.measure is not None:
         from attnctl.measures import measure_named
 
@@ -245,7 +250,7 @@ def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         formula, sentence = measure.formula, measure.sentence
     elif t is not None:
         sentence += f" A temperature of {t:g} makes rows {'flatter' if t > 1 else 'sharper'}."
-    part = StepPart("weights", "weights", layer.weights[at], "queries", "keys")
+    part = StepPart("weights", "weights", layer.weights[place], "queries", "keys")
     return Step(
         "weights",
         trace.measure or "weights",
@@ -256,8 +261,8 @@ def _weights_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
     )
 
 
-def _said_of_changed_rows(trace: Trace) -> str:
-    """Return what was done to the rows afterwards: keys left out, rows rescaled; empty where nothing was."""
+def _changed_rows_sentence(trace: Trace) -> str:
+    """Return what was changed in the rows: keys left out, rows rescaled; empty if nothing was."""
     if trace.noted >= {"left-out", "rescaled"}:
         return " Then keys are left out, and each row is rescaled to sum to 1."
     if "left-out" in trace.noted:
@@ -265,7 +270,7 @@ def _said_of_changed_rows(trace: Trace) -> str:
     return " Then each row is rescaled to sum to 1." if "rescaled" in trace.noted else ""
 
 
-def _dropout_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _dropout_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     if layer.dropped_weights is None:
         return None
     p = trace.model.dropout or 0.0
@@ -274,46 +279,46 @@ def _dropout_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
         "dropout",
         f"kept weights × 1/(1 - {p:g}), the others 0",
         f"In training, each weight is dropped with probability {p:g}, and the kept ones grow by {1 / (1 - p):.3g}.",
-        (StepPart("dropped_weights", "weights after dropout", layer.dropped_weights[at], "queries", "keys"),),
+        (StepPart("dropped_weights", "weights after dropout", layer.dropped_weights[place], "queries", "keys"),),
     )
 
 
-def _context_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
+def _context_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     if layer.context is None:
         return None
     used = "weights" if layer.dropped_weights is None else "(weights after dropout)"
     sentence = "Each token's new row: every value times its weight, added up."
-    if layer.heads[at] in trace.model.heads_off_in(layer.layer):
-        sentence += f" Head {layer.heads[at]} is off: its context goes nowhere."
+    if layer.heads[place] in trace.model.heads_off_in(layer.layer):
+        sentence += f" Head {layer.heads[place]} is off: the model does not use its context."
     return Step(
         "context",
         "context",
         f"context = {used} {'X' if trace.model.kind == 'dot' else 'V'}",
         sentence,
-        (StepPart("context", "context", layer.context[at], "queries"),),
+        (StepPart("context", "context", layer.context[place], "queries"),),
         "What each token has learned from those it listened to.",
     )
 
 
-def _gate_step(trace: Trace, layer: LayerTrace, at: int) -> Step | None:
-    """Return how far a learned gate after the context is open; None where there is none."""
+def _gate_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
+    """Return how far a learned gate after the context is open; None without a gate."""
     if layer.gate is None:
         return None
-    open_ = float(layer.gate[at].mean())
+    open_ = float(layer.gate[place].mean())
     return Step(
         "gate",
         "gate",
         "‖gate × context‖ / ‖context‖",
-        f"A learned gate lets a part of each context through: {said_share(open_)} of it on average, so this head looks, and "
-        f"is {said_share(1 - open_)} shut."
+        f"A learned gate lets a part of each context through: {share_text(open_)} of it on average, so this head looks, and "
+        f"is {share_text(1 - open_)} shut."
         if open_ <= 1
-        else f"A learned gate makes each context longer: {said_share(open_)} of what it was, on average.",
-        (StepPart("gate", "open", layer.gate[at][:, None], "queries"),),
+        else f"A learned gate makes each context longer: {share_text(open_)} of what it was, on average.",
+        (StepPart("gate", "open", layer.gate[place][:, None], "queries"),),
     )
 
 
-def said_share(share: float) -> str:
-    """Return a share for a sentence: "97 %"; what is not nothing is not called 0 %."""
+def share_text(share: float) -> str:
+    """Return a share for a sentence: "97 %"; a small share that is not 0 is never "0 %"."""
     percent = 100 * share
     return "less than 1 %" if 0 < percent < 0.5 else f"{percent:.0f} %"
 
@@ -325,7 +330,7 @@ _HEAD_STEPS = (
 )
 
 
-# every name that --steps takes: a step, or a part of one
+# every name that --steps accepts: a step, or a part of a step
 NAMES = (
     "tokens",
     "embeddings",
@@ -349,7 +354,7 @@ NAMES = (
 )
 
 
-# what a step is called elsewhere
+# other names of steps
 STEPS_BY_MEANING = {
     "softmax": "weights", "attention": "weights", "attn": "weights", "probs": "weights", "probabilities": "weights",
     "q": "queries", "k": "keys", "v": "values", "qkv": "queries,keys,values", "projections": "queries,keys,values",
@@ -358,7 +363,7 @@ STEPS_BY_MEANING = {
     "x": "embeddings", "predictions": "prediction", "next": "prediction", "sum": "summary",
 }  # fmt: skip
 
-# why a run may lack a step, and what makes one
+# the reason why a run may lack a step, and how to get it
 _WHY = {
     "embeddings": "the source keeps none",
     "input": "only layers after the first have one, where the source keeps it",
@@ -384,10 +389,10 @@ _WHY = {
 def walk_steps(
     trace: Trace, heads: Collection[int] | None = None, only: Collection[str] | None = None
 ) -> Iterator[Step]:
-    """Yield the steps of `trace` in the order of the mathematics, of some heads (None: all) and names (None: all)."""
+    """Yield the steps of `trace` in the order of the mathematics, for some heads (None: all) and names (None: all)."""
     for step in _all_steps(trace, heads):
         if step.name == "matrices" and (only is None or "matrices" not in only):
-            continue  # shown only where they are asked for
+            continue  # shown only if named
         if only is None or step.name in only:
             yield step
         elif parts := tuple(part for part in step.parts if part.name in only):
@@ -396,32 +401,34 @@ def walk_steps(
 
 def _all_steps(trace: Trace, heads: Collection[int] | None) -> Iterator[Step]:
     n = len(trace.tokens)
-    known = trace.tokens and trace.tokens[0].id is not None
-    ids = ", each with the id by which the model knows it" if known else ""
+    has_ids = trace.tokens and trace.tokens[0].id is not None
+    ids = ", each with the id by which the model knows it" if has_ids else ""
     yield Step("tokens", "tokens", "", f"The text is cut into {n} token{'s' * (n != 1)}{ids}.")
     if trace.embeddings is not None:
         yield _embeddings_step(trace)
     for layer in trace.layers:
         if layer.input is not None:
             title, formula = f"input of layer {layer.layer}", f"X of layer {layer.layer} = residual stream"
-            sentence = "What the layers before have made of each token; it takes the place of the embeddings."
+            sentence = "The result of the layers before, for each token; it replaces the embeddings."
             yield Step(
                 "input", title, formula, sentence, (StepPart("input", "X", layer.input, "tokens"),), layer=layer.layer
             )
-        for at, head in enumerate(layer.heads):
-            made = (make(trace, layer, at) for make in _HEAD_STEPS if heads is None or head in heads)
-            yield from (replace(step, layer=layer.layer, head=head) for step in made if step is not None)
+        for place, head in enumerate(layer.heads):
+            steps = (make(trace, layer, place) for make in _HEAD_STEPS if heads is None or head in heads)
+            yield from (replace(step, layer=layer.layer, head=head) for step in steps if step is not None)
         if layer.output is not None and (len(layer.heads) > 1 or "W_O" in layer.parameters):
             yield _output_step(trace, layer)
         if layer.residual is not None:
-            sentence = "What attention found is added to what was there."
+            sentence = "The output of attention is added to its input."
             parts = (StepPart("residual", "X + output", layer.residual, "tokens"),)
             yield Step("residual", "residual stream", "X + output", sentence, parts, layer=layer.layer)
     if trace.predictions:
         yield _prediction_step(trace)
     if "no-weights" not in trace.noted and any(layer.weights is not None for layer in trace.layers):
-        left = ", once keys are left out and rows rescaled" if trace.noted >= {"left-out", "rescaled"} else ""
-        yield Step("summary", "where attention went", "", f"The largest weights of each row, as shares of one{left}.")
+        changes = ", once keys are left out and rows rescaled" if trace.noted >= {"left-out", "rescaled"} else ""
+        yield Step(
+            "summary", "where attention went", "", f"The largest weights of each row, as shares of one{changes}."
+        )
 
 
 def _embeddings_step(trace: Trace) -> Step:
@@ -441,19 +448,19 @@ def _output_step(trace: Trace, layer: LayerTrace) -> Step:
     parts = [StepPart("output", "output", layer.output, "tokens")]
     off = trace.model.heads_off_in(layer.layer)
     if layer.context is not None and len(layer.heads) == n_heads > 1 and projected and layer.rows is None:
-        contexts = [np.zeros_like(c) if at in off else c for at, c in enumerate(layer.context)]  # heads × (n, d_v)
+        contexts = [np.zeros_like(c) if head in off else c for head, c in enumerate(layer.context)]  # heads × (n, d_v)
         side_by_side = np.concatenate(contexts, axis=-1)  # (n, heads · d_v)
         parts.insert(0, StepPart("concatenated", "side by side", side_by_side, "tokens"))
-    off_said = f" Head {off[0]} is off: 0 stands in its place." if off else ""
+    off_sentence = f" Head {off[0]} is off: 0 replaces its context." if off else ""
     if len(off) > 1:
-        off_said = f" Heads {', '.join(map(str, off[:-1]))} and {off[-1]} are off: 0 stands in their place."
+        off_sentence = f" Heads {', '.join(map(str, off[:-1]))} and {off[-1]} are off: 0 replaces their contexts."
     bias = " + b_O" if "b_O" in layer.parameters else ""
     heads = "[head 0 … head " + str(n_heads - 1) + "]" if n_heads > 1 else "context"
     return Step(
         "output",
         "output",
         f"output = {heads}{' W_O' if projected else ''}{bias}",
-        joined + (", and W_O mixes them into one row again." if projected else ".") + off_said,
+        joined + (", and W_O mixes them into one row again." if projected else ".") + off_sentence,
         tuple(parts),
         layer=layer.layer,
     )
@@ -475,15 +482,21 @@ def _prediction_step(trace: Trace) -> Step:
 
 
 def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
-    """Return the trace with only the arrays that the named steps show. Raises UsageError for a name that is no step."""
+    """Return the trace with only the arrays of the named steps. Raises UsageError for a name that is no step."""
     check_names(names)
     layers = []
     for layer in trace.layers:
-        kept = {array.name: there for array, there in layer.field_arrays() if array.step in names}
-        given = layer.parameters if "matrices" in names else {}
+        arrays = {array.name: value for array, value in layer.field_arrays() if array.step in names}
+        parameters = layer.parameters if "matrices" in names else {}
         layers.append(
             LayerTrace(
-                layer.layer, layer.heads, layer.kv_heads, rows=layer.rows, tick=layer.tick, parameters=given, **kept
+                layer.layer,
+                layer.heads,
+                layer.kv_heads,
+                rows=layer.rows,
+                tick=layer.tick,
+                parameters=parameters,
+                **arrays,
             )
         )
     return replace(
@@ -495,7 +508,7 @@ def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
 
 
 def rounded_trace(trace: Trace, decimals: int) -> Trace:
-    """Return the trace with every number rounded to so many decimals, parameters too."""
+    """Return the trace with every number, parameters too, rounded to this many decimals."""
 
     def rounded(array: Array) -> Array:
         if array.dtype.kind != "f":
@@ -504,19 +517,21 @@ def rounded_trace(trace: Trace, decimals: int) -> Trace:
 
     layers = []
     for layer in trace.layers:
-        fields = {array.name: rounded(there) for array, there in layer.field_arrays()}
+        fields = {array.name: rounded(value) for array, value in layer.field_arrays()}
         parameters = {name: rounded(array) for name, array in layer.parameters.items()}
         layers.append(replace(layer, parameters=parameters, **fields))
     return replace(
         trace,
         embeddings=None if trace.embeddings is None else rounded(trace.embeddings),
         layers=tuple(layers),
-        predictions=tuple(replace(one, probability=round(one.probability, decimals)) for one in trace.predictions),
+        predictions=tuple(
+            replace(prediction, probability=round(prediction.probability, decimals)) for prediction in trace.predictions
+        ),
     )
 
 
 def check_names(names: Collection[str]) -> None:
-    """Raise UsageError for a name that is no step, with the one that was meant where that can be told."""
+    """Raise UsageError for a name that is no step, with a similar name if there is one."""
     from difflib import get_close_matches
 
     for name in names:
@@ -527,9 +542,9 @@ def check_names(names: Collection[str]) -> None:
 
 
 def check_steps(trace: Trace, names: Sequence[str]) -> list[str]:
-    """Notes on the named steps that a run lacks. Raises UsageError where it has none of them."""
+    """Return notes on the named steps that a run lacks. Raises UsageError if it has none of them."""
     lacking = [name for name in names if not any(walk_steps(trace, None, [name]))]
-    said = [f"no {name} step: {_WHY.get(name, 'this run has none')}" for name in lacking]
+    notes = [f"no {name} step: {_WHY.get(name, 'this run has none')}" for name in lacking]
     if len(lacking) == len(names):
-        raise UsageError(said[0], option="steps", value=",".join(names))
-    return said
+        raise UsageError(notes[0], option="steps", value=",".join(names))
+    return notes

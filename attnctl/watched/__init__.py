@@ -1,1 +1,1 @@
-"""A prediction that is watched while heads are taken away and edges cut: what that does to it."""
+"""A prediction that is watched while heads are ablated and edges cut: the effects on it."""

@@ -1,4 +1,4 @@
-"""How far an intervention moves a prediction: every head ablated in turn, every edge cut, and what that changes."""
+"""Effects of an intervention on a prediction: every head ablated in turn, every edge cut, and what that changes."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from attnctl.trace import WithAxes
 
 
 class Word(Part):
-    """What is predicted: a text, the id of its first token, and of all where it is several."""
+    """A predicted text, the id of its first token, and all ids if it is several tokens."""
 
     text: str
     id: Index
-    ids: Annotated[tuple[Index, ...], about("Where it is several tokens.")] = ()
+    ids: Annotated[tuple[Index, ...], about("The ids of all its tokens, if there are several.")] = ()
 
     @property
     def all_ids(self) -> tuple[int, ...]:
-        """The ids that spell it, one or several."""
+        """Return the ids that spell it, one or several."""
         return self.ids or (self.id,)
 
 
 def spelled_word(text: str, ids: Sequence[int]) -> Word:
-    """The word that these ids spell."""
+    """Return the word that these ids spell."""
     return Word(text, ids[0], tuple(ids) if len(ids) > 1 else ())
 
 
@@ -41,14 +41,14 @@ class LikelyToken(Part):
     probability: Share
 
 
-DISTANCE = about("1 - cosine of the final states, where nothing is predicted.")
+DISTANCE = about("1 - cosine of the final states, if nothing is predicted.")
 
 
 class Outcome(Part):
-    """A prediction as it stands; the log-probability in nats, the sum over the target's tokens where it has several."""
+    """A prediction; the log-probability in nats is the sum over the target's tokens if it has several."""
 
     log_probability: float | None = None
-    probability: Annotated[Share | None, about("Of the target.")] = None
+    probability: Annotated[Share | None, about("The probability of the target.")] = None
     logit: float | None = None
     logit_difference: float | None = None
     distance: Annotated[float | None, DISTANCE] = None
@@ -56,35 +56,35 @@ class Outcome(Part):
 
 
 class Effect(Part, kw_only=True):
-    """What one intervention does: after minus before."""
+    """The effect of one intervention: after minus before."""
 
     log_probability: Annotated[float | None, about("After minus before, in nats.")] = None
     logit_difference: Annotated[float | None, about("After minus before.")] = None
     distance: Annotated[float | None, DISTANCE] = None
-    probability: Annotated[Share | None, about("Of the target, under the intervention.")] = None
+    probability: Annotated[Share | None, about("The probability of the target, under the intervention.")] = None
     best: Annotated[LikelyToken | None, about("The likeliest first token, under the intervention.")] = None
 
     @property
     def absolute_size(self) -> float:
-        """How much it does: of the logit difference, the log-probability, or the distance, whichever is measured."""
+        """Return the size of the effect: of the logit difference, the log-probability, or the distance, if measured."""
         return abs(self.signed_size)
 
     @property
     def signed_size(self) -> float:
-        """The signed number that heads are ranked and coloured by."""
+        """Return the signed number by which heads are ranked and coloured."""
         measured = (self.logit_difference, self.log_probability, self.distance)
         return next((value for value in measured if value is not None), 0.0)
 
 
 class Looks(Part):
-    """The key that a head looks at most."""
+    """The key with a head's largest weight."""
 
     key: Index
     weight: Share
 
 
 class HeadEffect(Effect):
-    """One head ablated: where it looks from the watched position, what it writes to the prediction."""
+    """One head ablated: where it looks from the watched position, and what it writes to the prediction."""
 
     layer: Index
     head: Index
@@ -93,7 +93,7 @@ class HeadEffect(Effect):
 
 
 class EdgeEffect(Effect):
-    """One key cut from one query, the watched one unless another is named; together: all the edges named."""
+    """One key cut from one query, by default the watched one; together: all the named edges."""
 
     key: Index | None = None
     query: Index | None = None
@@ -103,61 +103,59 @@ class EdgeEffect(Effect):
 class SpanEffect(Effect):
     """One part of the text or picture hidden from every token beside it, or from the watched query alone.
 
-    Its tokens lie within [start, end); those of a region of a picture are not all that lie there.
+    Its tokens lie within [start, end); a region of a picture does not hold all tokens between them.
     """
 
     name: str
     start: Index
     end: Count
     token_count: Count
-    looked_at: Annotated[Share, about("Of the watched query's weight on it, a mean over all layers and heads.")]
+    looked_at: Annotated[Share, about("The watched query's weight on it, a mean over all layers and heads.")]
     box: Box | None = None
 
 
 class Agreement(Part):
-    """How far where heads look agrees with what they do."""
+    """The rank correlation of the heads' weights and their effects."""
 
     kendall_tau: Correlation | None = None
 
 
 class Approximation(Part):
-    """How far the approximation agrees with exact ablation, over so many heads."""
+    """The rank correlation of the approximation and exact ablation, over this many heads."""
 
     rank_correlation: float
     heads: Count
 
 
 class ContributionPart(Part, kw_only=True):
-    """What one part adds to a logit: the embedding, a head, an MLP, a bias, under the final norm's scale on this text."""
+    """What one part adds to a logit: the embedding, a head, an MLP, a bias, under the final norm's scale for this text."""
 
     part: Literal["embedding", "head", "mlp", "bias"]
     layer: Index | None = None
     head: Index | None = None
     value: float
     # weight · value · W_O · unembedding
-    keys: Annotated[tuple[float, ...] | None, about("Of a head, by source token.")] = None
+    keys: Annotated[tuple[float, ...] | None, about("The value of a head, by source token.")] = None
 
 
 class Contributions(Part):
-    """The logit taken apart: what the model says, what the parts add up to, and the parts."""
+    """A logit as a sum of parts: the model's logit, the sum, and the parts."""
 
-    logit: Annotated[float, about("The model's own, as in baseline.")]
+    logit: Annotated[float, about("The model's logit, as in baseline.")]
     sum_of_parts: float = field(name="sum")
     parts: tuple[ContributionPart, ...]
-    logit_before_cap: Annotated[float | None, about("Where the model caps its logits: what the parts add up to.")] = (
-        None
-    )
+    logit_before_cap: Annotated[float | None, about("The sum of the parts, if the model caps its logits.")] = None
 
     @property
     def summed_logit(self) -> float:
-        """The logit that the parts add up to."""
+        """Return the logit to which the parts add up."""
         return self.logit if self.logit_before_cap is None else self.logit_before_cap
 
 
 def summed_contributions(
     logit: float, parts: Sequence[ContributionPart], logit_before_cap: float | None = None
 ) -> Contributions:
-    """Return the logit of a word (minus that of another) beside the sum of its parts."""
+    """Return the logit of a word (minus that of another) with the sum of its parts."""
     return Contributions(logit, math.fsum(part.value for part in parts), tuple(parts), logit_before_cap)
 
 
@@ -165,7 +163,7 @@ _Tokens = Annotated[ResultTokens, about("", minItems=1)]
 
 
 class Effects(WithAxes, JsonDocument, kw_only=True, tag="attnctl.effects/1"):
-    """What the attention over one text does for one prediction.
+    """The effects of the attention over one text on one prediction.
 
     Each head ablated in turn, each edge cut, parts of the text cut off. Δ is after minus before, in nats. What was not
     measured is absent.
@@ -175,7 +173,7 @@ class Effects(WithAxes, JsonDocument, kw_only=True, tag="attnctl.effects/1"):
     tokens: _Tokens
     model: ResultModel
     key_tokens: Annotated[
-        _Tokens | None, about("The tokens of the key axis, where it is another text's (cross attention).")
+        _Tokens | None, about("The tokens of the key axis, if it is another text (cross attention).")
     ] = None
     how: Annotated[str, about("", enum=["mean", "resample", "zero"])]
     query: Annotated[Index, about("The watched position.")]
@@ -192,16 +190,16 @@ class Effects(WithAxes, JsonDocument, kw_only=True, tag="attnctl.effects/1"):
 
     def __repr__(self) -> str:
         measured = (("head", self.heads), ("edge", self.edges), ("span", self.spans))
-        held = ", ".join(counted(len(found), name) for name, found in measured if found) or "nothing measured"
-        return f"Effects in {quoted_beginning(self.text)} by {self.model.name}: {held}"
+        contents = ", ".join(counted(len(rows), name) for name, rows in measured if rows) or "nothing measured"
+        return f"Effects in {quoted_beginning(self.text)} by {self.model.name}: {contents}"
 
     def strongest(self, top: int | None = None) -> tuple[HeadEffect, ...]:
-        """The heads, those that do most first; with `top` only so many."""
+        """Return the heads with the largest effects first; with `top`, only that many."""
         check_types("strongest", int | None, top=top)
-        return tuple(sorted(self.heads, key=lambda one: (-one.absolute_size, one.layer, one.head)))[:top]
+        return tuple(sorted(self.heads, key=lambda effect: (-effect.absolute_size, effect.layer, effect.head)))[:top]
 
     def ordered(self, top: int | None = None) -> Effects:
-        """The same as it is written: heads strongest first, `top` heads, edges and spans of them (None: all)."""
+        """Return the effects as they are written: heads strongest first, `top` heads, edges and spans (None: all)."""
         edges, spans = strongest_cuts(self.edges, top), strongest_cuts(self.spans, top)
         return replace(self, heads=self.strongest(top), edges=edges, spans=spans)
 
@@ -210,13 +208,13 @@ CutEffect = TypeVar("CutEffect", EdgeEffect, SpanEffect)
 
 
 def strongest_cuts(rows: Sequence[CutEffect], top: int | None) -> tuple[CutEffect, ...]:
-    """The `top` edges or spans that do most (None: all), in the order they have."""
+    """Return the `top` edges or spans with the largest effects (None: all), in their order."""
     if top is None:
         return tuple(rows)
-    most = sorted(range(len(rows)), key=lambda at: (-rows[at].absolute_size, at))[:top]
-    return tuple(rows[at] for at in sorted(most))
+    strongest = sorted(range(len(rows)), key=lambda index: (-rows[index].absolute_size, index))[:top]
+    return tuple(rows[index] for index in sorted(strongest))
 
 
 def effects_to_json(effects: Effects, top: int | None = None) -> bytes:
-    """One line of JSON, without the newline, of effects as `Effects.ordered`."""
+    """Return effects, ordered as by `Effects.ordered`, as one line of JSON without the newline."""
     return write_json(effects.ordered(top), "table of effects")

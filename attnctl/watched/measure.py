@@ -1,4 +1,4 @@
-"""Effects measured: every head ablated in turn, edges and spans cut, or all of them approximated by gradients."""
+"""Measure effects: ablate every head in turn, cut edges and spans, or approximate all of them by gradients."""
 
 from __future__ import annotations
 
@@ -47,50 +47,50 @@ class FirstOrder:
 
 
 class Watched(Protocol):
-    """A text in a model whose attention may be changed, and the position whose prediction is watched."""
+    """A text in a model whose attention can be changed, and the position whose prediction is watched."""
 
     text: str
     tokens: tuple[Token, ...]
     key_tokens: tuple[Token, ...] | None
     query: int
-    base: Intervention  # what is changed throughout
+    base: Intervention  # the changes in every run
     info: ModelInfo
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know."""
+        """Return what a reader must know."""
 
     @property
     def predicts_words(self) -> bool:
-        """Whether it says words; else its final states are compared."""
+        """Return whether it predicts words; if not, its final states are compared."""
 
     def target_word(self, text: str) -> Word:
-        """The target that a text names. Raises AttnctlError where the vocabulary lacks it."""
+        """Return the target that a text names. Raises AttnctlError if the vocabulary lacks it."""
 
     def word_of_id(self, number: int) -> str:
-        """The text of one id of the vocabulary."""
+        """Return the text of one id of the vocabulary."""
 
     def query_weights(self) -> dict[int, Floats]:
-        """Layer → weights of the watched query: (heads, n_k)."""
+        """Return layer → weights of the watched query: (heads, n_k)."""
 
     def outcomes(
         self, interventions: Sequence[Intervention], continuation: tuple[int, ...] = (), batch_size: int | None = None
     ) -> Iterator[Floats]:
-        """Logits from the watched position on, (rows, 1 + continuation, vocabulary), or final states (rows, n, d_model).
+        """Yield logits from the watched position (rows, 1 + continuation, vocabulary), or final states (rows, n, d_model).
 
-        One row an intervention, in their order, in batches; `continuation` are ids appended to the text.
+        There is one row for each intervention, in their order, in batches; `continuation` are ids appended to the text.
         """
 
     def gradients(self, target: Word, against: Word | None) -> FirstOrder:
-        """First-order effects of every head and every edge."""
+        """Return the effects of every head and every edge to first order."""
 
     def contributions(self, target: Word, against: Word | None) -> tuple[Contributions, tuple[str, ...]]:
-        """The logit taken apart, and notes. Raises AttnctlError, naming the architecture, where it cannot be."""
+        """Return the logit as a sum of parts, and notes. Raises AttnctlError, naming the architecture, if it cannot."""
 
 
 @dataclass(frozen=True)
 class EffectRequest:
-    """What is to be measured. `edges`: (query, key) pairs, or None for none; `every_edge`: each key of the watched query."""
+    """The effects to measure. `edges` are (query, key) pairs; `every_edge`: each key of the watched query."""
 
     target: str | None = None
     against: str | None = None
@@ -105,55 +105,57 @@ class EffectRequest:
     batch_size: int | None = None
 
 
-def with_heads(found: Effects, watched: Watched, jobs: Sequence[tuple[int, int]], effects: Sequence[Effect]) -> Effects:
-    """The effects of heads beside where each looks, and how far the two agree."""
+def with_heads(
+    measured: Effects, watched: Watched, jobs: Sequence[tuple[int, int]], effects: Sequence[Effect]
+) -> Effects:
+    """Return the effects with those of heads, the key that each head looks at most, and how far the two agree."""
     looks = watched.query_weights()
     heads = []
     for (layer, head), effect in zip(jobs, effects, strict=True):
         row = looks[layer][head]  # (n_k,)
         key = int(row.argmax())
         heads.append(HeadEffect(layer, head, Looks(key, float(row[key])), **asdict(effect)))
-    tau = kendall_tau([one.looks.weight for one in heads], [one.absolute_size for one in heads])
-    return with_contributions(with_fields(found, heads=tuple(heads), agreement=Agreement(tau)), watched)
+    tau = kendall_tau([entry.looks.weight for entry in heads], [entry.absolute_size for entry in heads])
+    return with_contributions(with_fields(measured, heads=tuple(heads), agreement=Agreement(tau)), watched)
 
 
 def measure_contributions(watched: Watched, ask: EffectRequest) -> tuple[Effects, tuple[str, ...]]:
-    """The logit of the target as a sum over the parts of the model, and notes.
+    """Return the target's logit as a sum over the parts of the model, and notes.
 
-    Raises UsageError where no words are predicted.
+    Raises UsageError if the model predicts no words.
     """
-    found = Gauge.of_request(watched, ask).found
-    if found.target is None:
-        raise UsageError(f"{watched.info.name} predicts no words: there is no logit to take apart")
-    parts, notes = watched.contributions(found.target, found.against)
-    return with_fields(found, contributions=parts), notes
+    measured = Gauge.of_request(watched, ask).effects
+    if measured.target is None:
+        raise UsageError(f"{watched.info.name} predicts no words: there is no logit to split into parts")
+    parts, notes = watched.contributions(measured.target, measured.against)
+    return with_fields(measured, contributions=parts), notes
 
 
-def with_contributions(found: Effects, watched: Watched) -> Effects:
-    """The same with the logit taken apart, and what each head writes; a note where that cannot be."""
-    if found.target is None:
-        return found
-    if any(word.ids for word in (found.target, found.against) if word is not None):
-        note = "Direct contributions are those to one token: of several, what each head writes is not told."
-        return with_fields(found, notes=(*found.notes, note))
+def with_contributions(measured: Effects, watched: Watched) -> Effects:
+    """Return the effects with the logit as a sum of parts, and what each head writes; a note if that is impossible."""
+    if measured.target is None:
+        return measured
+    if any(word.ids for word in (measured.target, measured.against) if word is not None):
+        note = "Direct contributions are those to one token: for several tokens, they are not computed."
+        return with_fields(measured, notes=(*measured.notes, note))
     try:
-        parts, notes = watched.contributions(found.target, found.against)
+        parts, notes = watched.contributions(measured.target, measured.against)
     except AttnctlError as why:
-        return with_fields(found, notes=(*found.notes, f"{why}."))
+        return with_fields(measured, notes=(*measured.notes, f"{why}."))
     written = {(part.layer, part.head): part.value for part in parts.parts if part.part == "head"}
-    heads = tuple(with_fields(one, writes=written.get((one.layer, one.head))) for one in found.heads)
-    return with_fields(found, heads=heads, contributions=parts, notes=(*found.notes, *notes))
+    heads = tuple(with_fields(entry, writes=written.get((entry.layer, entry.head))) for entry in measured.heads)
+    return with_fields(measured, heads=heads, contributions=parts, notes=(*measured.notes, *notes))
 
 
 def chosen_heads(watched: Watched, ask: EffectRequest) -> list[tuple[int, int]]:
-    """The layers and heads to ablate. Raises UsageError where there are none."""
-    there = {layer: len(weights) for layer, weights in sorted(watched.query_weights().items())}
-    layers = [layer for layer in (there if ask.layers is None else ask.layers) if layer in there]
+    """Return the layers and heads to ablate. Raises UsageError if there are none."""
+    counts = {layer: len(weights) for layer, weights in sorted(watched.query_weights().items())}
+    layers = [layer for layer in (counts if ask.layers is None else ask.layers) if layer in counts]
     jobs = [
         (layer, head)
         for layer in layers
-        for head in (range(there[layer]) if ask.heads is None else ask.heads)
-        if head < there[layer]
+        for head in (range(counts[layer]) if ask.heads is None else ask.heads)
+        if head < counts[layer]
     ]
     if not jobs:
         raise UsageError(f"{watched.info.name} has no such heads to switch off")
@@ -165,17 +167,17 @@ def chosen_heads(watched: Watched, ask: EffectRequest) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Gauge:
-    """The prediction watched, and how it stands with nothing changed but the base: `found`, nothing measured yet."""
+    """The watched prediction, and `effects`: its baseline, with nothing measured yet."""
 
     watched: Watched
     ask: EffectRequest
-    found: Effects
+    effects: Effects
     states: Floats | None = None  # final (n, d_model), where no words are predicted
 
     @classmethod
     def of_request(cls, watched: Watched, ask: EffectRequest) -> Gauge:
-        """The gauge of what is asked for, its baseline measured. Raises UsageError for a target that cannot be."""
-        begun = partial(
+        """Return the gauge for a request, with its baseline. Raises UsageError for an impossible target."""
+        new_effects = partial(
             Effects,
             text=watched.text,
             tokens=watched.tokens,
@@ -192,7 +194,7 @@ class Gauge:
         if not watched.predicts_words:
             note = f"{watched.info.name} predicts no words: measured is 1 - cosine of its final states, position by "
             note += "position, averaged."
-            return cls(watched, ask, begun(baseline=Outcome(distance=0.0), notes=(*watched.notes, note)), first)
+            return cls(watched, ask, new_effects(baseline=Outcome(distance=0.0), notes=(*watched.notes, note)), first)
         best = int(first[0].argmax())
         target = Word(watched.word_of_id(best), best) if ask.target is None else watched.target_word(ask.target)
         against = None if ask.against is None else _other_word(watched, ask.against)
@@ -205,12 +207,12 @@ class Gauge:
                 )
         for word in (target, against):
             notes += [] if word is None else _spaced_note(watched, word, first[0])
-        gauge = cls(watched, ask, begun(target=target, against=against, baseline=Outcome(), notes=tuple(notes)))
-        return replace(gauge, found=with_fields(gauge.found, baseline=next(gauge.outcomes_under([watched.base]))))
+        gauge = cls(watched, ask, new_effects(target=target, against=against, baseline=Outcome(), notes=tuple(notes)))
+        return replace(gauge, effects=with_fields(gauge.effects, baseline=next(gauge.outcomes_under([watched.base]))))
 
     def effects_of_changes(self, interventions: Sequence[Intervention]) -> Iterator[Effect]:
-        """What each intervention does, in their order."""
-        before = self.found.baseline
+        """Yield the effect of each intervention, in their order."""
+        before = self.effects.baseline
         for after in self.outcomes_under(interventions) if interventions else ():
             yield Effect(
                 log_probability=_difference(after.log_probability, before.log_probability),
@@ -221,8 +223,8 @@ class Gauge:
             )
 
     def outcomes_under(self, interventions: Sequence[Intervention]) -> Iterator[Outcome]:
-        """The prediction under each intervention."""
-        target, against = self.found.target, self.found.against
+        """Yield the prediction under each intervention."""
+        target, against = self.effects.target, self.effects.against
         if target is None:
             assert self.states is not None
             for states in self.watched.outcomes(interventions, (), self.ask.batch_size):
@@ -233,13 +235,13 @@ class Gauge:
         pairs: Iterable[tuple[Floats, Floats]] = ((row, row) for row in rows)
         if against is not None and against.ids:
             pairs = zip(rows, self._logit_rows(interventions, against), strict=True)
-        for row, other in pairs:
+        for row, other_row in pairs:
             logs = list(map(log_softmax, row))
-            logit, said = _sum_at(row, target), _sum_at(logs, target)
-            difference = None if against is None else logit - _sum_at(other, against)
+            logit, log_probability = _sum_at(row, target), _sum_at(logs, target)
+            difference = None if against is None else logit - _sum_at(other_row, against)
             best = int(row[0].argmax())
             likely = LikelyToken(self.watched.word_of_id(best), float(np.exp(logs[0][best])))
-            yield Outcome(said, float(np.exp(said)), logit, difference, best=likely)
+            yield Outcome(log_probability, float(np.exp(log_probability)), logit, difference, best=likely)
 
     def _logit_rows(self, interventions: Sequence[Intervention], word: Word) -> Iterator[Floats]:
         for logits in self.watched.outcomes(interventions, word.all_ids[:-1], self.ask.batch_size):
@@ -247,20 +249,20 @@ class Gauge:
 
 
 def _sum_at(rows: Iterable[Array], word: Word) -> float:
-    """The sum over a word's tokens of what each has in its row: (1 + continuation, vocabulary)."""
+    """Return the sum over a word's tokens of the number of each in its row: (1 + continuation, vocabulary)."""
     return float(sum(row[number] for row, number in zip(rows, word.all_ids, strict=False)))
 
 
 def _spaced_note(watched: Watched, word: Word, logits: Floats) -> Iterator[str]:
-    """A note where the word with a space before it is another token, and likelier: logits (vocabulary,)."""
+    """Yield a note if the word with a space before it is another, likelier token: logits (vocabulary,)."""
     if word.text[:1].isspace() or word.ids:
         return
     try:
-        other = watched.target_word(f" {word.text}")
+        spaced = watched.target_word(f" {word.text}")
     except AttnctlError:
         return
-    if not other.ids and other.id != word.id and logits[other.id] > logits[word.id]:
-        yield f"{other.text!r}, with the space before it, is another token than {word.text!r}, and likelier here."
+    if not spaced.ids and spaced.id != word.id and logits[spaced.id] > logits[word.id]:
+        yield f"{spaced.text!r}, with the space before it, is another token than {word.text!r}, and likelier here."
 
 
 def _difference(after: float | None, before: float | None) -> float | None:
@@ -268,15 +270,15 @@ def _difference(after: float | None, before: float | None) -> float | None:
 
 
 def log_softmax(logits: Floats) -> Array:
-    """Log-probabilities in nats, computed in float64: (vocabulary,) → (vocabulary,)."""
+    """Return log-probabilities in nats, computed in float64: (vocabulary,) → (vocabulary,)."""
     x = logits.astype(np.float64)  # (vocabulary,)
     x = x - x.max()  # (vocabulary,)
     return x - np.log(np.exp(x).sum())  # (vocabulary,)
 
 
-def _cosine_distance(one: Floats, other: Floats) -> float:
-    """1 - cosine of two texts' final states (n, d_model), position by position, averaged."""
-    a, b = one.astype(np.float64), other.astype(np.float64)
+def _cosine_distance(states: Floats, other_states: Floats) -> float:
+    """Return 1 - cosine of two texts' final states (n, d_model), position by position, averaged."""
+    a, b = states.astype(np.float64), other_states.astype(np.float64)
     if np.array_equal(a, b):
         return 0.0
     lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)  # (n,)
@@ -284,9 +286,9 @@ def _cosine_distance(one: Floats, other: Floats) -> float:
 
 
 def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda share: None) -> Effects:
-    """Everything asked for, over one text; `tick` hears which share of the layers that run again was just run.
+    """Return all requested effects over one text; `tick` receives each share of the layers that run again.
 
-    Raises UsageError and AttnctlError in one line for what cannot be.
+    Raises UsageError and AttnctlError in one line.
     """
     gauge = Gauge.of_request(watched, ask)
     if ask.approximate:
@@ -298,32 +300,34 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda sh
         *(cuts for *_, cuts in edges),
         *spans,
     ]
-    again = [max((watched.info.n_layers or 1) - change.first_layer(), 1) for change in changes]  # layers
+    layers_to_run = [max((watched.info.n_layers or 1) - change.first_layer(), 1) for change in changes]  # layers
     effects: list[Effect] = []
-    for effect, layers in zip(gauge.effects_of_changes(changes), again, strict=True):
+    for effect, layers in zip(gauge.effects_of_changes(changes), layers_to_run, strict=True):
         effects.append(effect)
-        tick(layers / sum(again))
-    found = with_heads(gauge.found, watched, jobs, effects[: len(jobs)]) if jobs else gauge.found
-    rest = effects[len(jobs) :]
+        tick(layers / sum(layers_to_run))
+    measured = with_heads(gauge.effects, watched, jobs, effects[: len(jobs)]) if jobs else gauge.effects
+    cut_effects = effects[len(jobs) :]
     places = (("layer", ask.layers), ("head", ask.heads))
-    named = [f"{name}{'s' * (len(some) > 1)} {number_list(some)}" for name, some in places if some is not None]
-    note = (f"Cut in {', '.join(named)} alone: elsewhere the key is seen.",) if named and rest else ()
+    named = [
+        f"{name}{'s' * (len(numbers) > 1)} {number_list(numbers)}" for name, numbers in places if numbers is not None
+    ]
+    note = (f"Cut in {', '.join(named)} alone: elsewhere the key is seen.",) if named and cut_effects else ()
     return with_fields(
-        found,
-        notes=(*found.notes, *note),
+        measured,
+        notes=(*measured.notes, *note),
         edges=tuple(
             EdgeEffect(key, None if key is None or query == watched.query else query, key is None, **asdict(effect))
-            for (query, key, _), effect in zip(edges, rest, strict=False)
+            for (query, key, _), effect in zip(edges, cut_effects, strict=False)
         ),
         spans=tuple(
             _span_effect(watched, name, tokens, effect)
-            for (name, tokens), effect in zip(ask.spans, rest[len(edges) :], strict=True)
+            for (name, tokens), effect in zip(ask.spans, cut_effects[len(edges) :], strict=True)
         ),
     )
 
 
 def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int | None, Intervention]]:
-    """(query, key, what to cut): each edge by itself, and all those that are named together."""
+    """Return (query, key, intervention) for each edge alone, and with key None for all named edges together."""
     pairs, square = list(ask.edges), reads_itself(watched.tokens, watched.key_tokens, watched.info)
     if ask.every_edge:
         row = np.max([weights.max(axis=0) for weights in watched.query_weights().values()], axis=0)  # (n_k,)
@@ -334,28 +338,30 @@ def _edges_to_cut(watched: Watched, ask: EffectRequest) -> list[tuple[int, int |
             name = (watched.key_tokens or watched.tokens)[key].text
             raise UsageError(f"no edge to {name!r}: it is a token of another text, beside those that ask")
         if square and watched.info.causal and key > query:
-            one, other = watched.tokens[query].text, watched.tokens[key].text
-            raise UsageError(f"no edge {one!r} → {other!r}: it looks into the future, which {watched.info.name} hides")
+            query_text, key_text = watched.tokens[query].text, watched.tokens[key].text
+            raise UsageError(
+                f"no edge {query_text!r} → {key_text!r}: it looks into the future, which {watched.info.name} hides"
+            )
     cuts = [(query, key, _cut_of(ask, (key,), (query,))) for query, key in pairs]
-    found: list[tuple[int, int | None, Intervention]] = [(q, k, watched.base.with_cuts(cut)) for q, k, cut in cuts]
+    edges: list[tuple[int, int | None, Intervention]] = [(q, k, watched.base.with_cuts(cut)) for q, k, cut in cuts]
     if len(ask.edges) > 1:
         together = [cut for *_, cut in cuts[: len(ask.edges)]]
-        found.append((ask.edges[0][0], None, watched.base.with_cuts(*together)))
-    return found
+        edges.append((ask.edges[0][0], None, watched.base.with_cuts(*together)))
+    return edges
 
 
 def _spans_to_cut(watched: Watched, ask: EffectRequest) -> list[Intervention]:
-    """Each part hidden from every token beside it, also from those that stand before or among its own."""
+    """Return for each span the intervention that hides it from every other token, before, after or among its own."""
     square = reads_itself(watched.tokens, watched.key_tokens, watched.info)
     queries = None if square else (watched.query,)
     return [watched.base.with_cuts(replace(_cut_of(ask, tokens, queries), apart=True)) for _, tokens in ask.spans]
 
 
 def _span_effect(watched: Watched, name: str, tokens: tuple[int, ...], effect: Effect) -> SpanEffect:
-    """What cutting these tokens does, beside how much the watched query looks at them."""
+    """Return the effect of cutting these tokens, with the watched query's weight on them."""
     heads = np.concatenate(list(watched.query_weights().values()))  # (layers and heads, n_k)
     looked = float(heads[:, list(tokens)].sum(-1).mean())
-    ranges = [(at, at + 1) for at in tokens]
+    ranges = [(token, token + 1) for token in tokens]
     box = box_of(ranges, watched.key_tokens or watched.tokens)
     return SpanEffect(name, tokens[0], tokens[-1] + 1, len(tokens), min(looked, 1.0), box, **asdict(effect))
 
@@ -365,55 +371,59 @@ def _cut_of(ask: EffectRequest, keys: tuple[int, ...], queries: tuple[int, ...] 
     return Cut(keys, queries, layers, None if ask.heads is None else frozenset(ask.heads))
 
 
-CHECKED = 20  # heads that are ablated exactly as well
+CHECKED = 20  # heads that are also ablated exactly
 
 
 def approximate_effects(gauge: Gauge, tick: Tick) -> Effects:
-    """The effects of every head and every edge to first order, with their rank correlation to exact ablation.
+    """Return the effects of every head and every edge to first order, and their rank correlation to exact ablation.
 
-    Raises UsageError where there is no prediction to take the gradient of.
+    Raises UsageError if there is no prediction whose gradient can be taken.
     """
-    watched, ask, found = gauge.watched, gauge.ask, gauge.found
-    if found.target is None:
+    watched, ask, measured = gauge.watched, gauge.ask, gauge.effects
+    if measured.target is None:
         raise UsageError(f"follows a prediction back, and {watched.info.name} makes none", option="approximate")
-    if found.against is not None and found.against.ids:
+    if measured.against is not None and measured.against.ids:
         why = f"takes one token for {option_name('against')}: leave it out, or ablate exactly"
         raise UsageError(why, option="approximate")
     jobs = chosen_heads(watched, ask)
-    slopes = watched.gradients(found.target, found.against)
+    slopes = watched.gradients(measured.target, measured.against)
     effects = [Effect(**_numbers_at(head, slopes.heads[layer])) for layer, head in jobs]
-    found = with_heads(found, watched, jobs, effects)
-    found = with_fields(found, edges=_edge_effects(found, ask, slopes))
-    first = sorted(found.strongest(CHECKED), key=lambda one: (one.layer, one.head))
+    measured = with_heads(measured, watched, jobs, effects)
+    measured = with_fields(measured, edges=_edge_effects(measured, ask, slopes))
+    first = sorted(measured.strongest(CHECKED), key=lambda entry: (entry.layer, entry.head))
     exact = []
-    for effect in gauge.effects_of_changes([watched.base.with_head(one.layer, one.head) for one in first]):
+    for effect in gauge.effects_of_changes([watched.base.with_head(entry.layer, entry.head) for entry in first]):
         exact.append(effect.signed_size)
         tick(1 / len(first))
-    rank = spearman_rho([one.signed_size for one in first], exact)
-    return with_fields(found, approximation=None if rank is None else Approximation(rank, len(first)))
+    rank = spearman_rho([entry.signed_size for entry in first], exact)
+    return with_fields(measured, approximation=None if rank is None else Approximation(rank, len(first)))
 
 
-def _edge_effects(found: Effects, ask: EffectRequest, slopes: FirstOrder) -> tuple[EdgeEffect, ...]:
-    """Each key of the watched query, in the layers and heads that were chosen."""
+def _edge_effects(measured: Effects, ask: EffectRequest, slopes: FirstOrder) -> tuple[EdgeEffect, ...]:
+    """Return the effect of each key of the watched query, in the chosen layers and heads."""
     sums: dict[str, Floats] = {}
-    square = found.reads_itself
+    square = measured.reads_itself
     for layer, numbers in slopes.edges.items():
         if ask.layers is not None and layer not in ask.layers:
             continue
         for name, values in numbers.items():
             chosen = values if ask.heads is None else values[[head for head in ask.heads if head < len(values)]]
-            own = slice(len(found.tokens)) if square else slice(None)  # another text's tokens stand behind
-            sums[name] = sums.get(name, 0) + chosen.sum(axis=0)[own]  # (n_k,)
-    n_k = found.query + 1 if found.model.causal and square else len(found.tokens if square else found.key_axis)
+            columns = slice(len(measured.tokens)) if square else slice(None)  # without another text's tokens after them
+            sums[name] = sums.get(name, 0) + chosen.sum(axis=0)[columns]  # (n_k,)
+    n_k = (
+        measured.query + 1
+        if measured.model.causal and square
+        else len(measured.tokens if square else measured.key_axis)
+    )
     return tuple(EdgeEffect(key, **_numbers_at(key, sums)) for key in range(n_k))
 
 
-def _numbers_at(at: int, arrays: Mapping[str, Floats]) -> dict[str, Any]:
-    return {name: float(values[at]) for name, values in arrays.items()}
+def _numbers_at(index: int, arrays: Mapping[str, Floats]) -> dict[str, Any]:
+    return {name: float(values[index]) for name, values in arrays.items()}
 
 
 def _other_word(watched: Watched, text: str) -> Word:
-    """Return the word that the target is measured against. Raises UsageError as for a target, of `against`."""
+    """Return the word that the target is compared with. Raises UsageError as for a target, about `against`."""
     try:
         return watched.target_word(text)
     except UsageError as error:

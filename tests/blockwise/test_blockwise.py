@@ -121,7 +121,7 @@ def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, monkeypatch):
     close(found.spread, np.sqrt((w * (j - mean) ** 2).sum(-1) / safe))
     close(found.marked, np.swapaxes(w @ marks.T.astype(float), -1, -2))
     close(found.largest, w.max(-1))
-    close(found.kept, total)
+    close(found.mass, total)
     # logsumexp: with it, scaled scores give back every weight
     with np.errstate(over="ignore", invalid="ignore"):
         again = np.exp(steps.scaled_scores / call.temperature - found.logsumexp[..., None])

@@ -227,14 +227,14 @@ def test_what_would_be_huge_is_refused_before_any_work(run, refused, asked, file
     long = ("--file", file, *MODEL)
     assert asked("heatmap", "-o", "overview.json").code == 0
     assert "whole matrices" not in asked("heatmap", "--words", "--layer", "0").err
-    monkeypatch.setattr("attnctl.source.TOLD_BYTES", 1e7)
+    monkeypatch.setattr("attnctl.source.NOTED_BYTES", 1e7)
     assert "note: whole matrices, 800 × 800: they take 0.0 GB" in asked("heatmap", "--words").err
     assert "a trace of 800 tokens" in refused("explain", *long, "-o", "t.npz")
     monkeypatch.setattr("attnctl.limits.ROWS_JSON_BYTES", 1000)
     assert "choose layers, heads" in refused("explain", *long, "--json")
     monkeypatch.setattr("attnctl.limits.TRACE_BYTES", 100_000)
     assert "compare needs them all" in refused("compare", "random", "dot", "--file", file)
-    monkeypatch.setattr("attnctl.source.TOLD_BYTES", 0)
+    monkeypatch.setattr("attnctl.source.NOTED_BYTES", 0)
     for option in ("--words", "--measure rollout"):
         said = f"{option} needs them all: leave it out, or take a shorter text"
         assert said in refused("heatmap", *long, *option.split())

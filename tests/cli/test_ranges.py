@@ -45,11 +45,11 @@ def test_a_number_outside_its_range_is_refused_before_any_work(
 ) -> None:
     monkeypatch.setattr("attnctl.models.open_model", lambda *_, **__: pytest.fail("a model was opened"))
     allowed = range_of(option)
-    assert allowed.least <= allowed.most and allowed.reason
+    assert allowed.lowest <= allowed.highest
     outside = [str(n) for n in (0, -1) if not allowed.holds_value(n)]
     whole = WHOLE if option.type.name == "int" else ()
     flag = option.opts[0]
-    large = [value for value in NEVER if whole or LARGE.get(value, math.inf) > allowed.most]
+    large = [value for value in NEVER if whole or LARGE.get(value, math.inf) > allowed.highest]
     for value in (*large, *whole, *outside):
         said = refused(name, *shlex.split(load_command(name).example)[2:], f"{flag}={value}", code=2)
         assert said.startswith(flag) and len(said) < 200, said
@@ -58,11 +58,11 @@ def test_a_number_outside_its_range_is_refused_before_any_work(
 @pytest.mark.parametrize("name", [name for name, value in vars(limits).items() if isinstance(value, limits.Range)])
 def test_ends_of_a_range_are_said_as_they_are(name: str) -> None:
     allowed = getattr(limits, name)
-    assert allowed.holds_value(allowed.most) and allowed.holds_value(allowed.least) is not allowed.above
-    for value in (min(-1, 2 * allowed.least), allowed.most * 2 + 1, float("nan"), float("inf"), 10**400):
+    assert allowed.holds_value(allowed.highest) and allowed.holds_value(allowed.lowest) is not allowed.above
+    for value in (min(-1, 2 * allowed.lowest), allowed.highest * 2 + 1, float("nan"), float("inf"), 10**400):
         assert not allowed.holds_value(value)
     with pytest.raises(limits.UsageError, match=r"^d_k=.*: (it is|a number above|a probability)"):
-        allowed.check_value("d_k", allowed.most * 2 + 1)
+        allowed.check_value("d_k", allowed.highest * 2 + 1)
     for value in (True, "1", None):
         with pytest.raises(limits.UsageError):
             allowed.check_value("d_k", value)

@@ -194,12 +194,12 @@ def test_what_is_turned_is_held_against_what_it_was_and_zeros_against_zeros() ->
     trace = attend(TEXT, n_heads=2, rope_theta=1e4)
     (layer,) = trace.layers
     turned = replace(trace, layers=(replace(layer, rope_angles=layer.rope_angles * 1.1),))
-    assert [one.what for one in findings_of_trace(turned) if one.holds is False] == [
+    assert [one.sentence for one in findings_of_trace(turned) if one.holds is False] == [
         "queries and keys against those before RoPE"
     ]
     zeros = {name: np.zeros_like(getattr(layer, name)) for name in ("values", "context", "output")}
     silent = replace(trace, layers=(replace(layer, parameters={}, residual=trace.embeddings, **zeros),))
-    assert not [one.what for one in findings_of_trace(silent) if one.holds is False]
+    assert not [one.sentence for one in findings_of_trace(silent) if one.holds is False]
 
 
 def test_layers_of_different_sizes_are_believed(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_of_a_large_trace_some_rows_are_recomputed_when_it_is_read_and_all_by_ch
     layer.context[1, 1] += 1
     read = trace_from_npz(trace_to_npz(trace))
     assert read.notes == trace.notes  # the second row is none of those at even distances
-    assert [one.what for one in findings_of_trace(read) if one.holds is False] == [
+    assert [one.sentence for one in findings_of_trace(read) if one.holds is False] == [
         "context against weights × values",
         "output against the contexts, W_O",
     ]
@@ -280,7 +280,7 @@ def test_a_bare_matrix_of_other_sums(factor: float, says: str, run: Run, tmp_pat
         assert (told := run("heatmap", str(tmp_path / name))).err.count(says) == 1, told
     path = str(tmp_path / "m.npy")
     assert trace_of_mapped_matrix(path).notes == trace_of_matrix(path).notes
-    found = {finding.what: finding.holds for finding in findings_of_trace(trace_of_matrix(path))}
+    found = {finding.sentence: finding.holds for finding in findings_of_trace(trace_of_matrix(path))}
     assert found["row sums, max |Σ - 1|"] is False and found["context against weights × values"] is None
 
 

@@ -91,7 +91,7 @@ def test_the_weights_of_one_head() -> None:
     trace = attend("Alice will eat", model="random", n_heads=4, head=[1, 3])
     (layer,) = trace.layers
     np.testing.assert_array_equal(layer.head_weights(3), layer.weights[1])
-    with pytest.raises(AttnctlError, match="it holds 1, 3"):
+    with pytest.raises(AttnctlError, match="it has 1, 3"):
         layer.head_weights(0)
     with pytest.raises(AttnctlError, match="holds no weights"):
         replace(layer, weights=None).head_weights(1)

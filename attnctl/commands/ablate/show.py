@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from attnctl.errors import option_name
-from attnctl.interventions import TOLD
+from attnctl.interventions import SENTENCES
 from attnctl.render.forms import ABSENT, Column, Form, Line, Table, shaded_tokens, token_label
 from attnctl.text import bare_word, counted, number_text, sentence_percent, visible_text
 from attnctl.watched.effects import EdgeEffect, Effect, Effects, HeadEffect, SpanEffect, strongest_cuts
@@ -172,7 +172,7 @@ def effects_sentences(found: Effects) -> Iterator[str]:
             f"ablation of the {counted(approximation.heads, 'head')} it puts first: {approximation.rank_correlation:+.2f}."
         )
     if found.heads:
-        yield f"Ablated: {TOLD[found.how]} ({option_name('how', found.how)}: {WHY[found.how]})."
+        yield f"Ablated: {SENTENCES[found.how]} ({option_name('how', found.how)}: {WHY[found.how]})."
     if found.spans:
         yield "Looked at: the part's share of the watched position's attention, a mean over all layers and heads."
     if found.edges or found.spans:

@@ -1,4 +1,4 @@
-"""Numbers from elsewhere: Q, K and V given outright, or the bare weights of anyone's own model."""
+"""Numbers from elsewhere: Q, K and V from a file, or the bare weights of a user's own model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GivenQKV(TextModel):
-    """Queries, keys and values from a file: the walk starts at the scores."""
+    """Queries, keys and values from a file: the steps begin with the scores."""
 
     info: ModelInfo
     settings: Settings
@@ -44,15 +44,15 @@ class GivenQKV(TextModel):
 
     @property
     def indices_text(self) -> str:
-        """A text for rows that have no words: their indices."""
+        """Return a text for rows without words: their indices."""
         return " ".join(map(str, range(self.queries.shape[1])))
 
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
-        """One layer, one call of attention."""
+        """Run one layer: one call of attention. Raises AttnctlError if the text has another number of tokens."""
         n = self.queries.shape[1]
         if len(tokens) != n:
-            rows, own = counted(n, "row"), counted(len(tokens), "token")
-            raise AttnctlError(f"{self.path} has {rows}, but the text has {own}: one row a token")
+            row_count, token_count = counted(n, "row"), counted(len(tokens), "token")
+            raise AttnctlError(f"{self.path} has {row_count}, but the text has {token_count}: one row a token")
         device = device_for_length(self.settings.device, n)
         q, k, v = (place_array(part, device) for part in (self.queries, self.keys, self.values))
         with suppress(StopForward):
@@ -61,9 +61,9 @@ class GivenQKV(TextModel):
 
 
 def open_qkv(*, qkv: str, tokenizer: str | None = None, seed: int = 0, **how: Any) -> GivenQKV:
-    """Q, K and V of an .npz or .safetensors file, each (n, d) or (heads, n, d).
+    """Return Q, K and V of an .npz or .safetensors file as a model; each is (n, d) or (heads, n, d).
 
-    Raises AttnctlError where one is missing or the shapes do not fit, UsageError for options that need weights.
+    Raises AttnctlError if one is missing or the shapes do not fit, UsageError for options that need weights.
     """
     for option in (
         "d_model",
@@ -77,7 +77,7 @@ def open_qkv(*, qkv: str, tokenizer: str | None = None, seed: int = 0, **how: An
         "positions",
     ):
         if how.pop(option, None) is not None:
-            why = f"does not go with {option_name('qkv')}: Q, K and V are given outright"
+            why = f"does not go with {option_name('qkv')}: Q, K and V come from the file"
             raise UsageError(why, option=option)
     with about_value(qkv):
         parts = _read_qkv(qkv)
@@ -97,15 +97,15 @@ def _read_qkv(path: str) -> tuple[Floats, Floats, Floats]:
         arrays, _ = read_safetensors(path)
     else:
         arrays = read_npz(data, path)
-    found = []
+    parts = []
     for name in ("Q", "K", "V"):
         if name not in arrays:
             raise AttnctlError(f"{path} has no {name}: it holds {', '.join(arrays) or 'nothing'}")
         part = finite_numbers(arrays[name], f"{path}: {name}")
         if part.ndim not in (2, 3) or 0 in part.shape:
             raise AttnctlError(f"{path}: {name} has shape {part.shape}: it is (n, d) or (heads, n, d)")
-        found.append(part if part.ndim == 3 else part[None])
-    q, k, v = found
+        parts.append(part if part.ndim == 3 else part[None])
+    q, k, v = parts
     if q.shape[2] != k.shape[2] or q.shape[1] != k.shape[1]:
         raise AttnctlError(f"{path}: Q {arrays['Q'].shape} and K {arrays['K'].shape} do not fit each other")
     if k.shape[:2] != v.shape[:2]:
@@ -123,8 +123,8 @@ def trace_of_matrix(
 ) -> Trace:
     """Return a Trace of the bare weights in a .npy, .npz or .csv file: (n, n), (heads, n, n) or (layers, heads, n, n).
 
-    `rows` and `columns` name the tokens, in place of the names in the file; `data` are the bytes where they have been read
-    already. Raises AttnctlError where it is no grid of weights or the names do not fit.
+    `rows` and `columns` name the tokens, in place of the names in the file; `data` are the bytes of the file if they
+    have been read already. Raises AttnctlError if it holds no grid of weights or the names do not fit.
     """
     array, own_rows, own_columns = read_array(path, ("weights", "attention", "attentions"), data)
     array = array.reshape(axes_of_weights(array.shape, path))  # (layers, heads, n_q, n_k)
@@ -137,15 +137,14 @@ def trace_of_matrix(
 
 
 def trace_of_mapped_matrix(path: str, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> Trace:
-    """As `trace_of_matrix`, of a large .npy file: its weights are read a block of rows at a time, when they are needed."""
+    """Return what `trace_of_matrix` returns for a large .npy file, whose weights are read row by row when needed."""
     trace = _trace_of_grids(path, map_weights(path), rows or (), columns or ())
     return replace(trace, notes=tuple(weights_notes(_some_rows(trace))))
 
 
 def _some_rows(trace: Trace) -> Trace:
-    """Of mapped weights, rows of each head at even distances: enough to tell whether they are weights at all."""
-    first: Any = trace.layers[0].weights
-    heads, n_q, n_k = first.shape
+    """Return a trace of mapped weights with a few rows of each head: enough to see whether they are weights."""
+    heads, n_q, n_k = trace.layers[0].stored.shape
     count = min(n_q, max(2, CELLS // (len(trace.layers) * heads * n_k)))
     rows = tuple(int(row) for row in np.linspace(0, n_q - 1, count).round())
     layers = (replace(layer, weights=layer.rows_of(rows), rows=rows) for layer in trace.layers)  # (heads, rows, n_k)
@@ -153,23 +152,23 @@ def _some_rows(trace: Trace) -> Trace:
 
 
 def _trace_of_grids(path: str, grids: Sequence[Array], rows: Sequence[str], columns: Sequence[str]) -> Trace:
-    """Return weights (heads, n_q, n_k), one a layer, as a Trace; `rows` and `columns` are names, empty for none.
+    """Return weights (heads, n_q, n_k), one for each layer, as a Trace; `rows` and `columns` are names, empty for none.
 
-    The names of the rows are those of the columns too where they fit and the columns have none of their own.
+    The names of the rows are also those of the columns if they fit and the columns have no names.
     """
     n_heads, n_q, n_k = grids[0].shape
     check_head_count(n_heads * len(grids), path)
     if not columns and len(rows) == n_k != n_q:
         rows, columns = (), rows
-    for names, size, what, axis in ((rows, n_q, "token", "row"), (columns, n_k, "key token", "column")):
+    for names, size, noun, axis in ((rows, n_q, "token", "row"), (columns, n_k, "key token", "column")):
         if names and len(names) != size:
             raise AttnctlError(
-                f"{counted(len(names), what)} for a grid of {n_q} × {n_k} in {path}: give one a {axis}, as words or a JSON "
+                f"{counted(len(names), noun)} for a grid of {n_q} × {n_k} in {path}: give one a {axis}, as words or a JSON "
                 "list"
             )
     heads = tuple(range(n_heads))
-    tokens = named_tokens(rows) if rows else [Token(str(at)) for at in range(n_q)]
-    keys = [Token(name) for name in columns] if columns else [Token(str(at)) for at in range(n_k)]
+    tokens = named_tokens(rows) if rows else [Token(str(index)) for index in range(n_q)]
+    keys = [Token(name) for name in columns] if columns else [Token(str(index)) for index in range(n_k)]
     return Trace(
         text=" ".join(rows),
         tokens=tuple(tokens),

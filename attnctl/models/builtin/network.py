@@ -1,4 +1,4 @@
-"""The parameters of a built-in network before it is trained, and what it reads of a sentence: NumPy or torch."""
+"""The parameters of a built-in network before training, and its input for a sentence, in NumPy or torch."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def random_parameters(
     tied: bool,
     pieces: int | None,
 ) -> dict[str, Floats]:
-    """Random parameters before training, float32 in NumPy: the same for the same seed on every machine.
+    """Return random parameters before training, float32 in NumPy: the same for the same seed on every machine.
 
-    `vocabulary` is the number of words, `length` that of learned positions (None: RoPE), `pieces` that of rows for letters.
-    """  # fmt: skip
+    `vocabulary` is the number of words, `length` the number of learned positions (None: RoPE), `pieces` the number of
+    rows for letters.
+    """
     random = np.random.default_rng(seed)
     d, d_k = d_model, d_k or d_model // heads
 
@@ -51,39 +52,41 @@ def random_parameters(
         parameters["positions"] = normal(length, d, spread=0.1)  # (length, d_model)
     if not tied:
         parameters["unembedding"] = normal(d, vocabulary, spread=1 / math.sqrt(d))  # (d_model, vocabulary)
-    for at in range(layers):
+    for layer in range(layers):
         for name in stack.PROJECTIONS:
-            parameters[f"layers.{at}.{name}"] = normal(heads, d, d_k, spread=1 / math.sqrt(d))
+            parameters[f"layers.{layer}.{name}"] = normal(heads, d, d_k, spread=1 / math.sqrt(d))
         if bias:
-            parameters[f"layers.{at}.b_Q"] = np.zeros((heads, d_k), dtype=np.float32)
+            parameters[f"layers.{layer}.b_Q"] = np.zeros((heads, d_k), dtype=np.float32)
         wide = heads * d_k
-        parameters[f"layers.{at}.W_O"] = normal(wide, d, spread=1 / math.sqrt(wide))  # (heads · d_v, d_model)
+        parameters[f"layers.{layer}.W_O"] = normal(wide, d, spread=1 / math.sqrt(wide))  # (heads · d_v, d_model)
     return parameters
 
 
 def layers_of(p: Parameters) -> list[dict[str, Array]]:
-    """Each layer's parameters by their short names."""
-    found: list[dict[str, Array]] = []
-    while f"layers.{len(found)}.W_Q" in p:
-        start = f"layers.{len(found)}."
-        found.append({name.removeprefix(start): array for name, array in p.items() if name.startswith(start)})
-    return found
+    """Return each layer's parameters by their short names."""
+    layers: list[dict[str, Array]] = []
+    while f"layers.{len(layers)}.W_Q" in p:
+        start = f"layers.{len(layers)}."
+        layers.append({name.removeprefix(start): array for name, array in p.items() if name.startswith(start)})
+    return layers
 
 
 def sentence_rows(p: Parameters, ids: Sequence[int], words: Sequence[str]) -> Array:
-    """What the network reads of a sentence: embeddings, and of unknown words what their letters add (n, d_model)."""
+    """Return the network's input for a sentence: embeddings, and for unknown words their letters (n, d_model)."""
     table = p["embedding"]
     rows = []
-    for at, word in zip(ids, words, strict=True):
-        rows.append(table[at])  # (d_model,)
-        if "pieces" in p and (at == 0 or 2 <= at < 2 + len(SHAPES)):  # the unknown word, or one read by its shape
-            own = letter_pieces(word, len(p["pieces"]))
-            rows[-1] = rows[-1] + p["pieces"][own].sum(0) / math.sqrt(len(own))
+    for number, word in zip(ids, words, strict=True):
+        rows.append(table[number])  # (d_model,)
+        if "pieces" in p and (
+            number == 0 or 2 <= number < 2 + len(SHAPES)
+        ):  # the unknown word, or one read by its shape
+            piece_numbers = letter_pieces(word, len(p["pieces"]))
+            rows[-1] = rows[-1] + p["pieces"][piece_numbers].sum(0) / math.sqrt(len(piece_numbers))
     return attention.array_namespace(table).stack(rows)  # (n, d_model)
 
 
 def before_training(model: Model, seed: int) -> Model | None:
-    """Return the same network with the random parameters that training starts from; None if the model is no such network."""
+    """Return the same network with the random parameters at the start of training; None for another kind of model."""
     if not isinstance(model, stack.Stack) or model.unembedding is None:
         return None
     info, positions = model.info, model.positions

@@ -1,4 +1,4 @@
-"""Random weights: seeded, so that the same word has the same vector in every sentence and on every machine."""
+"""Random weights from a seed, so that a word has the same vector in every sentence and on every machine."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ RANDOM_NOTE = "random weights: the numbers show how attention is computed, and m
 
 
 def random_rows(seed: int, d_model: int, tokens: Sequence[Token]) -> Floats:
-    """One row a token, of variance 1, that depends on the seed and the token's text alone → (n, d_model)."""
+    """Return one row for each token, of variance 1, that depends only on the seed and the text → (n, d_model)."""
     return np.stack([_random_row(seed, d_model, token.text) for token in tokens])  # (n, d_model)
 
 
-@lru_cache(maxsize=10_000)  # a batch meets the same words again and again
+@lru_cache(maxsize=10_000)  # a batch has the same words many times
 def _random_row(seed: int, d_model: int, text: str) -> Floats:
     row: Floats = uniform_numbers(f"{seed}/embedding/{text}", (d_model,)) * np.float32(math.sqrt(3.0))  # (d_model,)
     return row
@@ -33,7 +33,10 @@ def _random_row(seed: int, d_model: int, text: str) -> Floats:
 def _row_source(
     embeddings: str | None, d_model: int | None, seed: int
 ) -> tuple[Callable[[Sequence[Token]], Floats], int]:
-    """What makes the rows of tokens, and how wide they are: those of a file, or seeded ones. Raises UsageError."""
+    """Return the function that makes the rows of tokens, and their width: rows of a file, or seeded rows.
+
+    Raises UsageError if the file has another width than `d_model`.
+    """
     if embeddings is None:
         d_model = 8 if d_model is None else d_model
         return partial(random_rows, seed, d_model), d_model
@@ -43,18 +46,19 @@ def _row_source(
     return rows, rows.d_model
 
 
-def _dimensions_of_heads(d_model: int, heads: int, d_k: int | None, settings: Settings, other: str = "") -> int:
-    """How many dimensions each head has. Raises UsageError where they do not divide, or cannot be turned in pairs.
+def _dimensions_of_heads(d_model: int, heads: int, d_k: int | None, settings: Settings, instead: str = "") -> int:
+    """Return the number of dimensions of each head.
 
-    `other` is what to do about it if `d_k` cannot be chosen.
+    Raises UsageError if they do not divide, or cannot be rotated in pairs; `instead` is the advice if `d_k` is no
+    option.
     """
     if d_k is None and d_model % heads:
         why = f"it does not divide into {option_name('n_heads', heads)}"
-        advice = other or f"give {option_name('d_k')} as well"
+        advice = instead or f"give {option_name('d_k')} as well"
         raise UsageError(f"{why}: {advice}", option="d_model", value=d_model)
     d_k = d_model // heads if d_k is None else d_k
     if settings.rope_theta is not None and d_k % 2:
-        advice = other or f"give an even {option_name('d_k')}"
+        advice = instead or f"give an even {option_name('d_k')}"
         raise UsageError(f"rotary positions turn pairs of dimensions, but d_k is {d_k}: {advice}")
     return d_k
 
@@ -72,7 +76,7 @@ def open_random(
     tokenizer: str | None = None,
     **how: Any,
 ) -> Stack:
-    """A stack of random layers; `how` are the fields of Settings. Raises UsageError for sizes that do not fit."""
+    """Return a stack of random layers; `how` are the fields of Settings. Raises UsageError for sizes that do not fit."""
     settings = chosen_settings(how | {"seed": seed})
     embed, d_model = _row_source(embeddings, d_model, seed)
     kv_heads = n_heads if n_kv_heads is None else n_kv_heads
@@ -89,13 +93,13 @@ def open_random(
     shapes: dict[str, tuple[int, ...]]
     shapes = {"W_Q": (n_heads, d_model, d_k), "W_K": (kv_heads, d_model, d_k), "W_V": (kv_heads, d_model, d_k)}
     shapes |= {"W_O": (n_heads * d_k, d_model)} if projection else {}
-    # each of variance 1 / (numbers that are added up)
+    # each has the variance 1 / (number of summands)
     layers = tuple(
         {
-            name: uniform_numbers(f"{seed}/layers.{at}.{name}", shape) * np.float32(math.sqrt(3.0 / shape[-2]))
+            name: uniform_numbers(f"{seed}/layers.{layer}.{name}", shape) * np.float32(math.sqrt(3.0 / shape[-2]))
             for name, shape in shapes.items()
         }
-        for at in range(n_layers)
+        for layer in range(n_layers)
     )
     return Stack(
         info=stack_info("random", "random", layers, settings, seed=seed),
@@ -109,11 +113,11 @@ def open_random(
 
 
 def _check_room(numbers: int) -> None:
-    """Raise UsageError where the matrices are too large; AttnctlError where they would fill the memory."""
-    said = f"{numbers:,} numbers a matrix" if numbers < 10**15 else "far too many numbers a matrix"
+    """Raise UsageError if the matrices are too large; AttnctlError if they would fill the memory."""
+    size = f"{numbers:,} numbers a matrix" if numbers < 10**15 else "far too many numbers a matrix"
     if numbers > limits.RANDOM_NUMBERS:
-        raise UsageError(f"layers, heads, d_model and d_k ask for {said}: ask for less")
-    limits.check_memory(8 * 4 * numbers, f"a random model of {said}", "ask for a smaller d_model, or fewer layers")
+        raise UsageError(f"layers, heads, d_model and d_k ask for {size}: ask for less")
+    limits.check_memory(8 * 4 * numbers, f"a random model of {size}", "ask for a smaller d_model, or fewer layers")
 
 
 DOT_NOTE = "no weights, random embeddings: give embeddings of your own for vectors that mean something"
@@ -129,7 +133,7 @@ def open_dot(
     tokenizer: str | None = None,
     **how: Any,
 ) -> Stack:
-    """A stack whose layers hold no parameters: scores are X Xᵀ. Raises UsageError for sizes that do not fit."""
+    """Return a stack without parameters: scores are X Xᵀ. Raises UsageError for sizes that do not fit."""
     for name in ("d_k", "n_kv_heads", "output_projection"):
         if how.pop(name, None):
             raise UsageError("needs weights, and the model dot has none", option=name)

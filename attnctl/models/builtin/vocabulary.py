@@ -1,8 +1,8 @@
-"""Words looked up in a vocabulary: as they are written, without the `'s` that hangs on them, or by their shape and letters.
+"""Look words up in a vocabulary: as written, without a clitic such as `'s`, or by their shape and letters.
 
-A vocabulary that has entries like `[Name]` or `[-ing]` reads an unknown word as the one whose shape it has, so that what no
-training has seen is still a name, a plural, or something that is being done. Where the model has rows for pieces of words,
-those of an unknown word's letters are added, so that two unknown words are two.
+A vocabulary with entries like `[Name]` or `[-ing]` reads an unknown word as the entry of its shape, so that an unseen
+word is still a name, a plural, or an action. If the model has rows for pieces of words, the rows of an unknown word's
+letters are added, so that two unknown words differ.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from attnctl.text import plain_letters
 from attnctl.tokens import BLANKS, Token, Tokenize
 
 NAME, NUMBER, WORD = "[Name]", "[0]", "[word]"
-# the shapes of endings, the longer before the shorter that they end on
+# the shapes of endings; a longer ending stands before a shorter one that it ends with
 _ENDINGS = (
     ("[-ing]", r"ing"),
     ("[-ed]", r"ed"),
@@ -32,7 +32,7 @@ SHAPES = (NAME, NUMBER, WORD, *(shape for shape, _ in _ENDINGS))
 _PATTERNS = [(shape, re.compile(rf".{{2,}}(?:{ends})")) for shape, ends in _ENDINGS]
 
 ENDS = (".", "?", "!", ":", "“", '"', "(", "[")  # a word after one of these may have a capital that is no name's
-# words of which the ids are remembered, for batches, and the characters of the longest of them
+# number of words whose ids are cached, for batches, and the largest number of characters of such a word
 WORDS_REMEMBERED, LONGEST_REMEMBERED = 50_000, 64
 
 CLITICS = ("'s", "'re", "'m", "'ve", "'ll", "'d")
@@ -40,9 +40,9 @@ _CLITIC = re.compile(r"(.+)('(?:s|re|m|ve|ll|d))", re.IGNORECASE | re.DOTALL)
 
 
 def shape_of(word: str, *, first: bool = False) -> str | None:
-    """The shape of a word: of its ending, a name's capital, a number; None for signs and other scripts.
+    """Return the shape of a word: an ending, a name, a number; None for signs and other scripts.
 
-    `first`: it begins a sentence, where a capital says little about a word that ends as plurals do.
+    `first`: the word begins a sentence, where its capital does not show that a word with a plural's ending is a name.
     """
     if word[:1].isdigit():
         return NUMBER
@@ -56,44 +56,48 @@ def shape_of(word: str, *, first: bool = False) -> str | None:
 
 @lru_cache(maxsize=256)  # many forwards may read the same text
 def letter_pieces(word: str, count: int) -> list[int]:
-    """The numbers below `count` of a word's pieces: the whole of it, its last letter, and every three letters, edges marked.
+    """Return the numbers, below `count`, of a word's pieces: the whole, its last letter, and every three letters.
 
-    The numbers are CRC-32, so the same everywhere; capitals and accents are not told from plain letters.
+    The word has a mark at both edges. The numbers are CRC-32, the same everywhere; capitals and accents do not count.
     """
     marked = f"<{plain_letters(word.lower())}>"
-    pieces = {marked, marked[-2:], *(marked[at : at + 3] for at in range(len(marked) - 2))}
+    pieces = {marked, marked[-2:], *(marked[start : start + 3] for start in range(len(marked) - 2))}
     return sorted(zlib.crc32(piece.encode()) % count for piece in pieces)
 
 
 def word_spellings(word: str) -> tuple[str, ...]:
-    """The ways in which a vocabulary may write a word: as it stands, in small letters, with a capital, in capitals.
+    """Return the spellings of a word in a vocabulary: as it is, in small letters, with a capital, in capitals.
 
-    Of a word with accents, without them too.
+    A word with accents is also spelled without them.
     """
     plain = word.replace("’", "'") if len(word) > 1 else word
-    found = (plain, plain.lower(), plain.capitalize(), plain.upper())
+    spellings = (plain, plain.lower(), plain.capitalize(), plain.upper())
     bare = plain_letters(plain)
-    return found if bare == plain else (*found, bare, bare.lower(), bare.capitalize(), bare.upper())
+    return spellings if bare == plain else (*spellings, bare, bare.lower(), bare.capitalize(), bare.upper())
 
 
-def part_clitic(word: str, known: Container[str]) -> tuple[str, str] | None:
-    """`Alice's` as (`Alice`, `'s`), where the vocabulary knows the clitic and not the whole; else None."""
+def part_clitic(word: str, vocabulary: Container[str]) -> tuple[str, str] | None:
+    """Return `Alice's` as (`Alice`, `'s`) if the vocabulary has the clitic and not the whole; else None."""
     plain = word.replace("’", "'")
     match = _CLITIC.fullmatch(plain)
-    if match is None or match[2].lower() not in known or any(spelling in known for spelling in word_spellings(word)):
+    if (
+        match is None
+        or match[2].lower() not in vocabulary
+        or any(spelling in vocabulary for spelling in word_spellings(word))
+    ):
         return None
     cut = len(match[1])
     return word[:cut], word[cut:]
 
 
-def _with_lone_clitics(tokens: Iterable[Token], known: Container[str]) -> Iterator[Token]:
-    """The tokens, `'` and a clitic's letters right behind it as one where the vocabulary has it and a space is before."""
+def _with_lone_clitics(tokens: Iterable[Token], vocabulary: Container[str]) -> Iterator[Token]:
+    """Yield the tokens, with `'` and a clitic's letters joined if the vocabulary has them and a space is before."""
     before = mark = None
     for token in tokens:
         if mark is not None:
             whole = "'" + token.text.lower()
             alone = before is None or before.end != mark.start
-            if alone and token.start == mark.end and whole in CLITICS and whole in known:
+            if alone and token.start == mark.end and whole in CLITICS and whole in vocabulary:
                 yield replace(mark, text=mark.text + token.text, end=token.end)
                 before, mark = token, None
                 continue
@@ -108,10 +112,10 @@ def _with_lone_clitics(tokens: Iterable[Token], known: Container[str]) -> Iterat
         yield mark
 
 
-def in_parts(tokens: Iterable[Token], known: Container[str]) -> Iterator[Token]:
-    """The tokens, `Alice's` and `Alice 's` as two where the vocabulary wants it so; character spans are kept."""
-    for token in _with_lone_clitics(tokens, known):
-        parts = part_clitic(token.text, known) if "'" in token.text or "’" in token.text else None
+def in_parts(tokens: Iterable[Token], vocabulary: Container[str]) -> Iterator[Token]:
+    """Yield the tokens, with `Alice's` as two tokens if the vocabulary has it so; character spans stay right."""
+    for token in _with_lone_clitics(tokens, vocabulary):
+        parts = part_clitic(token.text, vocabulary) if "'" in token.text or "’" in token.text else None
         if parts is None or token.start is None or token.end is None:
             yield token
             continue
@@ -121,10 +125,10 @@ def in_parts(tokens: Iterable[Token], known: Container[str]) -> Iterator[Token]:
 
 
 def vocabulary_tokenizer(split: Tokenize, vocabulary: Sequence[str], unknown_word: str, path: str) -> Tokenize:
-    """What `split` makes of a text, with ids of the vocabulary in the file `path`.
+    """Return a tokenizer: the tokens of `split`, with ids of the vocabulary in the file `path`.
 
-    A word that it lacks has the id of its shape, else that of `unknown_word`, and is shown as the user wrote it. Raises
-    AttnctlError, when a text is read, for a word that has no id at all.
+    An unknown word has the id of its shape, else that of `unknown_word`, and is shown as the user wrote it. The
+    tokenizer raises AttnctlError for a word without an id.
     """
     ids = dict(zip(reversed(vocabulary), range(len(vocabulary) - 1, -1, -1), strict=True))
     unknown = ids.get(unknown_word)
@@ -132,7 +136,7 @@ def vocabulary_tokenizer(split: Tokenize, vocabulary: Sequence[str], unknown_wor
     shaped = any(shape in ids for shape in SHAPES)
 
     def read_word(word: str, first: bool) -> tuple[int, bool]:
-        """A word's id: of the word, else of its shape, else of the unknown word; and whether it counts as unknown."""
+        """Return the id of a word, of its shape, or of the unknown word; and whether the word is unknown."""
         for spelling in word_spellings(word):
             if spelling in ids:
                 return ids[spelling], False
@@ -145,16 +149,16 @@ def vocabulary_tokenizer(split: Tokenize, vocabulary: Sequence[str], unknown_wor
     remembered = lru_cache(maxsize=WORDS_REMEMBERED)(read_word)
 
     def look_up(text: str) -> tuple[Token, ...]:
-        first, found = True, []
+        first, result = True, []
         words = split(text)
         for token in in_parts(words, ids) if "'" in text or "’" in text else words:
             if token.text in BLANKS and blank is not None:
-                found.append(replace(token, id=blank, special=True))
+                result.append(replace(token, id=blank, special=True))
             else:
                 read = remembered if len(token.text) <= LONGEST_REMEMBERED else read_word
                 read_as, lacking = read(token.text, first)
-                found.append(Token(token.text, read_as, token.start, token.end, token.special, lacking))
+                result.append(Token(token.text, read_as, token.start, token.end, token.special, lacking))
             first = token.text in ENDS
-        return tuple(found)
+        return tuple(result)
 
     return look_up

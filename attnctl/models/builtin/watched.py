@@ -1,4 +1,4 @@
-"""A text in a built-in model whose attention is changed: what it predicts under each of many interventions."""
+"""Watch a text in a built-in model whose attention is changed: its prediction under each of many interventions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from attnctl.interventions import Intervention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Stack, changed_visit
 from attnctl.selection import find_token
+from attnctl.source import Model
 from attnctl.tokens import BLANKS, Token
 from attnctl.watched.effects import ContributionPart, Contributions, Word, summed_contributions
 from attnctl.watched.measure import FirstOrder
@@ -20,7 +21,7 @@ from attnctl.watched.measure import FirstOrder
 
 @dataclass
 class WatchedStack:
-    """A text in a stack; the prediction read off `query` is watched, where the stack has an unembedding."""
+    """A text in a stack; the prediction at `query` is watched, if the stack has an unembedding."""
 
     model: Stack
     text: str
@@ -28,68 +29,70 @@ class WatchedStack:
     query: int
     base: Intervention
     key_tokens: tuple[Token, ...] | None = None
-    seen: dict[int, Floats] = field(default_factory=dict)  # layer → (heads, n)
+    weights_by_layer: dict[int, Floats] = field(default_factory=dict)  # layer → (heads, n)
 
     def __post_init__(self) -> None:
         self.info, self.notes = self.model.info, self.model.notes
 
     @property
     def predicts_words(self) -> bool:
-        """Whether it has an unembedding."""
+        """Return whether it has an unembedding."""
         return self.model.unembedding is not None
 
     def target_word(self, text: str) -> Word:
-        """The target that a text names. Raises UsageError where the vocabulary lacks it, or it is no one word."""
+        """Return the target that a text names. Raises UsageError if the vocabulary lacks it, or it is not one word."""
         words = self.model.tokenize(text) if text.strip() else ()
         if len(words) != 1:
             raise UsageError(f"give one word of the vocabulary of {self.info.name}", option="target", value=text)
-        known = [str(word) for word in self.model.vocabulary]
+        vocabulary = [str(word) for word in self.model.vocabulary]
         for name in (words[0].text, words[0].text.lower()):
-            if name in known:
-                return Word(name, known.index(name))
+            if name in vocabulary:
+                return Word(name, vocabulary.index(name))
         raise UsageError(f"the vocabulary of {self.info.name} has no such word", option="target", value=text)
 
     def word_of_id(self, number: int) -> str:
-        """The word of one id of the vocabulary."""
+        """Return the word of one id of the vocabulary."""
         return str(self.model.vocabulary[number])
 
     def query_weights(self) -> dict[int, Floats]:
-        """Layer → weights of the watched query: (heads, n)."""
-        if not self.seen:
-            self.seen = {layer.layer: layer.rows_of([self.query])[:, 0] for layer in self._changed_layers(self.base)}
-        return self.seen
+        """Return layer → weights of the watched query: (heads, n)."""
+        if not self.weights_by_layer:
+            self.weights_by_layer = {
+                layer.layer: layer.rows_of([self.query])[:, 0] for layer in self._changed_layers(self.base)
+            }
+        return self.weights_by_layer
 
     def outcomes(
         self, interventions: Sequence[Intervention], continuation: tuple[int, ...] = (), batch_size: int | None = None
     ) -> Iterator[Floats]:
-        """Logits at the watched position, (1, 1, vocabulary), or final states (1, n, d_model), one intervention a time."""
-        for one in interventions:
-            final = self._final_state(one)  # (n, d_model)
+        """Yield logits at the watched position (1, 1, vocabulary), or final states (1, n, d_model), by intervention."""
+        for intervention in interventions:
+            final = self._final_state(intervention)  # (n, d_model)
             if self.model.unembedding is None:
                 yield final[None]
             else:
                 yield (final[self.query] @ self.model.unembedding)[None, None]
 
     def _final_state(self, intervention: Intervention) -> Floats:
-        """The state after the last layer: (n, d_model)."""
+        """Return the state after the last layer: (n, d_model)."""
         layers = self._changed_layers(intervention)
         output, residual = layers[-1].forward.output_and_residual
         final: Floats = as_numpy(output if residual is None else residual)  # (n, d_model)
         return final
 
     def _changed_layers(self, intervention: Intervention) -> list[ComputedLayer]:
-        """Every layer as it runs under an intervention."""
+        """Return every layer as it runs under an intervention."""
         layers: list[ComputedLayer] = []
         self.model.run(self.tokens, changed_visit(layers.append, intervention), self.text)
         return layers
 
     def gradients(self, target: Word, against: Word | None) -> FirstOrder:
-        """Built-in models are small enough to be ablated exactly."""
+        """Raise UsageError: built-in models are small enough to be ablated exactly."""
         why = f"is for checkpoints: {self.info.name} is small enough to be exact"
         raise UsageError(why, option="approximate")
 
     def contributions(self, target: Word, against: Word | None) -> tuple[Contributions, tuple[str, ...]]:
-        """The logit as a sum over the embedding, every head by source token, and biases; no notes."""
+        """Return the logit as a sum of the embedding, every head by source token, and biases; no notes."""
         u = self.model.unembedding
         if u is None or not self.model.residual:
             raise AttnctlError(f"{self.info.name} has no residual stream from which words are predicted")
@@ -110,7 +113,7 @@ class WatchedStack:
 def _written_parts(
     layer: int, call: Call, parameters: dict[str, Floats], direction: Floats, query: int, base: Intervention
 ) -> Iterator[ContributionPart]:
-    """What each head of a layer writes along a direction, by source token."""
+    """Yield what each head of a layer writes along a direction, by source token."""
     steps = attention.run_call(attention.select_call(call, None, [query]))
     weights = as_numpy(steps.weights if steps.dropped is None else steps.dropped)[:, 0]  # (heads, n)
     n_heads = weights.shape[0]
@@ -124,21 +127,21 @@ def _written_parts(
         yield ContributionPart(part="head", layer=layer, head=head, value=float(keys.sum()), keys=tuple(keys.tolist()))
 
 
-def watch_stack(model: Stack, text: str, query: str | None = None, base: Intervention | None = None) -> WatchedStack:
-    """The text, tokenised, and the position watched: `query`, the blank, or the last token.
+def watch_stack(model: Model, text: str, query: str | None = None, base: Intervention | None = None) -> WatchedStack:
+    """Return the text, cut into tokens, with the watched position: `query`, the blank, or the last token.
 
-    Raises UsageError for a query that is not there, AttnctlError for a source that is no model of words.
+    Raises UsageError for a query that does not exist, AttnctlError for a source that is no model of words.
     """
     if not isinstance(model, Stack):
         raise AttnctlError(f"{model.info.name} has no heads to switch off: its numbers are given, not computed")
     tokens = model.tokenize(text)
     if not tokens:
         raise AttnctlError("the text has no tokens: give at least one word")
-    blanks = [at for at, token in enumerate(tokens) if token.text in BLANKS]
+    blanks = [position for position, token in enumerate(tokens) if token.text in BLANKS]
     if query is None and len(blanks) > 1:
         places = ", ".join(map(str, blanks))
         raise UsageError(f"the text has {len(blanks)} blanks: name one with {option_name('query')} ({places})")
-    at = find_token(tokens, query) if query is not None else blanks[0] if blanks else len(tokens) - 1
-    if model.info.causal and tokens[at].text in BLANKS and at:
-        at -= 1  # a causal model says what follows, so it fills a blank from the word before it
-    return WatchedStack(model, text, tokens, at, Intervention() if base is None else base)
+    position = find_token(tokens, query) if query is not None else blanks[0] if blanks else len(tokens) - 1
+    if model.info.causal and tokens[position].text in BLANKS and position:
+        position -= 1  # a causal model says what follows, so it fills a blank from the word before it
+    return WatchedStack(model, text, tokens, position, Intervention() if base is None else base)

@@ -1,4 +1,4 @@
-"""Weights files, `.safetensors` or `.npz`: read without unpickling anything, checked, and opened as a model."""
+"""Read weights files, `.safetensors` or `.npz`, without unpickling anything; check them, and open them as a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import orjson
@@ -22,6 +22,7 @@ from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name, o
 from attnctl.files import open_regular, read_bytes
 from attnctl.formats.arrays import finite_numbers, given_rows, readable_tensors
 from attnctl.formats.validation import read_npz
+from attnctl.limits import decimal_number, whole_number
 from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, chosen_settings, stack_info
 from attnctl.models.builtin.vocabulary import SHAPES, letter_pieces, vocabulary_tokenizer
 from attnctl.readings.questions.headline import measured_roles
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     from attnctl.argument_types import OptionValues
     from attnctl.text import Document
 
+Number = TypeVar("Number", int, float)
 
-# tensors by their axes, those of one name as long as each other
+# tensors with their axes; axes of one name have the same length
 LAYER_TENSORS = {
     "W_Q": ("heads", "d_model", "d_k"),
     "W_K": ("kv_heads", "d_model", "d_k"),
@@ -50,42 +52,41 @@ MODEL_TENSORS = {
     "positions": ("positions", "d_model"),
     "unembedding": ("d_model", "words predicted"),
 }
-TABLES = ("embedding", "pieces", "unembedding")  # one row, or column, a word: of thousands, a text needs a few
+TABLES = ("embedding", "pieces", "unembedding")  # one row, or column, for each word: a text needs a few of thousands
 
 
 @dataclass(frozen=True)
 class WeightFile:
-    """A weights file as read: tensors by name, metadata as strings."""
+    """The content of a weights file: tensors by name, metadata as strings."""
 
     path: str
     tensors: dict[str, Floats]
     metadata: dict[str, str]
 
-    def metadata_number(self, name: str, kind: type = int) -> Any:
-        """Metadata `name` as a number, or None. Raises AttnctlError where it is none."""
+    def metadata_number(self, name: str, read: Callable[[str], Number]) -> Number | None:
+        """Return metadata `name`, converted by `read`; None if it is missing. Raises AttnctlError if it is no number."""
         if name not in self.metadata:
             return None
-        read = limits.whole_number if kind is int else limits.decimal_number
         try:
             return read(self.metadata[name])
         except ValueError as error:
             raise AttnctlError(f"{self.path}: metadata {name} is {self.metadata[name][:40]!r}, not a number") from error
 
     def metadata_switch(self, name: str) -> bool:
-        """Whether metadata `name` says yes; no where there is none. Raises AttnctlError where it says neither."""
-        said = self.metadata.get(name, "").strip().lower()
-        if said not in ("true", "1", "yes", "false", "0", "no", ""):
+        """Return whether metadata `name` is true; False if it is missing. Raises AttnctlError for anything else."""
+        value = self.metadata.get(name, "").strip().lower()
+        if value not in ("true", "1", "yes", "false", "0", "no", ""):
             raise AttnctlError(f"{self.path}: metadata {name} is {self.metadata[name][:40]!r}, not true or false")
-        return said in ("true", "1", "yes")
+        return value in ("true", "1", "yes")
 
     @property
     def shapes(self) -> dict[str, list[int]]:
-        """Tensor → its shape."""
+        """Return tensor → its shape."""
         return {name: list(tensor.shape) for name, tensor in self.tensors.items()}
 
 
 def read_weights(path: str | Path) -> WeightFile:
-    """Read a weights file. Raises AttnctlError where it is missing, damaged, or holds NaN or infinity."""
+    """Return the content of a weights file. Raises AttnctlError if it is missing, damaged, or has NaN or infinity."""
     path = str(path)
     with open_regular(path) as file:
         start = file.read(2)
@@ -103,20 +104,20 @@ def read_weights(path: str | Path) -> WeightFile:
         tensors, metadata = read_safetensors(path, TABLES)
     checked = {}
     for name, tensor in tensors.items():
-        on_disk = name in TABLES and isinstance(tensor, np.memmap)  # its rows are checked as they are looked up
+        on_disk = name in TABLES and isinstance(tensor, np.memmap)  # its rows are checked when they are read
         checked[name] = tensor if on_disk else finite_numbers(tensor, f"{path}: {name}")
     return WeightFile(path, checked, metadata)
 
 
-def looked_up(table: Array, rows: Array, what: str) -> Floats:
-    """These rows of a table of numbers in float32 → (len(rows), width). Raises AttnctlError where one is NaN or infinite."""
-    return finite_numbers(np.asarray(table)[rows], what)  # (rows, width)
+def table_rows(table: Array, rows: Array, name: str) -> Floats:
+    """Return rows of a table as float32 → (len(rows), width). Raises AttnctlError if one has NaN or infinity."""
+    return finite_numbers(np.asarray(table)[rows], name)  # (rows, width)
 
 
 def read_safetensors(path: str, mapped: Sequence[str] = ()) -> tuple[dict[str, Floats], dict[str, str]]:
-    """Tensors and metadata of a .safetensors file; the `mapped` ones stay on disk where they can, and are read row by row.
+    """Return tensors and metadata of a .safetensors file; `mapped` tensors stay on disk if possible, read row by row.
 
-    Raises AttnctlError where it is damaged.
+    Raises AttnctlError if it is damaged.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -129,16 +130,20 @@ def read_safetensors(path: str, mapped: Sequence[str] = ()) -> tuple[dict[str, F
                 with safe_open(path, framework="pt") as wide:  # NumPy lacks these types
                     return {name: wide.get_tensor(name).float().numpy() for name in names}, metadata
             tables = [name for name in mapped if types.get(name) in _MAPPED]
-            found = {name: file.get_tensor(name) for name in names if name not in tables}
+            tensors = {name: file.get_tensor(name) for name in names if name not in tables}
     except SafetensorError as error:
         raise AttnctlError(f"{path} is not a sound .safetensors file: {in_one_line(error)}") from error
     except (TypeError, MemoryError) as error:
         raise AttnctlError(f"{path} cannot be read: {error}") from error
-    begin = Path(path).stat().st_size - max((one["data_offsets"][1] for one in header.values()), default=0)
+    begin = Path(path).stat().st_size - max(
+        (header_entry["data_offsets"][1] for header_entry in header.values()), default=0
+    )
     for name in tables:
-        shape, at, dtype = header[name]["shape"], begin + header[name]["data_offsets"][0], _MAPPED[types[name]]
-        found[name] = np.memmap(path, dtype, "r", at, tuple(shape)) if 0 not in shape else np.zeros(shape, np.float32)
-    return found, metadata
+        shape, offset, dtype = header[name]["shape"], begin + header[name]["data_offsets"][0], _MAPPED[types[name]]
+        tensors[name] = (
+            np.memmap(path, dtype, "r", offset, tuple(shape)) if 0 not in shape else np.zeros(shape, np.float32)
+        )
+    return tensors, metadata
 
 
 _MAPPED: dict[str, Any] = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4")}
@@ -157,10 +162,10 @@ def open_weights(
     tokenizer: str | None = None,
     **how: Any,
 ) -> Stack:
-    """A stack of the layers in a weights file; `how` are heads, kv_heads and the fields of Settings, over its metadata.
+    """Return a stack of the layers in a weights file; `how` are n_heads, n_kv_heads and Settings, over its metadata.
 
-    `path` may be a folder that holds `weights.safetensors`; `bundled` names weights that come with attnctl. Raises
-    AttnctlError where tensors are missing or do not fit.
+    `path` may be a folder with `weights.safetensors`; `bundled` names weights that come with attnctl. Raises
+    AttnctlError if tensors are missing or do not fit.
     """
     _refuse_sizes(how, bundled or path)
     if Path(path).is_dir():
@@ -175,7 +180,7 @@ def open_weights(
     tokenize = open_tokenizer(tokenizer)
     if vocabulary:
         tokenize = vocabulary_tokenizer(tokenize, vocabulary, file.metadata.get("unknown", ""), path)
-    # what turns rows into scores of words (d_model, vocabulary): a tensor of its own, or the embedding; or None
+    # the matrix from rows to scores of words (d_model, vocabulary): its own tensor, the embedding, or None
     tied = file.metadata_switch("tied") and "embedding" in file.tensors
     unembedding: Array = file.tensors["embedding"].T if tied else file.tensors.get("unembedding")
     predicts = unembedding is not None and len(vocabulary) == unembedding.shape[1]
@@ -184,9 +189,9 @@ def open_weights(
         _check_residual(file, layers)
     own_name = Path(path).parent.name if Path(path).name == "weights.safetensors" else Path(path).stem
     name, kind = (bundled, "demo") if bundled else (own_name, "weights")
-    known = _known_of_file(file, bundled) | {"seed": seed if isinstance(embed, partial) else None}
+    fields = _fields_of_file(file, bundled) | {"seed": seed if isinstance(embed, partial) else None}
     return Stack(
-        info=stack_info(name, kind, layers, settings, **known),
+        info=stack_info(name, kind, layers, settings, **fields),
         settings=settings,
         layers=layers,
         embed=embed,
@@ -197,13 +202,13 @@ def open_weights(
         tied=predicts and "unembedding" not in file.tensors,
         letter_rows=len(file.tensors["pieces"]) if "pieces" in file.tensors else None,
         vocabulary=vocabulary,
-        longest=file.metadata_number("longest"),
+        longest=file.metadata_number("longest", whole_number),
         notes=notes,
     )
 
 
 def _refuse_sizes(how: OptionValues, name: str) -> None:
-    """Take the options of `random` out of `how`. Raises UsageError for one that is given: a file has its own sizes."""
+    """Remove the options of `random` from `how`. Raises UsageError for one that is set: a file has its own sizes."""
     for option in ("d_model", "d_k", "n_layers", "output_projection"):
         if how.pop(option, None) is not None:
             meant = f": did you mean {option_name('layer')}?" if option == "n_layers" else ""
@@ -214,48 +219,48 @@ def _refuse_sizes(how: OptionValues, name: str) -> None:
 def _layers_of_file(
     file: WeightFile, name: str, heads: int | None, kv_heads: int | None
 ) -> tuple[dict[str, Floats], ...]:
-    """The tensors of each layer by head, as many heads as are asked for, or as the metadata says.
+    """Return the tensors of each layer by head, with the requested number of heads, or that of the metadata.
 
-    Raises UsageError where a number of heads is asked for, and the file has another.
+    Raises UsageError if the file has another number of heads than requested.
     """
-    n_heads = file.metadata_number("n_heads") if heads is None else heads
-    n_kv_heads = file.metadata_number("n_kv_heads") if kv_heads is None else kv_heads
-    own = next((w.shape[0] for key, w in file.tensors.items() if key.endswith("W_Q") and w.ndim == 3), None)
-    if heads is not None and own is not None and heads != own:
+    n_heads = file.metadata_number("n_heads", whole_number) if heads is None else heads
+    n_kv_heads = file.metadata_number("n_kv_heads", whole_number) if kv_heads is None else kv_heads
+    stored_heads = next((w.shape[0] for key, w in file.tensors.items() if key.endswith("W_Q") and w.ndim == 3), None)
+    if heads is not None and stored_heads is not None and heads != stored_heads:
         meant = f"did you mean {option_name('head', heads)}?"
-        raise UsageError(f"{name} has {counted(own, 'head')}: {meant}", option="n_heads", value=heads)
+        raise UsageError(f"{name} has {counted(stored_heads, 'head')}: {meant}", option="n_heads", value=heads)
     shared = n_heads if n_kv_heads is None else n_kv_heads
     return tuple(_fitted_shapes(file, layer, n_heads, shared) for layer in _layer_tensors(file))
 
 
-def _known_of_file(file: WeightFile, bundled: str | None) -> Document:
-    """What the file says of itself, as fields of ModelInfo: learned positions, what its heads find, its digest.
+def _fields_of_file(file: WeightFile, bundled: str | None) -> Document:
+    """Return facts about the file as fields of ModelInfo: learned positions, what its heads find, its digest.
 
-    No digest of a file that is too large to be read for it each time. Raises AttnctlError where the findings are damaged.
+    A file that is too large to read each time has no digest. Raises AttnctlError if the metadata about heads is damaged.
     """
-    known: Document = {"positions": "learned"} if "positions" in file.tensors else {}
+    fields: Document = {"positions": "learned"} if "positions" in file.tensors else {}
     try:
-        known["finds"] = measured_roles(json.loads(file.metadata.get("figures", "{}")))
+        fields["finds"] = measured_roles(json.loads(file.metadata.get("figures", "{}")))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise AttnctlError(f"{file.path}: metadata figures is damaged: {in_one_line(error)}") from error
     path = Path(file.path)
     if bundled:
-        known["source"] = f"bundled with attnctl {__version__}"
+        fields["source"] = f"bundled with attnctl {__version__}"
     elif path.stat().st_size <= limits.CARD_DIGEST_BYTES:
-        known["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return known
+        fields["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return fields
 
 
 BUNDLED = ("demo", "demo-causal")
 
 
 def path_of(name: str) -> Path:
-    """Where the bundled weights of `name` lie."""
+    """Return the path of the bundled weights `name`."""
     return Path(str(files("attnctl.models.builtin"))) / f"{name}.safetensors"
 
 
 def trained_file(name: str) -> Path | None:
-    """The file of a bundled model, of a run, or of weights; None for anything else."""
+    """Return the file of a bundled model, of a training run, or of weights; None for anything else."""
     if name in BUNDLED:
         return path_of(name)
     path = Path(name) / "weights.safetensors" if Path(name).is_dir() else Path(name)
@@ -263,70 +268,73 @@ def trained_file(name: str) -> Path | None:
 
 
 def open_demo(**options: Any) -> Stack:
-    """`demo`: masked words, each word seeing all others."""
+    """Open `demo`, a model of masked words: each word sees all others."""
     return open_weights(path=str(path_of("demo")), bundled="demo", **options)
 
 
 def open_demo_causal(**options: Any) -> Stack:
-    """`demo-causal`: the next word, each word seeing those before it."""
+    """Open `demo-causal`, a model of the next word: each word sees those before it."""
     return open_weights(path=str(path_of("demo-causal")), bundled="demo-causal", **options)
 
 
 def steps_of(run: str) -> dict[int, Path]:
-    """The weights kept on the way of a training run: step → file. Raises AttnctlError where the folder has none."""
-    found = {
+    """Return the weights stored during a training run: step → file. Raises AttnctlError if the folder has none."""
+    paths = {
         int(match[1]): path
         for path in sorted(Path(run).glob("step-*.safetensors"))
         if (match := re.fullmatch(r"step-(\d+)\.safetensors", path.name))
     }
-    if not found:
+    if not paths:
         raise AttnctlError(f"{run} is no training run: it holds no step-*.safetensors (see attnctl train)")
-    return found
+    return paths
 
 
 def reports_of(run: str | Path) -> list[Document]:
-    """The reports of a training run so far; a line that is damaged, or was cut short by a kill, is left out."""
+    """Return the reports of a training run so far, without damaged or cut lines."""
     path = Path(run, "metrics.jsonl")
-    found = []
+    reports = []
     for line in read_bytes(path).splitlines() if path.exists() else []:
         try:
-            report = orjson.loads(line)  # which takes nothing that cannot be written again
-            found.append(report | {"step": int(report["step"])})
+            report = orjson.loads(line)  # orjson reads only what it can write again
+            reports.append(report | {"step": int(report["step"])})
         except (ValueError, TypeError, KeyError, OverflowError):
             continue
-    return found
+    return reports
 
 
 def _settings_of_file(file: WeightFile, how: OptionValues, seed: int) -> Settings:
-    """The file's metadata under what the command line says. Raises AttnctlError for what the file says wrongly."""
-    own = _file_settings(file)
+    """Return the settings: `how` over the file's metadata. Raises AttnctlError for wrong metadata."""
+    file_options = _file_settings(file)
     try:
-        Settings(**own)
+        Settings(**file_options)
     except UsageError as error:
-        with options_as_flags(None):  # they are names in the file
+        with options_as_flags(None):  # here they are names in the file
             raise AttnctlError(f"{file.path}: metadata {error}") from error
-    return chosen_settings(how | {"seed": seed}, own)
+    return chosen_settings(how | {"seed": seed}, file_options)
 
 
 def _file_settings(file: WeightFile) -> OptionValues:
-    """What the metadata says of how to attend, as fields of Settings."""
-    known: OptionValues = {}
+    """Return what the metadata says about attention, as fields of Settings."""
+    options: OptionValues = {}
     if "causal" in file.metadata:
-        known["causal"] = file.metadata_switch("causal")
+        options["causal"] = file.metadata_switch("causal")
     scale = file.metadata.get("scale", "auto")
     if scale != "auto":
-        known["scale"] = 1.0 if scale == "none" else file.metadata_number("scale", float)
-    for name, kind in (("rope_theta", float), ("window", int), ("first_window", int), ("temperature", float)):
+        options["scale"] = 1.0 if scale == "none" else file.metadata_number("scale", decimal_number)
+    for name in ("rope_theta", "temperature"):
         if name in file.metadata:
-            known[name] = file.metadata_number(name, kind)
+            options[name] = file.metadata_number(name, decimal_number)
+    for name in ("window", "first_window"):
+        if name in file.metadata:
+            options[name] = file.metadata_number(name, whole_number)
     for name in ("rope_pairs", "positions"):
         if name in file.metadata:
-            known[name] = file.metadata[name]
-    return known
+            options[name] = file.metadata[name]
+    return options
 
 
 def _layer_tensors(file: WeightFile) -> list[dict[str, Floats]]:
-    """Each layer's tensors by their short names."""
+    """Return each layer's tensors by their short names. Raises AttnctlError if one is missing."""
     numbered: dict[int, dict[str, Floats]] = {}
     for name, tensor in file.tensors.items():
         match = re.fullmatch(r"(?:layers\.([0-9]{1,6})\.)?(\w+)", name)
@@ -349,36 +357,39 @@ def _layer_tensors(file: WeightFile) -> list[dict[str, Floats]]:
 def _fitted_shapes(
     file: WeightFile, tensors: dict[str, Floats], n_heads: int | None, n_kv_heads: int | None
 ) -> dict[str, Floats]:
-    """A layer's tensors, by head as LAYER_TENSORS has them. Raises AttnctlError where two do not fit each other."""
+    """Return a layer's tensors by head, as in LAYER_TENSORS. Raises AttnctlError if two do not fit each other."""
     fitted = dict(tensors)
     for name in PROJECTIONS:
         fitted[name] = _by_head(file.path, name, tensors[name], n_heads if name == "W_Q" else n_kv_heads)
         bias, heads = f"b_{name[-1]}", fitted[name].shape[0]
         if bias in tensors and tensors[bias].size % heads == 0:
             fitted[bias] = tensors[bias].reshape(heads, -1)  # (heads, d)
-    there, said = file.tensors | fitted, dict[str, tuple[int, str]]()  # axis → its length, and the tensor that has it
+    arrays, lengths = (
+        file.tensors | fitted,
+        dict[str, tuple[int, str]](),
+    )  # axis → its length, and the tensor that has it
     for name, axes in (LAYER_TENSORS | MODEL_TENSORS).items():
-        if name not in there:
+        if name not in arrays:
             continue
-        tensor, shape = there[name], tensors.get(name, there[name]).shape
+        tensor, shape = arrays[name], tensors.get(name, arrays[name]).shape
         if tensor.ndim != len(axes) or 0 in shape:
             raise AttnctlError(f"{file.path}: {name} has shape {shape}: it is ({', '.join(axes)})")
         for axis, size in zip(axes, tensor.shape, strict=True):
-            length, first = said.setdefault(axis, (size, name))
+            length, first = lengths.setdefault(axis, (size, name))
             if size != length:
                 why = f"{axis} is {length} in one, and {size} in the other"
-                other = (there | tensors)[first].shape
-                raise AttnctlError(f"{file.path}: {first} {other} and {name} {shape} do not fit: {why}")
+                first_shape = (arrays | tensors)[first].shape
+                raise AttnctlError(f"{file.path}: {first} {first_shape} and {name} {shape} do not fit: {why}")
         if name == "W_V":
-            heads, kv_heads = said["heads"][0], said["kv_heads"][0]
-            said["heads · d_v"] = heads * said["d_v"][0], name
+            heads, kv_heads = lengths["heads"][0], lengths["kv_heads"][0]
+            lengths["heads · d_v"] = heads * lengths["d_v"][0], name
             if heads % kv_heads:
                 raise AttnctlError(f"{file.path}: {heads} query heads cannot share {kv_heads} key heads evenly")
     return fitted
 
 
 def _by_head(path: str, name: str, w: Floats, heads: int | None) -> Floats:
-    """A projection as (heads, d_model, d)."""
+    """Return a projection as (heads, d_model, d). Raises AttnctlError if it does not divide into `heads`."""
     if w.ndim == 3 and heads not in (None, w.shape[0]):
         raise AttnctlError(f"{path}: {name} has shape {w.shape}, {w.shape[0]} heads, but {heads} are asked for")
     if w.ndim == 2 and w.size:
@@ -408,7 +419,7 @@ def _check_residual(file: WeightFile, layers: Sequence[dict[str, Floats]]) -> No
 def _embedding_of(
     file: WeightFile, d_model: int, seed: int, embeddings: str | None
 ) -> tuple[Callable[[Sequence[Token]], Floats], list[str], tuple[str, ...]]:
-    """How tokens become rows, the vocabulary, and what to say about it."""
+    """Return the function that turns tokens into rows, the vocabulary, and notes about them."""
     table = file.tensors.get("embedding")
     vocabulary = _vocabulary_of(file)
     if embeddings is not None:
@@ -419,14 +430,14 @@ def _embedding_of(
             )
         return rows, vocabulary, ()
     if table is None:
-        note = f"{file.path} has no embedding: seeded random rows stand in for it, unless embeddings are given"
+        note = f"{file.path} has no embedding: seeded random rows replace it, unless you give embeddings"
         from attnctl.models.builtin.random import random_rows
 
         return partial(random_rows, seed, d_model), vocabulary, (note,)
     if vocabulary and len(vocabulary) != len(table):
         raise AttnctlError(f"{file.path}: {len(vocabulary)} tokens in the metadata, but {len(table)} rows of embedding")
     pieces = file.tensors.get("pieces")
-    read_by_letters = (file.metadata.get("unknown", ""), *SHAPES)  # a word's letters are added to the rows of these
+    read_by_letters = (file.metadata.get("unknown", ""), *SHAPES)  # a word's letters are added to these rows
     by_letters = {vocabulary.index(word) for word in read_by_letters if word in vocabulary}
 
     def embed_tokens(tokens: Sequence[Token]) -> Floats:
@@ -434,11 +445,13 @@ def _embedding_of(
         worst = max(ids, default=0)
         if worst >= len(table):
             raise AttnctlError(f"token id {worst} has no row in {file.path}: its embedding has {len(table)}")
-        rows = looked_up(table, ids, f"{file.path}: embedding")  # (n, d_model)
-        for at, token in enumerate(tokens):
-            if pieces is not None and ids[at] in by_letters:
-                own = letter_pieces(token.text, len(pieces))  # the sum of their n rows, over √n
-                rows[at] += looked_up(pieces, own, f"{file.path}: pieces").sum(axis=0) / np.float32(np.sqrt(len(own)))
+        rows = table_rows(table, ids, f"{file.path}: embedding")  # (n, d_model)
+        for index, token in enumerate(tokens):
+            if pieces is not None and ids[index] in by_letters:
+                numbers = letter_pieces(token.text, len(pieces))  # the sum of their n rows, over √n
+                rows[index] += table_rows(pieces, numbers, f"{file.path}: pieces").sum(axis=0) / np.float32(
+                    np.sqrt(len(numbers))
+                )
         return rows
 
     return embed_tokens, vocabulary, ()

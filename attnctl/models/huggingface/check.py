@@ -66,8 +66,10 @@ def _against_model(model: Model, text: str, trace: Trace, limit: float) -> tuple
 def _as_picked(trace: Trace, finding: CheckFinding) -> CheckFinding:
     """Return the finding of a model whose indexer picks keys: by rounding in half precision alone they may be others."""
     if finding.holds is False and trace.model.dtype in ("bfloat16", "float16"):
-        why = f"{finding.found}: where scores nearly tie, an indexer picks other keys by rounding ({trace.model.dtype})"
-        return CheckFinding(finding.what, None, why)
+        why = (
+            f"{finding.result}: where scores nearly tie, an indexer picks other keys by rounding ({trace.model.dtype})"
+        )
+        return CheckFinding(finding.sentence, None, why)
     return finding
 
 

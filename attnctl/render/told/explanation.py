@@ -32,7 +32,7 @@ from attnctl.render.forms import (
 from attnctl.text import counted, number_text, percent
 from attnctl.tokens import BLANKS, Token
 from attnctl.tolerances import WHOLE_ROW
-from attnctl.trace import Headline, Trace, own_numbers
+from attnctl.trace import Headline, Trace, numbers_in_text
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import notes_of_kind
 from attnctl.trace.steps import Step, StepPart, is_default_scale, walk_steps
@@ -218,7 +218,7 @@ def summary_pieces(trace: Trace, layer: LayerTrace, head: int, query: int, headi
     if not row.any():
         return [name, f"{index} {'looks' if layer.mask is None else 'may look'} at nothing"]
     numbers, said = trace.key_numbers, list[Piece]([name, f"{index} {verb} "])
-    own = trace.reads_itself or "left-out" in trace.noted and own_numbers(trace.tokens, trace.key_axis) is not None
+    own = trace.reads_itself or "left-out" in trace.noted and numbers_in_text(trace.tokens, trace.key_axis) is not None
     order = np.argsort(-row, kind="stable")[:SHARES].tolist()
     for at, j in enumerate(order):
         whom = ("itself", "") if own and numbers[j] == query else told_apart(trace.key_axis, j, NAMED, numbers[j])

@@ -15,5 +15,5 @@ MARKS = {True: "✓", False: "✗", None: "·"}  # of a check: it holds, it does
 
 def findings_table(findings: Sequence[CheckFinding]) -> Table:
     """What a check recomputed, a line a finding: whether it holds, what it is of, and what was found."""
-    what = Column("", [f"{MARKS[one.holds]} {one.what}" for one in findings], "text", cut="below")
-    return Table([what, Column("", [one.found for one in findings], "text", cut="below")], in_full=True)
+    what = Column("", [f"{MARKS[one.holds]} {one.sentence}" for one in findings], "text", cut="below")
+    return Table([what, Column("", [one.result for one in findings], "text", cut="below")], in_full=True)

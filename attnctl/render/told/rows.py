@@ -11,7 +11,7 @@ from attnctl.readings.overview import LongRow, TextPart
 from attnctl.render.forms import Column, Form, Line, Table, bar_columns, listed, token_label
 from attnctl.text import counted, visible_text
 from attnctl.tokens import Token
-from attnctl.trace import own_numbers
+from attnctl.trace import numbers_in_text
 
 AROUND = 40  # characters of the text on each side of a key
 BAR = 12
@@ -24,7 +24,7 @@ def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole
 
     Where it is not the `whole` row, its keys are its strongest links, and neither entropy nor the other keys are told.
     """
-    own = own_numbers(row.tokens, row.keys)  # also where keys were left out
+    own = numbers_in_text(row.tokens, row.keys)  # also where keys were left out
     numbers, text = (range(len(row.keys)), "") if own is None else (own, row.text)
     yield f"{row.model.name}, {counted(len(row.tokens), 'token')}", "bold"
     yield Table([Column("", [f"query {row.query}"], "text"), *_surroundings(row.text, [row.tokens[row.query]])])

@@ -47,7 +47,7 @@ def opened_case(family: FamilyTrace, case: str) -> Any:
 
 
 def marks(model: Any, **selection: Any) -> dict[str, bool | None]:
-    return {finding.what: finding.holds for finding in check_attention(model, TEXT, **selection)}
+    return {finding.sentence: finding.holds for finding in check_attention(model, TEXT, **selection)}
 
 
 def shown_otherwise(monkeypatch: pytest.MonkeyPatch, change: Callable[[LayerTrace], LayerTrace]) -> None:
@@ -93,9 +93,9 @@ def test_values_that_are_not_the_models_are_found(monkeypatch: pytest.MonkeyPatc
 
 def test_what_is_not_recomputed_is_not_called_right(monkeypatch: pytest.MonkeyPatch, family: FamilyTrace) -> None:
     monkeypatch.setattr(put_out, "PRODUCTS", frozenset())
-    by_what = {finding.what: finding for finding in check_attention(opened_case(family, "bloom causal"), TEXT)}
-    assert by_what[CONTEXT].holds is None and "values that are not shown" in by_what[CONTEXT].found
-    assert by_what[MULTIPLIED].holds is None and "their rows alone checked" in by_what[MULTIPLIED].found
+    by_what = {finding.sentence: finding for finding in check_attention(opened_case(family, "bloom causal"), TEXT)}
+    assert by_what[CONTEXT].holds is None and "values that are not shown" in by_what[CONTEXT].result
+    assert by_what[MULTIPLIED].holds is None and "their rows alone checked" in by_what[MULTIPLIED].result
 
 
 @pytest.mark.parametrize(("dtype", "said"), [("float32", False), ("bfloat16", None)])
@@ -111,9 +111,9 @@ def test_keys_that_an_indexer_picks_otherwise_by_rounding(
         return replace(layer, weights=np.roll(np.asarray(layer.weights), 1, axis=-1))  # (heads, n_q, n_k)
 
     shown_otherwise(monkeypatch, with_other_keys)
-    found = {finding.what: finding for finding in check_attention(model, TEXT)}
+    found = {finding.sentence: finding for finding in check_attention(model, TEXT)}
     assert found[CONTEXT].holds is said and found[EAGER].holds is said
-    assert ("picks other keys by rounding (bfloat16)" in found[CONTEXT].found) is (said is None)
+    assert ("picks other keys by rounding (bfloat16)" in found[CONTEXT].result) is (said is None)
 
 
 def test_half_precision_alone_is_nothing_wrong(shelf: Shelf) -> None:

@@ -65,7 +65,7 @@ def test_heads_are_as_many_as_attend(run: Run, refused: Refused, shelf: Shelf) -
     found = run("explain", TEXT, *model, "--layer", "1", "--head", "7", "--json").json
     assert found["layers"][0]["heads"][0]["head"] == 7
     said = refused("explain", TEXT, *model, "--layer", "0", "--head", "7")
-    assert "head 7 of layer 0 is not in this trace: it holds 0, 1, 2, 3" in said
+    assert "head 7 of layer 0 is not there: it has 0, 1, 2, 3" in said
     assert run("explain", TEXT, *model, "--measure", "rollout").code == 0
     told = run("model", model[1]).out
     assert "0: 4 heads, 2 of keys" in told and "1: 8 heads, 2 of keys" in told

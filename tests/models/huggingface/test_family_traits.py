@@ -309,9 +309,9 @@ def test_a_mask_of_each_heads_own_is_read(kind: str, kernel: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "layer", "words"),
     [
-        ("gpt_oss", 0, "no token may look at the ones after it, none at 4 tokens' distance or more."),
+        ("gpt_oss", 0, "no token may look at the ones after it or at tokens 4 positions away or more."),
         ("gpt_oss", 1, "no token may look at the ones after it."),
-        ("llama4_text", 0, "no token may look at the ones after it, none of another chunk of 4 tokens."),
+        ("llama4_text", 0, "no token may look at the ones after it or at tokens of another chunk of 4."),
     ],
 )
 def test_what_a_layers_own_mask_hides_is_said(family: FamilyTrace, kind: str, layer: int, words: str) -> None:

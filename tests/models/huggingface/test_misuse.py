@@ -17,7 +17,7 @@ RESAMPLED = {0: torch.zeros(4, 5, 8)}
 # the function, what it is given besides a llama and its inputs, the error
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("capture", {"head": [4]}, "UsageError: head=4: layer 0 of LlamaForCausalLM has heads 0 to 3"),
-    ("capture", {"layer": [7]}, "UsageError: layer=7: the attention of LlamaForCausalLM went by in layers 0 to 1"),
+    ("capture", {"layer": [7]}, "UsageError: layer=7: the attention of LlamaForCausalLM was recorded in layers 0 to 1"),
     ("capture", {"layer": []}, "UsageError: capture(): layer is empty"),
     ("capture", {"head": []}, "UsageError: capture(): head is empty"),
     ("capture", {"rows": []}, "UsageError: capture(): rows is empty"),

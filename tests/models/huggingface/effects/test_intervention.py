@@ -423,7 +423,7 @@ def test_value_zeroing_with_heads_off(case: str, shelf: Shelf) -> None:
     source = TextSource(open_model(shelf(case), off="0.0,0.1,0.2,0.3"), "Alice will")
     found = prepare(source, Changes("value-zeroing")).trace()
     assert not found.layers[0].weights.any() and np.allclose(found.layers[1].weights.sum(-1), 1)
-    assert found.notes[-2].startswith("Off (layer.head): 0.0") and found.notes[-1].startswith("Shown is")
+    assert found.notes[-2].startswith("Off (layer.head): 0.0") and found.notes[-1].startswith("This shows")
 
 
 @pytest.mark.parametrize("kind", ["decoder", "cross"])
