@@ -273,13 +273,11 @@ class Checkpoint:
 
         def visit_call(site: Site, call: Call) -> Array | None:
             output_matrix = traits.see_call(site, call)
+            name = f"layer {site.layer} of {self.info.name}"
             if call.n_q != len(tokens):
-                raise AttnctlError(
-                    f"layer {site.layer} of {self.info.name} has {call.n_q} queries for {len(tokens)} "
-                    "tokens: this architecture has queries of its own, which have no tokens to stand for"
-                )
-            check_finite(call, f"layer {site.layer} of {self.info.name}")
-            result.key_tokens = tokens_of_call_keys(call.keys.shape[-2], tokens, source, result.key_tokens)
+                raise AttnctlError(_other_queries_sentence(name, call.n_q, len(tokens)))
+            check_finite(call, name)
+            result.key_tokens = tokens_of_call_keys(call.keys.shape[-2], tokens, source, result.key_tokens, name)
             layer = ComputedLayer.of_call(site.layer, call_of_text(call), output_matrix=output_matrix)
             nonlocal stopped
             if not stopped:
@@ -297,13 +295,10 @@ class Checkpoint:
             with suppress(StopForward):
                 for number, layer_weights in weights.items():
                     n_q, n_k = layer_weights.shape[1:]
+                    name = f"layer {number} of {self.info.name}"
                     if n_q != len(tokens):
-                        why = "pools them" if n_q < len(tokens) else "has others besides"
-                        raise AttnctlError(
-                            f"layer {number} of {self.info.name} has {n_q} queries for {len(tokens)} tokens: "
-                            f"this architecture {why}, and they have no tokens to stand for"
-                        )
-                    result.key_tokens = tokens_of_call_keys(n_k, tokens, source, result.key_tokens)
+                        raise AttnctlError(_other_queries_sentence(name, n_q, len(tokens)))
+                    result.key_tokens = tokens_of_call_keys(n_k, tokens, source, result.key_tokens, name)
                     visit(layer_of_weights(number, layer_weights))
             table: Any = input_table(self.network) if model_input.has_ids_alone else None
             if len(tokens) <= EMBEDDED and hasattr(table, "num_embeddings"):
@@ -542,13 +537,31 @@ def nothing_seen_sentence(name: str, kind: str, silent: dict[Site, str]) -> str:
 
 
 def tokens_of_call_keys(
-    n_k: int, tokens: Sequence[Token], source: Sequence[Token] | None, key_tokens: tuple[Token, ...] | None
+    n_k: int, tokens: Sequence[Token], source: Sequence[Token] | None, key_tokens: tuple[Token, ...] | None, layer: str
 ) -> tuple[Token, ...] | None:
-    """Return the tokens of a layer's n_k keys; None: the queries' own. Raises AttnctlError for another number of keys."""
-    if n_k == len(tokens if key_tokens is None else key_tokens):
+    """Return the tokens of a layer's n_k keys; None: the queries' own.
+
+    Raises AttnctlError, naming the `layer` ("layer 2 of tiny-gpt"), for keys that belong to no token.
+    """
+    n_tokens = len(tokens if key_tokens is None else key_tokens)
+    if n_k == n_tokens:
         return key_tokens
     if source is not None and n_k == len(tokens) + len(source):  # decoder and cross attention in one
         return (*tokens, *source)
-    raise AttnctlError(
-        f"{n_k} keys for {len(tokens)} tokens: this architecture makes keys of its own, which have no tokens to stand for"
+    raise AttnctlError(other_keys_sentence(layer, n_k, n_tokens))
+
+
+def other_keys_sentence(layer: str, n_k: int, n_tokens: int) -> str:
+    """Return a sentence that says why a layer with n_k keys for n_tokens tokens cannot be shown, and what to do."""
+    return (
+        f"{layer} has {n_k} keys for {n_tokens} tokens: its architecture adds or merges keys, which belong to no token. "
+        "A shorter text may have no such keys; in Python, attnctl.capture records them"
+    )
+
+
+def _other_queries_sentence(layer: str, n_q: int, n_tokens: int) -> str:
+    """Return a sentence that says why a layer with n_q queries for n_tokens tokens cannot be shown, and what to do."""
+    return (
+        f"{layer} has {n_q} queries for {n_tokens} tokens: its architecture {'pools' if n_q < n_tokens else 'adds'} queries, "
+        "which belong to no token. In Python, attnctl.capture records them"
     )

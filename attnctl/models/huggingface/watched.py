@@ -17,7 +17,7 @@ from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_call import check_finite
 from attnctl.models.huggingface.attention_sites import Site, model_follows_interface
 from attnctl.models.huggingface.block_recorder import BlockRecorder, logits_of
-from attnctl.models.huggingface.checkpoint import Checkpoint, classes_of_network
+from attnctl.models.huggingface.checkpoint import Checkpoint, classes_of_network, other_keys_sentence
 from attnctl.models.huggingface.first_order import first_order_effects
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import lacks_head, running_network
@@ -145,14 +145,12 @@ class WatchedNetwork:
     def _keep_look(self, site: Site, call: Call) -> Array | None:
         """Keep where the watched query looks."""
         if site.layer not in self.seen:
-            check_finite(call, f"layer {site.layer} of {self.info.name}")
+            layer, n_tokens = f"layer {site.layer} of {self.info.name}", len(self.key_tokens or self.tokens)
+            check_finite(call, layer)
             row = attention.run_call(attention.select_call(call, None, [self.query])).weights  # (1, heads, 1, n_k)
             looks = as_numpy(row[0, :, 0])
-            if looks.shape[-1] != len(self.key_tokens or self.tokens):
-                raise AttnctlError(
-                    f"{looks.shape[-1]} keys for {len(self.key_tokens or self.tokens)} tokens in layer {site.layer} of "
-                    f"{self.info.name}: no token stands for the others"
-                )
+            if looks.shape[-1] != n_tokens:
+                raise AttnctlError(other_keys_sentence(layer, looks.shape[-1], n_tokens))
             self.seen[site.layer] = looks
         return None
 
