@@ -1,9 +1,9 @@
-"""A prompt and its answer in a decoder: the answer generated, measured, and measured again with parts of the prompt hidden.
+"""A prompt and its answer in a decoder: generate the answer, and measure it with parts of the prompt hidden.
 
-The prompt is read in chunks through the key/value cache, logits are made for the answer alone, and a forward with a part
-hidden begins behind that part: what stands before it is not computed again. Where every layer sees all that came before,
-a part hidden from all that follows is a part whose tokens are left out while the others keep their positions: no mask is
-needed, and the hidden tokens cost nothing. Nothing is ever n × n.
+The prompt is read in chunks through the key/value cache; logits are computed for the answer only. A forward with a hidden
+part begins after that part: the tokens before it are not computed again. If every layer sees all earlier tokens, the
+hidden tokens are left out and the others keep their positions: this needs no mask and no computation for the hidden
+tokens. No array is n × n.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ def _no_cache(network: PreTrainedModel) -> str:
 
 
 def common_start(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens both begin with."""
+    """Return how many tokens both sequences begin with."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 @dataclass
 class AnsweredPrompt:
-    """A prompt's token ids, and those of the answer to it, in a network that continues texts.
+    """The token ids of a prompt and of its answer, in a network that continues texts.
 
-    `after` is a prompt read before in the same network, unchanged since: what both begin with is not read again.
+    `after` is a prompt that the same network has read before, unchanged since: their common start is not read again.
     """
 
     model: Checkpoint
@@ -85,13 +85,13 @@ class AnsweredPrompt:
 
     @property
     def base(self) -> Intervention:
-        """What is changed throughout: the heads that are off."""
+        """Return the intervention of every forward: the heads that are off."""
         return self.model.intervention or Intervention()
 
     # --- the cache -----------------------------------------------------------------------------------------------
 
     def read_prompt(self, after: AnsweredPrompt | None = None) -> None:
-        """Read the prompt but for its last token, behind what it shares with another; keep every layer's keys and values.
+        """Read the prompt without its last token, after what it shares with `after`; store every layer's keys and values.
 
         Raises AttnctlError for a network whose cache holds something else (a state that cannot be cut).
         """
@@ -110,18 +110,18 @@ class AnsweredPrompt:
 
     @property
     def together(self) -> int:
-        """How many tokens one forward reads, since they see each other ahead or a picture stands among them."""
+        """Return how many tokens must be read in one forward, because they see each other or include a picture; else 0."""
         return 0 if self.given is None else self.given.together
 
     @property
     def sees_whole(self) -> bool:
-        """Whether tokens of the prompt see its last one (PaliGemma), from which the answer is predicted."""
+        """Return whether all tokens of the prompt see its last token, from which the answer is predicted (PaliGemma)."""
         return self.together == len(self.prompt)
 
     def _whole_cache(self) -> Cache:
-        """A cache of the prompt but for its last token, which the others have seen.
+        """Return a cache of the prompt without its last token, computed with the last token visible.
 
-        Raises AttnctlError where that token, read again behind it, would not see all of the prompt.
+        Raises AttnctlError if that last token, read again after the cache, would not see the whole prompt.
         """
         window = getattr(self.model.network.config.get_text_config(), "sliding_window", None)
         if window and window < len(self.prompt):
@@ -134,7 +134,7 @@ class AnsweredPrompt:
         return cache  # type: ignore[no-any-return]
 
     def cache_of(self, first: int) -> Cache:
-        """A cache that holds the prompt's tokens [0, first)."""
+        """Return a cache of the first `count` tokens of the prompt."""
         from transformers import DynamicCache
 
         cache = DynamicCache()
@@ -145,9 +145,10 @@ class AnsweredPrompt:
     def _run_network(
         self, ids: Sequence[int], cache: Cache | None, wanted: int, positions: Sequence[int] | None = None
     ) -> tuple[Output, Array | None]:
-        """The network over `ids` behind a cache: the cache, and the last `wanted` tokens' logits (wanted, vocabulary).
+        """Run the network over `ids` after a cache; return the cache and the logits of the last `n_logits` tokens.
 
-        `positions` are the ids' own in the text; None: they follow the cache.
+        The logits are (n_logits, vocabulary). `positions` are the positions of the ids in the text; None: they follow the
+        cache.
         """
         if cache is None:
             from transformers import DynamicCache
@@ -181,9 +182,10 @@ class AnsweredPrompt:
     # --- the answer ----------------------------------------------------------------------------------------------
 
     def generate_answer(self, most: int) -> None:
-        """Let the model answer greedily with at most `most` tokens, up to its own end. Raises AttnctlError for none.
+        """Generate the answer greedily, with at most `count` tokens, up to the end token.
 
-        It is written behind the cache of the prompt; one whose tokens see each other ahead, or a picture, is read again.
+        The answer is generated after the cache of the prompt; a prompt with a picture, or whose tokens see each other, is
+        read again. Raises AttnctlError for an empty answer.
         """
         network, ids = self.model.network, torch.tensor([self.prompt], device=device_of_inputs(self.model.network))
         if self.given is not None and self.together:
@@ -204,18 +206,18 @@ class AnsweredPrompt:
             )
 
     def log_probabilities(self, hidden: Sequence[tuple[int, int]] = ()) -> Floats:
-        """Log-probability of each answer token after those before it: (m,).
+        """Return the log-probability of each answer token, given the tokens before it: (m,).
 
-        `hidden` are stretches [a, b) of the prompt's tokens that nothing behind them can see.
+        `hidden` are ranges [a, b) of the prompt's tokens that later tokens cannot see.
         """
         self.forwards += bool(hidden)
         inner = hidden and all(b < len(self.prompt) for _, b in hidden)
         return self._logits_without(hidden) if inner and self.leaves_out() else self._masked(hidden)
 
     def leaves_out(self) -> bool:
-        """Whether hidden tokens may be left out: the network sees all that came before, and takes positions as told.
+        """Return whether hidden tokens may be left out: the network sees all earlier tokens, and uses given positions.
 
-        The one is seen in the answer's own attention, the other tried on a token that is hidden both ways.
+        The first is checked in the attention of the answer; the second by hiding one token both ways.
         """
         if self._leaves_out is None:
             last = len(self.prompt) - 2
@@ -229,7 +231,7 @@ class AnsweredPrompt:
         return self._leaves_out
 
     def _masked(self, hidden: Sequence[tuple[int, int]]) -> Floats:
-        """The stretches hidden by a mask from all that follows: (m,)."""
+        """Return the log-probabilities with a mask that hides the ranges from all later tokens: (m,)."""
         start = min([len(self.prompt) - 1, *(b for _, b in hidden)])
         cuts = tuple(Cut(tuple(range(a, b))) for a, b in hidden)
         if any(
@@ -246,7 +248,7 @@ class AnsweredPrompt:
         return self._shares(logits)
 
     def _logits_without(self, hidden: Sequence[tuple[int, int]]) -> Floats:
-        """The stretches' tokens left out, the others at their own positions: (m,)."""
+        """Return the log-probabilities with the hidden tokens left out and the others at their positions: (m,)."""
         start = min(a for a, _ in hidden)
         whole = (*self.prompt, *self.answer[:-1])
         left_out = {at for a, b in hidden for at in range(a, b)}
@@ -255,7 +257,7 @@ class AnsweredPrompt:
         return self._shares(logits)
 
     def _shares(self, logits: Array | None) -> Floats:
-        """The answer tokens' log-probabilities by the logits of those before them: (m,)."""
+        """Return the log-probabilities of the answer tokens, from the logits of the tokens before them: (m,)."""
         assert logits is not None
         shares = torch.log_softmax(logits.float(), -1)  # (m, vocabulary)
         found: Floats = as_numpy(shares[torch.arange(len(self.answer)), list(self.answer)])  # (m,)
@@ -264,14 +266,14 @@ class AnsweredPrompt:
     # --- where the answer looks ----------------------------------------------------------------------------------
 
     def answer_inputs(self) -> dict[str, Array]:
-        """The network's inputs for the queries that the answer is predicted from, behind a cache of the prompt."""
+        """Return the inputs for the queries that predict the answer, after a cache of the prompt."""
         ids = (self.prompt[-1], *self.answer[:-1])
         given = torch.tensor([ids], device=device_of_inputs(self.model.network))  # (1, m)
         cache = self.cache_of(len(self.prompt) - 1)
         return {"input_ids": given, "past_key_values": cache, "use_cache": True, "logits_to_keep": len(ids)}
 
     def run_answer(self) -> None:
-        """The network over the queries that the answer is predicted from: the prompt's last token, the answer's but one."""
+        """Run the network over the queries that predict the answer: the prompt's last token, and the answer but its last."""
         network = self.model.network
         with (
             running_network(network, len(self.answer), self.model.info.name),
@@ -280,7 +282,7 @@ class AnsweredPrompt:
             network(**self.answer_inputs())
 
     def answer_looks(self) -> AnswerLooks:
-        """Where the queries look that the answer is predicted from."""
+        """Return where the queries that predict the answer look."""
         if self._looks is None:
             found = AnswerLooks({}, {})
             with watch_attention(self.model.network, found.keep_call):
@@ -291,14 +293,14 @@ class AnsweredPrompt:
 
 @dataclass
 class AnswerLooks:
-    """Where the answer's queries look: of each layer the share of each key, and each head's strongest key."""
+    """Where the answer's queries look: for each layer the mean weight of each key, and each head's strongest key."""
 
     masses: dict[int, Floats]  # layer → over all heads and queries: (n_k,)
     strongest: dict[int, Array]  # layer → the key that each head and query attends to most: (heads, m)
     sees_all: bool = True  # every query every key before it, at no other price than the scores
 
     def keep_call(self, site: Site, call: Call) -> Array | None:
-        """Take what is kept of one layer."""
+        """Keep the mean weights and the strongest keys of one layer."""
         weights = attention.run_call(call).weights[0]  # (heads, m, n_k)
         self.masses[site.layer] = as_numpy(weights.double().mean((0, 1)))  # (n_k,)
         self.strongest[site.layer] = as_numpy(weights.argmax(-1))  # (heads, m)
@@ -308,6 +310,6 @@ class AnswerLooks:
         return None
 
     def mass_of_keys(self) -> Floats:
-        """The share of each key, over all heads, layers and queries: (n_k,)."""
+        """Return the mean weight of each key, over all heads, layers and queries: (n_k,)."""
         mean: Floats = np.mean(list(self.masses.values()), axis=0).astype(np.float32)  # (n_k,)
         return mean

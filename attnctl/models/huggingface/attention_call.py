@@ -1,4 +1,4 @@
-"""What an architecture hands to its attention function, as an `attention.Call`, held against what that answers."""
+"""Turn the arguments of a model's attention function into an `attention.Call`, and compare both results."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HARMLESS = frozenset(
 
 
 def check_keywords(architecture: str, how: Mapping[str, object]) -> None:
-    """Raise AttnctlError for a keyword that is given, and that nobody here knows the meaning of."""
+    """Raise AttnctlError for a keyword that has a value and that attnctl does not know."""
     for keyword, value in how.items():
         if value is not None and keyword not in KNOWN and keyword not in HARMLESS:
             raise AttnctlError(
@@ -62,10 +62,10 @@ def call_of(
     fused: bool,
     architecture: str,
 ) -> Call:
-    """Return the Call of what a module hands over: queries, keys, values and mask, and keywords; batch first.
+    """Return the Call for a module's queries, keys, values, mask and keywords; the batch axis comes first.
 
-    Without a mask, transformers' eager functions hide nothing; torch's `fused` kernel hides the future where the module is
-    causal and there are several queries. Raises AttnctlError for keywords, masks and sinks that it does not know to read.
+    Without a mask, transformers' eager functions hide nothing; torch's `fused` kernel hides the future if the module is
+    causal and there are several queries. Raises AttnctlError for unknown keywords, masks and sinks.
     """
     check_keywords(architecture, known)
     query, key, value, attention_mask = arrays
@@ -97,7 +97,7 @@ def call_of(
 
 
 def check_finite(call: Call, where: str) -> None:
-    """Raise AttnctlError where queries or keys hold NaN or infinity, as of a damaged checkpoint, or one run in float16."""
+    """Raise AttnctlError if queries or keys hold NaN or infinity (a damaged checkpoint, or float16 is too narrow)."""
     for what, array in (("queries", call.queries), ("keys", call.keys)):
         if not bool(torch.isfinite(array).all()):
             raise AttnctlError(
@@ -107,7 +107,7 @@ def check_finite(call: Call, where: str) -> None:
 
 
 def _read_sinks(sinks: Array | None, query: Array) -> Array | None:
-    """A learned sink for each head (heads,), or for each query of each head (batch, heads, n_q)."""
+    """Return learned sinks, one per head (heads,) or one per query and head (batch, heads, n_q); None without any."""
     batch, heads, n_q = query.shape[:-1]
     if sinks is None:
         return None
@@ -124,10 +124,10 @@ def _read_sinks(sinks: Array | None, query: Array) -> Array | None:
 def mask_and_bias(
     given: Array | None, n_q: int, n_k: int, dtype: torch.dtype = torch.float32
 ) -> tuple[Array | None, Array | None]:
-    """A mask as models hand it over, (batch, 1 or heads, n_q, n_k), apart: what may be seen, and what is added to scores.
+    """Split a model's mask, (batch, 1 or heads, n_q, n_k), into the visible keys (batch, n_q, n_k) and a bias on the scores.
 
-    Of a boolean mask nothing is added, and a row that sees nothing has no weights. A mask of numbers is added to the
-    scores: a row of which every number is the lowest sees everything alike, as the model computes it.
+    A boolean mask gives no bias; a row without visible keys then has no weights. A mask of numbers is added to the scores: a
+    row with the lowest number everywhere sees all keys alike, as the model computes it.
     """
     if given is None:
         return None, None
@@ -159,7 +159,7 @@ FUSED_KEYS = 512  # from which a changed call goes by a fused kernel, which keep
 
 
 def changed_context(call: Call) -> Array:
-    """The context of a changed call, (batch, heads, n_q, d_v); of a long text by the kernel that builds no weights."""
+    """Return the context of a changed call, (batch, heads, n_q, d_v); long texts use the kernel that builds no weights."""
     plain = not call.bends_scores and call.sinks is None and call.window is None
     plain = plain and call.temperature == 1.0 and not call.causal and call.mask is not None
     if call.n_k < FUSED_KEYS or not plain:
@@ -182,7 +182,7 @@ CHECKED_ROWS = 8  # of each call, as attnctl computes them, are held against wha
 
 @torch.no_grad()
 def context_disagreement(call: Call, context: Array, weights: Array | None) -> float | None:
-    """By how much a model's own context (batch, n_q, heads, d_v) and weights, if any, differ from the Call's; None: not.
+    """Return how far the model's context (batch, n_q, heads, d_v) and weights differ from the Call's; None: they agree.
 
     A few rows are compared, which costs n_k numbers each.
     """
@@ -223,13 +223,13 @@ NUMBERS_TOGETHER = 1 << 24  # keys and values that are held in float32 at once
 
 
 def _half_disagreement(call: Call, context: Array, dtype: torch.dtype) -> float:
-    """Return how far a context in half precision (batch, heads, rows, d_v) lies from the call's, as a share of the values.
+    """Return how far a context in half precision (batch, heads, rows, d_v) differs from the call's, relative to the values.
 
-    0 where rounding explains it. Everything is computed again in float32, of the same queries, keys and values in `dtype`.
-    With u the half of the type's epsilon, a score s that is rounded is off by u·|s|, and so its weight p by a factor of
-    exp(u·|s|) before the row is brought to a sum of 1: Σ p·(1 - p)·|v| · 2·(exp(u·|s|) - 1) at most. That is next to nothing
-    of a row that looks at one key. What follows is rounded to u·Σ p·|v| each time. Sums in float32 add its epsilon for each
-    of the row's n_k keys, of which float16 loses as much by numbers too small for it.
+    Return 0 if rounding explains the difference. The call is computed again in float32, with queries, keys and values in
+    `dtype`. With u half the epsilon of the type, a rounded score s is off by u·|s|, so its weight p is off by a factor of
+    exp(u·|s|) before the row is divided by its sum: at most Σ p·(1 - p)·|v| · 2·(exp(u·|s|) - 1), which is close to 0 for a
+    row that looks at one key. Later steps round to u·Σ p·|v| each. Sums in float32 add its epsilon for each of the row's
+    n_k keys; float16 loses as much to numbers that are too small for it.
     """
     heads, n_k = call.queries.shape[-3], call.n_k
     group = max(1, NUMBERS_TOGETHER // (n_k * (call.queries.shape[-1] + call.values.shape[-1])))
@@ -262,15 +262,15 @@ def _half_disagreement(call: Call, context: Array, dtype: torch.dtype) -> float:
 
 
 def _shares_of_row(weights: Array) -> Array:
-    """Rows (..., n_k) as shares of what their keys have together."""
+    """Return the rows (..., n_k) divided by their sums."""
     return weights / weights.sum(-1, keepdim=True).clamp(min=NOTHING)  # (..., n_k)
 
 
 def joined_calls(module: Module, query: Array, value: Array, own: Answer) -> tuple[int, Array, Answer | None]:
-    """Of differential attention (Ye et al. 2024) its two calls as one: where the second's half begins, values, answer.
+    """Return the two calls of differential attention (Ye et al. 2024) as one: start of the second half, values, answer.
 
-    There a module attends twice with the same queries and keys, to one half of each value at a time: after the first,
-    None, as nothing can be shown yet.
+    Such a module attends twice with the same queries and keys, each time to one half of each value: after the first call
+    the answer is None, because nothing can be shown yet.
     """
     place = (threading.get_ident(), id(module))
     first = _halves.pop(place, None)
@@ -287,13 +287,13 @@ _halves: dict[tuple[int, int], tuple[Array, Array, Array]] = {}
 
 
 def call_of_text(call: Call, item: int = 0, n: int | None = None) -> Call:
-    """One text's part of a batch's call, without that axis; of its `n` tokens alone, where others are padding behind them.
+    """Return one text's part of a batch's call, without the batch axis; only its `n` tokens if it is padded.
 
-    A mask that hides nothing is none, and a bias that adds nothing.
+    A mask that hides nothing, and a bias that adds nothing, become None.
     """
 
     def own(part: Array | None, ndim: int, *axes: int) -> Array | None:
-        """The text's part of an array that has `ndim` axes where it is a batch's, its first n along `axes`."""
+        """Return the text's part of an array that has `ndim` axes in a batch; keep the first n numbers along `axes`."""
         if part is None:
             return None
         part = part[item if part.shape[0] > 1 else 0] if part.ndim == ndim else part

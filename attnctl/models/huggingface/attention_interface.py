@@ -1,9 +1,9 @@
-"""Attention as any transformers model computes it, handed over call by call.
+"""Watch and change the attention of any transformers model, call by call.
 
-Every architecture that follows transformers' attention interface asks `AttentionInterface.get_interface` for the function
-that attends: its own eager one, torch's fused kernel, or any other. While a model is watched, what it gets is that very
-function with ours around it: queries (after RoPE), keys, values, mask, scale and what else changes a score become a `Call`,
-which a visitor is shown. The model keeps its configuration, its masks and its kernel, so there is nothing to put back.
+Every architecture that follows transformers' attention interface asks `AttentionInterface.get_interface` for its
+attention function: its own eager function, torch's fused kernel, or another one. While a model is watched, it gets the
+same function, wrapped in ours: queries (after RoPE), keys, values, mask, scale and all else that changes a score become a
+`Call`, which is passed to a visitor. The model keeps its configuration, its masks and its kernel.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ Visit = Callable[[Site, Call], Array | None]
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """What a visitor does beside looking on.
+    """What a visitor does besides watching.
 
-    `change_call` alters the call before any visitor sees it, `change_context` the context (batch, heads, n_q, d_v) before
-    the model goes on. With `replaces` the model goes on with what the visitor answers. `own` is shown what the model's own
-    function answers: context (batch, n_q, heads, d_v) and weights. `after` is shown the context that a module goes on with;
-    the forward is then left at the end of the module, not before. `trusted`: the model's fused kernel was held against
-    calls of this length in a forward before, and is not run where nobody else watches: the model goes on with what the
-    visitor answers.
+    `change_call` changes the call before any visitor sees it; `change_context` changes the context (batch, heads, n_q, d_v)
+    before the model continues. With `replaces` the model continues with the context that the visitor returns. `own` is
+    called with the result of the model's own function: context (batch, n_q, heads, d_v) and weights. `after` is called with
+    the context that the module continues with; the forward is then left at the end of the module, not before. `trusted`:
+    the model's fused kernel agreed with calls of this length in an earlier forward, so it is not run if nobody else
+    watches: the model continues with the visitor's context.
     """
 
     change_call: Callable[[Site, Call], Call] | None = None
@@ -71,7 +71,7 @@ LOOKING_ON = WatchOptions()
 
 @dataclass(eq=False)
 class WatchSession:
-    """One model being watched: the sites of its modules, who wants which, who is shown what, and what was seen."""
+    """One watched model: its visitor, the sites of its modules, and which calls were seen."""
 
     model: PreTrainedModel
     visit: Visit
@@ -95,7 +95,7 @@ class WatchSession:
 
     @property
     def silent(self) -> dict[Site, str]:
-        """Who attends in code of its own: its class; with those that took another's place as the model ran (BigBird)."""
+        """Return site → class of the modules that attend in code of their own, with those added during the run (BigBird)."""
         if not self.ran:
             return {}
         came = [part for part in attention_modules(self.model).values() if id(part) not in self.sites]
@@ -103,7 +103,7 @@ class WatchSession:
         return self.silent_modules | {sites[id(part)][0]: type(part).__name__ for part in came}
 
     def site_of_call(self, module: Module) -> Site:
-        """The site of this call of a module."""
+        """Return the site of this call of a module, and count the call."""
         key, sites = id(module), self.sites[id(module)]
         recurrence, at = divmod(self.calls[key], len(sites))
         self.forwards[key] += not self.calls[key]
@@ -117,7 +117,7 @@ class WatchSession:
     # --- the model runs: it, or a part of it that is called alone, as an encoder in generation ---
 
     def begin_part(self, part: Module, *_: object) -> None:
-        """A model begins: one that is in no other begins a forward."""
+        """Count the start of a model or of a model within it; the outermost one begins a new forward."""
         if self in _sessions_of(part):
             if part is self.model or not self.depth:
                 self.ran, self.depth = True, 0
@@ -125,12 +125,12 @@ class WatchSession:
             self.depth += 1
 
     def end_part(self, part: Module, *_: object) -> None:
-        """A model ends, or is left."""
+        """Count the end of a model, whether it returned or raised."""
         if self in _sessions_of(part):
             self.depth = max(0, self.depth - 1)
 
     def end_attention(self, module: Module, *_: object) -> None:
-        """A module of attention ends: one that made no call is silent. Left where nothing more is wanted."""
+        """Note a module of attention that ends without a call as silent; leave the forward if all visitors are done."""
         sessions = _sessions_of(module)
         if self in sessions:
             if not self.calls[id(module)]:
@@ -145,16 +145,15 @@ def watch_attention(
     wants: Callable[[Site], bool] = lambda site: True,
     options: WatchOptions = LOOKING_ON,
 ) -> Iterator[WatchSession]:
-    """Within this context, every call of attention in `model` that `wants` accepts goes through `visit`.
+    """Pass every call of attention in `model` that `wants` accepts to `visit`, within this context.
 
-    `visit(site, call)` sees queries (batch, heads, n_q, d_k) and the rest alike, and answers the context (batch, heads,
-    n_q, d_v), or None. The model goes on with its own context, but where a fused kernel made that, which rounds otherwise
-    than the weights that are shown, and where `options` say so. Where every visitor that watches the model in this thread
-    has raised StopForward, the forward is left with it. A forward in a thread that watches nothing is seen by all.
+    `visit(site, call)` gets queries (batch, heads, n_q, d_k), keys, values and so on, and returns the context (batch, heads,
+    n_q, d_v), or None. The model continues with its own context, except if `options` say otherwise, or if a fused kernel
+    computed it, which rounds otherwise than the weights that are shown. If every visitor that watches the model in this
+    thread has raised StopForward, the forward ends with it. A forward in a thread without visitors is seen by all visitors.
 
-    Raises AttnctlError in training mode (dropout would show as weights above 1), for an architecture outside the
-    interface, for a keyword that may change a score unknown to us, and where the model's own function answers otherwise
-    than the Call says.
+    Raises AttnctlError in training mode (dropout would show as weights above 1), for an architecture outside the interface,
+    for an unknown keyword that may change a score, and if the model's own function gives another result than the Call.
     """
     from transformers.modeling_utils import PreTrainedModel
 
@@ -181,12 +180,12 @@ def watch_attention(
 
 
 def architecture_name(model: Module) -> str:
-    """The architecture's name, for messages: "GPT2LMHeadModel"."""
+    """Return the architecture's name for messages: "GPT2LMHeadModel"."""
     return type(getattr(model, "_orig_mod", model)).__name__  # what torch.compile answers holds the model
 
 
 def check_inference(model: Module) -> None:
-    """Raise AttnctlError where `model` is in training mode, and computes otherwise in it."""
+    """Raise AttnctlError if `model` is in training mode and gives other results in that mode."""
     if model.training and _is_random_in_training(model):
         raise AttnctlError(
             f"{architecture_name(model)} is in training mode, where dropout changes the weights: call model.eval()"
@@ -197,7 +196,7 @@ RANDOM = re.compile("drop|jitter|noise|mask_(time|feature)_prob")  # names of sh
 
 
 def _is_random_in_training(model: Module) -> bool:
-    """Return whether a module or the configuration sets a dropout or noise above 0, or normalises over the batch."""
+    """Return whether a module or the configuration has dropout or noise above 0, or a batch norm."""
     import torch
 
     if any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules()):
@@ -215,15 +214,15 @@ _sessions: list[WatchSession] = []
 
 
 def _sessions_of(module: Module) -> list[WatchSession]:
-    """Who watches this module: those of this thread; where it has none, those of any."""
+    """Return the sessions of this thread that watch this module; if there are none, those of all threads."""
     watching = [session for session in list(_sessions) if id(module) in session.sites]
     return [session for session in watching if session.thread == threading.get_ident()] or watching
 
 
 def watching() -> AbstractContextManager[None]:
-    """Within this, modules are handed the functions that they attend with ours around each, and run as they are written.
+    """Wrap the attention functions that modules ask for, and run modules without torch.compile, within this context.
 
-    What torch.compile made calls nobody who looks on; where nobody has imported the compiler, nothing was compiled.
+    Compiled code does not call the visitors; if nobody has imported the compiler, nothing is compiled.
     """
     return held_once("watching", _wrap_interface)
 
@@ -253,9 +252,9 @@ def _attend_call(
     *args: object,
     **how: object,
 ) -> Answer:
-    """What a module calls: query (batch, heads, n_q, d_k) → context (batch, n_q, heads, d_v), weights or None.
+    """Attend for a module: query (batch, heads, n_q, d_k) → context (batch, n_q, heads, d_v), and weights or None.
 
-    `attend` is the function that it would attend with, `implementation` the name by which transformers lists that.
+    `attend` is the function that the module would call, `implementation` its name in transformers.
     """
     run = partial(attend, module, query, key, value, attention_mask, *args, **how)
     if attends_over_depth(module):
@@ -301,15 +300,15 @@ def _attend_call(
 
 
 def _leave_where_done(sessions: list[WatchSession]) -> None:
-    """Raise StopForward where every visitor that watches a module, in this thread, has seen all it wants."""
+    """Raise StopForward if every visitor that watches a module, in this thread, is done."""
     if sessions and all(session.done and session.thread == threading.get_ident() for session in sessions):
         raise StopForward
 
 
 def _show_call(asked: list[tuple[WatchSession, Site]], given: Call, own: Answer | None, half: int) -> Array | None:
-    """The call, changed where an intervention says so, shown to each visitor; the context in place of the model's own.
+    """Pass the call, changed by interventions, to each visitor; return the context that replaces the model's own.
 
-    (batch, heads, n_q, d_v), or None where the model goes on with its own.
+    The context is (batch, heads, n_q, d_v); None if the model continues with its own.
     """
     changing = any(session.options.change_call or session.options.change_context for session, _ in asked)
     if half and (changing or any(session.options.replaces for session, _ in asked)):
@@ -347,7 +346,7 @@ _held: dict[Hashable, tuple[int, ExitStack]] = {}  # how often each thing is hel
 
 @contextmanager
 def held_once(name: Hashable, hold: Callable[[ExitStack], object]) -> Iterator[None]:
-    """Within this, a thing is held: `hold` begins it for the first who asks, its stack puts it back with the last."""
+    """Hold a shared change within this context: `hold` begins it for the first caller; the last caller undoes it."""
     with _lock:
         count, stack = _held.get(name, (0, ExitStack()))
         if not count:
@@ -368,7 +367,7 @@ def held_once(name: Hashable, hold: Callable[[ExitStack], object]) -> Iterator[N
 def attention_set_to(
     model: PreTrainedModel, name: str, only: Callable[[str], object] = lambda name: True
 ) -> Iterator[None]:
-    """Every configuration within `model` set to attention `name`, `only` those that this is true of, and put back."""
+    """Set all configurations within `model` whose attention `only` accepts to attention `name`, and restore them."""
     with ExitStack() as stack:
         for config in attention_configurations(model):
             before = config._attn_implementation_internal
@@ -381,5 +380,5 @@ def attention_set_to(
 
 
 def attention_configurations(model: PreTrainedModel) -> list[PreTrainedConfig]:
-    """Every configuration within `model` that names an attention, those without a module of their own too."""
+    """Return every configuration within `model` that names an attention, also those without a module."""
     return configurations_within(*(part.config for part in model.modules() if hasattr(part, "config")))

@@ -1,4 +1,4 @@
-"""Which modules of a transformers model attend, and which layer and kind of attention each call of theirs is."""
+"""Find the modules of a transformers model that attend, and the layer and kind of attention of each of their calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_ATTENTION = re.compile(r"(Output|Norm|Pool|Pooling|PoolingHead|Embedding|Mas
 
 @dataclass(frozen=True)
 class Site:
-    """Where in the model a call of attention stands: its module's name, its kind, its layer."""
+    """The place of a call of attention in the model: the name of its module, its kind, its layer."""
 
     name: str
     kind: str  # self, or for encoder-decoders: encoder, decoder, cross; beside a text: vision, audio
@@ -33,7 +33,7 @@ class Site:
 
 
 def unseen_sentence(silent: dict[Site, str]) -> str:
-    """Who attends in code of its own, and is not shown, as a sentence; empty where nobody does."""
+    """Return a sentence that names the modules that attend in code of their own; "" if there are none."""
     parts = []
     for name in dict.fromkeys(silent.values()):
         there = [site for site in silent if silent[site] == name]
@@ -46,12 +46,12 @@ def unseen_sentence(silent: dict[Site, str]) -> str:
 
 
 def modules_named_attention(model: PreTrainedModel) -> dict[str, Module]:
-    """The modules that attend by the names of their classes, with those that are within others: name → module."""
+    """Return name → module for all modules that attend, by the names of their classes, nested ones too."""
     return {name: module for name, module in model.named_modules() if _module_attends(module)}
 
 
 def attention_modules(model: PreTrainedModel) -> dict[str, Module]:
-    """The innermost modules that attend, by the names of their classes: name → module."""
+    """Return name → module for the innermost modules that attend, by the names of their classes."""
     return {
         name: module
         for name, module in modules_named_attention(model).items()
@@ -66,12 +66,12 @@ def _module_attends(module: Module) -> bool:
 
 
 def attends_over_depth(module: Module) -> bool:
-    """Whether a module attends over layers, each token for itself, and not over tokens."""
+    """Return whether a module attends over layers, for each token alone, and not over tokens."""
     return bool(_OVER_DEPTH.search(type(module).__name__))
 
 
 def model_follows_interface(model: PreTrainedModel) -> bool:
-    """Whether any part of `model` that attends asks transformers' interface for its function."""
+    """Return whether a part of `model` that attends asks transformers' interface for its attention function."""
     modules = attention_modules(model)
     text = [module for name, module in modules.items() if reads_text(name)]
     following = [module for module in text or modules.values() if follows_interface(module)]
@@ -81,9 +81,9 @@ def model_follows_interface(model: PreTrainedModel) -> bool:
 
 
 def follows_interface(module: Module) -> bool:
-    """Whether a module's code calls transformers' attention interface, so that another function can take its place.
+    """Return whether a module's code calls transformers' attention interface, so that its function can be replaced.
 
-    GPT-2 under eager does not where it is told to scale and upcast in another order, as many of its retrained kin are.
+    GPT-2 under eager does not if its configuration asks to scale and upcast in another order.
     """
     if getattr(module, "reorder_and_upcast_attn", False) and module.config._attn_implementation == "eager":  # type: ignore[union-attr]
         return False
@@ -92,7 +92,7 @@ def follows_interface(module: Module) -> bool:
 
 
 def _calls_interface(module: Module) -> bool:
-    """Whether a method of a module's class names the interface's functions."""
+    """Return whether a method of a module's class uses the interface's functions."""
     methods = (inspect.unwrap(own) for kind in type(module).__mro__ for own in vars(kind).values() if callable(own))
     return any(
         "ALL_ATTENTION_FUNCTIONS" in method.__code__.co_names for method in methods if inspect.isfunction(method)
@@ -100,7 +100,7 @@ def _calls_interface(module: Module) -> bool:
 
 
 def reads_text(name: str) -> bool:
-    """Whether a module is on the way of the text, not of pictures or sound."""
+    """Return whether the module of this name reads the text, not pictures or sound."""
     return not re.search("vision|visual|image|audio", name)
 
 
@@ -108,7 +108,7 @@ def reads_text(name: str) -> bool:
 
 
 def sites_of_modules(model: PreTrainedModel) -> dict[int, tuple[Site, ...]]:
-    """The sites of every module that could attend: id of the module → one for each layer that it stands for."""
+    """Return id of the module → its sites, one per layer, for every module that could attend."""
     two = bool(model.config.is_encoder_decoder)
     beside_text = any(getattr(model.config, f"{sense}_config", None) is not None for sense in ("vision", "audio"))
     found: dict[int, dict[int, Site]] = {}
@@ -123,7 +123,7 @@ def sites_of_modules(model: PreTrainedModel) -> dict[int, tuple[Site, ...]]:
 
 
 def attention_sites(model: PreTrainedModel, kind: str) -> dict[Site, Module]:
-    """The sites of one kind, those of modules that stand for several layers apart: site → module."""
+    """Return site → module for one kind of attention; a module that serves several layers has a site for each."""
     sites = sites_of_modules(model)
     return {
         site: module for module in attention_modules(model).values() for site in sites[id(module)] if site.kind == kind
@@ -139,7 +139,7 @@ def _kind_of_attention(parts: list[str], two: bool) -> str:
 
 
 def _layer_number(name: str, module: Module) -> int:
-    """The layer as the model counts it: the number in the name, or what the module says itself."""
+    """Return the number of the layer: the number in the name, or the module's `layer_idx`."""
     numbers = [int(part) for part in name.split(".") if part.isdigit()]
     said = getattr(module, "layer_idx", None)
     if isinstance(said, int) and said in numbers:
@@ -148,31 +148,31 @@ def _layer_number(name: str, module: Module) -> int:
 
 
 def shares_modules(model: PreTrainedModel) -> bool:
-    """Whether a few modules stand for all layers in turn, as in ALBERT: its calls count them."""
+    """Return whether a few modules serve all layers in turn (ALBERT): their calls are counted."""
     return hasattr(model.config, "num_hidden_groups")
 
 
 def layer_count(model: PreTrainedModel, kind: str) -> int:
-    """How many layers of a kind of attention a model has, as it counts them; those that do not attend count too."""
+    """Return how many layers a model has for a kind of attention, in its own numbering, with those that do not attend."""
     if shares_modules(model):
         return int(model.config.num_hidden_layers) * int(getattr(model.config, "inner_group_num", 1))
     return max((site.layer for site in attention_sites(model, kind)), default=-1) + 1
 
 
 def may_repeat_layers(model: PreTrainedModel, kind: str) -> bool:
-    """Whether several modules of the text's way bear one layer's number (BLT's three stacks), or layers recur (HRM)."""
+    """Return whether several modules that read the text have the same layer number (BLT), or layers recur (HRM)."""
     layers = [site.layer for site in attention_sites(model, kind) if reads_text(site.name)]
     return len(set(layers)) < len(layers) or layers_recur(model)
 
 
 def layers_recur(model: PreTrainedModel) -> bool:
-    """Whether a model runs its layers in several cycles, by its configuration (HRM)."""
+    """Return whether a model runs its layers in several cycles, by its configuration (HRM)."""
     cycles = [value for name, value in vars(model.config).items() if name.endswith("_cycles")]
     return any(isinstance(count, int) and count > 1 for count in cycles)
 
 
 def blocks_of(network: PreTrainedModel) -> list[Module]:
-    """The modules of the network's outermost lists of layers that hold an attention."""
+    """Return the modules of the network's outermost lists of layers that contain attention."""
     from torch.nn import ModuleList
 
     outermost: list[str] = []
@@ -186,12 +186,12 @@ def blocks_of(network: PreTrainedModel) -> list[Module]:
 
 
 def merges_source(network: PreTrainedModel) -> bool:
-    """Whether a decoder attends to itself and to the source in one softmax (T5Gemma 2)."""
+    """Return whether a decoder attends to itself and to the source in one softmax (T5Gemma 2)."""
     return any(type(part).__name__.endswith("MergedAttention") for part in network.modules())
 
 
 def configurations_within(*several: Any) -> list[PreTrainedConfig]:
-    """Return these configurations and those within them, each once."""
+    """Return these configurations and all nested ones, each once."""
     found: dict[int, PreTrainedConfig] = {}
     waiting = list(several)
     while waiting:

@@ -1,4 +1,4 @@
-"""One forward of a network recorded block by block: resumed from the middle with changes, or one block run again."""
+"""Record a forward block by block; resume it from the middle with changes, or run one block again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOT_AGAIN = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 
 @dataclass
 class PartCall:
-    """One call of a module: what went in and came out, the rows of it that are kept."""
+    """One call of a module: the kept rows of its input and of its output."""
 
     module: Module
     given: Array
@@ -46,10 +46,10 @@ class PartCall:
 
 @dataclass
 class BlockCall:
-    """One call of a block: what it was called with and what it put out, (1, n, d_model) first among both.
+    """One call of a block: its arguments and its output; (1, n, d_model) is the first of both.
 
-    `layers` attended in it. `parts` are the calls of modules in it, its own the last; `before` of them ended before it
-    attended.
+    `layers` attended in it. `parts` are the calls of modules in it, the block itself last; the first `before` of them ended
+    before its attention.
     """
 
     block: Module
@@ -62,11 +62,11 @@ class BlockCall:
 
 
 class BlockRecorder:
-    """A forward of a network over one text, every call of its blocks kept.
+    """A recorded forward of a network over one text, with every call of its blocks.
 
-    A block is a module of the network's outermost lists of layers that holds an attention. `base` is what is changed
-    throughout, `kind` the attention that is looked at. After `run`, `result` is what the network put out; `gated`: a learned
-    gate stands between heads and their output projection; `resumes`: the forward from the middle comes to the same.
+    A block is a module of the network's outermost lists of layers that contains attention. `base` is the intervention of
+    every forward, `kind` the attention that is watched. After `run`, `result` is the network's output; `gated`: a learned
+    gate is between the heads and their output projection; `resumes`: a forward from the middle gives the same result.
     """
 
     def __init__(self, network: PreTrainedModel, kind: str = "self", base: Intervention | None = None) -> None:
@@ -85,10 +85,10 @@ class BlockRecorder:
         options: WatchOptions = LOOKING_ON,
         keep_rows: Callable[[object], Array | None] | None = None,
     ) -> Iterator[None]:
-        """Within this, one forward is recorded; each call of attention of this kind is shown to `visit`.
+        """Record one forward within this context; pass each call of attention of this kind to `visit`.
 
-        With `keep_rows`, which returns the rows to keep of what a module is given or puts out, or None, calls of all modules
-        are kept too: as parts of their block, or outside.
+        `keep_rows` returns the rows to keep of a module's input or output, or None. With it, the calls of all modules are
+        kept too: as parts of their block, or outside.
         """
 
         def begin_block(block: Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
@@ -126,14 +126,14 @@ class BlockRecorder:
         given: dict[str, Any],
         output: Output,
     ) -> None:
-        """Keep a call of a module that has one stream in and one out."""
+        """Keep a call of a module that has one stream as input and one as output."""
         taken, made = keep_rows(args[0] if args else given.get("hidden_states")), keep_rows(first_of(output))
         if taken is not None and made is not None:
             kept = self.calls[-1].parts if inner and self.calls else self.outside
             kept.append(PartCall(module, taken, made))
 
     def run(self, inputs: dict[str, object], visit: Visit = lambda *_: None) -> None:
-        """Run the network over `inputs`, a batch of one, under the base, each call of attention shown to `visit`."""
+        """Run the network over `inputs`, a batch of one, under the base; pass each call of attention to `visit`."""
         self.inputs, traits = inputs, Traits(self.network, self.kind)
         with (
             apply_interventions(self.network, [self.base], self.kind),
@@ -148,7 +148,7 @@ class BlockRecorder:
     # --- from the middle ----------------------------------------------------------------------------------------------
 
     def _resumes_to_the_same(self) -> bool:
-        """Return whether two rows, from the last block and from the middle, equal the first forward."""
+        """Return whether a batch of two, resumed at the last block and in the middle, gives the first forward's result."""
         whole, rows = logits_of(self.result), [self.base, self.base]
         near = RESUMED * float(whole.abs().max())
         try:
@@ -158,7 +158,7 @@ class BlockRecorder:
         return all(other.shape[1:] == whole.shape[1:] and bool((other - whole).abs().max() <= near) for other in found)
 
     def resume_from_change(self, interventions: Sequence[Intervention]) -> Output:
-        """Return the network's output, a row for each intervention, from the first block where any changes something."""
+        """Return the network's output, one row per intervention, computed from the first block that any of them changes."""
         first = min(one.first_layer() for one in interventions)
         start = min((call for layer, call in self.first_calls.items() if layer >= first), default=0)
         return self._run_from(start if self.resumes else 0, interventions)
@@ -171,7 +171,7 @@ class BlockRecorder:
 
     @contextmanager
     def _skipping_blocks(self, count: int, rows: int) -> Iterator[None]:
-        """Within this, the first `count` calls of blocks answer what they put out before."""
+        """Let the first `count` calls of blocks return their recorded output, within this context."""
         kept = iter(self.calls[:count])
 
         def answer_kept(run: Callable[..., Output], /, *args: object, **kwargs: object) -> Output:
@@ -190,21 +190,21 @@ class BlockRecorder:
     # --- one block again ----------------------------------------------------------------------------------------------
 
     def block_of_layer(self, layer: int) -> BlockCall:
-        """Return the call of the block in which a layer attends. Raises AttnctlError where that holds no other attention."""
+        """Return the call of the block in which a layer attends. Raises AttnctlError if another layer attends in it."""
         found = [call for call in self.calls if layer in call.layers]
         if len(found) != 1 or len(found[0].layers) != 1:
             raise self._refused("one block does not hold one attention")
         return found[0]
 
     def output_of_layer(self, layer: LayerAttention) -> Floats:
-        """Return what the block of a layer put out: (n_q, d_model)."""
+        """Return the output of the block of a layer: (n_q, d_model)."""
         made = first_of(self.block_of_layer(layer.layer).output)
         if made is None or made.ndim != 3 or made.shape[:2] != (1, layer.n_q):
             raise self._refused("its blocks put out no row for each token")
         return as_numpy(made[0])  # type: ignore[no-any-return]
 
     def check_layer(self, layer: LayerAttention) -> None:
-        """Raise AttnctlError where the block of a layer, two rows at once and nothing zeroed, does not come to the same."""
+        """Raise AttnctlError if the block of a layer, run again with two rows and nothing zeroed, gives another output."""
         own = torch.as_tensor(self.output_of_layer(layer))  # (n_q, d_model)
         near = tolerance(KERNEL, next(self.network.parameters()).dtype) * float(own.abs().max())
         for made in self._run_again(layer, [None, None]):
@@ -212,13 +212,13 @@ class BlockRecorder:
                 raise self._refused("run again by itself, a block does not come to the same")
 
     def outputs_with_zeroed_values(self, layer: LayerAttention) -> Iterator[Floats]:
-        """Yield what a layer's block puts out with the value of a key zeroed in every head: (keys, n_q, d_model) each."""
+        """Yield the output of a layer's block with the value of a key zeroed in every head: (keys, n_q, d_model) each."""
         several = max(1, ROWS_AT_ONCE // max(layer.n_q, layer.n_k))
         for first in range(0, layer.n_k, several):
             yield as_numpy(self._run_again(layer, range(first, min(first + several, layer.n_k))))
 
     def _run_again(self, layer: LayerAttention, keys: Sequence[int | None]) -> Array:
-        """Return the block's output with the value of each of `keys` (None: of none) zeroed → (keys, n_q, d_model)."""
+        """Return the block's output with the value of each of `keys` zeroed (None: nothing zeroed): (keys, n_q, d_model)."""
         call, seen = self.block_of_layer(layer.layer), 0
 
         def zero_values(site: Site, asked: Call) -> Array:
@@ -246,16 +246,16 @@ class BlockRecorder:
 
 
 def _input_of_rows(value: Any, rows: int) -> Any:
-    """Return an input of one text for `rows` of it; what has no axis for texts (the patches of a picture) is repeated.
+    """Return an input of one text for `rows` rows; an input without an axis for texts (a picture's patches) is repeated.
 
-    So are pictures and their masks, of which Idefics 3 joins the axes of texts and of tiles.
+    Pictures and their masks are repeated too: Idefics 3 joins the axes of texts and tiles.
     """
     packed = isinstance(value, torch.Tensor) and value.ndim and (value.shape[0] != 1 or value.ndim > 2)
     return value.repeat(rows, *[1] * (value.ndim - 1)) if packed else expanded_rows(value, rows)
 
 
 def expanded_rows(value: Any, rows: int) -> Any:
-    """Return the value with every batch of one in it made a batch of `rows`; tuples and dictionaries are gone through."""
+    """Return the value with every batch of one expanded to `rows`, within tuples and dictionaries too."""
     if isinstance(value, torch.Tensor):
         return value.expand(rows, *value.shape[1:]) if value.ndim and value.shape[0] == 1 else value
     if isinstance(value, tuple):
@@ -269,7 +269,7 @@ def expanded_rows(value: Any, rows: int) -> Any:
 
 
 def first_of(output: Output) -> Array:
-    """Return what a module puts out, or the first of several things."""
+    """Return a module's output, or its first item if it is a tuple or list."""
     return output[0] if isinstance(output, tuple | list) else output
 
 

@@ -1,4 +1,4 @@
-"""Is what is shown true? The weights recomputed by other means, and the findings."""
+"""Check that the attention that is shown is true: recompute the weights by other means, and report the findings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_attention(
 ) -> tuple[CheckFinding, ...]:
     """Recompute the attention over `text` by the model's own eager path and by torch's fused kernel.
 
-    Raises AttnctlError as `record_trace`.
+    Raises AttnctlError in the same cases as `record_trace`.
     """
     trace = record_trace(model, text, layers=layers, heads=heads, predictions=False)
     limit = tolerance(STORED, trace.model.dtype)
@@ -45,7 +45,7 @@ CONTEXT = "layer context against what is shown, max |Δ| / max |context|"
 
 
 def _against_model(model: Model, text: str, trace: Trace, limit: float) -> tuple[CheckFinding, CheckFinding]:
-    """The weights against the model's own, and the weights and values that are shown against the context that it makes."""
+    """Compare the weights with the model's own, and the weights and values with the context that the model computes."""
     if not isinstance(model, Checkpoint):
         why = "a built-in model has no other path"
         return CheckFinding(EAGER, None, why), CheckFinding(CONTEXT, None, why)
@@ -64,7 +64,7 @@ def _against_model(model: Model, text: str, trace: Trace, limit: float) -> tuple
 
 
 def _as_picked(trace: Trace, finding: CheckFinding) -> CheckFinding:
-    """Return the finding of a model whose indexer picks keys: by rounding in half precision alone they may be others."""
+    """Return the finding for a model whose indexer picks keys: rounding in half precision may change the keys it picks."""
     if finding.holds is False and trace.model.dtype in ("bfloat16", "float16"):
         why = f"{finding.found}: where scores nearly tie, an indexer picks other keys by rounding ({trace.model.dtype})"
         return CheckFinding(finding.what, None, why)
@@ -72,7 +72,7 @@ def _as_picked(trace: Trace, finding: CheckFinding) -> CheckFinding:
 
 
 def _limit_of_weights(trace: Trace, limit: float) -> float:
-    """How far weights may lie apart: by half of what their scores may, which are rounded the more the larger they are."""
+    """Return how far weights may differ: half the rounding error of the largest score."""
     largest = max(
         (float(np.abs(part.scaled_scores).max(initial=0)) for part in trace.layers if part.scaled_scores is not None),
         default=0.0,
@@ -81,7 +81,7 @@ def _limit_of_weights(trace: Trace, limit: float) -> float:
 
 
 def _own_weights_finding(what: str, trace: Trace, own: Mapping[int, Floats], limit: float, why: str) -> CheckFinding:
-    """The weights of each layer against the model's `own`, (heads, n_q, n_k); `why` a layer may have none there."""
+    """Compare the weights of each layer with `own_weights`, (heads, n_q, n_k); `why` says why a layer may have none."""
     found: dict[int, float] = {}
     for layer in trace.layers:
         if layer.weights is None or layer.layer not in own:
@@ -100,7 +100,7 @@ def _own_weights_finding(what: str, trace: Trace, own: Mapping[int, Floats], lim
 
 
 def _context_finding(trace: Trace, own: Mapping[int, Floats], limit: float) -> CheckFinding:
-    """What is shown, weights × values, against the model's `own` context of each layer, (heads, n_q, d_v)."""
+    """Compare weights × values with the model's context of each layer, (heads, n_q, d_v)."""
     found: dict[int, float] = {}
     for layer in trace.layers:
         if layer.weights is not None and layer.values is not None and layer.layer in own:
@@ -112,13 +112,13 @@ def _context_finding(trace: Trace, own: Mapping[int, Floats], limit: float) -> C
 
 
 def _worst_of_rows(layer: LayerTrace, ours: Floats, theirs: Floats) -> float:
-    """How far two arrays (heads, n_q, …) lie apart, where a query sees some key: else the eager path makes weights up."""
+    """Return the largest difference of two arrays (heads, n_q, …) in rows that see a key (eager invents the others)."""
     seeing = slice(None) if layer.mask is None else layer.mask.any(axis=-1)  # (n_q,)
     return float(np.abs(ours - theirs)[:, seeing].max(initial=0))
 
 
 def _finding_of_layers(what: str, trace: Trace, found: Mapping[int, float], limit: float, why: str) -> CheckFinding:
-    """The worst error of the layers that could be checked; where some could not, it holds of none."""
+    """Return the finding with the worst error of the checked layers; it does not hold if some could not be checked."""
     worst = float(np.max([0.0, *found.values()]))  # NaN is the worst of all
     missing = [layer.layer for layer in trace.layers if layer.layer not in found]
     said = f"{worst:.1e}" if worst else "0, bit for bit"
@@ -156,7 +156,7 @@ def _against_fused(trace: Trace, limit: float) -> CheckFinding:
 
 
 def _against_product(trace: Trace, limit: float, why: str) -> CheckFinding:
-    """The context of each layer against weights × values in double precision; `why` no fused kernel tells it."""
+    """Compare each layer's context with weights × values in double precision; `why` says why no fused kernel is used."""
     worst = 0.0
     for layer in trace.layers:
         weights = layer.weights if layer.dropped_weights is None else layer.dropped_weights  # (heads, n_q, n_k)
@@ -170,12 +170,12 @@ def _against_product(trace: Trace, limit: float, why: str) -> CheckFinding:
 
 
 def _rescaled_rows(weights: Array) -> Array:
-    """Rows (..., n_k) as shares of what their keys have together."""
+    """Return the rows (..., n_k) divided by their sums."""
     return weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-12)  # (..., n_k)
 
 
 def _scale_of_scores(trace: Trace, layer: LayerTrace) -> float:
-    """The factor on the scores, read off the largest of them: what the model said, in whatever way it said it."""
+    """Return the factor from the largest score to its scaled score, in whatever way the model scales."""
     assert layer.queries is not None
     if layer.scores is None or layer.scaled_scores is None:
         return trace.model.scale or default_scale(layer.queries.shape[-1])
@@ -188,12 +188,12 @@ def _scale_of_scores(trace: Trace, layer: LayerTrace) -> float:
 
 
 def has_sinks(trace: Trace) -> bool:
-    """Whether some layer has learned sinks (gpt-oss), which take weight and give nothing back."""
+    """Return whether a layer has learned sinks (gpt-oss), which take weight and add nothing to the context."""
     return any(layer.sink_weights is not None for layer in trace.layers)
 
 
 def worse_error(one: float, other: float) -> float:
-    """The larger of two errors; NaN is the worst of all."""
+    """Return the larger of two errors; NaN is the worst of all."""
     return float(np.maximum(one, other))
 
 

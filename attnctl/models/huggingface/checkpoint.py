@@ -560,7 +560,7 @@ def other_keys_sentence(layer: str, n_k: int, n_tokens: int) -> str:
 
 
 def _other_queries_sentence(layer: str, n_q: int, n_tokens: int) -> str:
-    """Return a sentence that says why a layer with n_q queries for n_tokens tokens cannot be shown, and what to do."""
+    """Return a sentence that says why a layer with n_q queries cannot be shown, and what to do."""
     return (
         f"{layer} has {n_q} queries for {n_tokens} tokens: its architecture {'pools' if n_q < n_tokens else 'adds'} queries, "
         "which belong to no token. In Python, attnctl.capture records them"

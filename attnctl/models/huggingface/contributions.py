@@ -1,12 +1,12 @@
-"""The logit of a word taken apart: embedding, heads, MLPs and biases, as they stand in the residual stream at one position.
+"""A logit as a sum over the parts of a model: embedding, heads, MLPs and biases, in the residual stream at one position.
 
-Blocks are found to add to a residual stream by trying: what a block puts out, less what it was given, must be the sum of
-what its own children put out. An architecture of which this is not so (post-norm blocks, residuals mixed across layers) is
-refused by name. Norms are taken at the scale they had on this text, so that what is left is linear. Source: direct logit
-attribution (Elhage et al. 2021). Of several positions the sums are over the positions.
+Whether blocks add to a residual stream is tested: the output of a block minus its input must be the sum of what its parts
+put out. An architecture for which this does not hold (post-norm blocks, residuals mixed across layers) is refused by
+name. Norms keep the scale that they had on this text, so that the sum is linear. For several positions the parts are
+summed over the positions.
 
-To first order the log-probability of a word is its logit less the expected logit, and at the scale that its norms had on
-this text a logit is a sum over all heads and the tokens that they read (direct logit attribution, Elhage et al. 2021).
+To first order, the log-probability of a word is its logit minus the expected logit, and each logit is a sum over all heads
+and the tokens that they read. Source: direct logit attribution (Elhage et al. 2021).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ NEAR = 2e-5  # how close what was put together must come to what the model made,
 
 
 class RefusedError(AttnctlError):
-    """Why an architecture cannot be taken apart."""
+    """The reason why the logits of an architecture are not such a sum."""
 
 
 @contextmanager
 def _refusing_by_name(network: PreTrainedModel) -> Iterator[None]:
-    """Within this, a RefusedError is an AttnctlError that names the architecture."""
+    """Turn a RefusedError into an AttnctlError that names the architecture."""
     try:
         yield
     except RefusedError as why:
@@ -56,7 +56,7 @@ def _refusing_by_name(network: PreTrainedModel) -> Iterator[None]:
 
 
 class TargetLogit(NamedTuple):
-    """The logit of id `target` (minus that of `against`) at token `query`, which is `tail` positions from the end."""
+    """The logit of id `target` (minus the logit of `against`) at token `query`, which is `tail` positions from the end."""
 
     tail: int
     query: int
@@ -69,7 +69,7 @@ def taken_apart(
 ) -> tuple[Contributions, tuple[str, ...]]:
     """Return a logit as a sum over the model's parts, and notes.
 
-    Raises AttnctlError, naming the architecture, where its logits are no such sum.
+    Raises AttnctlError, naming the architecture, if its logits are not such a sum.
     """
     with _refusing_by_name(network):
         forward = record_rows(network, inputs, base, logit.tail, range(logit.query, logit.query + 1))
@@ -84,7 +84,7 @@ def taken_apart(
 
 
 class Heads(NamedTuple):
-    """What one layer's heads made of the watched queries, in float64."""
+    """The contexts, weights and values of one layer's heads for the watched queries, in float64."""
 
     context: Array  # weights · values: (heads, rows, d_v)
     weights: Array | None  # (heads, rows, n_k), where they are kept
@@ -93,7 +93,7 @@ class Heads(NamedTuple):
 
 @dataclass
 class WatchedRows:
-    """A forward, recorded at some positions of the residual stream: its blocks and their parts (rows, d), and its heads."""
+    """A forward recorded at some positions of the residual stream: its blocks and their parts (rows, d), and its heads."""
 
     network: PreTrainedModel
     blocks: list[BlockCall]
@@ -120,10 +120,10 @@ def record_rows(
     *,
     keep_weights: bool = True,
 ) -> WatchedRows:
-    """Run a text under `base`, and keep what every part made of the `queries`; `tail` positions from the end is the first.
+    """Run a text under `base`, and keep the inputs and outputs of all parts for the `queries`.
 
-    With `keep_weights` weights and values are kept too. Raises RefusedError for a network without an unembedding, and where
-    it attends outside its blocks, or twice in one.
+    `tail` is the distance of the first query from the end. With `keep_weights`, weights and values are kept too. Raises
+    RefusedError if the network has no unembedding, attends outside its blocks, or attends twice in one block.
     """
     head = network.get_output_embeddings()  # type: ignore[no-untyped-call]
     if not isinstance(getattr(head, "weight", None), torch.Tensor):
@@ -169,14 +169,14 @@ def added_by_block(block: BlockCall) -> Array:
 
 
 def _matrices_after_attention(block: BlockCall) -> list[PartCall]:
-    """Return the calls of projections in a block after its attention: those before it are the attention's own."""
+    """Return the calls of a block's projections after its attention; the earlier ones belong to the attention."""
     return [
         part for part in block.parts[block.before :] if getattr(getattr(part.module, "weight", None), "ndim", 0) == 2
     ]
 
 
 def is_near(one: Array, other: Array) -> bool:
-    """Return whether two arrays have one shape and agree to NEAR of the largest number."""
+    """Return whether two arrays have the same shape and differ by at most NEAR times the largest number."""
     if one.shape != other.shape:
         return False
     return float((one - other).abs().max()) <= NEAR * max(float(other.abs().max()), 1e-6)
@@ -186,9 +186,9 @@ def is_near(one: Array, other: Array) -> bool:
 
 
 def stream_direction(forward: WatchedRows, mix: Array) -> tuple[Array, float, float, tuple[str, ...]]:
-    """Return the direction along which the residual stream makes a mix of logits (rows, vocabulary): (rows, d_model).
+    """Return the direction (rows, d_model) along which the residual stream makes a mix of logits (rows, vocabulary).
 
-    Also what biases add along it, the mixed logits themselves, and notes. Raises RefusedError.
+    Return also the sum of the biases along it, the mixed logits, and notes. Raises RefusedError.
     """
     streams = [stream_of_block(block) for block in forward.blocks]
     if not streams:
@@ -223,12 +223,12 @@ def _sum_of_parts(forward: WatchedRows, mix: Array) -> tuple[Contributions, tupl
 
 
 def _along(x: Array, direction: Array) -> float:
-    """What (rows, d) adds along each row's direction, over all rows."""
+    """Return the dot product of x (rows, d) and the directions, summed over all rows."""
     return float((x * direction).sum())
 
 
 def _unembedded(head: Any, mix: Array) -> tuple[Array, float]:
-    """The directions (rows, d_model) before the unembedding that make a mix of logits, and what its bias adds."""
+    """Return the directions (rows, d_model) before the unembedding that make a mix of logits, and its bias along them."""
     named = mix.any(0).nonzero()[:, 0]  # (words that are mixed,)
     if len(named) < 8:
         way = mix[:, named] @ head.weight[named].double()  # (rows, d_model)
@@ -239,7 +239,7 @@ def _unembedded(head: Any, mix: Array) -> tuple[Array, float]:
 
 
 def _after_head(forward: WatchedRows, made: Array, logits: Array) -> tuple[float, float | None, tuple[str, ...]]:
-    """What happens to logits after the unembedding: a factor, or a soft cap, before which the sum then is."""
+    """Return the factor on the logits after the unembedding; or 1 and a soft cap, before which the sum is; and notes."""
     cap = getattr(forward.network.config.get_text_config(), "final_logit_softcapping", None)
     if cap and is_near(torch.tanh(made / cap) * cap, logits):
         note = (
@@ -255,7 +255,7 @@ def _after_head(forward: WatchedRows, made: Array, logits: Array) -> tuple[float
 
 @dataclass
 class _Linear:
-    """A norm at the scale it had: x → (x - its mean, where centred) · scale + shift; without a scale nothing changes."""
+    """A norm at a fixed scale: x → (x - its mean, if centred) · scale + shift; the identity if scale is None."""
 
     scale: Array | None = None  # (rows, d)
     shift: Array | None = None  # (d,)
@@ -263,7 +263,7 @@ class _Linear:
 
     @classmethod
     def of_norm(cls, seen: PartCall) -> _Linear:
-        """Return the norm as it was on these rows. Raises RefusedError for another kind than RMS and layer norms."""
+        """Return the norm at the scale of these rows. Raises RefusedError if it is neither an RMS norm nor a layer norm."""
         weight, bias = getattr(seen.module, "weight", None), getattr(seen.module, "bias", None)
         gain = torch.ones_like(seen.given) if weight is None else weight.double()  # (d,), or (rows, d) of ones
         shift = torch.zeros_like(seen.given) if bias is None else bias.double()  # (d,)
@@ -278,21 +278,21 @@ class _Linear:
         raise RefusedError(f"its {type(seen.module).__name__} is no norm that it knows how to hold still")
 
     def back(self, way: Array) -> Array:
-        """The directions before the norm that become `way` after it: (rows, d)."""
+        """Return the directions before the norm that become `direction` after it: (rows, d)."""
         if self.scale is None:
             return way
         before = way * self.scale  # (rows, d)
         return before - before.mean(-1, keepdim=True) if self.centred else before
 
     def constant(self, way: Array) -> float:
-        """What the shift adds along the directions."""
+        """Return the shift along the directions, summed over the rows."""
         return 0.0 if self.shift is None else _along(self.shift.expand_as(way), way)
 
 
 def _block_parts(
     block: BlockCall, heads: Heads | None, direction: Array, config: PreTrainedConfig
 ) -> Iterator[ContributionPart]:
-    """Yield what a block adds: its heads, its output projection's bias, and its MLP."""
+    """Yield the contributions of a block: its heads, the bias of its output projection, and its MLP."""
     if heads is None:  # no attention in it: a convolution, a state space
         yield ContributionPart(part="mlp", value=_along(added_by_block(block), direction))
         return
@@ -305,7 +305,7 @@ def _block_parts(
 
 @dataclass
 class HeadDirections:
-    """How a block's heads reach a direction of the residual stream."""
+    """How a block's heads add to a direction of the residual stream."""
 
     along: Array  # what each head's context is worth along the direction: (rows, heads, d_v)
     given: Array  # the contexts that went into the output projection: (rows, heads, d_v)
@@ -314,9 +314,9 @@ class HeadDirections:
 
 
 def head_directions(block: BlockCall, made: Heads, direction: Array, config: PreTrainedConfig) -> HeadDirections:
-    """Return what each head's context is worth along `direction` (rows, d_model).
+    """Return what each head's context adds along `direction` (rows, d_model).
 
-    Raises RefusedError where a block's output is no such sum.
+    Raises RefusedError if the block's output is not a sum of its parts.
     """
     heads, _, d_v = made.context.shape
     projection = _output_projection(block, heads * d_v)
@@ -335,7 +335,7 @@ def head_directions(block: BlockCall, made: Heads, direction: Array, config: Pre
 
 
 def _output_projection(block: BlockCall, width: int) -> PartCall:
-    """Return the call of the output projection: the first matrix that heads side by side, of this `width`, go through."""
+    """Return the call of the output projection: the first matrix after attention whose input has this `width`."""
     for part in _matrices_after_attention(block):
         if part.given.shape[-1] == width and part.made.shape == stream_of_block(block).given.shape:
             return part
@@ -345,9 +345,9 @@ def _output_projection(block: BlockCall, width: int) -> PartCall:
 def _attention_branch(
     block: BlockCall, projection: PartCall, added: Array, config: PreTrainedConfig
 ) -> tuple[float, _Linear]:
-    """Return the factor on what attention adds to the stream, and the norm that it goes through first.
+    """Return the factor on what attention adds to the residual stream, and the norm that it passes first.
 
-    Raises RefusedError where what the block adds is not the sum of its children: the stream is normalised in it.
+    Raises RefusedError if the block does not add the sum of its parts: it normalises the residual stream.
     """
     candidates: list[tuple[Array, _Linear]] = [(projection.made, _Linear())]
     children = set(block.block.children())
@@ -389,7 +389,7 @@ def _projection_matrix(projection: PartCall, way: Array) -> tuple[Array, Array]:
 
 
 def _head_parts(layer: int, heads: Heads, along: Array, given: Array) -> Iterator[ContributionPart]:
-    """Yield what each head writes along a direction, by source token where it stands for weights × values."""
+    """Yield what each head adds along a direction, split by source token if the head's output is weights × values."""
     assert heads.weights is not None and heads.values is not None
     read = torch.einsum("hkd,rhd->hrk", heads.values, along)  # (heads, rows, n_k)
     by_key = (heads.weights * read).sum(1)  # (heads, n_k)
@@ -401,10 +401,10 @@ def _head_parts(layer: int, heads: Heads, along: Array, given: Array) -> Iterato
 
 
 def writes_by_token(read: AnsweredPrompt) -> tuple[Floats, tuple[str, ...]]:
-    """What each token before the answer's end adds to the answer's log-probability, nats: (n_k,), and notes.
+    """Return what each token before the end of the answer adds to its log-probability, in nats (n_k,), and notes.
 
-    The sum is over the answer's tokens, all layers and all heads. Raises AttnctlError, naming the architecture, where its
-    logits are no such sum.
+    The sum is over the answer's tokens, all layers and all heads. Raises AttnctlError, naming the architecture, if its
+    logits are not such a sum.
     """
     network = read.model.network
     with _refusing_by_name(network):
@@ -427,7 +427,7 @@ def writes_by_token(read: AnsweredPrompt) -> tuple[Floats, tuple[str, ...]]:
 
 
 def _directions(read: AnsweredPrompt) -> tuple[dict[int, Array], tuple[str, ...]]:
-    """Return layer → what each head's context is worth for each token's log-probability (m, heads, d_v), and notes."""
+    """Return layer → what each head's context adds to each answer token's log-probability (m, heads, d_v), and notes."""
     m, network = len(read.answer), read.model.network
     with running_network(network, m, read.model.info.name):
         forward = record_rows(network, read.answer_inputs(), read.base, m, range(m), keep_weights=False)

@@ -1,4 +1,4 @@
-"""What families of models do beside the softmax of scores, seen as they do it: gates, sinks, indexers, shared keys."""
+"""Observe what families of models do besides the softmax of scores: gates, sinks, indexers, shared keys."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _NO_MIXER = re.compile(r"Norm|MLP|MoE|Moe|Expert|FeedForward|Dropout|Embedding|R
 
 
 class Traits:
-    """What the runs of a network tell beside their calls of attention of one kind: sizes, sinks, gates, and so on.
+    """What the runs of a network show besides their calls of one kind of attention: sizes, sinks, gates, and so on.
 
-    `watch` a run, and hand it each call (`see_call`) and each context that a module goes on with (`see_context`).
-    `described_model` and `reader_notes` then say what was seen. `gates` holds how far learned gates are open, ‖gated
-    context‖ / ‖context‖, by layer: (batch, heads, n_q). A context that its projection reads times numbers of 0 or more is
-    gated, unless a norm read the context first. Where texts are `padded` the masks hide padding too, and do not tell who
-    looks ahead.
+    `watch` a run, and pass it each call (`see_call`) and each context that a module continues with (`see_context`).
+    `described_model` and `reader_notes` then report what was observed. `gates` holds how far learned gates are open, ‖gated
+    context‖ / ‖context‖, by layer: (batch, heads, n_q). A context is gated if its projection reads it multiplied by numbers
+    of 0 or more, unless a norm read the context first. If texts are `padded`, the masks hide padding too, so they do not
+    show whether queries look ahead.
     """
 
     def __init__(self, network: PreTrainedModel, kind: str, *, padded: bool = False) -> None:
@@ -64,7 +64,7 @@ class Traits:
 
     @cached_property
     def _without_attention(self) -> dict[str, list[int]]:
-        """Found once for all texts of a run: it goes through every module of the network."""
+        """Return `layers_without_attention` of the network, computed once: it walks through every module."""
         return layers_without_attention(self._network)
 
     @cached_property
@@ -75,7 +75,10 @@ class Traits:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Within this, the network runs. Raises AttnctlError where a matrix was told, and is not what reads the context."""
+        """Watch a run of the network within this context.
+
+        Raises AttnctlError if `see_call` returned a matrix that does not read the context unchanged.
+        """
         with ExitStack() as stack:
             for key, (site, projection) in self._projections.items():
                 module = self._network.get_submodule(site.name)
@@ -88,7 +91,7 @@ class Traits:
             yield
 
     def _watch_norms(self, stack: ExitStack) -> None:
-        """See whether a norm, in no list of layers nor the head, is called after the last block."""
+        """Watch whether a norm outside the lists of layers and the head is called after the last block."""
         layers = {id(part) for several in _module_lists(self._network) for part in several.modules()}
 
         def end_block(*_: object) -> None:
@@ -104,12 +107,12 @@ class Traits:
                 stack.callback(part.register_forward_pre_hook(begin_norm).remove)
 
     def see_context(self, site: Site, context: Array) -> None:
-        """Note the context (batch, n_q, heads, d_v) that a module goes on with."""
+        """Keep the context (batch, n_q, heads, d_v) that a module continues with, until it is read."""
         if site.module in self._projections:
             self._contexts[site.module] = context
 
     def _see_reader(self, key: int, part: Module, args: tuple[Array, ...]) -> None:
-        """A projection or a norm begins: note what it reads of the context of module `key`."""
+        """Note how a projection or a norm that begins reads the context of module `key`."""
         site, projection = self._projections[key]
         context = self._contexts.get(key)
         if context is None or not args or args[0].numel() != context.numel():
@@ -127,7 +130,7 @@ class Traits:
             self.gates[site.layer] = share.transpose(1, 2)  # (batch, heads, n_q)
 
     def _end_module(self, key: int, *_: object) -> None:
-        """A module ends: a projection whose matrix was told has read its context."""
+        """Raise AttnctlError if a module ends and the projection of the returned matrix has not read its context."""
         if key in self._told and key in self._contexts:
             raise self._no_matrix(self._projections[key][0])
 
@@ -138,7 +141,7 @@ class Traits:
         )
 
     def see_call(self, site: Site, call: Call) -> Callable[[], Floats | None]:
-        """Note what a call tells, and return what answers W_O (heads · d_v, d_out) of its layer; that answers None for none.
+        """Note the sizes and settings of a call; return a function that gives W_O (heads · d_v, d_out) or None.
 
         Raises AttnctlError for a layer that attends a second time in one forward.
         """
@@ -163,7 +166,7 @@ class Traits:
         return partial(self._output_matrix, site, sizes)
 
     def _output_matrix(self, site: Site, sizes: tuple[int, int, int, int]) -> Floats | None:
-        """W_O of a module that has just attended: its run then shows whether that reads the context as it is."""
+        """Return W_O of a module that has just attended; the run then checks that it reads the context unchanged."""
         heads, _, d_k, d_v = sizes
         if site.module not in self._projections or is_changed_between(
             self._network.get_submodule(site.name), heads * d_k
@@ -176,9 +179,9 @@ class Traits:
     # --- what it told -------------------------------------------------------------------------------------------------
 
     def described_model(self, info: ModelInfo, whole: bool) -> ModelInfo:
-        """Return the model's description, with what the calls said; what differs from layer to layer is left out.
+        """Return the model's description with what the calls showed; what differs from layer to layer is left out.
 
-        Of a `whole` run it is known whether a norm follows the last layer.
+        Only a `whole` run shows whether a norm follows the last layer.
         """
         info = replace(info, final_norm=self.final_norm if whole else None)
         if not self._sizes:
@@ -200,7 +203,7 @@ class Traits:
         return {layer: as_numpy(share[item, :, :n]) for layer, share in self.gates.items()}
 
     def reader_notes(self, silent: dict[Site, str], gates: Mapping[int, Floats]) -> tuple[str, ...]:
-        """Return what a reader must know of the run: `silent` attended in code of their own, `gates` are the text's."""
+        """Return the notes for a reader: `silent` modules attended in code of their own, `gates` are those of the text."""
         told = unseen_sentence(silent)
         notes = [f"{told[0].upper()}{told[1:]}."] if told else []
         if self._sinks:
@@ -239,7 +242,7 @@ def _layers(layers: Sequence[int]) -> str:
 
 @torch.no_grad()
 def passed(context: Array, gated: Array) -> Array | None:
-    """Return ‖gated‖ / ‖context‖ of arrays (…, heads, d_v) → (…, heads); None where the one is no gated other."""
+    """Return ‖gated‖ / ‖context‖ of arrays (…, heads, d_v) as (…, heads); None if `gated` is not a gated `context`."""
     context, gated = context.float().nan_to_num(0.0), gated.float().nan_to_num(0.0)
     tiny = 1e-5 * context.abs().max().clamp(min=1e-20)
     if bool((context * gated < -tiny * gated.abs().max().clamp(min=tiny)).any()):
@@ -248,7 +251,7 @@ def passed(context: Array, gated: Array) -> Array | None:
 
 
 def hides_future(call: Call) -> bool | None:
-    """Return whether no query of a call may look at a later key; None where its only query cannot tell."""
+    """Return whether no query of a call may look at a later key; None if this cannot be told (one query, or n_q ≠ n_k)."""
     n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
     if n_q == 1 or n_q != n_k:
         return None
@@ -259,7 +262,10 @@ def hides_future(call: Call) -> bool | None:
 
 
 def differential_lambda(module: Any) -> float | None:
-    """Return λ of differential attention, exp(λ_q1 · λ_k1) - exp(λ_q2 · λ_k2) + λ_init (Ye et al. 2024); None: another."""
+    """Return λ of differential attention, exp(λ_q1 · λ_k1) - exp(λ_q2 · λ_k2) + λ_init (Ye et al. 2024).
+
+    Return None for a module with another attention.
+    """
     if not hasattr(module, "lambda_init") or not hasattr(module, "lambda_q1"):
         return None
     first = torch.exp((module.lambda_q1 * module.lambda_k1).sum(dtype=torch.float32))
@@ -268,14 +274,14 @@ def differential_lambda(module: Any) -> float | None:
 
 
 def indexed_layers(network: PreTrainedModel) -> set[int]:
-    """Return the layers where an indexer picks the keys that each query may see (DeepSeek-V3.2), by its class's name."""
+    """Return the layers where an indexer, found by its class's name, picks the visible keys (DeepSeek-V3.2)."""
     indexers = [part for part in network.modules() if type(part).__name__.endswith("Indexer")]
     sites = sites_of_modules(network) if indexers else {}
     return {sites[id(part)][0].layer for part in indexers}
 
 
 def layers_without_attention(network: PreTrainedModel) -> dict[str, list[int]]:
-    """Return the layers that hold no attention among others that do: class of what they hold instead → their numbers."""
+    """Return class → numbers of the layers that hold such a module and no attention, in lists of layers with attention."""
     attending = {id(module) for module in attention_modules(network).values()}
     found: dict[str, list[int]] = {}
     for layers in _module_lists(network):

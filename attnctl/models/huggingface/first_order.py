@@ -1,4 +1,4 @@
-"""First-order effects of heads and of edges on a prediction: one forward, one backward for each number.
+"""First-order effects of heads and edges on a prediction: one forward, and one backward for each number.
 
 The numbers are a log-probability and a difference of logits. Source: attribution patching (Nanda 2023; Kramár et al. 2024).
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _KeptLayer:
-    """What one layer's attention made of one text, part of the graph."""
+    """The attention of one layer over one text, as part of the graph for gradients."""
 
     context: Array  # (1, heads, n_q, d_v)
     weights: Array  # of the watched query: (heads, n_k)
@@ -46,7 +46,7 @@ def first_order_effects(
     target: Word,
     against: Word | None,
 ) -> FirstOrder:
-    """Return the effect of ablating each head as `base` says how, and of cutting each key from the query.
+    """Return the effect of ablating each head as `base.how` says, and of cutting the edge from the query to each key.
 
     `run` runs the network over one text with gradients, and returns the logits from the watched position on: (1 +
     continuation, vocabulary).
@@ -88,14 +88,14 @@ def first_order_effects(
 
 
 def _sum_of_word(said: Array, word: Word) -> Array:
-    """Return the sum over a word's tokens of their numbers: (1 + continuation, vocabulary) → ()."""
+    """Return the sum of the numbers of a word's tokens: (1 + continuation, vocabulary) → ()."""
     return sum((said[at, number] for at, number in enumerate(word.all_ids)), torch.zeros((), device=said.device))
 
 
 def _effect_of_heads(base: Intervention, layer: int, kept: _KeptLayer, slope: Array) -> Array:
-    """Return (what replaces each head's context - the context) · gradient, summed over positions: (heads,).
+    """Return (replacement - context) · gradient of each head, summed over positions: (heads,).
 
-    `slope` is of the context (1, heads, n_q, d_v), or of what its projection reads (1, n_q, heads · d_v).
+    `slope` is the gradient of the context (1, heads, n_q, d_v), or of the projection's input (1, n_q, heads · d_v).
     """
     context = kept.context.detach()  # (1, heads, n_q, d_v)
     if kept.projected is not None:
@@ -106,7 +106,7 @@ def _effect_of_heads(base: Intervention, layer: int, kept: _KeptLayer, slope: Ar
 
 
 def _effect_of_edges(kept: _KeptLayer, slope: Array) -> Array:
-    """Return what cutting each key from the query does, its weight shared among the rest: (heads, n_k).
+    """Return the effect of cutting the edge from the query to each key; the other keys share its weight: (heads, n_k).
 
     The context then moves by w / (1 - w) · (context - value); a query never loses its only key.
     """

@@ -1,4 +1,4 @@
-"""GGUF files: dequantised once into a folder of safetensors in the user's cache, and read from there afterwards."""
+"""Dequantise GGUF files once into a folder of safetensors in the user's cache."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ BIG = 10**9  # parameters from which the cache holds half precision
 
 
 def dequantised_folder(path: Path) -> Path:
-    """The folder that holds `path` dequantised, made now where it is not there yet.
+    """Return the folder that holds `path` dequantised; make it if it does not exist.
 
-    Raises AttnctlError where the file is damaged, of an architecture unknown to transformers, the disk too small, or the
-    user's cache somebody else's or read-only.
+    Raises AttnctlError if the file is damaged or of an architecture unknown to transformers, if the disk is too small, or if
+    the user's cache cannot be written.
     """
     try:
         return _kept_folder(path)
@@ -83,11 +83,10 @@ def _kept_folder(path: Path) -> Path:
 
 
 def _remove_orphans(folder: Path) -> None:
-    """Remove what nobody will read again, gigabytes each: folders of files that are gone or were changed since, and what
-    processes left that were killed as they wrote there.
+    """Remove folders that nobody will read again, gigabytes each: of deleted or changed files, and of killed processes.
 
-    A folder in the making is nobody's where its lock is free; one that is only just made may not have its lock yet. Of a
-    file whose own folder is gone, which may be a disk that is not there now, all stays.
+    An unfinished folder is removed if its lock is free; a very new one may not have its lock yet. If the folder of a GGUF
+    file does not exist, its disk may be unmounted, so its files stay.
     """
     said = {place: (stored_text(place, PLACE) or "").partition("\n") for place in folder.glob("*.place")}
     gone = [place for place, (_, _, source) in said.items() if source and _is_gone(Path(source), place.stem)]
@@ -109,7 +108,7 @@ def _remove_orphans(folder: Path) -> None:
 
 
 def _is_gone(source: Path, fingerprint: str) -> bool:
-    """Whether a file was removed from its folder, or is another now."""
+    """Return whether a file was removed from its folder, or has changed."""
     try:
         return source.parent.is_dir() and (not source.exists() or file_fingerprint(source) != fingerprint)
     except (OSError, ValueError):
@@ -123,7 +122,7 @@ def _release(lock: BaseFileLock) -> None:
 
 
 def cache_folder() -> Path:
-    """Where dequantised files are kept."""
+    """Return the folder of dequantised files."""
     from platformdirs import user_cache_path
 
     return user_cache_path("attnctl") / "gguf"
@@ -173,7 +172,7 @@ def _check_space(path: Path, folder: Path, size: int) -> None:
 
 @contextmanager
 def _one_parse() -> Iterator[Any]:
-    """While this lasts, each file's metadata is parsed once: transformers asks for it three times, seconds each."""
+    """Parse the metadata of each file once within this context: transformers asks for it three times, seconds each."""
     import gguf
 
     plain = gguf.GGUFReader
@@ -188,7 +187,7 @@ def _one_parse() -> Iterator[Any]:
 
 @contextmanager
 def _conversion_bar(path: Path) -> Iterator[None]:
-    """The library's own progress bars on a terminal, one line in a pipe."""
+    """Show the library's own progress bars on a terminal, and one line in a pipe."""
     print_complaint(f"dequantising {path.name} (once; kept in {cache_folder()})")
     logging = import_extra("transformers.utils.logging")
     level = logging.get_verbosity()

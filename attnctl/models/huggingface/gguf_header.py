@@ -1,4 +1,4 @@
-"""A GGUF file's header, read without a library: every length and place it claims is held against its size."""
+"""Read the header of a GGUF file without a library; compare every length and offset in it with the file's size."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ Value = int | float | bool | str | tuple[int | float | bool, ...]
 
 @dataclass
 class Metadata:
-    """What a GGUF file says of itself: its entries by name (long texts and arrays left out), and how long arrays are."""
+    """The metadata of a GGUF file: its entries by name (without long texts and arrays), and the lengths of arrays."""
 
     entries: dict[str, Value] = field(default_factory=dict)
     lengths: dict[str, int] = field(default_factory=dict)
 
 
 def read_header(path: Path) -> Metadata:
-    """The metadata of a GGUF file (versions 2 and 3 of ggml's gguf.md).
+    """Return the metadata of a GGUF file (versions 2 and 3 of ggml's gguf.md).
 
-    Raises AttnctlError where it claims what it cannot hold: more entries, longer texts, tensors beyond its end.
+    Raises AttnctlError if the header claims more entries, longer texts or more tensors than the file can hold.
     """
     size = check_regular(path)
     with open_regular(path) as file:
@@ -53,7 +53,7 @@ def read_header(path: Path) -> Metadata:
 
 
 class _Header:
-    """A walk through the header; `taken` is the memory that the library will take for what it has met."""
+    """A walk through the header; `memory` is what the gguf library will need for the entries so far, in bytes."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         self.file, self.size, self.taken = file, size, 0
@@ -75,7 +75,7 @@ class _Header:
         return self.metadata
 
     def _walk_value(self, name: str, kind: int, depth: int = 0) -> Value | None:
-        """One value; None where it is too long to be kept."""
+        """Return one value; None if it is too long to be kept."""
         if kind == STRING:
             return self._string()
         if kind == ARRAY and depth < limits.GGUF_NESTING:
@@ -114,7 +114,7 @@ class _Header:
         return text.decode("utf-8", "replace")
 
     def _tensor(self) -> tuple[str, int]:
-        """The name of a tensor, and where it ends, in bytes from where the tensors begin."""
+        """Return the name of a tensor, and its end in bytes after the beginning of the tensors."""
         name = self._string() or "a tensor"
         (axes,) = struct.unpack("<I", self.file.read(4))
         if axes > limits.ARRAY_AXES:
@@ -127,7 +127,7 @@ class _Header:
         return name, start + math.prod(shape) * size // numbers
 
     def _check_ends(self, ends: list[tuple[str, int]]) -> None:
-        """Raise ValueError where a tensor ends beyond the file."""
+        """Raise ValueError if a tensor ends beyond the file."""
         said = self.metadata.entries.get("general.alignment", ALIGNMENT)
         if not isinstance(said, int) or isinstance(said, bool) or not 1 <= said <= 1 << 20:
             raise ValueError(f"its alignment is {str(said)[:40]}")
@@ -137,9 +137,9 @@ class _Header:
                 raise ValueError(f"the tensor {name[:80]} ends {begin + end - self.size:,} bytes beyond the file")
 
     def _check_count(self, count: int, least: int, memory: int) -> None:
-        """Count entries of `least` bytes or more in the file, and of so many in memory.
+        """Count entries of at least `smallest` bytes in the file, and of `memory` bytes each in memory.
 
-        Raises ValueError where they cannot be there, or would fill the memory.
+        Raises ValueError if the file cannot hold them, or if they would need too much memory.
         """
         self.taken += count * memory
         if count * least > self.size - self.file.tell():

@@ -1,4 +1,4 @@
-"""Where a checkpoint lies: a folder, a GGUF file, a Hugging Face id; found on this machine first, the network last."""
+"""Find a checkpoint: a folder, a GGUF file, or a Hugging Face id; on this machine first, on the network last."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from attnctl.text import for_pasting
 
 
 class Known(NamedTuple):
-    """A well-known checkpoint: its id, and the installed package and the path within it that carry the same weights."""
+    """A well-known checkpoint: its id, and the installed package with the same weights, and the path within it."""
 
     hub_id: str
     package: str | None = None
@@ -44,7 +44,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 
 
 def is_checkpoint(name: str) -> bool:
-    """Whether `name` reads as a checkpoint's: a well-known one, a folder with config.json, a .gguf file, or a hub id."""
+    """Return whether `name` names a checkpoint: a well-known one, a folder, a .gguf file, or a hub id."""
     path = Path(name)
     if name in KNOWN or path.suffix.lower() == ".gguf" or path.is_dir():
         return True
@@ -52,9 +52,9 @@ def is_checkpoint(name: str) -> bool:
 
 
 def find_checkpoint(name: str, weights: bool = True) -> Path:
-    """The folder of a checkpoint (config.json in it), or its .gguf file. `weights`: they are needed too.
+    """Return the folder of a checkpoint (with config.json), or its .gguf file. `weights`: the weights are needed too.
 
-    Raises AttnctlError, one line, where it is not here and cannot be had, or has only pickled weights.
+    Raises AttnctlError, in one line, if it is not on this machine and cannot be downloaded, or has only pickled weights.
     """
     known = KNOWN.get(name)
     path = Path(name)
@@ -69,7 +69,7 @@ def find_checkpoint(name: str, weights: bool = True) -> Path:
 
 
 def checkpoint_settings(name: str) -> dict[str, object]:
-    """The config.json of a checkpoint; {} of a .gguf file. Raises AttnctlError as `find_checkpoint`."""
+    """Return the config.json of a checkpoint; {} for a .gguf file. Raises the errors of `find_checkpoint`."""
     check_extra()
     folder = find_checkpoint(name)
     return {} if folder.is_file() else read_json(folder / "config.json")
@@ -93,7 +93,10 @@ def _gguf_file(path: Path) -> Path:
 
 
 def _transformer_folder(path: Path) -> Path:
-    """Return the folder of the transformer in one of sentence-transformers, which modules.json names; else `path` itself."""
+    """Return the folder of the transformer if `path` is a sentence-transformers folder; else `path`.
+
+    modules.json names that folder.
+    """
     if (path / "config.json").exists() or not (path / "modules.json").is_file():
         return path
     modules: Any = parse_json(read_bytes(path / "modules.json", limits.SETTINGS_BYTES), f"{path}/modules.json")
@@ -105,7 +108,7 @@ def _transformer_folder(path: Path) -> Path:
 
 
 def _checked_folder(path: Path, weights: bool) -> Path:
-    """`path` itself, if it holds a checkpoint that may be read."""
+    """Return `path` if it holds a checkpoint that may be read. Raises AttnctlError, with what to do, if not."""
     if weights and (path / "adapter_config.json").exists():
         raise AttnctlError(
             f"the folder {path} holds a PEFT adapter, which changes another model's weights: merge it into them once "
@@ -131,7 +134,7 @@ def _checked_folder(path: Path, weights: bool) -> Path:
 
 
 def pickle_refusal(name: str, files: Sequence[str], folder: bool = False) -> str:
-    """Why pickled weights are not read, and the way round, which keeps the heads and the tokenizer."""
+    """Return why pickled weights are not read, and a command that converts them with their heads and tokenizer."""
     weights = [file for file in files if file.startswith("pytorch_model")]
     if folder and weights:  # read as weights alone, which runs no code
         way = (
@@ -161,9 +164,9 @@ def _from_package(known: Known) -> Path | None:
 
 
 def _from_cache(hub_id: str, weights: bool) -> Path | None:
-    """The snapshot of a hub id's main revision in huggingface_hub's cache, without a look at the network.
+    """Return the snapshot of a hub id's main revision in huggingface_hub's cache, without using the network.
 
-    None where that is not whole, and where the cache may not be looked into: it belongs to somebody else.
+    Return None if the snapshot is incomplete, or if the cache belongs to another user and cannot be read.
     """
     wanted = ["config.json", *(TOKENIZER if weights else ())]
     try:
@@ -176,7 +179,7 @@ def _from_cache(hub_id: str, weights: bool) -> Path | None:
 
 
 def _hub() -> Any:
-    """The package huggingface_hub, without its warnings."""
+    """Return the package huggingface_hub, without its warnings."""
     hub = import_extra("huggingface_hub")
     from huggingface_hub.utils import logging  # no attribute of the package, which is as lazy as it can be
 
@@ -185,9 +188,9 @@ def _hub() -> Any:
 
 
 def stored_files(folder: Path) -> list[Path]:
-    """The safetensors files that hold a folder's weights: model.safetensors, else those of its index, there or not.
+    """Return the safetensors files of a folder's weights: model.safetensors, or the files in its index, existing or not.
 
-    Raises AttnctlError where the index is damaged, or names anything else.
+    Raises AttnctlError if the index is damaged or names other files.
     """
     single, index = folder / "model.safetensors", folder / INDEX
     if single.is_file() or not index.is_file():
@@ -202,7 +205,7 @@ def stored_files(folder: Path) -> list[Path]:
 
 
 def read_json(path: Path) -> dict[str, object]:
-    """A JSON object in a checkpoint's folder. Raises AttnctlError where it is missing or damaged."""
+    """Return a JSON object from a checkpoint's folder. Raises AttnctlError if the file is missing or damaged."""
     try:
         loaded = json.loads(decode_text(read_bytes(path, limits.SETTINGS_BYTES), str(path)))
     except (ValueError, RecursionError) as error:
@@ -213,7 +216,7 @@ def read_json(path: Path) -> dict[str, object]:
 
 
 def _download_checkpoint(name: str, hub_id: str, known: Known | None, weights: bool) -> Path:
-    """Fetch a checkpoint from the hub. Raises AttnctlError, one line, where that cannot be done."""
+    """Download a checkpoint from the hub. Raises AttnctlError, in one line, if that is not possible."""
     said = name if name == hub_id else f"{name} ({hub_id})"
     hub = _hub()
     folder = hub.file_download.repo_folder_name(repo_id=hub_id, repo_type="model")
@@ -238,7 +241,7 @@ def _download_checkpoint(name: str, hub_id: str, known: Known | None, weights: b
 
 
 def _hub_reachable() -> bool:
-    """Whether the hub answers at all: its client would try for half a minute, and say so each time."""
+    """Return whether the hub answers; without this test its client retries for half a minute, with messages."""
     import socket
     from urllib.parse import urlsplit
     from urllib.request import getproxies
@@ -267,18 +270,18 @@ def _download_reason(error: Exception) -> str:
 
 
 def has_processor(folder: Path) -> bool:
-    """Return whether a folder says how pictures or sound are put to its network, in a file of their own or not."""
+    """Return whether a folder has the settings of an image processor or a feature extractor."""
     return any((folder / name).is_file() for name in ("preprocessor_config.json", "processor_config.json"))
 
 
 def check_extra() -> None:
-    """Raise AttnctlError where the extra is not installed: before a network is asked for what could not be read."""
+    """Raise AttnctlError if the extra is not installed, before a download whose result could not be read."""
     if importlib.util.find_spec("transformers") is None:
         raise AttnctlError("checkpoints need transformers: pip install 'attnctl[hf]'")
 
 
 def import_extra(module: str) -> Any:
-    """An import of the extra. Raises AttnctlError saying what to install where it is missing."""
+    """Import a module of the extra. Raises AttnctlError that says what to install if it is missing."""
     from importlib import import_module
 
     from attnctl.light_import import light_torch, quick_listing

@@ -1,4 +1,4 @@
-"""Heads ablated and edges cut inside any transformers model, while it runs."""
+"""Ablate heads and cut edges inside any transformers model while it runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def apply_interventions(
     model: PreTrainedModel, interventions: Sequence[Intervention], kind: str | None = None
 ) -> Iterator[None]:
-    """Within this, `interventions` hold in `model`: one for all rows of a batch, or one for each row."""
+    """Apply `interventions` in `model` within this context: one for all rows of a batch, or one for each row."""
     if all(one.changes_nothing for one in interventions):
         yield
         return
@@ -49,7 +49,7 @@ def apply_interventions(
 
 @dataclass
 class Applied:
-    """Interventions at work: what they do to each call, and to its context. `past` tokens are in the cache already."""
+    """Interventions at work: change each call and its context. The first `past` tokens are in the cache."""
 
     interventions: Sequence[Intervention]
     past: int = 0
@@ -66,14 +66,14 @@ class Applied:
         return cut_edges(call, self.interventions, site.layer, self.past)
 
     def change_context(self, site: Site, context: Array) -> Array:
-        """Return the context with the heads that are off replaced, if its projection does not do that: the same shape."""
+        """Return the context with the heads that are off replaced, except if that is done in its projection: same shape."""
         if site.module in self.projected:
             self.waiting[site.module] = site, context.shape
             return context
         return self._replaced(site, context)
 
     def change_projected(self, module: Site, rows: Array) -> Array | None:
-        """Return what the output projection of a module reads, the heads that are off replaced: the same shape."""
+        """Return the input of a module's output projection with the heads that are off replaced: the same shape."""
         if module.module not in self.waiting:
             return None
         site, shape = self.waiting.pop(module.module)
@@ -95,7 +95,7 @@ class Applied:
         return torch.cat(changed)  # (batch, heads, n_q, d_v)
 
     def mean_of_text(self, site: Site, context: Array) -> Array:
-        """Return the mean context over real positions of the text as it was first read: (batch, heads, 1, d_v)."""
+        """Return the mean context over the prompt's positions without padding: (batch, heads, 1, d_v)."""
         if self.past == 0 or site not in self.means:
             real = self.real.get(site)
             share = context.new_ones(1, 1, context.shape[2], 1) if real is None else real[:, None, :, None].to(context)
@@ -105,7 +105,7 @@ class Applied:
 
 @contextmanager
 def _count_past(model: PreTrainedModel, change: Applied) -> Iterator[None]:
-    """Within this, `change.past` is the number of tokens in the cache as each forward begins."""
+    """Set `change.past` to the number of tokens in the cache when each forward begins, within this context."""
 
     def note_cache_length(_: object, __: object, given: dict[str, object]) -> None:
         cache: Any = given.get(
@@ -123,7 +123,7 @@ def _count_past(model: PreTrainedModel, change: Applied) -> Iterator[None]:
 
 @contextmanager
 def _replaced_in_projections(model: PreTrainedModel, change: Applied) -> Iterator[None]:
-    """Within this, heads are replaced in what their output projection reads, behind a gate: 0 is the same on either side."""
+    """Replace heads in the input of their output projection, after a gate; not for zeros, which a gate keeps."""
     if not any(one.how != "zero" and one.heads for one in change.interventions):
         yield
         return
@@ -136,7 +136,7 @@ def _replaced_in_projections(model: PreTrainedModel, change: Applied) -> Iterato
 
 @contextmanager
 def projected_contexts_kept(model: PreTrainedModel, kind: str, found: dict[int, Array]) -> Iterator[None]:
-    """Within this, replace contexts in `found`, layer → (heads, n, d_v), by what their output projection reads of them."""
+    """Replace contexts, layer → (heads, n, d_v), by what their output projection reads, within this context."""
 
     def keep_projected(site: Site, rows: Array) -> None:
         heads, n, d_v = found[site.layer].shape

@@ -1,8 +1,8 @@
-"""A tokenizer of transformers, behind the functions of the tokenizers library that attnctl calls.
+"""A tokenizer of transformers with the methods of the tokenizers library that attnctl calls.
 
-It puts a whole input together: special tokens, the second of two texts, token types, language codes. Some of these
-tokenizers are written in Python (ESM-2, Marian, M2M100, ByT5, CANINE) and tell no offsets: their pieces are looked for in
-the text, from left to right.
+It builds a whole input: special tokens, the second of two texts, token types, language codes. Some tokenizers are written
+in Python (ESM-2, Marian, M2M100, ByT5, CANINE) and give no offsets: their pieces are searched in the text, from left to
+right.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class TextEncoding(NamedTuple):
-    """What a tokenizer makes of a text or of two, a value a token; the names are those of a `tokenizers.Encoding`."""
+    """The encoding of a text or of two, one value per token; the names are those of `tokenizers.Encoding`."""
 
     ids: list[int]
     tokens: list[str]
@@ -35,7 +35,7 @@ class TextEncoding(NamedTuple):
 
 
 class LibraryTokenizer:
-    """A tokenizer of transformers; `tokenizer` is that itself."""
+    """A tokenizer of transformers; `tokenizer` is the wrapped object."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer: Any = tokenizer
@@ -45,7 +45,7 @@ class LibraryTokenizer:
     def encode(
         self, text: str, add_special_tokens: bool = True, *, pair: str | None = None, as_target: bool = False
     ) -> TextEncoding:
-        """Encode a text, or two; `as_target` encodes what a decoder writes."""
+        """Return the encoding of a text, or of two; `as_target` encodes the text of a decoder."""
         texts = {"text_target": text} if as_target else {"text": text, "text_pair": pair}
         made = self.tokenizer(**texts, add_special_tokens=add_special_tokens, return_special_tokens_mask=True)
         ids, special = list(made["input_ids"]), list(made["special_tokens_mask"])
@@ -69,7 +69,7 @@ class LibraryTokenizer:
         return TextEncoding(ids, pieces, offsets, special, types, sequences, words)
 
     def _sequence_ids(self, special: list[int], text: str, pair: str | None) -> list[int | None]:
-        """Which of two texts each token is of: the first one has as many tokens as it has alone."""
+        """Return which of two texts each token belongs to: the first text has as many tokens as when encoded alone."""
         first = len(special) if pair is None else len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
         found, count = list[int | None](), 0
         for mark in special:
@@ -83,26 +83,26 @@ class LibraryTokenizer:
         return vocabulary
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """The text that ids spell."""
+        """Return the text that these ids spell."""
         how = {"skip_special_tokens": skip_special_tokens, "clean_up_tokenization_spaces": False}
         return str(self.tokenizer.decode(list(ids), **how))
 
     def id_to_token(self, number: int) -> str | None:
-        """The piece of an id; None for an id that the vocabulary lacks."""
+        """Return the piece of an id; None for an id outside the vocabulary."""
         return str(self.tokenizer.convert_ids_to_tokens(number)) if 0 <= number < self.get_vocab_size() else None
 
     def token_to_id(self, piece: str) -> int | None:
-        """The id of a piece; None for a piece that the vocabulary lacks."""
+        """Return the id of a piece; None for a piece outside the vocabulary."""
         number: int | None = self.tokenizer.convert_tokens_to_ids(piece)
         is_unknown = number == self.tokenizer.unk_token_id and piece != self.model.unk_token
         return None if is_unknown else number
 
     def get_vocab_size(self) -> int:
-        """The number of ids, added tokens included."""
+        """Return the number of ids, with added tokens."""
         return len(self.tokenizer)
 
     def get_added_tokens_decoder(self) -> dict[int, Any]:
-        """Id → the added token."""
+        """Return id → added token, with special tokens."""
         special = {number: SimpleNamespace(special=True) for number in self.tokenizer.all_special_ids}
         return {**special, **self.tokenizer.added_tokens_decoder}
 
@@ -113,7 +113,7 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+|__[a-z]{2,4}(_[A-Za-z]+)?__")
 
 
 def languages_of(tokenizer: Any) -> dict[str, int]:
-    """Language code → id of its token, for a tokenizer that has languages; else nothing."""
+    """Return language code → id of its token; {} for a tokenizer without languages."""
     if not hasattr(tokenizer, "tgt_lang"):
         return {}
     named: dict[str, int] | None = getattr(tokenizer, "lang_code_to_id", None)
@@ -127,7 +127,7 @@ LISTED = 600  # characters of the languages that a message lists
 
 
 def set_language(tokenizer: Any, side: str, language: str, name: str) -> None:
-    """Set the "source" or "target" language of a tokenizer. Raises UsageError for a language that it does not know."""
+    """Set the "source" or "target" language of a tokenizer. Raises UsageError for an unknown language."""
     known = languages_of(tokenizer)
     if not known:
         marked = [code for code in getattr(tokenizer, "supported_language_codes", ()) if code]
@@ -150,9 +150,9 @@ def set_language(tokenizer: Any, side: str, language: str, name: str) -> None:
 
 
 def match_pieces(text: str, pieces: Sequence[str | None]) -> list[Span | None]:
-    """The characters of a text that each piece covers; all None where the pieces do not spell the text.
+    """Return the span of each piece in the text; all None if the pieces do not spell the text.
 
-    A piece that is None is unknown: it covers what stands between its neighbours.
+    A piece that is None is unknown: it gets the characters between its neighbours.
     """
     for find in (_spans_as_written, _spans_of_bytes, _spans_of_letters):
         spans = find(text, pieces)
@@ -162,7 +162,7 @@ def match_pieces(text: str, pieces: Sequence[str | None]) -> list[Span | None]:
 
 
 def _spans_as_written(text: str, pieces: Sequence[str | None]) -> list[Span] | None:
-    """Of pieces that are the text, taken apart: characters (CANINE), amino acids."""
+    """Return the spans of pieces that are the text, split: characters (CANINE), amino acids; else None."""
     if None in pieces or "".join(map(str, pieces)) != text:
         return None
     spans, end = [], 0
@@ -173,7 +173,7 @@ def _spans_as_written(text: str, pieces: Sequence[str | None]) -> list[Span] | N
 
 
 def _spans_of_bytes(text: str, pieces: Sequence[str | None]) -> list[Span] | None:
-    """Of pieces that are bytes, each written as the character of that number (ByT5)."""
+    """Return the spans of pieces that are bytes, each written as the character of that number (ByT5); else None."""
     if not all(piece is not None and len(piece) == 1 and ord(piece) < 256 for piece in pieces):
         return None
     if bytes(ord(str(piece)) for piece in pieces) != text.encode():
@@ -182,18 +182,21 @@ def _spans_of_bytes(text: str, pieces: Sequence[str | None]) -> list[Span] | Non
 
 
 def _spans_of_letters(text: str, pieces: Sequence[str | None]) -> list[Span] | None:
-    """Of pieces of words, whose marks, letter case, accents and white space may differ from the text's."""
+    """Return the spans of pieces of words; else None.
+
+    Their marks, letter case, accents and white space may differ from the text's.
+    """
     letters = [(letter, at) for at, character in enumerate(text) for letter in _plain_letters(character)]
     flat, done = "".join(letter for letter, _ in letters), 0
     spans: list[Span | None] = []
 
     def span_of(first: int, last: int) -> Span:
-        """The characters of letters [first, last) of `flat`."""
+        """Return the span in the text of the letters [first, last) of `flat`."""
         here = letters[first][1] if first < len(letters) else len(text)
         return (here, letters[last - 1][1] + 1) if last > first else (here, here)
 
     def fill_unknown(until: int) -> bool:
-        """Give the unknown pieces what stands before `until`; False where nothing does."""
+        """Give the unknown pieces the text before letter `end`; return False if there is no text before it."""
         unknown = spans and spans[-1] is None
         if unknown and until <= done:
             return False
@@ -224,13 +227,13 @@ def _spans_of_letters(text: str, pieces: Sequence[str | None]) -> list[Span] | N
 
 
 def _plain_letters(text: str) -> str:
-    """A text without letter case, accents and white space."""
+    """Return a text in lower case, without accents and white space."""
     apart = unicodedata.normalize("NFKD", text).casefold()
     return "".join(one for one in apart if not one.isspace() and not unicodedata.combining(one))
 
 
 def _without_marks(piece: str) -> str:
-    """A piece without what says that it begins, goes on with, or ends a word."""
+    """Return a piece without the marks for the beginning, the middle or the end of a word."""
     return piece.replace("▁", " ").replace("Ġ", " ").removeprefix("##").removesuffix("</w>").removesuffix("@@")
 
 
@@ -238,7 +241,7 @@ OpenTokenizer = Callable[[], LibraryTokenizer]
 
 
 def open_library_tokenizer(folder: Path, name: str) -> LibraryTokenizer:
-    """The tokenizer of transformers in a folder. Raises AttnctlError, one line, where it cannot be read."""
+    """Return the tokenizer of transformers in a folder. Raises AttnctlError, in one line, if it cannot be read."""
     from attnctl.light_import import complete_torch
     from attnctl.models.huggingface.hub import import_extra
     from attnctl.models.huggingface.network import quiet_library

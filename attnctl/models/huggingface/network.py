@@ -1,4 +1,4 @@
-"""The network of a checkpoint: opened, its settings as a trace says them, and where its weights come from."""
+"""Open the network of a checkpoint, describe its settings for a trace, and find where its weights come from."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NEWEST_CHECKED = (5, 24)  # the transformers that every family was last checked 
 
 
 def version_notes() -> tuple[str, ...]:
-    """Return a note where transformers is newer than the last one that every family was checked with; else ()."""
+    """Return a note if transformers is newer than the last version that every family was checked with; else ()."""
     version: str = import_extra("transformers").__version__
     if tuple(map(int, re.findall(r"\d+", version)[:2])) <= NEWEST_CHECKED:
         return ()
@@ -57,10 +57,10 @@ def version_notes() -> tuple[str, ...]:
 
 
 def origin_of(path: Path, name: str = "") -> Document:
-    """`source`, `revision`, `sha256` and `quantised` of a checkpoint's folder or GGUF file, those that are known.
+    """Return `source`, `revision`, `sha256` and `quantised` of a checkpoint's folder or GGUF file, as far as known.
 
     A snapshot in the hub's cache is named by its repository and commit; anything else by its name and the digest of its
-    weights, which is made once and kept in the user's cache. The well-known `name` of a folder says its repository.
+    weights, which is computed once and stored in the user's cache. A well-known `name` gives the repository of a folder.
     """
     if snapshot := SNAPSHOT.search(path.as_posix()):
         return {"source": f"{snapshot['owner']}/{snapshot['name']}", "revision": snapshot["revision"]}
@@ -72,7 +72,7 @@ def origin_of(path: Path, name: str = "") -> Document:
 
 
 def quantisation_of(path: Path) -> dict[str, str]:
-    """`quantised`: how most weights of a GGUF file are stored, where that is not as plain numbers."""
+    """Return `quantised`: the format of most weights of a GGUF file; {} for plain numbers."""
     kept = kept_file(path, "quantised")
     stored = stored_text(kept, r"([A-Z0-9_]+|type [0-9]+)?")
     if stored is None:
@@ -85,7 +85,7 @@ def quantisation_of(path: Path) -> dict[str, str]:
 
 
 def digest_of(path: Path) -> dict[str, str]:
-    """`sha256` of a file, in hexadecimal digits; nothing of one of more than `limits.DIGEST_BYTES`."""
+    """Return `sha256` of a file, in hexadecimal digits; {} for a file larger than `limits.DIGEST_BYTES`."""
     if path.stat().st_size > limits.DIGEST_BYTES:
         return {}
     kept = kept_file(path, "sha256")
@@ -98,20 +98,20 @@ def digest_of(path: Path) -> dict[str, str]:
 
 
 def kept_file(path: Path, what: str) -> Path:
-    """Where `what` was found out of this very file is kept: by its place, size and time of change."""
+    """Return the path in the user's cache of a fact about this version of a file; `fact` is its suffix."""
     from platformdirs import user_cache_path
 
     return user_cache_path("attnctl") / "origins" / f"{file_fingerprint(path)}.{what}"
 
 
 def file_fingerprint(path: Path) -> str:
-    """What tells a file from another, and from itself before it was changed: of its place, size and time of change."""
+    """Return a fingerprint of a file's path, size and time of change."""
     stat = path.stat()
     return hashlib.sha256(f"{os.path.realpath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:12]
 
 
 def stored_text(path: Path, wanted: str) -> str | None:
-    """A text kept before, where it matches the expression `wanted`; None where there is none, or it is damaged."""
+    """Return the stored text of a file if it matches the expression `pattern`; None if it is missing or damaged."""
     with contextlib.suppress(OSError, ValueError):
         if path.is_file() and path.stat().st_size < 1000:
             text = path.read_text(encoding="utf-8")
@@ -120,7 +120,7 @@ def stored_text(path: Path, wanted: str) -> str | None:
 
 
 def store_text(path: Path, text: str) -> None:
-    """Keep a text in the user's cache, where that can be written."""
+    """Write a text to the user's cache if that is possible."""
     with contextlib.suppress(OSError, AttnctlError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text.encode())
@@ -134,7 +134,7 @@ loaded_networks: dict[object, PreTrainedModel] | None = None
 
 
 def load_network(folder: Path, settings: Document, dtype: str, device: str, name: str) -> PreTrainedModel:
-    """The network in a folder, ready to be read: of the class its configuration names, weights mapped from disk."""
+    """Return the network in a folder, of the class that its configuration names; its weights are mapped from disk."""
     if loaded_networks is None:
         return _load(folder, settings, dtype, device, name)
     place = (folder.resolve(), state_of_files(folder), dtype, device)
@@ -191,7 +191,7 @@ SAVED_SWITCHES = {
 
 
 def configuration_of(model_class: Any, folder: Path) -> PreTrainedConfig:
-    """Return the configuration in a folder for a class of model, with the switches that were saved with it put back."""
+    """Return the configuration in a folder for a class of model, with its saved switches reset."""
     # eager, whatever the file names: transformers takes output_attentions with no other, and we choose the kernel later
     config = model_class.config_class.from_pretrained(folder, local_files_only=True, attn_implementation="eager")
     for part in configurations_within(config):
@@ -202,9 +202,9 @@ def configuration_of(model_class: Any, folder: Path) -> PreTrainedConfig:
 
 
 def check_whole(network: PreTrainedModel, told: Document, name: str) -> None:
-    """Raise AttnctlError for weights that the file lacks, or has in another shape: they would be random.
+    """Raise AttnctlError for weights that are missing in the file or have another shape: they would be random.
 
-    A pooler is never run. Of a head that is lacking, nothing is predicted.
+    A missing pooler is ignored: it is never run. If the head is missing, nothing is predicted.
     """
     for key, theirs, ours in sorted(told["mismatched_keys"]):
         raise _sizes_differ(name, key, theirs, ours)
@@ -220,12 +220,12 @@ def check_whole(network: PreTrainedModel, told: Document, name: str) -> None:
 
 
 def lacks_head(network: PreTrainedModel) -> bool:
-    """Return whether the weights of a network's head are not in its file: what it predicts is random."""
+    """Return whether the weights of a network's head are missing in its file, so that its predictions are random."""
     return bool(vars(network).get("attnctl_headless"))
 
 
 def class_of(transformers: ModuleType, settings: Document, name: str) -> Any:
-    """The class that a configuration names; only its own module is imported."""
+    """Return the class that a configuration names; only the module of that class is imported."""
     names = settings.get("architectures") or []
     if not isinstance(names, list) or not all(isinstance(said, str) and said for said in names):
         raise AttnctlError(f"{name}: config.json says architectures {str(names)[:80]!r}, which is no list of names")
@@ -246,21 +246,21 @@ def class_of(transformers: ModuleType, settings: Document, name: str) -> Any:
 
 
 def _directed_modules(network: PreTrainedModel) -> list[Any]:
-    """The modules on the way of the text that say whether they are causal."""
+    """Return the modules that read the text and say whether they are causal."""
     return [m for n, m in network.named_modules() if isinstance(getattr(m, "is_causal", None), bool) and reads_text(n)]
 
 
 def says_direction(network: PreTrainedModel) -> bool:
-    """Whether a network's modules all say alike whether they look ahead, and its masks are left to them.
+    """Return whether all modules of a network agree on whether they look ahead, and its masks follow them.
 
-    A class that supports eager alone makes masks of its own, whatever its modules say (BigBird-Pegasus' decoder).
+    A class that supports only eager makes its own masks, whatever its modules say (the decoder of BigBird-Pegasus).
     """
     said = {module.is_causal for module in _directed_modules(network)}
     return len(said) == 1 and bool(type(network)._supports_sdpa)
 
 
 def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
-    """What is known of the attention before anything ran."""
+    """Return the description of a network's attention that is known before a run."""
     decoder = kind in ("decoder", "cross")
     config = network.config
     if kind != "self":  # some keep a configuration for each half
@@ -303,7 +303,7 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
 
 
 def _first_setting(config: PreTrainedConfig, *names: str) -> Any:
-    """The first of these settings that is there and says something; one that differs from layer to layer says nothing."""
+    """Return the first of these settings that has a value; a setting that differs between layers counts as missing."""
     for name in names:
         try:
             value = getattr(config, name, None)
@@ -315,7 +315,7 @@ def _first_setting(config: PreTrainedConfig, *names: str) -> Any:
 
 
 def _most_heads(config: PreTrainedConfig) -> int | None:
-    """The most heads of any layer, of a configuration that says them for each."""
+    """Return the largest number of heads of a layer, for a configuration with settings per layer; else None."""
     try:
         parts = getattr(config, "per_layer_config", None) or {}
         several = list(parts.values() if isinstance(parts, dict) else parts)
@@ -327,9 +327,9 @@ def _most_heads(config: PreTrainedConfig) -> int | None:
 
 
 def generation_setting(network: PreTrainedModel, name: str) -> Any:
-    """Return a setting of generation: generation_config's, which `generate` obeys, else the configuration's, or None.
+    """Return a setting of generation, from generation_config, which `generate` uses, or the configuration; else None.
 
-    The two files of a checkpoint may disagree, as of a fine-tuned model whose trainer changed one of them.
+    The two files may disagree, for example if fine-tuning changed one of them.
     """
     config = network.config
     parts = (getattr(network, "generation_config", None), config, config.get_text_config())
@@ -337,7 +337,7 @@ def generation_setting(network: PreTrainedModel, name: str) -> Any:
 
 
 def end_ids(network: PreTrainedModel) -> tuple[int, ...]:
-    """Return the ids of the tokens that end a text, the usual one first; () where the checkpoint names none."""
+    """Return the ids of the tokens that end a text, the usual one first; () if the checkpoint names none."""
     ends = generation_setting(network, "eos_token_id")
     return () if ends is None else tuple(ends) if isinstance(ends, list | tuple) else (ends,)
 
@@ -347,7 +347,7 @@ def end_ids(network: PreTrainedModel) -> tuple[int, ...]:
 
 @contextmanager
 def running_network(network: PreTrainedModel, n: int, name: str) -> Iterator[None]:
-    """Within this, the network runs over n tokens: without gradients and advice, what it fails with said in one line."""
+    """Run the network over n tokens within this context: without gradients and warnings; its errors are one line."""
     import torch
 
     short = sum(p.numel() for p in network.parameters()) * n < SHORT
@@ -364,7 +364,7 @@ def running_network(network: PreTrainedModel, n: int, name: str) -> Iterator[Non
 
 
 def device_of_inputs(network: PreTrainedModel) -> torch.device:
-    """Return where a network's inputs go: where it computes, also where accelerate keeps its weights elsewhere."""
+    """Return the device of a network's inputs: where it computes, even if accelerate keeps its weights elsewhere."""
     if network.device.type != "meta":
         return network.device
     hooks = (getattr(part, "_hf_hook", None) for part in network.modules())
@@ -378,7 +378,7 @@ READS = ("readings", "measures", "source", "batching", "cli", "render")  # parts
 
 
 def _is_of_reading(error: BaseException) -> bool:
-    """Return whether an error arose as a layer was read: the last part of attnctl that it came through reads layers."""
+    """Return whether an error comes from code that reads layers: from the last part of attnctl in its traceback."""
     package = Path(__file__).parents[2]
     files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
     own = [file.relative_to(package).parts[0] for file in files if file.is_relative_to(package)]
@@ -387,7 +387,7 @@ def _is_of_reading(error: BaseException) -> bool:
 
 @contextmanager
 def quiet_library() -> Iterator[None]:
-    """The library without its progress bars, advice and warnings, which are not about attention."""
+    """Silence the progress bars, hints and warnings of transformers within this context."""
     logging = import_extra("transformers.utils.logging")
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -406,7 +406,7 @@ LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decod
 
 
 def _tensor_count(folder: Path, name: str) -> int:
-    """Return how many tensors a folder's weights hold, by their headers. Raises AttnctlError for a damaged header."""
+    """Return how many tensors a folder's weight files hold. Raises AttnctlError for a damaged header."""
     try:
         return sum(len(safetensors_header(path).keys() - {"__metadata__"}) for path in stored_files(folder))
     except AttnctlError as error:
@@ -414,7 +414,7 @@ def _tensor_count(folder: Path, name: str) -> int:
 
 
 def check_layer_count(settings: dict[str, object], count: int, name: str) -> None:
-    """Raise AttnctlError where the settings ask for more layers than there are tensors: each would be built."""
+    """Raise AttnctlError if the settings ask for more layers than there are tensors: each would be built."""
     text = settings.get("text_config")
     for said in (settings, text if isinstance(text, dict) else {}):
         for field in LAYERS:
@@ -432,7 +432,7 @@ def _sizes_differ(name: str, key: str, stored: Sequence[int], configured: Sequen
 
 
 def usable_positions(network: PreTrainedModel, longest: int | None) -> int | None:
-    """How many tokens a table of `longest` positions is for: some begin after the padding token's id (RoBERTa's)."""
+    """Return how many tokens a table of `longest` positions allows: RoBERTa's begin after the padding token's id."""
     for name, part in network.named_modules():
         padding = getattr(part, "padding_idx", None)
         if longest is not None and isinstance(padding, int) and name.endswith("position_embeddings"):

@@ -1,4 +1,4 @@
-"""Open a checkpoint by its folder, GGUF file or hub id: find it, load it, and choose how it reads what it is given."""
+"""Open a checkpoint by its folder, GGUF file or hub id: find it, load it, and choose its reader."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 class DecoderRequest(NamedTuple):
-    """The options that say what of an encoder-decoder is shown, what it writes, and in which language."""
+    """The options for an encoder-decoder: which attention is shown, the text of its decoder, and its language."""
 
     attention: str | None = None
     target: str | None = None
@@ -68,10 +68,10 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Open a checkpoint by its folder, GGUF file, Hugging Face id, or well-known name (minilm, smollm2, gpt2).
 
-    `dtype` auto is float32 on the CPU and as stored on a GPU; `image` is the file of a picture that each text goes with,
-    `text_pair` a second text that is read behind each text; `source_language` that of a text to translate; `decoder` are
-    the fields of DecoderRequest. Raises UsageError for options that do not go with it, and AttnctlError, one
-    line, for a checkpoint that is missing, damaged, pickled, or needs code of its own.
+    `dtype` auto is float32 on the CPU, and the stored type on a GPU; `image` is the file of a picture that each text is
+    read with; `text_pair` is a second text that is read after each text; `source_language` is the language of a text to
+    translate; `decoder` are the fields of DecoderRequest. Raises UsageError for options that do not fit the checkpoint,
+    and AttnctlError, in one line, for a checkpoint that is missing, damaged, pickled, or needs its own code.
     """
     if dtype not in DTYPES:
         raise UsageError(f"it is {', '.join(DTYPES)}", option="dtype", value=dtype)
@@ -115,7 +115,7 @@ def open_checkpoint(
 
 
 class _Opened(NamedTuple):
-    """What is known of a checkpoint before its weights are read."""
+    """The facts about a checkpoint that are known before its weights are read."""
 
     name: str
     folder: Path
@@ -145,7 +145,7 @@ def _open_pictures(opened: _Opened, network: PreTrainedModel) -> Checkpoint:
 
 
 def _open_tokenizer(opened: _Opened, bos: bool | None, truncate: bool) -> Pieces:
-    """Open the tokenizer. Raises AttnctlError where there is none, and for a network of pictures that says what reads it."""
+    """Open the tokenizer. Raises AttnctlError if there is none; for a network of pictures, say so."""
     try:
         return open_pieces(opened.folder, opened.name, bos=bos, truncate=truncate)
     except AttnctlError:
@@ -157,7 +157,10 @@ def _open_tokenizer(opened: _Opened, bos: bool | None, truncate: bool) -> Pieces
 
 
 def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, asked: DecoderRequest) -> Checkpoint:
-    """Open a checkpoint that reads texts, of two towers the one that does. Raises AttnctlError where it has no layers."""
+    """Open a checkpoint that reads texts; of two towers, open the one for texts.
+
+    Raises AttnctlError if it has no layers, or reads something else.
+    """
     name, kind = opened.name, opened.kind
     if asked.target_language is None and kind != "self":
         pieces.force_language(getattr(getattr(network, "generation_config", None), "forced_bos_token_id", None))
@@ -184,7 +187,7 @@ def _text_reader(kind: str, pieces: Pieces) -> TextReader:
 
 
 def _sense_beside_text(settings: Document) -> str | None:
-    """Return what a model is given in a text's place, "picture" or "sound"; None for one that is given a text."""
+    """Return what a model reads in place of a text, "picture" or "sound"; None for a model that reads texts."""
     if settings.get("model_type") in HEARING:
         return "sound"
     # of a model of text and pictures patch_size stands within its vision_config; of a classifier only that part is run
@@ -194,7 +197,7 @@ def _sense_beside_text(settings: Document) -> str | None:
 
 
 def _has_two_towers(network: PreTrainedModel) -> bool:
-    """Return whether one network reads a text, another a picture, and each ends in one vector (CLIP)."""
+    """Return whether a network has a tower for texts and a tower for pictures, each with one vector as output (CLIP)."""
     return all(hasattr(network, part) for part in ("text_model", "vision_model", "logit_scale"))
 
 
@@ -228,7 +231,7 @@ def _kind_of_model(settings: Document, asked: DecoderRequest, name: str) -> str:
 
 
 def _token_limit(network: PreTrainedModel, own: int | None = None) -> int | None:
-    """Return how many tokens a network reads, by its positions and `own`, the tokenizer's limit; None: any number."""
+    """Return how many tokens a network reads, by its positions and the tokenizer's limit; None: any number."""
     config = network.config
     stated = getattr(config.get_text_config(), "max_position_embeddings", None)
     if not isinstance(stated, int) or stated < 1 or config.model_type == "t5":
@@ -238,9 +241,9 @@ def _token_limit(network: PreTrainedModel, own: int | None = None) -> int | None
 
 
 def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Checkpoint:
-    """The model `network`, reading texts by `tokenizer`: one of transformers, or of the tokenizers library.
+    """Return a checkpoint for `network` with `tokenizer`, which is of transformers or of the tokenizers library.
 
-    Raises AttnctlError for a model in training mode, and for what is no tokenizer.
+    Raises AttnctlError for a model in training mode, and if `tokenizer` is not a tokenizer.
     """
     from attnctl.models.huggingface.attention_interface import architecture_name, check_inference
 
@@ -266,9 +269,9 @@ def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
 
 
 def _inner_model(network: PreTrainedModel) -> PreTrainedModel:
-    """The model of transformers within torch.compile's wrapper, or PEFT's, whose adapters lie in the model's own modules.
+    """Return the model of transformers within a wrapper of torch.compile, or of PEFT, whose adapters are in the model.
 
-    Raises AttnctlError for PEFT's learned prompts, which stand before a text and are none of its tokens.
+    Raises AttnctlError for PEFT's learned prompts: no token of the text belongs to them.
     """
     inner: Any = getattr(network, "_orig_mod", network)
     if not hasattr(inner, "get_base_model"):
@@ -282,7 +285,7 @@ def _inner_model(network: PreTrainedModel) -> PreTrainedModel:
 
 
 def _with_direction(model: Checkpoint) -> Checkpoint:
-    """The checkpoint, its `causal` read off a run of three tokens where its modules do not say whether they look ahead."""
+    """Return the checkpoint with `causal` set by a run of three tokens, if its modules do not say their direction."""
     if model.kind != "self" or says_direction(model.network):
         return model
     few = replace(model, generate=0, reader=TextReader(replace(model.pieces, limit=None)))
@@ -295,7 +298,7 @@ def _with_direction(model: Checkpoint) -> Checkpoint:
 
 
 def _tokenizer_of_network(tokenizer: PreTrainedTokenizerBase, name: str) -> Any:
-    """The tokenizer of the tokenizers library beneath, in a copy that neither pads nor truncates."""
+    """Return the tokenizer of the tokenizers library, in a copy without padding and truncation."""
     from tokenizers import Tokenizer
 
     if hasattr(tokenizer, "convert_ids_to_tokens") and not getattr(tokenizer, "is_fast", False):
@@ -312,7 +315,7 @@ def _tokenizer_of_network(tokenizer: PreTrainedTokenizerBase, name: str) -> Any:
 
 
 def untrained_checkpoint(model: Checkpoint, seed: int = 0) -> Checkpoint:
-    """The checkpoint with parameters as its architecture initialises them. Raises AttnctlError where that fails."""
+    """Return the checkpoint with newly initialised parameters. Raises AttnctlError if its network cannot be built."""
     import torch
 
     network = model.network

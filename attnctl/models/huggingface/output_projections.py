@@ -1,4 +1,4 @@
-"""The output projection of each module that attends: found by its name, watched and changed as it reads heads."""
+"""Find the output projection of each module that attends, by its name; watch and change its input."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ OUTPUT_NAMES = ("o_proj", "o_proj.linear", "out_proj", "output.dense", "out_lin"
 
 
 def output_projections(network: PreTrainedModel, own: bool = False) -> dict[int, tuple[Site, Module]]:
-    """Return for the id of each module that attends its site, and the projection that its heads side by side go through.
+    """Return id of a module that attends → its site, and the output projection of its heads.
 
-    The projection is a part of the module, or else of what holds the module (`own`: never). Differential attention, whose
-    heads are subtracted first, has none.
+    The projection is a part of the module, or else of the module that contains it (`own`: never). Differential attention,
+    whose heads are subtracted first, has none.
     """
     sites, found = sites_of_modules(network), {}
     for name, module in attention_modules(network).items():
@@ -46,10 +46,10 @@ def output_projections(network: PreTrainedModel, own: bool = False) -> dict[int,
 def projections_watched(
     network: PreTrainedModel, see: Callable[[Site, Array], Array | None], kind: str | None = None
 ) -> Iterator[frozenset[int]]:
-    """Within this, show `see` what each module's own output projection reads: (batch, n, heads · d_v).
+    """Pass the input of each module's own output projection, (batch, n, heads · d_v), to `see` within this context.
 
-    The projection reads what `see` returns instead, unless that is None. `kind` None: of every kind of attention. Yields the
-    ids of the modules whose projections are watched.
+    If `see` returns an array, the projection reads that instead. `kind` None: every kind of attention. Yields the ids of the
+    modules whose projections are watched.
     """
 
     def begin_projection(site: Site, _: object, args: tuple[Array, ...]) -> tuple[Array, ...] | None:
@@ -64,9 +64,9 @@ def projections_watched(
 
 
 def is_changed_between(module: Module, query_width: int) -> bool:
-    """Return whether a gate or a norm stands between a module's heads and its output projection, by its parts' names.
+    """Return whether a gate or a norm is between a module's heads and its output projection, by the names of its parts.
 
-    Also where its queries' projection is twice as wide as they are: the second half is a gate (Qwen3-Next).
+    Also if the queries' projection is twice as wide as the queries: the second half is a gate (Qwen3-Next).
     """
     names = [name for name, _ in (*module.named_modules(), *module.named_parameters(recurse=False))]
     queries = dict(module.named_children()).get("q_proj")
@@ -75,7 +75,7 @@ def is_changed_between(module: Module, query_width: int) -> bool:
 
 
 def projection_matrix(projection: Any, width: int) -> Floats | None:
-    """Return W_O (width, d_out) of a projection of heads side by side; None where it has no such matrix."""
+    """Return W_O (width, d_out) of an output projection; None if it has no such matrix."""
     weight = getattr(projection, "weight", None)
     if weight is None or weight.ndim != 2 or not weight.is_floating_point():
         return None

@@ -1,4 +1,4 @@
-"""Several texts through a checkpoint at once: padded to one length, and recorded as if each were alone."""
+"""Run several texts through a checkpoint at once: padded to one length, and recorded as if each were alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROUGH = 5e-2
 
 
 def can_batch(model: Model) -> bool:
-    """Whether texts may share a forward pass: a checkpoint that reads one text, and lets its attention be seen."""
+    """Return whether texts may share a forward: the checkpoint reads one text, and its attention can be watched."""
     if not isinstance(model, Checkpoint) or not model.reader.shares_passes or model.generate:
         return False
     if model.predict is not None or model.intervention is not None:
@@ -46,7 +46,7 @@ def can_batch(model: Model) -> bool:
 
 
 def padding_changes_weights(model: Checkpoint, short: Sequence[Token], long: Sequence[Token]) -> bool:
-    """Whether a text's weights or classes change when it is padded to another's length, or other keys are picked."""
+    """Return whether padding a text changes its weights, its classes, or the keys that an indexer picks."""
     from attnctl.models.huggingface.put_out import TopK
 
     alone: list[Array] = []  # a layer each: (heads, n, n)
@@ -69,10 +69,10 @@ def padded_forward(
     see: Callable[[Site, Call], Array | None],
     options: WatchOptions,
 ) -> tuple[Array, Output | None, list[int] | None, WatchSession]:
-    """One pass of several texts, of which `see` is shown each layer's call, padding at the end, until it raises StopForward.
+    """Run several texts, padded at the end, in one forward; call `see` with each layer's call, until it raises StopForward.
 
-    → token ids (batch, n); the network's output, None where it was left; the positions whose logits that has (None: all);
-    what was watched. Raises AttnctlError where one of the texts cannot be read.
+    Return the token ids (batch, n); the network's output, None if it was left; the positions of its logits (None: all); and
+    the session. Raises AttnctlError if one of the texts cannot be read.
     """
     from attnctl.models.huggingface.attention_interface import watch_attention
     from attnctl.models.huggingface.network import running_network
@@ -102,9 +102,9 @@ _checked_lengths: WeakKeyDictionary[PreTrainedModel, dict[bool, int]] = WeakKeyD
 
 @contextmanager
 def _held_against_ours(model: Checkpoint, texts: Sequence[Sequence[Token]]) -> Iterator[tuple[bool, set[int]]]:
-    """Whether the network's kernel was held against ours in a pass as long as this, and the layers that this one sees.
+    """Yield whether the network's kernel was compared with ours in a forward as long as this, and a set for layers.
 
-    What runs in it puts them in: a pass that is left before the last layer holds nothing of the later ones.
+    The caller adds each layer to the set: a forward that ends before the last layer has compared nothing of later layers.
     """
     n, padded = max(map(len, texts)), len(set(map(len, texts))) > 1
     checked, seen = _checked_lengths.setdefault(model.network, {}), set[int]()
@@ -114,7 +114,7 @@ def _held_against_ours(model: Checkpoint, texts: Sequence[Sequence[Token]]) -> I
 
 
 def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
-    """One pass; each text's visitor sees each layer's call cut to that text. Raises AttnctlError of one of them."""
+    """Run the texts in one forward; call each text's visitor with its layers. Raises AttnctlError of any text."""
     from attnctl.models.huggingface.attention_call import call_of_text
     from attnctl.models.huggingface.attention_interface import WatchOptions
     from attnctl.models.huggingface.family_traits import Traits
@@ -158,7 +158,7 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
 
 
 def padded_inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tuple[dict[str, Array], list[int] | None]:
-    """What the network is called with, and the positions whose logits come back (None: all of them, if any)."""
+    """Return the network's inputs, and the positions of the logits that it returns (None: all, if any)."""
     import torch
 
     from attnctl.models.huggingface.network import device_of_inputs
@@ -182,7 +182,7 @@ def padded_inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tupl
 
 
 def _text_logits(output: Output, b: int, n: int, at: list[int] | None, classifies: bool) -> Array | None:
-    """A text's own logits (1, positions, vocabulary), the last that of its last token; of a classifier (1, classes)."""
+    """Return one text's logits (1, positions, vocabulary), up to its last token; for a classifier (1, classes)."""
     logits: Array | None = getattr(output, "logits", None)
     if logits is not None and classifies:
         return logits[b : b + 1]
@@ -198,7 +198,7 @@ Take = Callable[[int, Array], None]  # called with a layer and its weights (batc
 
 
 def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take: Take) -> None:
-    """Hand each layer's weights to `take`, then leave the network. Raises AttnctlError where a text cannot be read."""
+    """Call `take` with each layer's weights, then leave the network. Raises AttnctlError if a text cannot be read."""
     from attnctl.models.huggingface.attention_interface import WatchOptions
 
     whole = [tuple(tokens) for tokens in texts]

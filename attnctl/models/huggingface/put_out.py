@@ -1,6 +1,7 @@
-"""The weights of architectures outside transformers' attention interface: those they put out, and those they multiply with.
+"""Read the weights of architectures outside transformers' attention interface: as output, or as multiplied.
 
-Under eager. Some put out something else, which the weights follow from: scores before the softmax, or a window's columns.
+This uses eager attention. Some networks put out other numbers, from which the weights follow: scores before the softmax,
+or the columns of a window.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ FIELDS = {  # kind → where an output holds its weights
 
 
 def parts_put_out(output: Output, kind: str) -> tuple[Array | None, ...]:
-    """What a network put out as the attention of each layer of a kind; empty where it tells none."""
+    """Return what a network puts out as the attention of each layer of a kind; () if it puts out none."""
     parts = tuple(getattr(output, FIELDS[kind], None) or ())
     return parts if any(part is not None for part in parts) else ()
 
@@ -54,9 +55,9 @@ def weights_put_out(
     cached: int = 0,
     wants: Callable[[int], bool] = lambda layer: True,
 ) -> dict[int, Array]:
-    """Layer → weights (batch, heads, n_q, n_k) of one kind that a network put out; `cached` keys stand before the text's.
+    """Return layer → weights (batch, heads, n_q, n_k) of one kind that a network put out; `cached` keys precede the text's.
 
-    Raises AttnctlError where what it put out for a layer that is wanted are no such weights.
+    Raises AttnctlError if a layer that `wants` accepts put out something else.
     """
     modules = {site.layer: module for site, module in attention_sites(network, kind).items()}
     parts = {layer: part for layer, part in enumerate(parts_put_out(output, kind)) if part is not None}
@@ -73,7 +74,7 @@ def weights_put_out(
 
 
 def _as_weights(module: Module | None, part: Array) -> Array:
-    """Weights (batch, heads, n_q, n_k), where they follow from what a module put out; else that."""
+    """Return the weights (batch, heads, n_q, n_k) that follow from what a module put out; else the same array."""
     if type(module).__name__ in SCORES and _has_heads(part):
         return torch.softmax(part, dim=-1)  # (batch, heads, n_q, n_k)
     side = side_of_window(module, part)
@@ -86,13 +87,13 @@ def _as_weights(module: Module | None, part: Array) -> Array:
 
 
 def side_of_window(module: Module | None, part: Array) -> int | None:
-    """How many tokens before and after each are in the window whose columns were put out; None for anything else."""
+    """Return how many tokens before and after each token are in the window of these columns; None for anything else."""
     side = _window_side(module)
     return side if side is not None and _has_heads(part) and part.shape[-1] == 2 * side + 1 else None
 
 
 def _window_side(module: Module | None) -> int | None:
-    """Return the setting of a module that attends in windows (Longformer, LED); None for any other."""
+    """Return the window's side of a module that attends in windows (Longformer, LED); None for any other."""
     side = getattr(module, "one_sided_attn_window_size", None)
     return side if isinstance(side, int) else None
 
@@ -103,9 +104,9 @@ def _has_heads(part: Array) -> bool:
 
 
 def from_window(window: Array, side: int) -> Array:
-    """Weights (batch, heads, n, n) of those on the `side` tokens before and after each, (batch, heads, n, 2 side + 1).
+    """Return weights (batch, heads, n, n) from those of each token's window, (batch, heads, n, 2 side + 1).
 
-    Longformer's (Beltagy et al. 2020), where no token looks, or is seen, everywhere.
+    The window is Longformer's (Beltagy et al. 2020), without tokens that look, or are seen, everywhere.
     """
     n = window.shape[-2]
     beside = torch.arange(-side, side + 1, device=window.device)  # (2 side + 1,)
@@ -117,9 +118,9 @@ def from_window(window: Array, side: int) -> Array:
 
 
 def _check_weights(weights: Array, whose: str, lengths: set[int]) -> None:
-    """Raise AttnctlError where what a model puts out as attention are no weights (batch, heads, n_q, n_k).
+    """Raise AttnctlError if what a model puts out as attention are not weights (batch, heads, n_q, n_k).
 
-    `lengths` are the numbers of keys that there may be (empty: any); a static cache has more, of which nothing is read.
+    `lengths` are the allowed numbers of keys (empty: any); a static cache has more keys, with weights of 0.
     """
     what, most = None, max(lengths, default=0)
     if isinstance(weights, tuple):
@@ -149,10 +150,10 @@ PRODUCTS = frozenset({"matmul", "bmm", "einsum"})  # those that multiply weights
 def weights_multiplied(
     network: PreTrainedModel, kind: str, shapes: Mapping[int, tuple[int, ...]]
 ) -> Iterator[dict[int, Floats]]:
-    """Within this, one forward of `network` fills what is yielded: layer → the weights that it multiplies its values with.
+    """Record one forward of `network` within this context; yield layer → the weights that it multiplies its values with.
 
-    (heads, n_q, n_k), where the product of its softmax with something was met; `shapes` are the (n_q, n_k) of each layer.
-    Neither transformers' interface nor what a module puts out is asked.
+    The weights are (heads, n_q, n_k), of layers where the product of a softmax was found; `shapes` are the (n_q, n_k) of
+    each layer. Neither transformers' interface nor the network's output is used.
     """
     sites, calls, watch = sites_of_modules(network), Counter[int](), _ProductWatch(shapes)
 
@@ -174,7 +175,7 @@ def weights_multiplied(
 
 
 class _ProductWatch(TorchFunctionMode):
-    """Sees the softmax of a running module, and follows its numbers to the product with the values."""
+    """A watch over the softmax of a running module, which follows its numbers to the product with the values."""
 
     def __init__(self, shapes: Mapping[int, tuple[int, ...]]) -> None:
         super().__init__()
@@ -205,7 +206,7 @@ class _ProductWatch(TorchFunctionMode):
 
 
 class TopK(TorchFunctionMode):
-    """Within this, what each top-k was taken of is kept."""
+    """A record of the arrays that top-k is called with."""
 
     def __init__(self) -> None:
         super().__init__()

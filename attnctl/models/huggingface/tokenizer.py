@@ -1,4 +1,4 @@
-"""A checkpoint's tokenizer, its pieces shown as people read them."""
+"""The tokenizer of a checkpoint, with readable pieces."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 @dataclass(frozen=True)
 class Pieces:
-    """The tokenizer of a checkpoint's folder. `bos`: None as the tokenizer does it, True exactly one, False none added."""
+    """The tokenizer of a checkpoint's folder.
+
+    `bos` None: as the tokenizer does it; True: exactly one token for the beginning; False: none is added.
+    """
 
     name: str
     tokenizer: Tokenizer | LibraryTokenizer
@@ -54,16 +57,16 @@ class Pieces:
     )
 
     def tokenize_text(self, text: str) -> tuple[Token, ...]:
-        """The tokens of `text`, and of `text_pair` behind it, special ones included.
+        """Return the tokens of `text`, and of `text_pair` after it, with special tokens.
 
-        Raises AttnctlError where there are more than the model reads, UsageError for `bos` where there is none.
+        Raises AttnctlError for more tokens than the model reads; UsageError for `bos` without such a token.
         """
         with telling_errors(f"the tokenizer of {self.name} fails on this text"):
             tokens = self._with_bos(self.tokens_of_encoding(self.joined_text(text), self._encode(text), len(text)))
         return self._within_limit(tokens)
 
     def tokenize_target(self, text: str) -> tuple[Token, ...]:
-        """The tokens of a text that a decoder writes: as the tokenizer encodes a `text_target`."""
+        """Return the tokens of a decoder's text, encoded as a `text_target`."""
         with telling_errors(f"the tokenizer of {self.name} fails on this target"):
             if self.has_languages or isinstance(self.tokenizer, LibraryTokenizer):
                 encoding: Any = self._encode_target(text)
@@ -73,11 +76,11 @@ class Pieces:
         return self._within_limit(tokens)
 
     def joined_text(self, text: str) -> str:
-        """The text in which the tokens have their places: a text, and its `text_pair` as a paragraph of its own."""
+        """Return the text that the tokens' positions refer to: the text, with `text_pair` as a second paragraph."""
         return text if self.text_pair is None else f"{text}{BETWEEN}{self.text_pair}"
 
     def _encode(self, text: str) -> Encoding | TextEncoding:
-        """Encode a text: by the tokenizer of transformers where the tokenizers library alone would not know how."""
+        """Return the encoding of a text, by the tokenizer of transformers if the tokenizers library cannot do it alone."""
         encoding = self.tokenizer.encode(text)
         if self.text_pair is not None:
             if self.open_library is None:
@@ -90,13 +93,13 @@ class Pieces:
 
     @cached_property
     def library(self) -> LibraryTokenizer:
-        """The tokenizer of transformers."""
+        """Return the tokenizer of transformers."""
         assert self.open_library is not None
         return self.tokenizer if isinstance(self.tokenizer, LibraryTokenizer) else self.open_library()
 
     @cached_property
     def has_languages(self) -> bool:
-        """Whether a text is encoded in a language, and a target in another (NLLB, mBART, M2M100)."""
+        """Return whether texts and targets are encoded in languages (NLLB, mBART, M2M100)."""
         named = str(self.settings.get("tokenizer_class") or "").startswith(LANGUAGE_CLASSES)
         if self.open_library is None or not (named or {"src_lang", "tgt_lang"} & self.settings.keys()):
             return False
@@ -104,17 +107,17 @@ class Pieces:
 
     @property
     def target_language(self) -> str | None:
-        """The language that a decoder writes, where it is set; None without, and for a tokenizer without languages."""
+        """Return the language of the decoder's text; None if it is not set, or the tokenizer has no languages."""
         return getattr(self.library.tokenizer, "tgt_lang", None) if self.has_languages else None
 
     def set_languages(self, source: str | None, target: str | None) -> None:
-        """Set the languages of a text and of a target. Raises UsageError for one that the tokenizer does not know."""
+        """Set the languages of a text and of a target. Raises UsageError for an unknown language."""
         for side, language in (("source", source), ("target", target)):
             if language is not None:
                 set_language(self.library.tokenizer, side, language, self.name)
 
     def force_language(self, forced: int | None) -> None:
-        """Set the language of a target to that of an id that `generate` is told to begin with."""
+        """Set the language of a target to the one whose token id `generate` is configured to begin with."""
         codes = (
             {number: code for code, number in languages_of(self.library.tokenizer).items()}
             if self.has_languages
@@ -124,7 +127,7 @@ class Pieces:
             self.library.tokenizer.tgt_lang = codes[forced]
 
     def _encode_target(self, text: str) -> TextEncoding:
-        """Encode a target. Raises UsageError for one in no language, where the tokenizer cannot do without (M2M100)."""
+        """Return the encoding of a target. Raises UsageError if the tokenizer needs a language and has none (M2M100)."""
         try:
             return self.library.encode(text, as_target=True)
         except KeyError:
@@ -147,7 +150,7 @@ class Pieces:
         return tokens
 
     def beginning_notes(self, tokens: Sequence[Token], causal: bool) -> tuple[str, ...]:
-        """What a reader must know about how these tokens begin."""
+        """Return the notes about how these tokens begin: a doubled or a missing beginning token."""
         if self.bos_id is None or not tokens:
             return ()
         mark = self.tokenizer.id_to_token(self.bos_id)
@@ -162,7 +165,7 @@ class Pieces:
         return ()
 
     def separator_notes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
-        """What a reader must know where a text holds the separator of two texts."""
+        """Return a note if a text contains the separator of two texts; else ()."""
         mark = named_token(self.settings, "sep_token") or "[SEP]"
         number = self.tokenizer.token_to_id(mark)
         typed = [one for one in tokens if one.id == number and one.special and one.start != one.end]
@@ -172,7 +175,7 @@ class Pieces:
         return (Note(said, "input"),)
 
     def place_notes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
-        """What a reader must know where a tokenizer without offsets gives pieces that do not spell the text."""
+        """Return a note if a tokenizer without offsets gives pieces that do not spell the text; else ()."""
         first = next((token for token in tokens if not token.special), None)
         if first is None or first.start is not None or not isinstance(self.tokenizer, LibraryTokenizer):
             return ()
@@ -182,7 +185,7 @@ class Pieces:
         )
 
     def language_notes(self, is_given: bool) -> tuple[str, ...]:
-        """What a reader must know of the language of a target, which `is_given` or written by the model."""
+        """Return a note about the language of a target, which the user gave (`is_given`) or the model writes; else ()."""
         if self.names_target or not self.has_languages:
             return ()
         language = self.target_language
@@ -195,9 +198,9 @@ class Pieces:
         return (f"The target is {how} {language}{same}: the option target_language sets another.",)
 
     def size_notes(self, rows: int) -> tuple[str, ...]:
-        """What a reader must know where an embedding table of `rows` tokens holds many more than the tokenizer gives.
+        """Return a note if the embedding table has many more rows than the tokenizer has tokens; else ().
 
-        Tables are padded by a few hundred rows. The other case, an id without a row, is refused where a text has one.
+        Tables are padded by a few hundred rows. The other case, an id without a row, is refused when a text contains one.
         """
         known = self.tokenizer.get_vocab_size()
         if rows - known <= max(UNUSED_ROWS, 0.1 * rows):
@@ -223,27 +226,27 @@ class Pieces:
         return (Token(str(self.tokenizer.id_to_token(self.bos_id)), self.bos_id, 0, 0, special=True), *tokens)
 
     def mask_positions(self, tokens: Sequence[Token]) -> list[int]:
-        """Return where a model is asked to fill in: the places of the mask tokens."""
+        """Return the positions of the mask tokens, which the model fills in."""
         mask = named_token(self.settings, "mask_token")
         return [at for at, token in enumerate(tokens) if mask and token.special and token.text == mask]
 
     def named_id(self, number: int) -> Token:
-        """Return the token of an id that the model puts before a text of its own."""
+        """Return the special token of an id, which the model puts before its own text."""
         return Token(self.tokenizer.id_to_token(number) or str(number), number, special=True)
 
     @cached_property
     def bos_id(self) -> int | None:
-        """The id of the token that begins a text, or None."""
+        """Return the id of the token that begins a text, or None."""
         named = named_token(self.settings, "bos_token") or named_token(self.settings, "cls_token")
         return self.tokenizer.token_to_id(named) if named else None
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """The ids of tokens that are no text: beginnings, ends, separators, masks."""
+        """Return the ids of special tokens: beginnings, ends, separators, masks."""
         return frozenset(i for i, added in self.tokenizer.get_added_tokens_decoder().items() if added.special)
 
     def tokens_of_encoding(self, text: str, encoding: Encoding | TextEncoding, first: int = 0) -> tuple[Token, ...]:
-        """Tokens of an Encoding of `text`: each shown by the characters it covers, without ##, Ġ or ▁.
+        """Return the tokens of an encoding of `text`, each shown by its characters in the text, without ##, Ġ or ▁.
 
         `first` is the number of characters of the first of two texts.
         """
@@ -273,7 +276,7 @@ class Pieces:
         return _split_characters(text, tokens)
 
     def continued_tokens(self, before: Sequence[int], after: Sequence[int]) -> tuple[Token, ...]:
-        """Tokens for generated ids `after`, which follow `before`; they have no place in the text."""
+        """Return tokens for the generated ids `after`, which follow `before`; they have no position in the text."""
         ids = list(before)
         done = self.tokenizer.decode(ids, skip_special_tokens=False)
         pending: list[int] = []
@@ -293,7 +296,7 @@ class Pieces:
 
 
 def _placed_encoding(encoding: Encoding | TextEncoding, first: int) -> TextEncoding:
-    """Return an encoding of two texts with the second one's places behind those of the first, `first` characters long."""
+    """Return an encoding of two texts with the second one's offsets after the first, `first` characters long."""
     behind, words = first + len(BETWEEN), encoding.word_ids
     count = 1 + max(
         (w for w, s in zip(words, encoding.sequence_ids, strict=True) if w is not None and s != 1), default=-1
@@ -315,7 +318,7 @@ def _placed_encoding(encoding: Encoding | TextEncoding, first: int) -> TextEncod
 
 
 def _named_letter(text: str) -> str:
-    """Name a joiner, or a letter of private use, that stands alone: it would not be seen."""
+    """Name a single invisible character: a joiner, or a letter of private use."""
     return f"U+{ord(text):04X}" if len(text) == 1 and unicodedata.category(text) in ("Cf", "Co") else text
 
 
@@ -324,7 +327,7 @@ def _numbered_pieces(text: str, count: int) -> list[str]:
 
 
 def _split_characters(text: str, tokens: list[Token]) -> tuple[Token, ...]:
-    """Tokens that share a character (an emoji's bytes) are shown as that character, numbered: 🍕₁ 🍕₂."""
+    """Show tokens that share a character (an emoji's bytes) as that character, numbered: 🍕₁ 🍕₂."""
     shown: list[Token] = []
     at = 0
     while at < len(tokens):
@@ -350,14 +353,14 @@ def _spans_overlap(one: Token, other: Token) -> bool:
 
 
 def named_token(settings: Document, name: str) -> str:
-    """A token of tokenizer_config.json, which is written as a string or as an object; "" where it names none."""
+    """Return a token of tokenizer_config.json, which is a string or an object there; "" if it is missing."""
     entry = settings.get(name)
     content = entry.get("content") if isinstance(entry, dict) else entry
     return content if isinstance(content, str) else ""
 
 
 def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
-    """The tokenizer in a checkpoint's folder. Raises AttnctlError where there is none that can be read."""
+    """Return the tokenizer in a checkpoint's folder. Raises AttnctlError if there is none that can be read."""
     settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
     if (folder / "chat_template.jinja").exists():
         template = str(folder / "chat_template.jinja")
@@ -383,7 +386,7 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
 
 
 def _check_vocabulary(tokenizer: Tokenizer | LibraryTokenizer, name: str) -> None:
-    """Raise AttnctlError where no word has a token: transformers makes such a tokenizer of a folder without a vocabulary."""
+    """Raise AttnctlError if no word has a token, as in a tokenizer that transformers makes without a vocabulary."""
     special = sum(added.special for added in tokenizer.get_added_tokens_decoder().values())
     if tokenizer.get_vocab_size() - special <= 2:  # T5's and DeBERTa's have "▁" and the like besides
         raise AttnctlError(

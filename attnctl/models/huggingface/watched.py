@@ -1,4 +1,4 @@
-"""A text in a transformers network whose attention is changed: what it predicts under each of many interventions."""
+"""Predict with a text in a transformers network under each of many interventions on its attention."""
 
 from __future__ import annotations
 
@@ -41,11 +41,10 @@ TOKENS_AT_ONCE = 4096  # of all rows of a batch together, unless told otherwise
 
 @dataclass
 class WatchedNetwork:
-    """A text in a network; the prediction at one position is watched: the next token, or of a masked model the one at it.
+    """A text in a network, and the watched prediction: the next token, the token at a mask, or the class of the input.
 
-    Of a classifier it is the class of the whole text or picture. `query` is that position among `tokens` (where an encoder
-    is looked into, or a class is predicted, the token whose looks are told), `tail` how many positions there are from the
-    watched logits to the last.
+    `query` is the position of the prediction among `tokens` (for an encoder or a class, the token whose attention is shown);
+    `tail` is the number of positions from the watched logits to the last.
     """
 
     network: PreTrainedModel
@@ -67,14 +66,14 @@ class WatchedNetwork:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know; of a head's output, where something else than 0 takes its place behind a gate."""
+        """Return the notes of the text, and one about a gate, if heads are replaced by something other than 0."""
         if self.base.how == "zero" or not self.forward(()).gated:
             return self.text_notes
         return (*self.text_notes, GATE_NOTE)
 
     @property
     def predicts_words(self) -> bool:
-        """Whether there are logits to read: a head for words or classes, its weights in the file."""
+        """Return whether there are logits to read: a head for words or classes, with its weights in the file."""
         if self.classes:
             return True
         if lacks_head(self.network):
@@ -84,7 +83,7 @@ class WatchedNetwork:
         return logits is not None and logits.ndim == 3 and vocabulary is not None and logits.shape[-1] >= vocabulary
 
     def target_word(self, text: str) -> Word:
-        """The target that a text names. Raises UsageError where it has none, or where its tokens cannot be measured here."""
+        """Return the target that a text names. Raises UsageError for none, or if its tokens cannot be measured here."""
         if self.classes:
             return class_named(self.classes, text, self.info.name)
         word = self.read(text)
@@ -103,18 +102,22 @@ class WatchedNetwork:
         return word
 
     def word_of_id(self, number: int) -> str:
-        """The text of one id of the vocabulary, or the name of a class."""
+        """Return the text of one id of the vocabulary, or the name of a class."""
         return self.classes.get(number) or self.spell(number)
 
     def query_weights(self) -> dict[int, Floats]:
-        """Layer → weights of the watched query: (heads, n_k)."""
+        """Return layer → weights of the watched query: (heads, n_k)."""
         self.forward(())
         return self.seen
 
     def outcomes(
         self, interventions: Sequence[Intervention], continuation: tuple[int, ...] = (), batch_size: int | None = None
     ) -> Iterator[Floats]:
-        """Logits from the watched position on, (rows, 1 + continuation, vocabulary), or final states (rows, n, d_model)."""
+        """Yield the outcomes of batches of interventions.
+
+        An outcome is the logits from the watched position on, (rows, 1 + continuation, vocabulary), or the final states
+        (rows, n, d_model).
+        """
         forward, more = self.forward(continuation), len(continuation)
         n = len(self.tokens) + more
         for batch in intervention_batches(interventions, batch_size or max(1, TOKENS_AT_ONCE // n)):
@@ -127,14 +130,14 @@ class WatchedNetwork:
             yield as_numpy(self.watched_logits(found, more) if self.predicts_words else found)
 
     def watched_logits(self, logits: Array, more: int) -> Array:
-        """The logits from the watched position on, or those of classes: (rows, 1 + more, vocabulary)."""
+        """Return the logits from the watched position on, or those of classes: (rows, 1 + more, vocabulary)."""
         if self.classes:
             return logits[:, None]  # (rows, 1, classes)
         first = logits.shape[1] - more - self.tail
         return logits[:, first : first + 1 + more]
 
     def forward(self, continuation: tuple[int, ...]) -> BlockRecorder:
-        """Return the forward over the text and the ids that continue it, run once and kept."""
+        """Return the recorded forward over the text and the ids that continue it; it runs once."""
         if continuation not in self.forwards:
             forward = BlockRecorder(self.network, self.kind, self.base)
             with running_network(self.network, len(self.tokens) + len(continuation), self.info.name):
@@ -143,7 +146,7 @@ class WatchedNetwork:
         return self.forwards[continuation]
 
     def _keep_look(self, site: Site, call: Call) -> Array | None:
-        """Keep where the watched query looks."""
+        """Keep the weights of the watched query."""
         if site.layer not in self.seen:
             layer, n_tokens = f"layer {site.layer} of {self.info.name}", len(self.key_tokens or self.tokens)
             check_finite(call, layer)
@@ -155,7 +158,7 @@ class WatchedNetwork:
         return None
 
     def gradients(self, target: Word, against: Word | None) -> FirstOrder:
-        """First-order effects of every head and every edge."""
+        """Return the first-order effects of every head and every edge."""
 
         def run() -> Array:
             logits = logits_of(self.network(**self.inputs(target.all_ids[:-1])))  # (1, positions, vocabulary)
@@ -166,7 +169,10 @@ class WatchedNetwork:
             return first_order_effects(self.network, self.kind, self.base, self.query, run, target, against)
 
     def contributions(self, target: Word, against: Word | None) -> tuple[Contributions, tuple[str, ...]]:
-        """The logit taken apart, and notes. Raises AttnctlError, naming the architecture, where it is no such sum."""
+        """Return the logit as a sum of contributions, and notes.
+
+        Raises AttnctlError, naming the architecture, if the logit is not such a sum.
+        """
         from attnctl.models.huggingface.contributions import TargetLogit, taken_apart
 
         name = type(self.network).__name__
@@ -180,7 +186,7 @@ class WatchedNetwork:
 
 
 def intervention_batches(interventions: Sequence[Intervention], most: int) -> Iterator[list[Intervention]]:
-    """Neighbours that begin to change something in the same layer, at most so many together."""
+    """Yield lists of at most `size` consecutive interventions that begin to change something in the same layer."""
     batch: list[Intervention] = []
     for one in interventions:
         if batch and (len(batch) == most or one.first_layer() != batch[0].first_layer()):
@@ -192,7 +198,7 @@ def intervention_batches(interventions: Sequence[Intervention], most: int) -> It
 
 
 def check_switchable(network: PreTrainedModel) -> None:
-    """Raise AttnctlError for a network whose attention cannot be changed from outside, or whose prediction is no choice."""
+    """Raise AttnctlError if a network's attention cannot be changed from outside, or if it does not predict a choice."""
     if not model_follows_interface(network):
         raise AttnctlError(
             f"{type(network).__name__} computes its attention in code of its own: its heads cannot be switched off"
@@ -210,11 +216,10 @@ def check_switchable(network: PreTrainedModel) -> None:
 def watch_network(
     model: Checkpoint, text: str, query: str | None = None, base: Intervention | None = None
 ) -> WatchedNetwork:
-    """The text, tokenised, and the position that is watched: `query`, the mask of a masked model, or the last token.
+    """Return the tokenised text with the watched position: `query`, the mask of a masked model, or the last token.
 
-    Of a picture, and of a classifier that sees all of a text at once, it is the first token (CLS).
-
-    Raises AttnctlError for an architecture whose heads cannot be switched, UsageError for a query that is not there.
+    For a picture, and for a classifier that is not causal, it is the first token (CLS). Raises AttnctlError for an
+    architecture whose heads cannot be switched off, UsageError for an unknown query.
     """
     check_switchable(model.network)
     decoder = model.reader.decoder_start(model, text)
@@ -255,7 +260,7 @@ def _watched_position(model: Checkpoint, given: ModelInput, query: str | None) -
 
 
 def _source_as_read(model: Checkpoint, given: ModelInput) -> ModelInput:
-    """Return what a network is given, with what its encoder, which no change of the decoder reaches, makes of a source."""
+    """Return the input with the encoder's output in place of the source: no change in the decoder affects it."""
     if given.source is None or "encoder_outputs" in given.inputs or "encoder_outputs" not in model.forward_keywords:
         return given
     source = {name: value for name, value in given.inputs.items() if name != "decoder_input_ids"}
@@ -265,7 +270,7 @@ def _source_as_read(model: Checkpoint, given: ModelInput) -> ModelInput:
 
 
 def _watched_inputs(model: Checkpoint, given: ModelInput, more: tuple[int, ...], at: int) -> dict[str, object]:
-    """Return what the network is called with for the text, or its decoder's start, and the ids `more` that continue it."""
+    """Return the network's inputs for the text, or its decoder's start, followed by the ids `more`."""
     inputs = given.followed_by(more)
     if "decoder_input_ids" not in inputs:
         model.check_tokens((*given.tokens, *(Token("", number) for number in more)))
@@ -275,9 +280,9 @@ def _watched_inputs(model: Checkpoint, given: ModelInput, more: tuple[int, ...],
 
 
 def class_named(classes: Mapping[int, str], text: str, name: str) -> Word:
-    """The class that a text names: by its label, one of its label's names ("tabby, tabby cat"), or its id.
+    """Return the class of this name: its label, one of its label's names ("tabby, tabby cat"), or its id.
 
-    Raises UsageError where it names none, or several.
+    Raises UsageError if there is no such class, or several.
     """
     wanted = text.strip().strip("\0").casefold()
     by_label = {at for at, label in classes.items() if wanted == label.casefold()}
@@ -291,14 +296,14 @@ def class_named(classes: Mapping[int, str], text: str, name: str) -> Word:
 
 
 def spelled_id(tokenizer: Tokenizer | LibraryTokenizer, number: int) -> str:
-    """The text of one id of a vocabulary."""
+    """Return the text of one id of a vocabulary."""
     return tokenizer.decode([number], skip_special_tokens=False) or tokenizer.id_to_token(number) or f"id {number}"
 
 
 def word_of(tokenizer: Tokenizer | LibraryTokenizer, text: str, name: str, *, as_target: bool = False) -> Word:
-    """A text, or `as_target` a text that a decoder writes, as the ids that spell it.
+    """Return the ids that spell a text, or with `as_target` a text of the decoder, as a word.
 
-    Raises UsageError where the vocabulary lacks it.
+    Raises UsageError if the vocabulary does not contain it.
     """
     if not text.strip():
         raise UsageError("is empty: give a word, with the space before it where it has one", option="target")

@@ -1,4 +1,4 @@
-"""The reader of pictures: of a vision transformer, whose tokens are patches with their boxes in the picture."""
+"""The reader of pictures for vision transformers: the tokens are patches, each with its box in the picture."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PictureReader(Reader):
-    """The reader of pictures: a user gives the name of a picture's file in a text's place.
+    """The reader of pictures: a user gives the name of a picture's file in place of a text.
+
+    `processor` is the image processor of the checkpoint: it resizes, crops and scales.
 
     `processor` is the checkpoint's own: it resizes, crops and scales.
     """
@@ -41,9 +43,9 @@ class PictureReader(Reader):
     tokenizer = None
 
     def tokenize(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
-        """Return the tokens of the picture in the file `text`: the network's own (CLS, registers), then row by row patches.
+        """Return the tokens of the picture file `text`: the special tokens (CLS, registers), then the patches row by row.
 
-        A patch is called r3c5 (row 3, column 5). Raises AttnctlError for what is no picture, and for a network whose
+        A patch is called r3c5 (row 3, column 5). Raises AttnctlError if the file is not a picture, or if the network's
         tokens are not the patches of a grid.
         """
         photograph = read_photograph(text)
@@ -63,11 +65,11 @@ class PictureReader(Reader):
         return (*before, *patches, *(Token(f"[DET{number}]", special=True) for number in range(after)))
 
     def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
-        """Return the picture in the file `text`, which has no ids beside it."""
+        """Return the network's inputs for the picture file `text`: its pixel values alone."""
         return ModelInput(tokens, {"pixel_values": self.processed(model, read_photograph(text))})
 
     def processed(self, model: Checkpoint, photograph: Image, **changed: bool) -> Any:
-        """Return what the checkpoint's processor makes of a picture: (1, 3, height, width)."""
+        """Return the picture as the checkpoint's processor prepares it: (1, 3, height, width)."""
         try:
             with quiet_library():
                 values = self.processor(photograph, return_tensors="pt", **changed)["pixel_values"]
@@ -80,7 +82,7 @@ class PictureReader(Reader):
         return values.to(device_of_inputs(model.network), model.network.dtype)
 
     def _patches(self, model: Checkpoint, photograph: Image, values: Any) -> list[Token]:
-        """Return the patches row by row, each with its box in the picture before it was resized and cropped."""
+        """Return the patches row by row, each with its box in the picture before resizing and cropping."""
         sides = values.shape[-2:]  # height, width, of what the network takes
         patch = picture_config(model).patch_size
         down, across = patch if isinstance(patch, (list, tuple)) else (patch, patch)
@@ -90,12 +92,12 @@ class PictureReader(Reader):
 
 
 def picture_config(model: Checkpoint) -> Any:
-    """Return the configuration of what reads the picture."""
+    """Return the configuration of the part of the network that reads pictures."""
     return getattr(model.network.config, "vision_config", model.network.config)
 
 
 def _token_count(model: Checkpoint, values: Any) -> int:
-    """Return how many tokens the first attention is over; -1 where it is over no tokens of one picture."""
+    """Return how many tokens the first attention reads; -1 if it does not read the tokens of one picture."""
     counts: list[int] = []
 
     def stop(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -122,10 +124,11 @@ def boxes_of_grid(
     processed: Callable[..., Any] | None = None,
     seen: tuple[int, int] | None = None,
 ) -> list[Token]:
-    """The tokens of a grid (rows, columns) row by row, each with its box in the picture as it was given.
+    """Return the tokens of a grid (rows, columns) row by row, each with its box in the original picture.
 
-    `sides` (height, width) is what the network takes, the middle of what `processed` makes without the crop; None: all of
-    the picture. `seen` is how much of that the grid covers, from its upper left corner on; None: all.
+    `sides` (height, width) is the network's input: the middle of the result of `processed` without the crop; None: the
+    whole picture. `covered` (height, width) is the part of the input that the grid covers, from its upper left corner;
+    None: all of it.
     """
     given = np.array((photograph.height, photograph.width))
     part = given if sides is None else np.array(sides)
@@ -151,7 +154,9 @@ Place = tuple[float, float]  # where something begins and ends along one side
 def _place_in_processed(
     photograph: Image, processed: Callable[..., Any]
 ) -> tuple[tuple[int, int], tuple[Place, Place]]:
-    """Return height and width of what a processor makes of a picture before the crop, and where in it the picture lies.
+    """Return the size (height, width) of a processed picture before the crop, and where the picture lies in it.
+
+    The processor runs on a white and on a black picture of this size: where both results are equal is padding.
 
     Padding is what a white picture and a black one of this size have in common.
     """
@@ -177,12 +182,12 @@ def _place_in_processed(
 
 
 def boxes_between(downs: Sequence[int], acrosses: Sequence[int]) -> list[Token]:
-    """The tokens of a grid row by row, by the edges of its rows and of its columns in pixels."""
+    """Return the tokens of a grid row by row, given the edges of its rows and of its columns in pixels."""
     return _boxes_of_spans(list(pairwise(downs)), list(pairwise(acrosses)))
 
 
 def _boxes_of_spans(downs: Sequence[tuple[int, int] | None], acrosses: Sequence[tuple[int, int] | None]) -> list[Token]:
-    """The tokens of a grid row by row, by where its rows and its columns lie; what lies nowhere (None) is padding."""
+    """Return the tokens of a grid row by row, given the spans of its rows and columns; a span of None is padding."""
     return [
         Token(f"{PADDING}r{row}c{column}", special=True)
         if down is None or across is None
@@ -193,7 +198,7 @@ def _boxes_of_spans(downs: Sequence[tuple[int, int] | None], acrosses: Sequence[
 
 
 def read_processor(name: str, load: Callable[[], Any]) -> Any:
-    """Return the processor that `load` reads for the checkpoint `name`. Raises AttnctlError, one line, where that fails."""
+    """Return the processor that `load` reads for the checkpoint `name`. Raises AttnctlError, in one line, if that fails."""
     try:
         with quiet_library():
             return load()
@@ -207,7 +212,7 @@ def read_processor(name: str, load: Callable[[], Any]) -> Any:
 
 
 def open_picture_reader(folder: Path, name: str) -> PictureReader:
-    """Return the reader of pictures of a checkpoint's folder. Raises AttnctlError where its processor cannot be read."""
+    """Return the picture reader of a checkpoint's folder. Raises AttnctlError if its processor cannot be read."""
     if not has_processor(folder):
         raise AttnctlError(f"{name} has no preprocessor_config.json: how its pictures are resized is not known")
     auto = import_extra("transformers").AutoImageProcessor

@@ -1,4 +1,4 @@
-"""The reader of a text beside pictures: of a vision-language checkpoint, where some tokens are parts of a picture."""
+"""The reader of a text with pictures, for vision-language checkpoints: some tokens are parts of a picture."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PicturePromptReader(Reader):
-    """The reader of a text beside one picture or several: each text is what is said to the checkpoint about them.
+    """The reader of a prompt with one picture or several: each text is a message about them.
 
-    The checkpoint's chat template puts the two together; where it has none, its mark of a picture stands before the text.
-    The tokens of the picture have their boxes in it as it was given.
+    The checkpoint's chat template joins pictures and text; without a template, the picture token is put before the text.
+    The tokens of a picture have their boxes in the original picture.
     """
 
     tokenizer: Pieces
@@ -48,11 +48,14 @@ class PicturePromptReader(Reader):
 
     @cached_property
     def photograph(self) -> Image:
-        """The picture, or several side by side, in which boxes are."""
+        """Return the picture that boxes refer to: the only one, or several side by side."""
         return side_by_side(self.photographs)
 
     def tokenize(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
-        """Return the tokens of the prompt: the picture's are called r3c5 (row 3, column 5); none has a place in `text`."""
+        """Return the tokens of the prompt.
+
+        Tokens of a picture are called r3c5 (row 3, column 5). No token has a position in `text`.
+        """
         made = self._processed(model, text)
         ids, mark = made["input_ids"][0].tolist(), self._picture_id(model, made)
         tokens: list[Token] = []
@@ -73,9 +76,9 @@ class PicturePromptReader(Reader):
         return tuple(tokens)
 
     def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
-        """Return the tokens' ids, and what the processor makes beside those of the prompt.
+        """Return the ids of the tokens, and the other inputs that the processor makes for the prompt.
 
-        The notes are about the tokens that were generated; the others are the processor's.
+        The notes are about generated tokens only: the processor made the others.
         """
         model.check_tokens(tokens)
         made = self._processed(model, text)
@@ -95,7 +98,7 @@ class PicturePromptReader(Reader):
         return replace(prompt, inputs=inputs, notes=notes, blanks=self.pieces.mask_positions(tokens))
 
     def _processed(self, model: Checkpoint, text: str) -> dict[str, Any]:
-        """Return what the processor makes of pictures and text. Raises AttnctlError where it fails on them."""
+        """Return the processor's result for pictures and text. Raises AttnctlError if the processor fails."""
         if text not in self._last:
             prompt = self.prompt(model, text)
             try:
@@ -110,12 +113,12 @@ class PicturePromptReader(Reader):
         return self._last[text]
 
     def _is_seen_whole(self, model: Checkpoint, made: Mapping[str, Any]) -> bool:
-        """Return whether a prompt sees itself whole: its token type is 0, and that of what follows it 1 (PaliGemma)."""
+        """Return whether all tokens of the prompt see each other: their token type is 0, and 1 after them (PaliGemma)."""
         types = None if model.info.causal else made.get("token_type_ids")
         return types is not None and not bool(types.any())
 
     def prompt(self, model: Checkpoint, text: str) -> str:
-        """Return picture and text as the chat template puts them together."""
+        """Return pictures and text joined by the chat template."""
         settings = self.pieces.settings
         template = getattr(self.processor, "chat_template", None) or settings.get("chat_template")
         if not isinstance(template, str):
@@ -134,7 +137,7 @@ class PicturePromptReader(Reader):
             raise AttnctlError(why) from error
 
     def _picture_id(self, model: Checkpoint, made: Mapping[str, Any]) -> int:
-        """Return the id that stands for a part of the picture."""
+        """Return the token id that stands for a part of a picture."""
         config = model.network.config
         named = (getattr(config, name, None) for name in ("image_token_id", "image_token_index"))
         mark = next((number for number in named if isinstance(number, int)), None)
@@ -146,7 +149,10 @@ class PicturePromptReader(Reader):
 
 
 def beside_picture(model: Checkpoint, folder: Path, path: str) -> Checkpoint:
-    """Return the checkpoint beside the pictures that `path` names, with commas. Raises UsageError for one without sight."""
+    """Return the checkpoint that reads its texts with the pictures of `path` (names separated by commas).
+
+    Raises UsageError if the checkpoint reads no pictures.
+    """
     if getattr(model.network.config, "vision_config", None) is None or model.kind != "self":
         raise UsageError(f"{model.info.name} reads no picture beside a text", option="image", value=path)
     photographs = read_photographs(path)
@@ -160,7 +166,7 @@ def beside_picture(model: Checkpoint, folder: Path, path: str) -> Checkpoint:
 
 
 def _processor_of_pictures(folder: Path, config: Any) -> Any:
-    """Return the processor in a checkpoint's folder, without its part for videos, which needs torchvision."""
+    """Return the processor in a checkpoint's folder, without its part for videos, which would need torchvision."""
     processing = import_extra("transformers.models.auto.processing_auto")
     how = {"local_files_only": True, "trust_remote_code": False}
     files = (folder / name for name in ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json"))

@@ -1,4 +1,4 @@
-"""Where the tokens of a prompt's pictures stand in them: one grid, tiles beside a small view of the whole, several."""
+"""Find the boxes of a prompt's picture tokens: one grid, tiles with a small view of the whole, or several pictures."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _GLOBAL = "<global-img>"
 
 @dataclass(frozen=True)
 class PictureLayout:
-    """What a processor made of some pictures, and the runs of tokens that stand for them in the prompt.
+    """The processor's result for some pictures, and the runs of picture tokens in the prompt.
 
-    `runs` are (what stands before it, how many tokens); `made` is what the processor hands to the network.
+    A run is (the token before it, its number of tokens); `processed` is the processor's result for the network.
     """
 
     processor: Any
@@ -36,9 +36,9 @@ class PictureLayout:
     runs: Sequence[tuple[str, int]]
 
     def tokens(self) -> list[Token]:
-        """A token for each that stands for a part of a picture, in order, with its box; several pictures in a strip.
+        """Return a token with its box for each picture token of the prompt, in order; several pictures are side by side.
 
-        Raises AttnctlError where the parts are no grids over the pictures that are known.
+        Raises AttnctlError if the picture tokens are not a known kind of grid.
         """
         found = list(self._tokens_of_each())
         made, wanted = sum(map(len, found)), sum(count for _, count in self.runs)
@@ -57,7 +57,7 @@ class PictureLayout:
         ]
 
     def _tokens_of_each(self) -> Iterable[list[Token]]:
-        """The tokens of each picture, their boxes in it."""
+        """Return the tokens of each picture, with their boxes in that picture."""
         values, sizes = self.made.get("pixel_values"), self.made.get("image_sizes")
         if (grids := self.made.get("image_grid_thw")) is not None:
             merged = getattr(self.config.vision_config, "spatial_merge_size", 1)
@@ -77,11 +77,11 @@ class PictureLayout:
         return [boxes_of_grid(picture, (side, side), values.shape[-2:], self._processed) for picture in self.pictures]
 
     def _processed(self, picture: Image, **changed: bool) -> Any:
-        """Return what the processor makes of a picture: (1, 3, height, width)."""
+        """Return the picture as the processor prepares it: (1, 3, height, width)."""
         return self.processor.image_processor(picture, return_tensors="pt", **changed)["pixel_values"]
 
     def _named_tiles(self) -> Iterator[list[Token]]:
-        """Of Idefics 3 and SmolVLM: tiles that their row and column stand before, and last a small view of the whole."""
+        """Yield each picture's tokens for Idefics 3 and SmolVLM: tiles named by row and column, then a view of the whole."""
         pictures, tiles = iter(self.pictures), []
         for before, count in self.runs:
             side = math.isqrt(count)
@@ -106,9 +106,9 @@ class PictureLayout:
             tiles = []
 
     def _base_and_tiles(self, picture: Image) -> list[Token]:
-        """Of LLaVA-NeXT and -OneVision: a small view of the whole, then its tiles row by row, a token ending each row.
+        """Return a picture's tokens for LLaVA-NeXT and LLaVA-OneVision: a view of the whole, then its tiles row by row.
 
-        Of several pictures OneVision makes no tiles: one token ends each.
+        A token ends each row. With several pictures OneVision makes no tiles: one token ends each picture.
         """
         side = self.made["pixel_values"].shape[-1]
         patches = side // self.config.vision_config.patch_size
@@ -133,10 +133,10 @@ class PictureLayout:
 
 
 def _unpadded_edges(length: int, scale: float, target: int, patches: int, count: int) -> list[int]:
-    """Edges, in pixels of a picture's side, of the `count` tokens along it that are left when its padding is cut off.
+    """Return the edges, in pixels of a picture's side, of the `count` tokens along it that remain without padding.
 
-    The side of `length` pixels was resized by `scale` into the middle of `target` pixels, which are `patches` tokens; whole
-    tokens of padding are cut off at both ends, and what is left may be pooled to fewer.
+    The side of `length` pixels was resized by `scale` into the middle of `target` pixels, which are `patches` tokens. Whole
+    tokens of padding are cut off at both ends; the others may be pooled to fewer.
     """
     resized, pixels = min(math.ceil(length * scale), target), target / patches
     cut = (patches - int(round(length * scale / pixels, 7))) // 2
@@ -145,11 +145,11 @@ def _unpadded_edges(length: int, scale: float, target: int, patches: int, count:
 
 
 def _as_whole(tokens: Sequence[Token]) -> list[Token]:
-    """Tokens of a small view of the whole picture, called so: its tiles have rows and columns too."""
+    """Return the tokens of a small view of the whole picture, renamed to tell them from those in tiles."""
     return [replace(token, text=f"{WHOLE}{token.text}") for token in tokens]
 
 
 def _in_strip(token: Token, number: int, offset: int) -> Token:
-    """A token of one of several pictures that stand side by side."""
+    """Return a token of picture `number` as a token of several pictures side by side, `offset` pixels to the right."""
     box = None if token.box is None else (token.box[0] + offset, token.box[1], token.box[2] + offset, token.box[3])
     return replace(token, text=f"p{number}-{token.text}", box=box, picture=number)

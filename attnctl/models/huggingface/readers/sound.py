@@ -1,4 +1,4 @@
-"""The reader of sounds: of Whisper and wav2vec 2.0's kin, whose tokens are frames of sound, each with its seconds."""
+"""The reader of sounds for Whisper and wav2vec 2.0: the tokens are frames, each with its start and end in seconds."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SoundReader(Reader):
-    """The reader of sounds: a user gives the name of a file of sound in a text's place.
+    """The reader of sounds: a user gives the name of a sound file in place of a text.
 
-    The tokens of an encoder, and the keys of cross attention, are frames, called by when they begin ("0.42 s"); those of a
-    decoder are what is said. `extractor` is the checkpoint's own, `tokenizer` that of a decoder.
+    The tokens of an encoder, and the keys of cross attention, are frames, named by their start ("0.42 s"). The tokens of a
+    decoder are the spoken words. `extractor` is the feature extractor of the checkpoint, `tokenizer` that of its decoder.
     """
 
     name: str
@@ -44,7 +44,7 @@ class SoundReader(Reader):
     _last: list[tuple[tuple[object, ...], Sound]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def tokenize(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
-        """Return the frames of the sound in the file `text`, or what is said in it for decoder and cross."""
+        """Return the frames of the sound file `text`, or for decoder and cross attention the tokens of the spoken words."""
         sound = self.sound_in(model, text)
         if model.kind not in ("decoder", "cross"):
             return sound.frames()
@@ -57,7 +57,7 @@ class SoundReader(Reader):
         return sound.said[model.target]
 
     def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
-        """Return the sound, or for a decoder what the encoder made of it, which no change of the decoder reaches."""
+        """Return the sound; for decoder and cross attention the encoder's output, which does not depend on the decoder."""
         sound = self.sound_in(model, text)
         if model.kind not in ("decoder", "cross"):
             inputs = {model.network.main_input_name: sound.values}
@@ -74,20 +74,20 @@ class SoundReader(Reader):
         return ModelInput(tokens, inputs, frames if model.kind == "cross" else None, notes, frames)
 
     def key_tokens(self, model: Checkpoint, text: str, tokens: Sequence[Token]) -> tuple[Token, ...] | None:
-        """Return the frames for cross attention; else None: the keys are the tokens."""
+        """Return the frames for cross attention; None otherwise: the keys are the tokens."""
         return self.sound_in(model, text).frames() if model.kind == "cross" else None
 
     def decoder_start(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
-        """Return the marks that Whisper's decoder begins with: its start, language and task."""
+        """Return the tokens that Whisper's decoder begins with: start, language and task."""
         if model.kind == "self":
             return ()
         with running_network(model.network, model.network.config.max_target_positions, model.info.name):
             return self.pieces.continued_tokens((), self.sound_in(model, text).spoken_marks()[0])
 
     def sound_in(self, model: Checkpoint, path: str) -> Sound:
-        """Return the sound in a file, which is read again only where the file, or what is off in the model, has changed.
+        """Return the sound in a file; read it again only if the file or the model's intervention has changed.
 
-        Raises AttnctlError for what is no sound.
+        Raises AttnctlError if the file is not a sound.
         """
         if not names_sound(path):
             raise AttnctlError(
@@ -106,7 +106,7 @@ class SoundReader(Reader):
         return sound
 
     def sound_of(self, model: Checkpoint, samples: Floats) -> Sound:
-        """Return samples (n,) at 16 kHz as the extractor fills them up, or cuts them, for the network."""
+        """Return the sound of samples (n,) at 16 kHz, padded or cut by the extractor to what the network takes."""
         try:
             with quiet_library():
                 made = self.extractor(samples, sampling_rate=RATE, return_tensors="np")
@@ -121,7 +121,7 @@ class SoundReader(Reader):
 
 @dataclass(frozen=True, eq=False)
 class Sound:
-    """A sound as a network takes it, (1, mels, frames) or (1, samples), and how long it is without what fills it up."""
+    """A sound as the network takes it, (1, mels, frames) or (1, samples), and its length without padding."""
 
     model: Checkpoint
     reader: SoundReader
@@ -132,7 +132,7 @@ class Sound:
     )  # by target; None: its own words
 
     def notes(self, frames: Sequence[Token]) -> tuple[str, ...]:
-        """Return what a reader must know: how much of the sound is heard, and how much of it is silence."""
+        """Return the notes for a reader: how much of the sound is used, and how much of it is padding."""
         heard, notes = frames[-1].seconds[1] if frames[-1].seconds else 0.0, list[str]()
         if self.seconds > heard + 0.05:
             notes.append(
@@ -146,7 +146,7 @@ class Sound:
         return tuple(notes)
 
     def frames(self) -> tuple[Token, ...]:
-        """Return a token for each frame that the encoder's first layer attends to, those after the sound's end special."""
+        """Return a token for each frame that the encoder's first layer reads; frames after the sound's end are special."""
         network: Any = self.model.network
         config = network.config
         if network.main_input_name == "input_features":
@@ -163,15 +163,15 @@ class Sound:
 
     @cached_property
     def encoded(self) -> Any:
-        """What the encoder makes of the sound."""
+        """Return the encoder's output for the sound."""
         network: Any = self.model.network
         with running_network(network, self.values.shape[-1], self.model.info.name):
             return network.get_encoder()(self.values)
 
     def spoken_marks(self, language: str | None = None) -> tuple[list[int], str | None]:
-        """Token ids of the marks that Whisper begins with (start, language where it knows several, task), and the language.
+        """Return the ids that Whisper's decoder begins with (start; language and task if it has several), and the language.
 
-        None: the language of generation_config, or the likeliest. Raises UsageError for one that it does not know.
+        `language` None: the one in generation_config, or the likeliest. Raises UsageError for an unknown language.
         """
         network: Any = self.model.network
         tokenizer, name, first = self.reader.pieces.tokenizer, self.model.info.name, decoder_start_id(self.model)
@@ -195,7 +195,7 @@ class Sound:
         return ids, language
 
     def _configured_speech(self) -> tuple[str | None, str | None]:
-        """Return the language ("de") and the task ("translate") that `generate` takes unasked; None: it names none."""
+        """Return the language ("de") and the task ("translate") that `generate` uses by default; None where none is set."""
         from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
         settings: Any = self.model.network.generation_config
@@ -217,9 +217,9 @@ class Sound:
         return language, task
 
     def said_ids(self, marks: Sequence[int], target: str | None) -> list[int]:
-        """Token ids of what is said: of `target`, or what the model writes behind its marks, the likeliest token each time.
+        """Return the ids of the spoken words: of `target`, or greedily generated by the model after its `marks`.
 
-        Raises AttnctlError for a text that is too long.
+        Raises AttnctlError if the text is too long.
         """
         network: Any = self.model.network
         name, most = self.model.info.name, network.config.max_target_positions
@@ -249,10 +249,10 @@ class Sound:
 def open_sound_reader(
     folder: Path, network: PreTrainedModel, name: str, kind: str, pieces: Pieces | None
 ) -> SoundReader:
-    """Return the reader of sounds of a checkpoint's folder.
+    """Return the sound reader of a checkpoint's folder.
 
-    Raises AttnctlError where the settings of its processor are missing or unreadable, UsageError for a network that writes
-    no text and is asked for its decoder's attention.
+    Raises AttnctlError if the settings of its processor are missing or unreadable; UsageError if decoder or cross attention
+    is asked of a network that writes no text.
     """
     if not has_processor(folder):
         raise AttnctlError(f"{name} has no preprocessor_config.json, which says how sound is put to it: copy it there")

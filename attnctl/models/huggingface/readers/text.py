@@ -1,4 +1,4 @@
-"""Readers of texts: one text, a pair, the rest of a conversation; and of an encoder-decoder its source and its target."""
+"""Readers of texts: one text, a pair of texts, and the source and target of an encoder-decoder."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ GREEDY = {
 
 @dataclass(frozen=True)
 class TextReader(Reader):
-    """The reader of a text, and of a second text behind it where the tokenizer holds one."""
+    """The reader of a text, and of a second text after it if the tokenizer has a `text_pair`."""
 
     tokenizer: Pieces
     shares_passes: ClassVar[bool] = True
 
     def tokenize(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
-        """Return the tokens of the text, and those that the model continues it with."""
+        """Return the tokens of the text, and the tokens that the model generates after it."""
         tokens = self.pieces.tokenize_text(text)
         return (*tokens, *generated_tokens(model, text_inputs(model, tokens))) if model.generate else tokens
 
     def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
-        """Return the ids of the tokens, and their types where the tokenizer tells two texts apart."""
+        """Return the ids of the tokens, and their types if the tokenizer gives types."""
         model.check_tokens(tokens)
         inputs = text_inputs(model, tokens)
         notes = [*self.pieces.beginning_notes(tokens, bool(model.info.causal)), *input_notes(model, tokens, inputs)]
@@ -53,18 +53,18 @@ class TextReader(Reader):
         return ModelInput(tokens, inputs, notes=tuple(notes), blanks=self.pieces.mask_positions(tokens))
 
     def text_as_read(self, text: str) -> str:
-        """Return the text in which the tokens have their places: both where a pair is read."""
+        """Return the text that the tokens' positions refer to: both texts if a pair is read."""
         return self.pieces.joined_text(text)
 
     def model_for(self, model: Checkpoint, text: str) -> Checkpoint:
-        """Return the model. Raises UsageError for the file of a picture or of a sound."""
+        """Return the model. Raises UsageError if `text` is the file of a picture or a sound."""
         beside = hasattr(model.network.config, "vision_config")  # a vision-language model
         instead = f'ask about it: "…" {option_name("image", text)}' if beside else "name a vision model"
         check_text(text, model.info.name, instead)
         return model
 
     def with_text_pair(self, model: Checkpoint, text_pair: str) -> Reader:
-        """Return the reader of `text_pair` behind each text. Raises UsageError for one that is empty."""
+        """Return the reader of `text_pair` after each text. Raises UsageError if `text_pair` is empty."""
         if not text_pair.strip():
             raise UsageError("is empty: it is the second of two texts", option="text_pair")
         return replace(self, tokenizer=replace(self.tokenizer, text_pair=checked_text(text_pair)))
@@ -72,14 +72,14 @@ class TextReader(Reader):
 
 @dataclass(frozen=True)
 class SourceTargetReader(TextReader):
-    """The reader of an encoder-decoder: the source, and for decoder and cross attention the target, or what it writes."""
+    """The reader of an encoder-decoder: the source, and for decoder and cross attention a given or generated target."""
 
     shares_passes: ClassVar[bool] = False
 
     def tokenize(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
-        """Return the tokens of the source for its encoder's attention, else those of the decoder.
+        """Return the tokens of the source for encoder attention, else the tokens of the decoder.
 
-        The decoder's tokens have no place in the text, which is the source's.
+        The decoder's tokens have no position in the text: the text is the source.
         """
         source = self.pieces.tokenize_text(text)
         if model.kind == "encoder":
@@ -92,7 +92,7 @@ class SourceTargetReader(TextReader):
         return (*start, *(replace(token, start=None, end=None, word=None) for token in tokens[known:]))
 
     def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
-        """Return the ids of the source, and those of the decoder: of an encoder's attention its start alone."""
+        """Return the ids of the source and of the decoder; for encoder attention, only the decoder's start."""
         if model.kind == "encoder":
             given = super().read(model, text, tokens)
             start = model.token_ids(self.decoder_start(model, text))
@@ -114,7 +114,7 @@ class SourceTargetReader(TextReader):
         return ModelInput(tokens, inputs, keys, tuple(notes), source, blanks)
 
     def key_tokens(self, model: Checkpoint, text: str, tokens: Sequence[Token]) -> tuple[Token, ...] | None:
-        """Return the source's tokens for cross attention, and both where one softmax is over both."""
+        """Return the tokens of the source for cross attention, and both if one softmax covers source and target."""
         if model.kind == "cross":
             return self.pieces.tokenize_text(text)
         if model.kind == "decoder" and merges_source(model.network):
@@ -122,7 +122,7 @@ class SourceTargetReader(TextReader):
         return None
 
     def decoder_start(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
-        """Return the decoder's start, and what `generate` puts next: a language or a forced token."""
+        """Return the decoder's first token, and the language or forced token that `generate` puts after it."""
         if self.pieces.target_language is not None:
             tokens = self._shifted_target(model, self.pieces.tokenize_target(""))
             return tokens[:-1] if len(tokens) > 1 and _ends_text(model, tokens[-1]) else tokens
@@ -132,7 +132,7 @@ class SourceTargetReader(TextReader):
         return tuple(self.pieces.named_id(number) for number in (start, forced) if number is not None)
 
     def _shifted_target(self, model: Checkpoint, labels: tuple[Token, ...]) -> tuple[Token, ...]:
-        """Return the tokens that a decoder reads to predict `labels`: as its network shifts them, less the text's end."""
+        """Return the tokens that a decoder reads to predict `labels`: shifted as in its network, without the end token."""
         last = labels[-1] if labels else None
         ended = last is not None and last.special and (last.start == last.end or _ends_text(model, last))
         rest = labels[:-1] if ended else labels
@@ -141,7 +141,7 @@ class SourceTargetReader(TextReader):
         return (self.pieces.named_id(decoder_start_id(model)), *rest)
 
     def _begins_with_last(self, model: Checkpoint, labels: Sequence[Token]) -> bool:
-        """Return whether the network's own shift of labels puts the last one first."""
+        """Return whether the network's function that shifts labels puts the last one first."""
         shift = getattr(sys.modules[type(model.network).__module__], "shift_tokens_right", None)
         if shift is None:
             return False
@@ -156,7 +156,7 @@ def _ends_text(model: Checkpoint, token: Token) -> bool:
 
 
 def decoder_start_id(model: Checkpoint) -> int:
-    """Return the id that `generate` begins a decoder's text with; without one the tokenizer's first, or 0."""
+    """Return the id that `generate` begins a decoder's text with; without one the tokenizer's first id, or 0."""
     # generate falls back to generation_config's bos_token_id before it looks at config.json
     parts = (getattr(model.network, "generation_config", None), model.network.config)
     names = ("decoder_start_token_id", "bos_token_id")
@@ -172,7 +172,7 @@ def decoder_start_id(model: Checkpoint) -> int:
 
 
 def text_inputs(model: Checkpoint, tokens: Sequence[Token]) -> dict[str, Any]:
-    """Return the ids of a text's tokens, and their types where their tokenizer tells them apart: (1, n) each."""
+    """Return the ids of a text's tokens, and their types if the network and the tokenizer have any: (1, n) each."""
     inputs = {"input_ids": model.token_ids(tokens)}
     if "token_type_ids" in model.forward_keywords and any(token.type for token in tokens):
         inputs["token_type_ids"] = inputs["input_ids"].new_tensor([[token.type or 0 for token in tokens]])
@@ -180,9 +180,9 @@ def text_inputs(model: Checkpoint, tokens: Sequence[Token]) -> dict[str, Any]:
 
 
 def generated_tokens(model: Checkpoint, inputs: Mapping[str, Any], start: Sequence[Token] = ()) -> tuple[Token, ...]:
-    """Return the tokens with which the network continues `inputs`, greedily; of a decoder those behind its `start`.
+    """Return the tokens that the network generates greedily after `inputs`; for a decoder, those after its `start`.
 
-    Raises UsageError for a network that writes no text, AttnctlError where it could not read what it writes.
+    Raises UsageError if the network writes no text; AttnctlError if the result would be longer than it can read.
     """
     network, ids, count = model.network, inputs["input_ids"], model.generate or 16
     if not hasattr(network, "generate") or not network.can_generate():
@@ -203,7 +203,7 @@ def generated_tokens(model: Checkpoint, inputs: Mapping[str, Any], start: Sequen
 
 
 def generate_greedily(network: PreTrainedModel, inputs: Mapping[str, Any], most: int) -> list[int]:
-    """Return the ids of a text and of at most `most` new tokens, as `generate` writes them for these inputs."""
+    """Return the ids of a text and of at most `count` new tokens, as `generate` writes them for these inputs."""
     ids, padding = inputs["input_ids"], generation_setting(network, "pad_token_id")
     padding = padding if isinstance(padding, int) and padding >= 0 else 0
     how = {"attention_mask": ids.new_ones(ids.shape), "max_new_tokens": most, "pad_token_id": padding, **GREEDY}
@@ -215,7 +215,7 @@ def generate_greedily(network: PreTrainedModel, inputs: Mapping[str, Any], most:
 
 
 def input_notes(model: Checkpoint, tokens: Sequence[Token], inputs: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the notes about a network's inputs: a separator within the text, and inputs that nobody gives."""
+    """Return the notes about a network's inputs: a separator within the text, and inputs that a text does not give."""
     config: Any = model.network.config
     pieces, keywords = model.pieces, model.forward_keywords
     one_type = pieces.text_pair is not None and getattr(config, "type_vocab_size", 0) > 1
@@ -239,7 +239,7 @@ _RIGHT_BY_DEFAULT = re.compile(
 
 
 def default_input_notes(network: PreTrainedModel, not_given: Iterable[str]) -> tuple[str, ...]:
-    """Return a note about inputs that affect the result and are `not_given` (boxes, languages); () without any."""
+    """Return a note about inputs that affect the result and are `not_given` (boxes, languages); () if there are none."""
     config: Any = network.config
     names = {n for n in not_given if _VALUE_OF_TOKEN.fullmatch(n) and not _RIGHT_BY_DEFAULT.fullmatch(n)}
     if getattr(config, "n_langs", 1) < 2:  # XLM
@@ -258,7 +258,7 @@ def default_input_notes(network: PreTrainedModel, not_given: Iterable[str]) -> t
 
 
 def continuation_notes(model: Checkpoint, tokens: Sequence[Token]) -> tuple[str, ...]:
-    """Return a note about the last tokens where the model itself has written them; else ()."""
+    """Return a note about the last tokens if the model generated them; else ()."""
     new = [token for token in tokens[-model.generate :] if token.start is None] if model.generate else []
     if not new or model.kind != "self":
         return ()
@@ -267,12 +267,12 @@ def continuation_notes(model: Checkpoint, tokens: Sequence[Token]) -> tuple[str,
 
 
 def table_notes(model: Checkpoint) -> tuple[str, ...]:
-    """Return a note where the network has rows for many more tokens than the tokenizer gives; else ()."""
+    """Return a note if the network has embeddings for many more tokens than the tokenizer has; else ()."""
     rows = model.embedding_rows
     return () if rows is None else model.pieces.size_notes(rows)
 
 
 def _spelled_tokens(model: Checkpoint, tokens: Sequence[Token]) -> str:
-    """Return the text that tokens spell, safe in a terminal."""
+    """Return the text of these tokens, safe to print in a terminal."""
     ids = [token.id or 0 for token in tokens]
     return visible_text(model.pieces.tokenizer.decode(ids, skip_special_tokens=False).strip())

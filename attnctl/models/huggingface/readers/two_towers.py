@@ -1,4 +1,4 @@
-"""Readers of networks of two towers (CLIP, SigLIP): one tower reads a text, the other a picture."""
+"""Readers of networks with two towers (CLIP, SigLIP): one reads a text, the other a picture."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TextTowerReader(TextReader):
-    """The reader of the tower for texts; `both` is the whole network, `folder` that of its files."""
+    """The reader of the text tower; `both` is the whole network, `folder` the folder of its files."""
 
     both: Any = None
     folder: Path = Path()
     shares_passes: ClassVar[bool] = False
 
     def model_for(self, model: Checkpoint, text: str) -> Checkpoint:
-        """Return the tower that reads `text`: for a picture's file that of pictures, with the same heads off.
+        """Return the tower that reads `text`: for a picture file the picture tower, with the same heads off.
 
-        Errors as of `open_picture_reader` and `selected_heads`.
+        Raises the errors of `open_picture_reader` and `selected_heads`.
         """
         if not names_picture(text):
             return super().model_for(model, text)
@@ -45,7 +45,7 @@ class TextTowerReader(TextReader):
         return Checkpoint(info, self.both.vision_model, reader, "self", intervention=model.intervention)
 
     def beside_picture(self, model: Checkpoint, path: str) -> Checkpoint:
-        """Return the picture in the file `path`, read by its tower; each text is the captions among which it chooses.
+        """Return the picture tower that reads the picture in the file `path`; each text gives the captions to choose among.
 
         Raises UsageError for a network that gives each caption a probability of its own.
         """
@@ -57,7 +57,7 @@ class TextTowerReader(TextReader):
         return Checkpoint(self._picture_info(model), self.both, reader, "vision")
 
     def with_text_pair(self, model: Checkpoint, text_pair: str) -> Reader:
-        """Raise UsageError: one text is read."""
+        """Raise UsageError: this network reads one text."""
         return Reader.with_text_pair(self, model, text_pair)
 
     def _picture_info(self, model: Checkpoint) -> ModelInfo:
@@ -68,17 +68,17 @@ class TextTowerReader(TextReader):
 
 @dataclass(frozen=True)
 class CaptionReader(PictureReader):
-    """The reader of a picture beside captions ("a cat | a dog"): the picture's attention, the captions as its classes."""
+    """The reader of a picture with captions ("a cat | a dog"): the picture's attention, and the captions as classes."""
 
     path: str
     text_tower: Checkpoint
 
     def tokenize(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
-        """Return the tokens of the picture. Errors as of `PictureReader.tokenize`."""
+        """Return the tokens of the picture. Raises the errors of `PictureReader.tokenize`."""
         return super().tokenize(model, self.path)
 
     def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
-        """Return the picture, and the captions filled up to the longest: input_ids and attention_mask (captions, n).
+        """Return the inputs of the picture and of the captions, padded: input_ids and attention_mask (captions, n).
 
         Raises UsageError for fewer than two captions.
         """
