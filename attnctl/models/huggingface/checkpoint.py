@@ -561,7 +561,8 @@ def other_keys_sentence(layer: str, n_k: int, n_tokens: int) -> str:
 
 def _other_queries_sentence(layer: str, n_q: int, n_tokens: int) -> str:
     """Return a sentence that says why a layer with n_q queries cannot be shown, and what to do."""
+    verb = "pools" if n_q < n_tokens else "adds"
     return (
-        f"{layer} has {n_q} queries for {n_tokens} tokens: its architecture {'pools' if n_q < n_tokens else 'adds'} queries, "
-        "which belong to no token. In Python, attnctl.capture records them"
+        f"{layer} has {n_q} queries for {n_tokens} tokens: its architecture {verb} queries, which belong to no token. "
+        "In Python, attnctl.capture records them"
     )
