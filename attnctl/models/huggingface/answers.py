@@ -45,8 +45,10 @@ def check_cache(network: PreTrainedModel) -> None:
     from transformers import DynamicCache
 
     layers = DynamicCache(config=network.config).layers
-    own = getattr(network.config, "prompt_length", None)  # CPM-Ant reads so many tokens of its own before the text
-    if own or any(type(layer).__name__ not in PLAIN_CACHES for layer in layers):
+    prompt_length = getattr(
+        network.config, "prompt_length", None
+    )  # CPM-Ant reads so many tokens of its own before the text
+    if prompt_length or any(type(layer).__name__ not in PLAIN_CACHES for layer in layers):
         raise AttnctlError(_no_cache(network))
 
 
@@ -55,9 +57,11 @@ def _no_cache(network: PreTrainedModel) -> str:
     return f"{name} keeps no keys and values of every token alone, so its prompt cannot be read in parts"
 
 
-def common_start(one: Sequence[int], other: Sequence[int]) -> int:
+def common_start(first: Sequence[int], second: Sequence[int]) -> int:
     """Return how many tokens both sequences begin with."""
-    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return next(
+        (index for index, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
 
 
 @dataclass
@@ -102,11 +106,11 @@ class AnsweredPrompt:
             shared = common_start(self.prompt[:-1], after.prompt[:-1]) if after else 0
             cache = self._run_network(self.prompt[shared:-1], after.cache_of(shared) if after else None, 0)[0]
         layers = getattr(cache, "layers", None)
-        kept = [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in layers or ()]
-        whole = len(self.prompt) - 1
-        if whole and not all(k is not None and v is not None and k.shape[-2] == whole for k, v in kept):
+        states = [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in layers or ()]
+        n_read = len(self.prompt) - 1
+        if n_read and not all(k is not None and v is not None and k.shape[-2] == n_read for k, v in states):
             raise AttnctlError(_no_cache(self.model.network))
-        self.states = [(k, v) for k, v in kept if k is not None and v is not None]
+        self.states = [(k, v) for k, v in states if k is not None and v is not None]
 
     @property
     def together(self) -> int:
@@ -133,17 +137,17 @@ class AnsweredPrompt:
         cache.crop(-1)
         return cache  # type: ignore[no-any-return]
 
-    def cache_of(self, first: int) -> Cache:
+    def cache_of(self, count: int) -> Cache:
         """Return a cache of the first `count` tokens of the prompt."""
         from transformers import DynamicCache
 
         cache = DynamicCache()
-        for layer, (keys, values) in enumerate(self.states if first else ()):
-            cache.update(keys[:, :, :first], values[:, :, :first], layer)
+        for layer, (keys, values) in enumerate(self.states if count else ()):
+            cache.update(keys[:, :, :count], values[:, :, :count], layer)
         return cache
 
     def _run_network(
-        self, ids: Sequence[int], cache: Cache | None, wanted: int, positions: Sequence[int] | None = None
+        self, ids: Sequence[int], cache: Cache | None, n_logits: int, positions: Sequence[int] | None = None
     ) -> tuple[Output, Array | None]:
         """Run the network over `ids` after a cache; return the cache and the logits of the last `n_logits` tokens.
 
@@ -155,7 +159,7 @@ class AnsweredPrompt:
 
             cache = DynamicCache()
         network, logits = self.model.network, None
-        edges = [*range(0, max(0, len(ids) - max(1, wanted)), CHUNK), max(0, len(ids) - max(1, wanted)), len(ids)]
+        edges = [*range(0, max(0, len(ids) - max(1, n_logits)), CHUNK), max(0, len(ids) - max(1, n_logits)), len(ids)]
         if self.together and not cache.get_seq_length():
             edges = sorted({0, *(max(edge, self.together) for edge in edges[1:])})
         with (
@@ -165,15 +169,17 @@ class AnsweredPrompt:
             for a, b in zip(edges, edges[1:], strict=False):
                 if a == b:
                     continue
-                given = torch.tensor([ids[a:b]], device=device_of_inputs(network))  # (1, chunk)
-                keep = wanted if b == len(ids) and wanted else 1
-                own: dict[str, Any] = {}
+                chunk = torch.tensor([ids[a:b]], device=device_of_inputs(network))  # (1, chunk)
+                logits_to_keep = n_logits if b == len(ids) and n_logits else 1
+                extra: dict[str, Any] = {}
                 if positions is not None:
-                    own = {"position_ids": torch.tensor([positions[a:b]]).to(given.device)}
+                    extra = {"position_ids": torch.tensor([positions[a:b]]).to(chunk.device)}
                 elif self.together and not cache.get_seq_length():
                     assert self.given is not None
-                    own = self.given.beside(b)
-                output = network(input_ids=given, past_key_values=cache, use_cache=True, logits_to_keep=keep, **own)
+                    extra = self.given.beside(b)
+                output = network(
+                    input_ids=chunk, past_key_values=cache, use_cache=True, logits_to_keep=logits_to_keep, **extra
+                )
                 cache, logits = getattr(output, "past_key_values", None), output.logits[0]  # (keep, vocabulary)
                 if cache is None:
                     raise AttnctlError(_no_cache(network))
@@ -181,7 +187,7 @@ class AnsweredPrompt:
 
     # --- the answer ----------------------------------------------------------------------------------------------
 
-    def generate_answer(self, most: int) -> None:
+    def generate_answer(self, count: int) -> None:
         """Generate the answer greedily, with at most `count` tokens, up to the end token.
 
         The answer is generated after the cache of the prompt; a prompt with a picture, or whose tokens see each other, is
@@ -197,8 +203,8 @@ class AnsweredPrompt:
             running_network(network, len(self.prompt), self.model.info.name),
             apply_interventions(network, [self.base], self.model.kind),
         ):
-            made = generate_greedily(network, inputs, most)
-        answer, ends = made[len(self.prompt) :][:most], set(end_ids(network))
+            generated = generate_greedily(network, inputs, count)
+        answer, ends = generated[len(self.prompt) :][:count], set(end_ids(network))
         self.answer = tuple(takewhile(lambda token: token not in ends, answer))
         if not self.answer:
             raise AttnctlError(
@@ -224,8 +230,8 @@ class AnsweredPrompt:
             self._leaves_out = last > 0 and not self.together and self.answer_looks().sees_all
             if self._leaves_out:
                 try:
-                    one, other = self._logits_without([(last, last + 1)]), self._masked([(last, last + 1)])
-                    self._leaves_out = bool(np.allclose(one, other, rtol=1e-4, atol=1e-3))
+                    without, masked = self._logits_without([(last, last + 1)]), self._masked([(last, last + 1)])
+                    self._leaves_out = bool(np.allclose(without, masked, rtol=1e-4, atol=1e-3))
                 except AttnctlError:  # it takes no positions
                     self._leaves_out = False
         return self._leaves_out
@@ -250,27 +256,29 @@ class AnsweredPrompt:
     def _logits_without(self, hidden: Sequence[tuple[int, int]]) -> Floats:
         """Return the log-probabilities with the hidden tokens left out and the others at their positions: (m,)."""
         start = min(a for a, _ in hidden)
-        whole = (*self.prompt, *self.answer[:-1])
-        left_out = {at for a, b in hidden for at in range(a, b)}
-        kept = [at for at in range(start, len(whole)) if at not in left_out]
-        _, logits = self._run_network([whole[at] for at in kept], self.cache_of(start), len(self.answer), kept)
+        ids = (*self.prompt, *self.answer[:-1])
+        left_out = {position for a, b in hidden for position in range(a, b)}
+        positions = [position for position in range(start, len(ids)) if position not in left_out]
+        _, logits = self._run_network(
+            [ids[position] for position in positions], self.cache_of(start), len(self.answer), positions
+        )
         return self._shares(logits)
 
     def _shares(self, logits: Array | None) -> Floats:
         """Return the log-probabilities of the answer tokens, from the logits of the tokens before them: (m,)."""
         assert logits is not None
         shares = torch.log_softmax(logits.float(), -1)  # (m, vocabulary)
-        found: Floats = as_numpy(shares[torch.arange(len(self.answer)), list(self.answer)])  # (m,)
-        return found
+        answer_shares: Floats = as_numpy(shares[torch.arange(len(self.answer)), list(self.answer)])  # (m,)
+        return answer_shares
 
     # --- where the answer looks ----------------------------------------------------------------------------------
 
     def answer_inputs(self) -> dict[str, Array]:
         """Return the inputs for the queries that predict the answer, after a cache of the prompt."""
         ids = (self.prompt[-1], *self.answer[:-1])
-        given = torch.tensor([ids], device=device_of_inputs(self.model.network))  # (1, m)
+        input_ids = torch.tensor([ids], device=device_of_inputs(self.model.network))  # (1, m)
         cache = self.cache_of(len(self.prompt) - 1)
-        return {"input_ids": given, "past_key_values": cache, "use_cache": True, "logits_to_keep": len(ids)}
+        return {"input_ids": input_ids, "past_key_values": cache, "use_cache": True, "logits_to_keep": len(ids)}
 
     def run_answer(self) -> None:
         """Run the network over the queries that predict the answer: the prompt's last token, and the answer but its last."""
@@ -284,10 +292,10 @@ class AnsweredPrompt:
     def answer_looks(self) -> AnswerLooks:
         """Return where the queries that predict the answer look."""
         if self._looks is None:
-            found = AnswerLooks({}, {})
-            with watch_attention(self.model.network, found.keep_call):
+            looks = AnswerLooks({}, {})
+            with watch_attention(self.model.network, looks.keep_call):
                 self.run_answer()
-            self._looks = found
+            self._looks = looks
         return self._looks
 
 

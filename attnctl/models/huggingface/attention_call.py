@@ -44,9 +44,9 @@ HARMLESS = frozenset(
 )
 
 
-def check_keywords(architecture: str, how: Mapping[str, object]) -> None:
+def check_keywords(architecture: str, keywords: Mapping[str, object]) -> None:
     """Raise AttnctlError for a keyword that has a value and that attnctl does not know."""
-    for keyword, value in how.items():
+    for keyword, value in keywords.items():
         if value is not None and keyword not in KNOWN and keyword not in HARMLESS:
             raise AttnctlError(
                 f"{architecture} hands its attention the keyword {keyword!r}, which may change a score and which attnctl "
@@ -98,10 +98,10 @@ def call_of(
 
 def check_finite(call: Call, where: str) -> None:
     """Raise AttnctlError if queries or keys hold NaN or infinity (a damaged checkpoint, or float16 is too narrow)."""
-    for what, array in (("queries", call.queries), ("keys", call.keys)):
+    for name, array in (("queries", call.queries), ("keys", call.keys)):
         if not bool(torch.isfinite(array).all()):
             raise AttnctlError(
-                f"the {what} of {where} are no finite numbers: its weights up to there are not, or "
+                f"the {name} of {where} are no finite numbers: its weights up to there are not, or "
                 f"{str(array.dtype).removeprefix('torch.')} is too narrow for them (see {option_name('dtype')})"
             )
 
@@ -122,37 +122,37 @@ def _read_sinks(sinks: Array | None, query: Array) -> Array | None:
 
 
 def mask_and_bias(
-    given: Array | None, n_q: int, n_k: int, dtype: torch.dtype = torch.float32
+    mask: Array | None, n_q: int, n_k: int, dtype: torch.dtype = torch.float32
 ) -> tuple[Array | None, Array | None]:
     """Split a model's mask, (batch, 1 or heads, n_q, n_k), into the visible keys (batch, n_q, n_k) and a bias on the scores.
 
     A boolean mask gives no bias; a row without visible keys then has no weights. A mask of numbers is added to the scores: a
     row with the lowest number everywhere sees all keys alike, as the model computes it.
     """
-    if given is None:
+    if mask is None:
         return None, None
-    if given.ndim != 4 or given.shape[-2] not in (1, n_q) or given.shape[-1] < n_k:
+    if mask.ndim != 4 or mask.shape[-2] not in (1, n_q) or mask.shape[-1] < n_k:
         raise AttnctlError(
-            f"a mask of shape {tuple(given.shape)} for {n_q} queries and {n_k} keys: attnctl reads "
+            f"a mask of shape {tuple(mask.shape)} for {n_q} queries and {n_k} keys: attnctl reads "
             "(batch, 1, queries, keys)"
         )
-    given = given[..., :n_k]  # a static cache's mask may be longer than its keys
-    if given.dtype == torch.bool:
-        shown, bias = given, None
+    mask = mask[..., :n_k]  # a static cache's mask may be longer than its keys
+    if mask.dtype == torch.bool:
+        visible, bias = mask, None
     else:
-        lowest = torch.finfo(given.dtype).min
-        shown = given > lowest / 2  # (batch, 1 or heads, n_q, n_k)
-        shown = shown | (~shown.any(-1, keepdim=True) & given.isfinite())
-        bias = torch.where(shown, given, torch.zeros_like(given))  # (batch, 1 or heads, n_q, n_k)
+        lowest = torch.finfo(mask.dtype).min
+        visible = mask > lowest / 2  # (batch, 1 or heads, n_q, n_k)
+        visible = visible | (~visible.any(-1, keepdim=True) & mask.isfinite())
+        bias = torch.where(visible, mask, torch.zeros_like(mask))  # (batch, 1 or heads, n_q, n_k)
         bias = bias if bool(bias.any()) else None
-    if shown.shape[1] > 1:  # some hide other keys from each head: what one head sees is shown, the others' share is 0
-        union = shown.any(1, keepdim=True)  # (batch, 1, n_q, n_k)
-        if not bool((shown == union).all()):
-            bias = torch.zeros(shown.shape, dtype=dtype, device=given.device) if bias is None else bias
-            bias = bias.masked_fill(~shown & union, torch.finfo(bias.dtype).min)  # (batch, heads, n_q, n_k)
-        shown = union
-    shown = shown[:, 0]  # (batch, n_q, n_k)
-    return (None if bool(shown.all()) else shown), bias
+    if visible.shape[1] > 1:  # some hide other keys from each head: what one head sees is shown, the others' share is 0
+        union = visible.any(1, keepdim=True)  # (batch, 1, n_q, n_k)
+        if not bool((visible == union).all()):
+            bias = torch.zeros(visible.shape, dtype=dtype, device=mask.device) if bias is None else bias
+            bias = bias.masked_fill(~visible & union, torch.finfo(bias.dtype).min)  # (batch, heads, n_q, n_k)
+        visible = union
+    visible = visible[:, 0]  # (batch, n_q, n_k)
+    return (None if bool(visible.all()) else visible), bias
 
 
 FUSED_KEYS = 512  # from which a changed call goes by a fused kernel, which keeps no n × n weights
@@ -187,10 +187,12 @@ def context_disagreement(call: Call, context: Array, weights: Array | None) -> f
     A few rows are compared, which costs n_k numbers each.
     """
     n_q = call.queries.shape[-2]
-    rows = sorted({at * (n_q - 1) // max(1, min(n_q, CHECKED_ROWS) - 1) for at in range(min(n_q, CHECKED_ROWS))})
-    few = attention.select_call(call, rows=rows)
+    rows = sorted(
+        {number * (n_q - 1) // max(1, min(n_q, CHECKED_ROWS) - 1) for number in range(min(n_q, CHECKED_ROWS))}
+    )
+    sampled = attention.select_call(call, rows=rows)
     with torch.no_grad():
-        steps = attention.run_call(few)
+        steps = attention.run_call(sampled)
     dtype, kind = call.queries.dtype, call.queries.device.type
     if dtype == torch.float32 and torch.is_autocast_enabled(kind):  # products are then summed in half precision
         dtype = torch.get_autocast_dtype(kind)
@@ -209,7 +211,7 @@ def context_disagreement(call: Call, context: Array, weights: Array | None) -> f
     if ours.shape != theirs.shape:
         return float("inf")
     if dtype in HALF:
-        gaps.append((_half_disagreement(few, theirs.transpose(1, 2), dtype), 0.0))
+        gaps.append((_half_disagreement(sampled, theirs.transpose(1, 2), dtype), 0.0))
     else:
         largest = call.values.abs().max().clamp(min=1e-6)
         gaps.append((float((ours - theirs).detach().abs().nan_to_num(0.0).max() / largest.detach()), limit))
@@ -236,14 +238,17 @@ def _half_disagreement(call: Call, context: Array, dtype: torch.dtype) -> float:
     half = torch.finfo(dtype).eps / 2
     worst = 0.0
     for first in range(0, heads, group):
-        some = list(range(first, min(first + group, heads)))
-        part = attention.select_call(call, heads=some) if len(some) < heads else call
+        group_heads = list(range(first, min(first + group, heads)))
+        part = attention.select_call(call, heads=group_heads) if len(group_heads) < heads else call
         arrays = {name: getattr(part, name).to(dtype).float() for name in ("queries", "keys", "values")}
-        more = {name: getattr(part, name) for name in ("bias", "sinks")}
-        arrays |= {name: array.float() for name, array in more.items() if array is not None}
+        optional = {name: getattr(part, name) for name in ("bias", "sinks")}
+        arrays |= {name: array.float() for name, array in optional.items() if array is not None}
         with torch.autocast(context.device.type, enabled=False):
             steps = attention.run_call(replace(part, **arrays))
-            weights, sizes = steps.weights, attention.share_heads(arrays["values"].abs(), len(some))  # (…, n_k, d_v)
+            weights, sizes = (
+                steps.weights,
+                attention.share_heads(arrays["values"].abs(), len(group_heads)),
+            )  # (…, n_k, d_v)
             raw = steps.scores.abs() * abs(call.effective_scale)  # (batch, heads, rows, n_k)
             counts = weights > half * weights.amax(-1, keepdim=True)  # the others' share is less than a rounding
             reach = torch.where(counts, raw.maximum(steps.scaled_scores.abs()), 0.0).amax(-1, keepdim=True)
@@ -251,7 +256,7 @@ def _half_disagreement(call: Call, context: Array, dtype: torch.dtype) -> float:
                 reach = reach.maximum(attention.sink_column(arrays["sinks"]).abs())
             moved = weights * (1 - weights) * 2 * torch.expm1(SCORE_ROUNDINGS * half * reach)
             allowed = (OTHER_ROUNDINGS * half * weights + moved + torch.finfo(torch.float32).eps) @ sizes
-            apart = (steps.context - context[:, some].float()).abs()  # (batch, heads, rows, d_v)
+            apart = (steps.context - context[:, group_heads].float()).abs()  # (batch, heads, rows, d_v)
         apart = apart.where(weights.sum(-1, keepdim=True) > NOTHING, 0.0).where(steps.context.isfinite(), 0.0)
         apart = apart.nan_to_num(torch.inf)
         beyond = apart > allowed + torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
@@ -266,7 +271,7 @@ def _shares_of_row(weights: Array) -> Array:
     return weights / weights.sum(-1, keepdim=True).clamp(min=NOTHING)  # (..., n_k)
 
 
-def joined_calls(module: Module, query: Array, value: Array, own: Answer) -> tuple[int, Array, Answer | None]:
+def joined_calls(module: Module, query: Array, value: Array, answer: Answer) -> tuple[int, Array, Answer | None]:
     """Return the two calls of differential attention (Ye et al. 2024) as one: start of the second half, values, answer.
 
     Such a module attends twice with the same queries and keys, each time to one half of each value: after the first call
@@ -275,11 +280,11 @@ def joined_calls(module: Module, query: Array, value: Array, own: Answer) -> tup
     place = (threading.get_ident(), id(module))
     first = _halves.pop(place, None)
     if first is None or first[0] is not query:
-        _halves[place] = (query, value, own[0])
+        _halves[place] = (query, value, answer[0])
         return 0, value, None
     values = torch.cat([first[1], value], dim=-1)  # (batch, kv_heads, n_k, d_v)
-    context = torch.cat([first[2], own[0]], dim=-1)  # (batch, n_q, heads, d_v)
-    return first[1].shape[-1], values, (context, own[1])
+    context = torch.cat([first[2], answer[0]], dim=-1)  # (batch, n_q, heads, d_v)
+    return first[1].shape[-1], values, (context, answer[1])
 
 
 # of each thread and module that has made the first of its two calls: queries, values, context
@@ -292,7 +297,7 @@ def call_of_text(call: Call, item: int = 0, n: int | None = None) -> Call:
     A mask that hides nothing, and a bias that adds nothing, become None.
     """
 
-    def own(part: Array | None, ndim: int, *axes: int) -> Array | None:
+    def part_of_text(part: Array | None, ndim: int, *axes: int) -> Array | None:
         """Return the text's part of an array that has `ndim` axes in a batch; keep the first n numbers along `axes`."""
         if part is None:
             return None
@@ -301,16 +306,18 @@ def call_of_text(call: Call, item: int = 0, n: int | None = None) -> Call:
             part = part.narrow(axis, 0, min(n, part.shape[axis]))
         return part
 
-    mask, bias = own(call.mask, 3, -2, -1), own(call.bias, 4, -2, -1)
+    mask, bias = part_of_text(call.mask, 3, -2, -1), part_of_text(call.bias, 4, -2, -1)
     alone = n == 1
     return replace(
         call,
-        queries=own(call.queries, 4, -2),
-        keys=own(call.keys, 4, -2),
-        values=own(call.values, 4, -2),
+        queries=part_of_text(call.queries, 4, -2),
+        keys=part_of_text(call.keys, 4, -2),
+        values=part_of_text(call.values, 4, -2),
         mask=None if mask is None or bool(mask.all()) else mask,
         bias=None if bias is None or not bool(bias.any()) else bias,  # it was of padding alone
-        sinks=call.sinks if call.sinks is None or call.sinks.ndim == 1 else own(call.sinks, 3, -1),  # or (heads, n_q)
+        sinks=call.sinks
+        if call.sinks is None or call.sinks.ndim == 1
+        else part_of_text(call.sinks, 3, -1),  # or (heads, n_q)
         causal=call.causal and not alone,
         offset=None if alone else call.offset,
     )

@@ -98,16 +98,16 @@ class WatchSession:
         """Return site → class of the modules that attend in code of their own, with those added during the run (BigBird)."""
         if not self.ran:
             return {}
-        came = [part for part in attention_modules(self.model).values() if id(part) not in self.sites]
-        sites = sites_of_modules(self.model) if came else {}
-        return self.silent_modules | {sites[id(part)][0]: type(part).__name__ for part in came}
+        added = [part for part in attention_modules(self.model).values() if id(part) not in self.sites]
+        sites = sites_of_modules(self.model) if added else {}
+        return self.silent_modules | {sites[id(part)][0]: type(part).__name__ for part in added}
 
     def site_of_call(self, module: Module) -> Site:
         """Return the site of this call of a module, and count the call."""
         key, sites = id(module), self.sites[id(module)]
-        recurrence, at = divmod(self.calls[key], len(sites))
+        recurrence, index = divmod(self.calls[key], len(sites))
         self.forwards[key] += not self.calls[key]
-        site = replace(sites[at], recurrence=recurrence, step=self.forwards[key] - 1)
+        site = replace(sites[index], recurrence=recurrence, step=self.forwards[key] - 1)
         if shares_modules(self.model):
             site = replace(site, layer=self.calls.total(), recurrence=0)
         self.calls[key] += 1
@@ -202,7 +202,7 @@ def _is_random_in_training(model: Module) -> bool:
     if any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules()):
         return True
     settings = [getattr(part, "config", None) for part in model.modules()]
-    parts = [*model.modules(), *{id(one): one for one in settings if one is not None}.values()]
+    parts = [*model.modules(), *{id(config): config for config in settings if config is not None}.values()]
     shares = [value for part in parts for name, value in vars(part).items() if RANDOM.search(name)]
     shares += [getattr(part, "p", 0) for part in model.modules() if "dropout" in type(part).__name__.lower()]
     return any(isinstance(share, int | float) and share > 0 for share in shares)
@@ -259,41 +259,41 @@ def _attend_call(
     run = partial(attend, module, query, key, value, attention_mask, *args, **how)
     if attends_over_depth(module):
         return run()
-    own, whole, half = None, None, 0
+    own_answer, joined_answer, half = None, None, 0
     sessions = _sessions_of(module)
     if sessions and hasattr(module, "lambda_init"):
-        own = run()
-        half, value, whole = joined_calls(module, query, value, own)
-        if whole is None:
-            return own
-    asked = [(session, session.site_of_call(module)) for session in sessions]
-    asked = [(session, site) for session, site in asked if session.wants(site) and not session.done]
-    if not asked:
+        own_answer = run()
+        half, value, joined_answer = joined_calls(module, query, value, own_answer)
+        if joined_answer is None:
+            return own_answer
+    watchers = [(session, session.site_of_call(module)) for session in sessions]
+    watchers = [(session, site) for session, site in watchers if session.wants(site) and not session.done]
+    if not watchers:
         _leave_where_done(sessions)
-        return own or run()
-    session, site = asked[0]
-    given = dict(zip(("scaling", "dropout"), args, strict=False)) | how
+        return own_answer or run()
+    session, site = watchers[0]
+    keywords = dict(zip(("scaling", "dropout"), args, strict=False)) | how
     if module.training:
         check_inference(module)
     arrays = query, key, value, attention_mask
-    call = call_of(module, arrays, given, fused=implementation != "eager", architecture=session.architecture)
-    trusted = session.options.trusted and len(sessions) == 1 and own is None and implementation == "sdpa"
+    call = call_of(module, arrays, keywords, fused=implementation != "eager", architecture=session.architecture)
+    trusted = session.options.trusted and len(sessions) == 1 and own_answer is None and implementation == "sdpa"
     if not trusted or shares_modules(session.model):
-        own = own or run()
-        whole = whole or own
-        if (gap := context_disagreement(call, *whole)) is not None:
+        own_answer = own_answer or run()
+        joined_answer = joined_answer or own_answer
+        if (gap := context_disagreement(call, *joined_answer)) is not None:
             raise AttnctlError(
                 f"layer {site.layer} of {session.architecture} attends otherwise than by the softmax of its scores (off by "
                 f"{gap:.1e}): nothing is shown rather than something wrong"
             )
-    context = _show_call(asked, call, whole, half)
-    after = [(one.options.after, site) for one, site in asked if one.options.after is not None]
+    context = _show_call(watchers, call, joined_answer, half)
+    after = [(watcher.options.after, site) for watcher, site in watchers if watcher.options.after is not None]
     if not after:
         _leave_where_done(sessions)
     if context is None:
-        answer = own or run()
+        answer = own_answer or run()
     else:
-        answer = context[..., half:].transpose(1, 2).contiguous(), None if own is None else own[1]
+        answer = context[..., half:].transpose(1, 2).contiguous(), None if own_answer is None else own_answer[1]
     for see_context, site in after:
         see_context(site, answer[0])
     return answer
@@ -305,35 +305,39 @@ def _leave_where_done(sessions: list[WatchSession]) -> None:
         raise StopForward
 
 
-def _show_call(asked: list[tuple[WatchSession, Site]], given: Call, own: Answer | None, half: int) -> Array | None:
+def _show_call(
+    watchers: list[tuple[WatchSession, Site]], original: Call, own_answer: Answer | None, half: int
+) -> Array | None:
     """Pass the call, changed by interventions, to each visitor; return the context that replaces the model's own.
 
     The context is (batch, heads, n_q, d_v); None if the model continues with its own.
     """
-    changing = any(session.options.change_call or session.options.change_context for session, _ in asked)
-    if half and (changing or any(session.options.replaces for session, _ in asked)):
+    changing = any(session.options.change_call or session.options.change_context for session, _ in watchers)
+    if half and (changing or any(session.options.replaces for session, _ in watchers)):
         raise AttnctlError(
-            f"{asked[0][0].architecture} makes two calls of attention a layer, which are shown as one: its context cannot "
+            f"{watchers[0][0].architecture} makes two calls of attention a layer, which are shown as one: its context cannot "
             "be changed"
         )
-    call, context = given, None
-    for session, site in asked:
+    call, context = original, None
+    for session, site in watchers:
         if session.options.change_call is not None:
             call = session.options.change_call(site, call)
-    for session, site in asked:
-        if session.options.own is not None and own is not None:
-            session.options.own(site, *own)
+    for session, site in watchers:
+        if session.options.own is not None and own_answer is not None:
+            session.options.own(site, *own_answer)
         try:
             answer = session.visit(site, call)
         except StopForward:  # kept until all have had enough
             session.done, answer = True, None
-        if context is None and (session.options.replaces or own is None or own[1] is None or call is not given):
+        if context is None and (
+            session.options.replaces or own_answer is None or own_answer[1] is None or call is not original
+        ):
             context = answer
-    if context is None and call is not given:
+    if context is None and call is not original:
         context = changed_context(call)  # (batch, heads, n_q, d_v)
-    for session, site in asked:
+    for session, site in watchers:
         if session.options.change_context is not None:
-            context = own[0].transpose(1, 2) if context is None and own is not None else context
+            context = own_answer[0].transpose(1, 2) if context is None and own_answer is not None else context
             context = session.options.change_context(site, context)
     return context
 
@@ -371,9 +375,12 @@ def attention_set_to(
     with ExitStack() as stack:
         for config in attention_configurations(model):
             before = config._attn_implementation_internal
-            key, own = ("configuration", id(config)), partial(setattr, config, "_attn_implementation_internal", before)
+            key, restore = (
+                ("configuration", id(config)),
+                partial(setattr, config, "_attn_implementation_internal", before),
+            )
             if only(before or "") or key in _held:
-                stack.enter_context(held_once(key, lambda back, own=own: back.callback(own)))  # type: ignore[misc]
+                stack.enter_context(held_once(key, lambda back, restore=restore: back.callback(restore)))  # type: ignore[misc]
             if only(before or ""):
                 config._attn_implementation_internal = name
         yield

@@ -36,9 +36,9 @@ def unseen_sentence(silent: dict[Site, str]) -> str:
     """Return a sentence that names the modules that attend in code of their own; "" if there are none."""
     parts = []
     for name in dict.fromkeys(silent.values()):
-        there = [site for site in silent if silent[site] == name]
-        kind = "" if there[0].kind == "self" else f"{there[0].kind} "
-        layers = sorted({site.layer for site in there})
+        sites = [site for site in silent if silent[site] == name]
+        kind = "" if sites[0].kind == "self" else f"{sites[0].kind} "
+        layers = sorted({site.layer for site in sites})
         parts.append(f"{kind}layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))} ({name})")
     verb = "attend in code of their own, and what they attend to"
     verb = verb if len(silent) > 1 else "attends in code of its own, and what it attends to"
@@ -93,7 +93,12 @@ def follows_interface(module: Module) -> bool:
 
 def _calls_interface(module: Module) -> bool:
     """Return whether a method of a module's class uses the interface's functions."""
-    methods = (inspect.unwrap(own) for kind in type(module).__mro__ for own in vars(kind).values() if callable(own))
+    methods = (
+        inspect.unwrap(attribute)
+        for kind in type(module).__mro__
+        for attribute in vars(kind).values()
+        if callable(attribute)
+    )
     return any(
         "ALL_ATTENTION_FUNCTIONS" in method.__code__.co_names for method in methods if inspect.isfunction(method)
     )
@@ -111,15 +116,15 @@ def sites_of_modules(model: PreTrainedModel) -> dict[int, tuple[Site, ...]]:
     """Return id of the module → its sites, one per layer, for every module that could attend."""
     two = bool(model.config.is_encoder_decoder)
     beside_text = any(getattr(model.config, f"{sense}_config", None) is not None for sense in ("vision", "audio"))
-    found: dict[int, dict[int, Site]] = {}
+    sites: dict[int, dict[int, Site]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         layer = _layer_number(name, module)
         kind = _kind_of_attention(name.split("."), two)
         if beside_text and kind != "cross" and not reads_text(name):
             kind = "audio" if "audio" in name else "vision"
         site = Site(name, kind, layer, module=id(module))
-        found.setdefault(id(module), {}).setdefault(layer, site)  # aliases of one layer count once
-    return {key: tuple(by_layer.values()) for key, by_layer in found.items()}
+        sites.setdefault(id(module), {}).setdefault(layer, site)  # aliases of one layer count once
+    return {key: tuple(by_layer.values()) for key, by_layer in sites.items()}
 
 
 def attention_sites(model: PreTrainedModel, kind: str) -> dict[Site, Module]:
@@ -141,10 +146,10 @@ def _kind_of_attention(parts: list[str], two: bool) -> str:
 def _layer_number(name: str, module: Module) -> int:
     """Return the number of the layer: the number in the name, or the module's `layer_idx`."""
     numbers = [int(part) for part in name.split(".") if part.isdigit()]
-    said = getattr(module, "layer_idx", None)
-    if isinstance(said, int) and said in numbers:
-        return said
-    return numbers[0] if numbers else said if isinstance(said, int) and said >= 0 else 0
+    layer_idx = getattr(module, "layer_idx", None)
+    if isinstance(layer_idx, int) and layer_idx in numbers:
+        return layer_idx
+    return numbers[0] if numbers else layer_idx if isinstance(layer_idx, int) and layer_idx >= 0 else 0
 
 
 def shares_modules(model: PreTrainedModel) -> bool:
@@ -176,13 +181,13 @@ def blocks_of(network: PreTrainedModel) -> list[Module]:
     from torch.nn import ModuleList
 
     outermost: list[str] = []
-    found = []
+    blocks = []
     for name, several in network.named_modules():
         inner = any(name.startswith(other + ".") for other in outermost)
         if isinstance(several, ModuleList) and not inner and any(map(_module_attends, several.modules())):
             outermost.append(name)
-            found += list(several)
-    return found
+            blocks += list(several)
+    return blocks
 
 
 def merges_source(network: PreTrainedModel) -> bool:
@@ -192,11 +197,11 @@ def merges_source(network: PreTrainedModel) -> bool:
 
 def configurations_within(*several: Any) -> list[PreTrainedConfig]:
     """Return these configurations and all nested ones, each once."""
-    found: dict[int, PreTrainedConfig] = {}
+    configurations: dict[int, PreTrainedConfig] = {}
     waiting = list(several)
     while waiting:
         config = waiting.pop()
-        if id(config) not in found and hasattr(config, "_attn_implementation_internal"):
-            found[id(config)] = config
+        if id(config) not in configurations and hasattr(config, "_attn_implementation_internal"):
+            configurations[id(config)] = config
             waiting += list(vars(config).values())
-    return list(found.values())
+    return list(configurations.values())

@@ -91,8 +91,8 @@ class BlockRecorder:
         kept too: as parts of their block, or outside.
         """
 
-        def begin_block(block: Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
-            self.calls.append(BlockCall(block, args, given))
+        def begin_block(block: Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+            self.calls.append(BlockCall(block, args, keywords))
 
         def end_block(_: object, __: object, output: Output) -> None:
             self.calls[-1].output = output
@@ -123,14 +123,17 @@ class BlockRecorder:
         inner: bool,
         module: Module,
         args: tuple[Any, ...],
-        given: dict[str, Any],
+        keywords: dict[str, Any],
         output: Output,
     ) -> None:
         """Keep a call of a module that has one stream as input and one as output."""
-        taken, made = keep_rows(args[0] if args else given.get("hidden_states")), keep_rows(first_of(output))
-        if taken is not None and made is not None:
-            kept = self.calls[-1].parts if inner and self.calls else self.outside
-            kept.append(PartCall(module, taken, made))
+        input_rows, output_rows = (
+            keep_rows(args[0] if args else keywords.get("hidden_states")),
+            keep_rows(first_of(output)),
+        )
+        if input_rows is not None and output_rows is not None:
+            parts = self.calls[-1].parts if inner and self.calls else self.outside
+            parts.append(PartCall(module, input_rows, output_rows))
 
     def run(self, inputs: dict[str, object], visit: Visit = lambda *_: None) -> None:
         """Run the network over `inputs`, a batch of one, under the base; pass each call of attention to `visit`."""
@@ -152,14 +155,16 @@ class BlockRecorder:
         whole, rows = logits_of(self.result), [self.base, self.base]
         near = RESUMED * float(whole.abs().max())
         try:
-            found = [logits_of(self._run_from(at, rows)) for at in (len(self.calls) - 1, len(self.calls) // 2)]
+            outputs = [logits_of(self._run_from(start, rows)) for start in (len(self.calls) - 1, len(self.calls) // 2)]
         except NOT_AGAIN:
             return False
-        return all(other.shape[1:] == whole.shape[1:] and bool((other - whole).abs().max() <= near) for other in found)
+        return all(
+            logits.shape[1:] == whole.shape[1:] and bool((logits - whole).abs().max() <= near) for logits in outputs
+        )
 
     def resume_from_change(self, interventions: Sequence[Intervention]) -> Output:
         """Return the network's output, one row per intervention, computed from the first block that any of them changes."""
-        first = min(one.first_layer() for one in interventions)
+        first = min(intervention.first_layer() for intervention in interventions)
         start = min((call for layer, call in self.first_calls.items() if layer >= first), default=0)
         return self._run_from(start if self.resumes else 0, interventions)
 
@@ -172,43 +177,43 @@ class BlockRecorder:
     @contextmanager
     def _skipping_blocks(self, count: int, rows: int) -> Iterator[None]:
         """Let the first `count` calls of blocks return their recorded output, within this context."""
-        kept = iter(self.calls[:count])
+        recorded = iter(self.calls[:count])
 
-        def answer_kept(run: Callable[..., Output], /, *args: object, **kwargs: object) -> Output:
-            call = next(kept, None)
+        def recorded_or_run(run: Callable[..., Output], /, *args: object, **kwargs: object) -> Output:
+            call = next(recorded, None)
             return run(*args, **kwargs) if call is None else expanded_rows(call.output, rows)
 
         with ExitStack() as stack:
             for block in blocks_of(self.network) if count else ():
-                if (own := block.__dict__.get("forward")) is None:
+                if (forward := block.__dict__.get("forward")) is None:
                     stack.callback(delattr, block, "forward")
                 else:
-                    stack.callback(setattr, block, "forward", own)
-                block.forward = partial(answer_kept, block.forward)
+                    stack.callback(setattr, block, "forward", forward)
+                block.forward = partial(recorded_or_run, block.forward)
             yield
 
     # --- one block again ----------------------------------------------------------------------------------------------
 
     def block_of_layer(self, layer: int) -> BlockCall:
         """Return the call of the block in which a layer attends. Raises AttnctlError if another layer attends in it."""
-        found = [call for call in self.calls if layer in call.layers]
-        if len(found) != 1 or len(found[0].layers) != 1:
+        calls = [call for call in self.calls if layer in call.layers]
+        if len(calls) != 1 or len(calls[0].layers) != 1:
             raise self._refused("one block does not hold one attention")
-        return found[0]
+        return calls[0]
 
     def output_of_layer(self, layer: LayerAttention) -> Floats:
         """Return the output of the block of a layer: (n_q, d_model)."""
-        made = first_of(self.block_of_layer(layer.layer).output)
-        if made is None or made.ndim != 3 or made.shape[:2] != (1, layer.n_q):
+        output = first_of(self.block_of_layer(layer.layer).output)
+        if output is None or output.ndim != 3 or output.shape[:2] != (1, layer.n_q):
             raise self._refused("its blocks put out no row for each token")
-        return as_numpy(made[0])  # type: ignore[no-any-return]
+        return as_numpy(output[0])  # type: ignore[no-any-return]
 
     def check_layer(self, layer: LayerAttention) -> None:
         """Raise AttnctlError if the block of a layer, run again with two rows and nothing zeroed, gives another output."""
-        own = torch.as_tensor(self.output_of_layer(layer))  # (n_q, d_model)
-        near = tolerance(KERNEL, next(self.network.parameters()).dtype) * float(own.abs().max())
-        for made in self._run_again(layer, [None, None]):
-            if made.shape != own.shape or not bool((made - own).abs().max() <= near):
+        recorded = torch.as_tensor(self.output_of_layer(layer))  # (n_q, d_model)
+        near = tolerance(KERNEL, next(self.network.parameters()).dtype) * float(recorded.abs().max())
+        for output in self._run_again(layer, [None, None]):
+            if output.shape != recorded.shape or not bool((output - recorded).abs().max() <= near):
                 raise self._refused("run again by itself, a block does not come to the same")
 
     def outputs_with_zeroed_values(self, layer: LayerAttention) -> Iterator[Floats]:
@@ -219,27 +224,27 @@ class BlockRecorder:
 
     def _run_again(self, layer: LayerAttention, keys: Sequence[int | None]) -> Array:
         """Return the block's output with the value of each of `keys` zeroed (None: nothing zeroed): (keys, n_q, d_model)."""
-        call, seen = self.block_of_layer(layer.layer), 0
+        call, n_calls = self.block_of_layer(layer.layer), 0
 
-        def zero_values(site: Site, asked: Call) -> Array:
-            nonlocal seen
-            seen += 1
-            if asked.n_k != layer.n_k:
+        def zero_values(site: Site, attention_call: Call) -> Array:
+            nonlocal n_calls
+            n_calls += 1
+            if attention_call.n_k != layer.n_k:
                 raise self._refused("it has keys that are no tokens of the text")
-            zeroed = zeroed_values(asked.values, keys)  # (keys, kv_heads, n_k, d_v)
-            context = changed_context(replace(asked, values=zeroed))  # (keys, heads, n_q, d_v)
+            zeroed = zeroed_values(attention_call.values, keys)  # (keys, kv_heads, n_k, d_v)
+            context = changed_context(replace(attention_call, values=zeroed))  # (keys, heads, n_q, d_v)
             return Applied([self.base]).change_context(replace(site, layer=layer.layer), context)
 
         options = WatchOptions(replaces=True)
         try:
             with watch_attention(self.network, zero_values, lambda site: site.kind == self.kind, options):
-                args, given = expanded_rows((call.args, call.given), len(keys))
-                made = first_of(call.block(*args, **given))
+                args, keywords = expanded_rows((call.args, call.given), len(keys))
+                output = first_of(call.block(*args, **keywords))
         except NOT_AGAIN as error:
             raise self._refused("a block cannot be run again by itself") from error
-        if seen != 1:
+        if n_calls != 1:
             raise self._refused("one block does not hold one attention")
-        return made.float()
+        return output.float()
 
     def _refused(self, why: str) -> AttnctlError:
         return AttnctlError(f"{type(self.network).__name__} is not built of blocks that can be run again: {why}")
@@ -276,6 +281,6 @@ def first_of(output: Output) -> Array:
 def logits_of(output: Output) -> Array:
     """Return a network's logits (batch, positions, vocabulary), or its final states (batch, n, d_model) if it has none."""
     for name in ("logits", "logits_per_image", "prediction_logits", "last_hidden_state"):
-        if (found := getattr(output, name, None)) is not None:
-            return found.float()
+        if (logits := getattr(output, name, None)) is not None:
+            return logits.float()
     return output[0].float()

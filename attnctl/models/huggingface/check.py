@@ -53,14 +53,18 @@ def _against_model(model: Model, text: str, trace: Trace, limit: float) -> tuple
     weights, contexts = model.own_attention(trace.tokens, text, shapes)
     if model.puts_out_weights:
         why = "where its code multiplies weights with values is not seen: the weights are its own, their rows alone checked"
-        found = _own_weights_finding(MULTIPLIED, trace, weights, limit, why)
+        weights_finding = _own_weights_finding(MULTIPLIED, trace, weights, limit, why)
     else:
         why = "its eager path puts out no weights"
-        found = _own_weights_finding(EAGER, trace, weights, _limit_of_weights(trace, limit), why)
+        weights_finding = _own_weights_finding(EAGER, trace, weights, _limit_of_weights(trace, limit), why)
     from attnctl.models.huggingface.family_traits import indexed_layers
 
-    both = found, _context_finding(trace, contexts, limit)
-    return both if not indexed_layers(model.network) else (_as_picked(trace, both[0]), _as_picked(trace, both[1]))
+    findings = weights_finding, _context_finding(trace, contexts, limit)
+    return (
+        findings
+        if not indexed_layers(model.network)
+        else (_as_picked(trace, findings[0]), _as_picked(trace, findings[1]))
+    )
 
 
 def _as_picked(trace: Trace, finding: CheckFinding) -> CheckFinding:
@@ -80,35 +84,39 @@ def _limit_of_weights(trace: Trace, limit: float) -> float:
     return max(limit, RESOLVES.get(trace.model.dtype, 0.0) * largest / 2)
 
 
-def _own_weights_finding(what: str, trace: Trace, own: Mapping[int, Floats], limit: float, why: str) -> CheckFinding:
+def _own_weights_finding(
+    what: str, trace: Trace, own_weights: Mapping[int, Floats], limit: float, why: str
+) -> CheckFinding:
     """Compare the weights of each layer with `own_weights`, (heads, n_q, n_k); `why` says why a layer may have none."""
-    found: dict[int, float] = {}
+    errors: dict[int, float] = {}
     for layer in trace.layers:
-        if layer.weights is None or layer.layer not in own:
+        if layer.weights is None or layer.layer not in own_weights:
             continue
-        if max(layer.heads) >= len(own[layer.layer]):
+        if max(layer.heads) >= len(own_weights[layer.layer]):
             return CheckFinding(
-                what, False, f"layer {layer.layer}: {counted(len(layer.heads), 'head')} for {len(own[layer.layer])}"
+                what,
+                False,
+                f"layer {layer.layer}: {counted(len(layer.heads), 'head')} for {len(own_weights[layer.layer])}",
             )
-        ours, theirs = layer.weights, own[layer.layer][list(layer.heads)]  # (heads, n_q, n_k)
+        ours, theirs = layer.weights, own_weights[layer.layer][list(layer.heads)]  # (heads, n_q, n_k)
         if ours.shape != theirs.shape:
             return CheckFinding(what, False, f"layer {layer.layer}: {ours.shape} for {theirs.shape}")
         if has_sinks(trace):  # some eager paths tell the tokens' shares without the sink's
             ours, theirs = _rescaled_rows(ours), _rescaled_rows(theirs)
-        found[layer.layer] = _worst_of_rows(layer, ours, theirs)
-    return _finding_of_layers(what, trace, found, limit, why)
+        errors[layer.layer] = _worst_of_rows(layer, ours, theirs)
+    return _finding_of_layers(what, trace, errors, limit, why)
 
 
-def _context_finding(trace: Trace, own: Mapping[int, Floats], limit: float) -> CheckFinding:
+def _context_finding(trace: Trace, contexts: Mapping[int, Floats], limit: float) -> CheckFinding:
     """Compare weights × values with the model's context of each layer, (heads, n_q, d_v)."""
-    found: dict[int, float] = {}
+    errors: dict[int, float] = {}
     for layer in trace.layers:
-        if layer.weights is not None and layer.values is not None and layer.layer in own:
-            theirs = own[layer.layer][list(layer.heads)]  # (heads, n_q, d_v)
+        if layer.weights is not None and layer.values is not None and layer.layer in contexts:
+            theirs = contexts[layer.layer][list(layer.heads)]  # (heads, n_q, d_v)
             largest = max(float(np.abs(theirs).max(initial=0)), 1e-9)
-            found[layer.layer] = _worst_of_rows(layer, layer.weights @ layer.values, theirs) / largest
+            errors[layer.layer] = _worst_of_rows(layer, layer.weights @ layer.values, theirs) / largest
     why = "its code makes the context by itself, of the weights above and values that are not shown"
-    return _finding_of_layers(CONTEXT, trace, found, 10 * limit, why)
+    return _finding_of_layers(CONTEXT, trace, errors, 10 * limit, why)
 
 
 def _worst_of_rows(layer: LayerTrace, ours: Floats, theirs: Floats) -> float:
@@ -117,16 +125,16 @@ def _worst_of_rows(layer: LayerTrace, ours: Floats, theirs: Floats) -> float:
     return float(np.abs(ours - theirs)[:, seeing].max(initial=0))
 
 
-def _finding_of_layers(what: str, trace: Trace, found: Mapping[int, float], limit: float, why: str) -> CheckFinding:
+def _finding_of_layers(what: str, trace: Trace, errors: Mapping[int, float], limit: float, why: str) -> CheckFinding:
     """Return the finding with the worst error of the checked layers; it does not hold if some could not be checked."""
-    worst = float(np.max([0.0, *found.values()]))  # NaN is the worst of all
-    missing = [layer.layer for layer in trace.layers if layer.layer not in found]
-    said = f"{worst:.1e}" if worst else "0, bit for bit"
+    worst = float(np.max([0.0, *errors.values()]))  # NaN is the worst of all
+    missing = [layer.layer for layer in trace.layers if layer.layer not in errors]
+    error = f"{worst:.1e}" if worst else "0, bit for bit"
     if not missing or not worst <= limit:
-        return CheckFinding(what, worst <= limit, said)
-    if not found:
+        return CheckFinding(what, worst <= limit, error)
+    if not errors:
         return CheckFinding(what, None, why)
-    return CheckFinding(what, None, f"{said}, but not of layers {number_list(missing)}: {why}")
+    return CheckFinding(what, None, f"{error}, but not of layers {number_list(missing)}: {why}")
 
 
 def _against_fused(trace: Trace, limit: float) -> CheckFinding:
@@ -180,11 +188,11 @@ def _scale_of_scores(trace: Trace, layer: LayerTrace) -> float:
     if layer.scores is None or layer.scaled_scores is None:
         return trace.model.scale or default_scale(layer.queries.shape[-1])
     scaled = layer.scaled_scores if layer.bias is None else layer.scaled_scores - layer.bias
-    at = int(np.abs(layer.scores).argmax())
-    largest = float(layer.scores.flat[at])
+    index = int(np.abs(layer.scores).argmax())
+    largest = float(layer.scores.flat[index])
     if not largest:  # every score is 0
         return trace.model.scale or default_scale(layer.queries.shape[-1])
-    return float(scaled.flat[at]) / largest
+    return float(scaled.flat[index]) / largest
 
 
 def has_sinks(trace: Trace) -> bool:
@@ -192,9 +200,9 @@ def has_sinks(trace: Trace) -> bool:
     return any(layer.sink_weights is not None for layer in trace.layers)
 
 
-def worse_error(one: float, other: float) -> float:
+def worse_error(first: float, second: float) -> float:
     """Return the larger of two errors; NaN is the worst of all."""
-    return float(np.maximum(one, other))
+    return float(np.maximum(first, second))
 
 
 def _row_sums(trace: Trace, limit: float) -> CheckFinding:
@@ -202,8 +210,8 @@ def _row_sums(trace: Trace, limit: float) -> CheckFinding:
     for layer in trace.layers:
         if layer.weights is not None:
             worst = worse_error(worst, float(np.abs(row_sums(trace, layer) - 1).max(initial=0)))
-    said = "below 1: a learned sink takes the rest" if has_sinks(trace) else f"{worst:.1e}"
-    return CheckFinding("row sums, max |Σ - 1|", worst <= 10 * limit, said)
+    result = "below 1: a learned sink takes the rest" if has_sinks(trace) else f"{worst:.1e}"
+    return CheckFinding("row sums, max |Σ - 1|", worst <= 10 * limit, result)
 
 
 def _nan_finding(trace: Trace) -> CheckFinding:

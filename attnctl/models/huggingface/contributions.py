@@ -175,11 +175,11 @@ def _matrices_after_attention(block: BlockCall) -> list[PartCall]:
     ]
 
 
-def is_near(one: Array, other: Array) -> bool:
+def is_near(first: Array, second: Array) -> bool:
     """Return whether two arrays have the same shape and differ by at most NEAR times the largest number."""
-    if one.shape != other.shape:
+    if first.shape != second.shape:
         return False
-    return float((one - other).abs().max()) <= NEAR * max(float(other.abs().max()), 1e-6)
+    return float((first - second).abs().max()) <= NEAR * max(float(second.abs().max()), 1e-6)
 
 
 # --- the sum -----------------------------------------------------------------------------------------------------
@@ -193,13 +193,13 @@ def stream_direction(forward: WatchedRows, mix: Array) -> tuple[Array, float, fl
     streams = [stream_of_block(block) for block in forward.blocks]
     if not streams:
         raise RefusedError("it has no blocks")
-    for one, other in zip(streams, streams[1:], strict=False):
-        if not is_near(other.given, one.made):
+    for before, after in zip(streams, streams[1:], strict=False):
+        if not is_near(after.given, before.made):
             raise RefusedError("what a block puts out is changed before the next one reads it")
     head, last = forward.head, streams[-1].made
     scale, cap, notes = _after_head(forward, head.made, forward.logits)
-    way, bias = _unembedded(head.module, mix)
-    made = head.made if cap is not None else forward.logits
+    unembedded, bias = _unembedded(head.module, mix)
+    logits_before_cap = head.made if cap is not None else forward.logits
     linear = _Linear() if is_near(head.given, last) else None
     for norm in forward.outside:
         if "norm" not in type(norm.module).__name__.lower():
@@ -208,8 +208,8 @@ def stream_direction(forward: WatchedRows, mix: Array) -> tuple[Array, float, fl
             linear = _Linear.of_norm(norm)
     if linear is None:
         raise RefusedError("between its last block and its unembedding stands more than a norm")
-    direction = linear.back(way) * scale  # (rows, d_model)
-    return direction, (linear.constant(way) + bias) * scale, _along(mix, made), notes
+    direction = linear.back(unembedded) * scale  # (rows, d_model)
+    return direction, (linear.constant(unembedded) + bias) * scale, _along(mix, logits_before_cap), notes
 
 
 def _sum_of_parts(forward: WatchedRows, mix: Array) -> tuple[Contributions, tuple[str, ...]]:
@@ -218,8 +218,8 @@ def _sum_of_parts(forward: WatchedRows, mix: Array) -> tuple[Contributions, tupl
     for number, block in enumerate(forward.blocks):
         parts += _block_parts(block, forward.heads.get(number), direction, forward.network.config)
     parts.append(ContributionPart(part="bias", value=bias))
-    own = _along(mix, forward.logits)
-    return summed_contributions(own, parts, None if logit == own else logit), notes
+    final_logit = _along(mix, forward.logits)
+    return summed_contributions(final_logit, parts, None if logit == final_logit else logit), notes
 
 
 def _along(x: Array, direction: Array) -> float:
@@ -229,26 +229,26 @@ def _along(x: Array, direction: Array) -> float:
 
 def _unembedded(head: Any, mix: Array) -> tuple[Array, float]:
     """Return the directions (rows, d_model) before the unembedding that make a mix of logits, and its bias along them."""
-    named = mix.any(0).nonzero()[:, 0]  # (words that are mixed,)
-    if len(named) < 8:
-        way = mix[:, named] @ head.weight[named].double()  # (rows, d_model)
+    mixed = mix.any(0).nonzero()[:, 0]  # (words that are mixed,)
+    if len(mixed) < 8:
+        direction = mix[:, mixed] @ head.weight[mixed].double()  # (rows, d_model)
     else:  # every word is: no copy of the whole matrix in float64
-        way = (mix.to(head.weight.dtype) @ head.weight).double()  # (rows, d_model)
+        direction = (mix.to(head.weight.dtype) @ head.weight).double()  # (rows, d_model)
     bias = getattr(head, "bias", None)
-    return way, 0.0 if bias is None else _along(mix, bias.double().expand_as(mix))
+    return direction, 0.0 if bias is None else _along(mix, bias.double().expand_as(mix))
 
 
-def _after_head(forward: WatchedRows, made: Array, logits: Array) -> tuple[float, float | None, tuple[str, ...]]:
+def _after_head(forward: WatchedRows, unembedded: Array, logits: Array) -> tuple[float, float | None, tuple[str, ...]]:
     """Return the factor on the logits after the unembedding; or 1 and a soft cap, before which the sum is; and notes."""
     cap = getattr(forward.network.config.get_text_config(), "final_logit_softcapping", None)
-    if cap and is_near(torch.tanh(made / cap) * cap, logits):
+    if cap and is_near(torch.tanh(unembedded / cap) * cap, logits):
         note = (
             f"{architecture_name(forward.network)} caps its logits at ±{cap:g}: the sum is of the logit before the cap."
         )
         return 1.0, float(cap), (note,)
-    at = int(made.abs().argmax())
-    factor = float(logits.flatten()[at] / made.flatten()[at])
-    if not is_near(made * factor, logits):
+    largest = int(unembedded.abs().argmax())
+    factor = float(logits.flatten()[largest] / unembedded.flatten()[largest])
+    if not is_near(unembedded * factor, logits):
         raise RefusedError("its logits are changed after the unembedding")
     return factor, None, ()
 
@@ -262,31 +262,31 @@ class _Linear:
     centred: bool = False
 
     @classmethod
-    def of_norm(cls, seen: PartCall) -> _Linear:
+    def of_norm(cls, norm: PartCall) -> _Linear:
         """Return the norm at the scale of these rows. Raises RefusedError if it is neither an RMS norm nor a layer norm."""
-        weight, bias = getattr(seen.module, "weight", None), getattr(seen.module, "bias", None)
-        gain = torch.ones_like(seen.given) if weight is None else weight.double()  # (d,), or (rows, d) of ones
-        shift = torch.zeros_like(seen.given) if bias is None else bias.double()  # (d,)
+        weight, bias = getattr(norm.module, "weight", None), getattr(norm.module, "bias", None)
+        gain = torch.ones_like(norm.given) if weight is None else weight.double()  # (d,), or (rows, d) of ones
+        shift = torch.zeros_like(norm.given) if bias is None else bias.double()  # (d,)
         names = ("variance_epsilon", "eps", "epsilon", "norm_eps")
-        eps = next((float(value) for name in names if (value := getattr(seen.module, name, None)) is not None), 1e-6)
+        eps = next((float(value) for name in names if (value := getattr(norm.module, name, None)) is not None), 1e-6)
         for centred in (False, True):
-            x = seen.given - seen.given.mean(-1, keepdim=True) if centred else seen.given  # (rows, d)
+            x = norm.given - norm.given.mean(-1, keepdim=True) if centred else norm.given  # (rows, d)
             length = torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)  # (rows, 1)
             for factor in (gain, 1 + gain):
-                if is_near(x * length * factor + shift, seen.made):
+                if is_near(x * length * factor + shift, norm.made):
                     return cls(length * factor, shift, centred)
-        raise RefusedError(f"its {type(seen.module).__name__} is no norm that it knows how to hold still")
+        raise RefusedError(f"its {type(norm.module).__name__} is no norm that it knows how to hold still")
 
-    def back(self, way: Array) -> Array:
+    def back(self, direction: Array) -> Array:
         """Return the directions before the norm that become `direction` after it: (rows, d)."""
         if self.scale is None:
-            return way
-        before = way * self.scale  # (rows, d)
+            return direction
+        before = direction * self.scale  # (rows, d)
         return before - before.mean(-1, keepdim=True) if self.centred else before
 
-    def constant(self, way: Array) -> float:
+    def constant(self, direction: Array) -> float:
         """Return the shift along the directions, summed over the rows."""
-        return 0.0 if self.shift is None else _along(self.shift.expand_as(way), way)
+        return 0.0 if self.shift is None else _along(self.shift.expand_as(direction), direction)
 
 
 def _block_parts(
@@ -296,11 +296,11 @@ def _block_parts(
     if heads is None:  # no attention in it: a convolution, a state space
         yield ContributionPart(part="mlp", value=_along(added_by_block(block), direction))
         return
-    read, layer = head_directions(block, heads, direction, config), block.layers[0]
-    yield from _head_parts(layer, heads, read.along, read.given)
-    if read.bias:
-        yield ContributionPart(part="bias", layer=layer, value=read.bias)
-    yield ContributionPart(part="mlp", layer=layer, value=_along(added_by_block(block), direction) - read.attended)
+    reached, layer = head_directions(block, heads, direction, config), block.layers[0]
+    yield from _head_parts(layer, heads, reached.along, reached.given)
+    if reached.bias:
+        yield ContributionPart(part="bias", layer=layer, value=reached.bias)
+    yield ContributionPart(part="mlp", layer=layer, value=_along(added_by_block(block), direction) - reached.attended)
 
 
 @dataclass
@@ -313,24 +313,24 @@ class HeadDirections:
     attended: float  # what the whole attention adds
 
 
-def head_directions(block: BlockCall, made: Heads, direction: Array, config: PreTrainedConfig) -> HeadDirections:
+def head_directions(
+    block: BlockCall, head_outputs: Heads, direction: Array, config: PreTrainedConfig
+) -> HeadDirections:
     """Return what each head's context adds along `direction` (rows, d_model).
 
     Raises RefusedError if the block's output is not a sum of its parts.
     """
-    heads, _, d_v = made.context.shape
+    heads, _, d_v = head_outputs.context.shape
     projection = _output_projection(block, heads * d_v)
     written, linear = _attention_branch(block, projection, added_by_block(block), config)
-    way = linear.back(direction) * written  # (rows, d_model)
-    matrix, shift = _projection_matrix(projection, way)
-    bias = _along(shift.expand_as(way), way) + linear.constant(direction) * written
-    put_out = projection.made  # (rows, d_model)
+    branch_direction = linear.back(direction) * written  # (rows, d_model)
+    matrix, shift = _projection_matrix(projection, branch_direction)
+    bias = _along(shift.expand_as(branch_direction), branch_direction) + linear.constant(direction) * written
+    output = projection.made  # (rows, d_model)
     if linear.scale is not None and linear.shift is not None:
-        put_out = (
-            put_out - put_out.mean(-1, keepdim=True) if linear.centred else put_out
-        ) * linear.scale + linear.shift
-    attended = _along(put_out, direction) * written
-    along = (way @ matrix).reshape(-1, heads, d_v)  # (rows, heads, d_v)
+        output = (output - output.mean(-1, keepdim=True) if linear.centred else output) * linear.scale + linear.shift
+    attended = _along(output, direction) * written
+    along = (branch_direction @ matrix).reshape(-1, heads, d_v)  # (rows, heads, d_v)
     return HeadDirections(along, projection.given.reshape(-1, heads, d_v), bias, attended)
 
 
@@ -358,18 +358,22 @@ def _attention_branch(
     factors = [1.0]
     if (multiplier := getattr(config.get_text_config(), "residual_multiplier", None)) is not None:
         factors.insert(0, float(multiplier))
-    others = [child.made for child in called if child.made.shape == added.shape]
+    other_outputs = [child.made for child in called if child.made.shape == added.shape]
     matrices = [part for part in _matrices_after_attention(block) if part is not projection]
-    others += [part.made for part in matrices if part.made.shape == added.shape]
+    other_outputs += [part.made for part in matrices if part.made.shape == added.shape]
     for factor in factors:
         for attended, linear in candidates:
-            rest = added - factor * attended  # (rows, d_model)
-            if any(is_near(factor * sum(several), rest) for count in (1, 2) for several in combinations(others, count)):
+            difference = added - factor * attended  # (rows, d_model)
+            if any(
+                is_near(factor * sum(several), difference)
+                for count in (1, 2)
+                for several in combinations(other_outputs, count)
+            ):
                 return factor, linear
     raise RefusedError("it normalises the residual stream inside its blocks (post-norm), or mixes it")
 
 
-def _projection_matrix(projection: PartCall, way: Array) -> tuple[Array, Array]:
+def _projection_matrix(projection: PartCall, direction: Array) -> tuple[Array, Array]:
     """Return the output projection as a matrix (d_model, heads · d_v), and its bias (d_model,).
 
     Raises RefusedError for a projection of another kind.
@@ -379,7 +383,7 @@ def _projection_matrix(projection: PartCall, way: Array) -> tuple[Array, Array]:
     width = projection.given.shape[-1]
     if matrix.shape[0] == width and type(projection.module).__name__ == "Conv1D":
         matrix = matrix.T
-    if matrix.shape != (way.shape[-1], width):
+    if matrix.shape != (direction.shape[-1], width):
         raise RefusedError("its output projection is packed")
     bias = getattr(projection.module, "bias", None)
     shift = torch.zeros_like(projection.made[0]) if bias is None else bias.double()  # (d_model,)
@@ -388,15 +392,15 @@ def _projection_matrix(projection: PartCall, way: Array) -> tuple[Array, Array]:
     return matrix, shift
 
 
-def _head_parts(layer: int, heads: Heads, along: Array, given: Array) -> Iterator[ContributionPart]:
+def _head_parts(layer: int, heads: Heads, along: Array, projected: Array) -> Iterator[ContributionPart]:
     """Yield what each head adds along a direction, split by source token if the head's output is weights × values."""
     assert heads.weights is not None and heads.values is not None
-    read = torch.einsum("hkd,rhd->hrk", heads.values, along)  # (heads, rows, n_k)
-    by_key = (heads.weights * read).sum(1)  # (heads, n_k)
+    value_along = torch.einsum("hkd,rhd->hrk", heads.values, along)  # (heads, rows, n_k)
+    by_key = (heads.weights * value_along).sum(1)  # (heads, n_k)
     for head in range(len(by_key)):
-        own = is_near(heads.context[head], given[:, head])  # else gated or ablated: not its own
-        value = _along(given[:, head], along[:, head])
-        keys = tuple(by_key[head].tolist()) if own else None
+        is_whole = is_near(heads.context[head], projected[:, head])  # else gated or ablated: not its own
+        value = _along(projected[:, head], along[:, head])
+        keys = tuple(by_key[head].tolist()) if is_whole else None
         yield ContributionPart(part="head", layer=layer, head=head, value=value, keys=keys)
 
 
@@ -437,10 +441,10 @@ def _directions(read: AnsweredPrompt) -> tuple[dict[int, Array], tuple[str, ...]
         along = {}
         for number, heads in forward.heads.items():
             block = forward.blocks[number]
-            layer, found = block.layers[0], head_directions(block, heads, direction, network.config)
+            layer, reached = block.layers[0], head_directions(block, heads, direction, network.config)
             context = heads.context.transpose(0, 1).clone()  # (m, heads, d_v)
             context[:, list(read.base.heads.get(layer, ()))] = 0
-            if not is_near(context, found.given):
+            if not is_near(context, reached.given):
                 raise RefusedError("its heads' outputs are changed before its output projection")
-            along[layer] = found.along.float()  # (m, heads, d_v)
+            along[layer] = reached.along.float()  # (m, heads, d_v)
     return along, notes

@@ -49,7 +49,9 @@ class Traits:
 
     def __init__(self, network: PreTrainedModel, kind: str, *, padded: bool = False) -> None:
         self._network, self._kind, self._padded = network, kind, padded
-        self._projections = {key: one for key, one in output_projections(network).items() if one[0].kind == kind}
+        self._projections = {
+            key: projection for key, projection in output_projections(network).items() if projection[0].kind == kind
+        }
         self.gates: dict[int, Array] = {}
         self._contexts: dict[int, Array] = {}  # module → (batch, n_q, heads, d_v), until it is read
         self._told: set[int] = set()  # the modules whose W_O was asked for: it must read the context as it is
@@ -117,16 +119,16 @@ class Traits:
         context = self._contexts.get(key)
         if context is None or not args or args[0].numel() != context.numel():
             return
-        given = args[0].reshape(context.shape)  # (batch, n_q, heads, d_v)
-        same = given.data_ptr() == context.data_ptr() or bool(
-            (given - context).abs().nan_to_num(0.0).max() <= SAME * context.abs().nan_to_num(0.0).max()
+        read = args[0].reshape(context.shape)  # (batch, n_q, heads, d_v)
+        same = read.data_ptr() == context.data_ptr() or bool(
+            (read - context).abs().nan_to_num(0.0).max() <= SAME * context.abs().nan_to_num(0.0).max()
         )
         if part is not projection and not same:
             return
         del self._contexts[key]
         if key in self._told and not (same and part is projection):
             raise self._no_matrix(site)
-        if part is projection and not same and (share := passed(context, given)) is not None:
+        if part is projection and not same and (share := passed(context, read)) is not None:
             self.gates[site.layer] = share.transpose(1, 2)  # (batch, heads, n_q)
 
     def _end_module(self, key: int, *_: object) -> None:
@@ -204,8 +206,8 @@ class Traits:
 
     def reader_notes(self, silent: dict[Site, str], gates: Mapping[int, Floats]) -> tuple[str, ...]:
         """Return the notes for a reader: `silent` modules attended in code of their own, `gates` are those of the text."""
-        told = unseen_sentence(silent)
-        notes = [f"{told[0].upper()}{told[1:]}."] if told else []
+        sentence = unseen_sentence(silent)
+        notes = [f"{sentence[0].upper()}{sentence[1:]}."] if sentence else []
         if self._sinks:
             notes.append(SINK_NOTE)
         if self._kind == "self":
@@ -221,10 +223,10 @@ class Traits:
         if self._sizes.keys() & self._indexed:
             notes.append("An indexer picks the keys that each query may see: the others are masked.")
         if self._shared:
-            whose = [f"layer {layer} reads those of layer {owner}" for layer, owner in self._shared.items()]
-            said = "; ".join(whose if len(whose) <= 4 else [*whose[:3], "…", whose[-1]])
+            pairs = [f"layer {layer} reads those of layer {owner}" for layer, owner in self._shared.items()]
+            listed = "; ".join(pairs if len(pairs) <= 4 else [*pairs[:3], "…", pairs[-1]])
             its = "its" if len(self._shared) == 1 else "their"
-            notes.append(f"{_layers(list(self._shared))} no keys and values of {its} own: {said}.")
+            notes.append(f"{_layers(list(self._shared))} no keys and values of {its} own: {listed}.")
         if gates:
             means = [100 * float(share) for layer in gates.values() for share in layer.mean(-1)]
             low, high = f"{min(means):.0f}", f"{max(means):.0f}"
@@ -283,15 +285,15 @@ def indexed_layers(network: PreTrainedModel) -> set[int]:
 def layers_without_attention(network: PreTrainedModel) -> dict[str, list[int]]:
     """Return class → numbers of the layers that hold such a module and no attention, in lists of layers with attention."""
     attending = {id(module) for module in attention_modules(network).values()}
-    found: dict[str, list[int]] = {}
+    layers_by_class: dict[str, list[int]] = {}
     for layers in _module_lists(network):
         attends = [any(id(part) in attending for part in layer.modules()) for layer in layers]
         if any(attends):
-            for number in (number for number, does in enumerate(attends) if not does):
+            for number in (number for number, layer_attends in enumerate(attends) if not layer_attends):
                 names = [type(part).__name__ for part in layers[number].children()]
                 mixers = (name for name in names if not _NO_MIXER.search(name))
-                found.setdefault(next(mixers, type(layers[number]).__name__), []).append(number)
-    return found
+                layers_by_class.setdefault(next(mixers, type(layers[number]).__name__), []).append(number)
+    return layers_by_class
 
 
 def _module_lists(network: PreTrainedModel) -> list[torch.nn.ModuleList]:

@@ -45,17 +45,17 @@ def dequantised_folder(path: Path) -> Path:
     except OSError as error:
         if not str(error.filename).startswith(str(cache_folder().parent)):
             raise
-        said = (error.strerror or str(error)).lower()
+        reason = (error.strerror or str(error)).lower()
         raise AttnctlError(
-            f"{path.name} is kept dequantised in {cache_folder()}, which cannot be used ({said}): set XDG_CACHE_HOME to "
+            f"{path.name} is kept dequantised in {cache_folder()}, which cannot be used ({reason}): set XDG_CACHE_HOME to "
             "a folder of yours"
         ) from error
 
 
 def _kept_folder(path: Path) -> Path:
-    place = cache_folder() / f"{file_fingerprint(path)}.place"  # names this path's folder
-    known = stored_text(place, PLACE)
-    name = None if known is None else known.partition("\n")[0]
+    name_file = cache_folder() / f"{file_fingerprint(path)}.place"  # names this path's folder
+    stored = stored_text(name_file, PLACE)
+    name = None if stored is None else stored.partition("\n")[0]
     if name is None:  # by the content, so that the same file in two environments is kept once
         with path.open("rb") as file:
             name = f"{path.stem}-{hashlib.file_digest(file, 'sha256').hexdigest()[:12]}"
@@ -77,8 +77,8 @@ def _kept_folder(path: Path) -> Path:
                 shutil.rmtree(temporary, ignore_errors=True)
                 if lock is not None:
                     _release(lock)
-    if known is None:
-        write_whole(place, f"{target.name}\n{os.path.realpath(path)}".encode(errors="surrogateescape"))
+    if stored is None:
+        write_whole(name_file, f"{target.name}\n{os.path.realpath(path)}".encode(errors="surrogateescape"))
     return target
 
 
@@ -88,12 +88,12 @@ def _remove_orphans(folder: Path) -> None:
     An unfinished folder is removed if its lock is free; a very new one may not have its lock yet. If the folder of a GGUF
     file does not exist, its disk may be unmounted, so its files stay.
     """
-    said = {place: (stored_text(place, PLACE) or "").partition("\n") for place in folder.glob("*.place")}
-    gone = [place for place, (_, _, source) in said.items() if source and _is_gone(Path(source), place.stem)]
-    kept = {name for place, (name, *_) in said.items() if place not in gone}
-    for place in gone:
+    stored = {place: (stored_text(place, PLACE) or "").partition("\n") for place in folder.glob("*.place")}
+    gone_files = [place for place, (_, _, source) in stored.items() if source and _is_gone(Path(source), place.stem)]
+    used_names = {name for place, (name, *_) in stored.items() if place not in gone_files}
+    for place in gone_files:
         place.unlink(missing_ok=True)
-        if (name := said[place][0]) not in kept:
+        if (name := stored[place][0]) not in used_names:
             shutil.rmtree(folder / name, ignore_errors=True)
     for path in folder.glob(f"{TEMPORARY}*"):
         with suppress(OSError, AttnctlError):
@@ -145,16 +145,16 @@ def _convert_file(path: Path, folder: Path) -> None:
             count = sum(int(tensor.n_elements) for tensor in parsed.tensors)
             dtype = torch.float16 if count > BIG else torch.float32
             _check_space(path, folder, count * dtype.itemsize)
-            how = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
+            options = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
             quantised = transformers.GgufConfig(dequantize=True)
-            model, told = transformers.AutoModelForCausalLM.from_pretrained(
-                path.parent, dtype=dtype, quantization_config=quantised, output_loading_info=True, **how
+            model, loading_info = transformers.AutoModelForCausalLM.from_pretrained(
+                path.parent, dtype=dtype, quantization_config=quantised, output_loading_info=True, **options
             )
-            check_whole(model, told, path.name)
+            check_whole(model, loading_info, path.name)
             if model.attnctl_headless:
                 raise AttnctlError(f"{path.name} lacks the weights of its head: its file is not whole")
             model.save_pretrained(folder)
-            transformers.AutoTokenizer.from_pretrained(path.parent, **how).save_pretrained(folder)
+            transformers.AutoTokenizer.from_pretrained(path.parent, **options).save_pretrained(folder)
         except AttnctlError:
             raise
         except Exception as error:  # a damaged file fails in as many ways as it has bytes

@@ -48,15 +48,15 @@ def read_header(path: Path) -> Metadata:
         try:
             return _Header(file, size).whole_metadata()
         except (ValueError, struct.error) as error:
-            what = "it is cut short" if isinstance(error, struct.error) else error
-            raise AttnctlError(f"cannot read {path}: it is no sound GGUF file: {what}") from error
+            reason = "it is cut short" if isinstance(error, struct.error) else error
+            raise AttnctlError(f"cannot read {path}: it is no sound GGUF file: {reason}") from error
 
 
 class _Header:
     """A walk through the header; `memory` is what the gguf library will need for the entries so far, in bytes."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
-        self.file, self.size, self.taken = file, size, 0
+        self.file, self.size, self.memory = file, size, 0
         self.metadata = Metadata()
 
     def whole_metadata(self) -> Metadata:
@@ -86,14 +86,14 @@ class _Header:
 
     def _array(self, name: str, depth: int) -> Value | None:
         inner, count = struct.unpack("<IQ", self.file.read(12))
-        least = struct.calcsize(FORMATS[inner]) if inner in FORMATS else 8
-        self._check_count(count, least, {STRING: STRING_BYTES, ARRAY: ARRAY_BYTES}.get(inner, NUMBER_BYTES))
+        number_bytes = struct.calcsize(FORMATS[inner]) if inner in FORMATS else 8
+        self._check_count(count, number_bytes, {STRING: STRING_BYTES, ARRAY: ARRAY_BYTES}.get(inner, NUMBER_BYTES))
         if depth == 0:
             self.metadata.lengths[name] = count
         if inner in FORMATS and count <= limits.GGUF_KEPT:
             return self._read_numbers(inner, count)
         if inner in FORMATS:
-            self._skip_bytes(least * count)
+            self._skip_bytes(number_bytes * count)
         else:
             for _ in range(count):
                 self._walk_value(name, inner, depth + 1)
@@ -128,26 +128,26 @@ class _Header:
 
     def _check_ends(self, ends: list[tuple[str, int]]) -> None:
         """Raise ValueError if a tensor ends beyond the file."""
-        said = self.metadata.entries.get("general.alignment", ALIGNMENT)
-        if not isinstance(said, int) or isinstance(said, bool) or not 1 <= said <= 1 << 20:
-            raise ValueError(f"its alignment is {str(said)[:40]}")
-        begin = -(-self.file.tell() // said) * said
+        alignment = self.metadata.entries.get("general.alignment", ALIGNMENT)
+        if not isinstance(alignment, int) or isinstance(alignment, bool) or not 1 <= alignment <= 1 << 20:
+            raise ValueError(f"its alignment is {str(alignment)[:40]}")
+        begin = -(-self.file.tell() // alignment) * alignment
         for name, end in ends:
             if begin + end > self.size:
                 raise ValueError(f"the tensor {name[:80]} ends {begin + end - self.size:,} bytes beyond the file")
 
-    def _check_count(self, count: int, least: int, memory: int) -> None:
+    def _check_count(self, count: int, smallest: int, memory: int) -> None:
         """Count entries of at least `smallest` bytes in the file, and of `memory` bytes each in memory.
 
         Raises ValueError if the file cannot hold them, or if they would need too much memory.
         """
-        self.taken += count * memory
-        if count * least > self.size - self.file.tell():
+        self.memory += count * memory
+        if count * smallest > self.size - self.file.tell():
             raise ValueError(f"it claims {count:,} entries where {self.size - self.file.tell():,} bytes are left")
-        if self.taken > limits.GGUF_BYTES:
-            most = limits.bytes_text(limits.GGUF_BYTES)
+        if self.memory > limits.GGUF_BYTES:
+            limit = limits.bytes_text(limits.GGUF_BYTES)
             raise ValueError(
-                f"what it says of itself takes {limits.bytes_text(self.taken)} of memory, more than {most}"
+                f"what it says of itself takes {limits.bytes_text(self.memory)} of memory, more than {limit}"
             )
 
     def _skip_bytes(self, count: int) -> None:

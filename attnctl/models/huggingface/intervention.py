@@ -25,13 +25,13 @@ def apply_interventions(
     model: PreTrainedModel, interventions: Sequence[Intervention], kind: str | None = None
 ) -> Iterator[None]:
     """Apply `interventions` in `model` within this context: one for all rows of a batch, or one for each row."""
-    if all(one.changes_nothing for one in interventions):
+    if all(intervention.changes_nothing for intervention in interventions):
         yield
         return
     change = Applied(interventions)
 
     def wants(site: Site) -> bool:
-        return kind in (None, site.kind) and any(one.in_layer(site.layer) for one in interventions)
+        return kind in (None, site.kind) and any(intervention.in_layer(site.layer) for intervention in interventions)
 
     with (
         watch_attention(
@@ -77,20 +77,20 @@ class Applied:
         if module.module not in self.waiting:
             return None
         site, shape = self.waiting.pop(module.module)
-        given = rows.reshape(shape[0], shape[2], shape[1], -1).transpose(1, 2)  # (batch, heads, n_q, d_v)
-        changed: Array = self._replaced(site, given).transpose(1, 2).reshape(rows.shape)
+        context = rows.reshape(shape[0], shape[2], shape[1], -1).transpose(1, 2)  # (batch, heads, n_q, d_v)
+        changed: Array = self._replaced(site, context).transpose(1, 2).reshape(rows.shape)
         return changed
 
     def _replaced(self, site: Site, context: Array) -> Array:
-        if not any(one.heads.get(site.layer) for one in self.interventions):
+        if not any(intervention.heads.get(site.layer) for intervention in self.interventions):
             return context
         mean = self.mean_of_text(site, context)  # (batch, heads, 1, d_v)
         if len(self.interventions) == 1:
             return replaced_heads(context, self.interventions[0], site.layer, self.past, mean)
         rows = (slice(row, row + 1) for row in range(len(self.interventions)))
         changed = [
-            replaced_heads(context[row], one, site.layer, self.past, mean[row])
-            for row, one in zip(rows, self.interventions, strict=True)
+            replaced_heads(context[row], intervention, site.layer, self.past, mean[row])
+            for row, intervention in zip(rows, self.interventions, strict=True)
         ]
         return torch.cat(changed)  # (batch, heads, n_q, d_v)
 
@@ -107,9 +107,9 @@ class Applied:
 def _count_past(model: PreTrainedModel, change: Applied) -> Iterator[None]:
     """Set `change.past` to the number of tokens in the cache when each forward begins, within this context."""
 
-    def note_cache_length(_: object, __: object, given: dict[str, object]) -> None:
-        cache: Any = given.get(
-            "cache", given.get("past_key_values")
+    def note_cache_length(_: object, __: object, keywords: dict[str, object]) -> None:
+        cache: Any = keywords.get(
+            "cache", keywords.get("past_key_values")
         )  # as transformers calls it from 5.24 on, and before
         change.past = int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
         change.real.clear()
@@ -124,7 +124,7 @@ def _count_past(model: PreTrainedModel, change: Applied) -> Iterator[None]:
 @contextmanager
 def _replaced_in_projections(model: PreTrainedModel, change: Applied) -> Iterator[None]:
     """Replace heads in the input of their output projection, after a gate; not for zeros, which a gate keeps."""
-    if not any(one.how != "zero" and one.heads for one in change.interventions):
+    if not any(intervention.how != "zero" and intervention.heads for intervention in change.interventions):
         yield
         return
     with projections_watched(model, change.change_projected) as change.projected:
@@ -135,12 +135,12 @@ def _replaced_in_projections(model: PreTrainedModel, change: Applied) -> Iterato
 
 
 @contextmanager
-def projected_contexts_kept(model: PreTrainedModel, kind: str, found: dict[int, Array]) -> Iterator[None]:
+def projected_contexts_kept(model: PreTrainedModel, kind: str, contexts: dict[int, Array]) -> Iterator[None]:
     """Replace contexts, layer → (heads, n, d_v), by what their output projection reads, within this context."""
 
     def keep_projected(site: Site, rows: Array) -> None:
-        heads, n, d_v = found[site.layer].shape
-        found[site.layer] = rows.reshape(n, heads, d_v).transpose(0, 1)  # (heads, n, d_v)
+        heads, n, d_v = contexts[site.layer].shape
+        contexts[site.layer] = rows.reshape(n, heads, d_v).transpose(0, 1)  # (heads, n, d_v)
 
     with projections_watched(model, keep_projected, kind):
         yield

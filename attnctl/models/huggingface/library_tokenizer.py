@@ -47,35 +47,41 @@ class LibraryTokenizer:
     ) -> TextEncoding:
         """Return the encoding of a text, or of two; `as_target` encodes the text of a decoder."""
         texts = {"text_target": text} if as_target else {"text": text, "text_pair": pair}
-        made = self.tokenizer(**texts, add_special_tokens=add_special_tokens, return_special_tokens_mask=True)
-        ids, special = list(made["input_ids"]), list(made["special_tokens_mask"])
-        types = list(made.get("token_type_ids") or [0] * len(ids))
+        encoded = self.tokenizer(**texts, add_special_tokens=add_special_tokens, return_special_tokens_mask=True)
+        ids, special = list(encoded["input_ids"]), list(encoded["special_tokens_mask"])
+        types = list(encoded.get("token_type_ids") or [0] * len(ids))
         if self.tokenizer.is_fast:
-            found = made.encodings[0]
-            return TextEncoding(ids, found.tokens, found.offsets, special, types, found.sequence_ids, found.word_ids)
+            encoding = encoded.encodings[0]
+            return TextEncoding(
+                ids, encoding.tokens, encoding.offsets, special, types, encoding.sequence_ids, encoding.word_ids
+            )
         pieces: list[str] = self.tokenizer.convert_ids_to_tokens(ids)
         sequences = self._sequence_ids(special, text, pair)
         offsets: list[Span | None] = [(0, 0) if mark else None for mark in special]
         words: list[int | None] = [None] * len(ids)
-        for number, one in enumerate((text, pair)):
-            places = [at for at, sequence in enumerate(sequences) if sequence == number]
-            named = [None if pieces[at] == self.model.unk_token else pieces[at] for at in places]
-            for at, span in zip(places, match_pieces(one or "", named), strict=True):
-                offsets[at] = span
-            numbers = word_numbers(one or "")
-            for at in places:
-                span = offsets[at]
-                words[at] = None if span is None else next((numbers[i] for i in range(*span) if i in numbers), None)
+        for number, part in enumerate((text, pair)):
+            positions = [position for position, sequence in enumerate(sequences) if sequence == number]
+            known_pieces = [
+                None if pieces[position] == self.model.unk_token else pieces[position] for position in positions
+            ]
+            for position, span in zip(positions, match_pieces(part or "", known_pieces), strict=True):
+                offsets[position] = span
+            numbers = word_numbers(part or "")
+            for position in positions:
+                span = offsets[position]
+                words[position] = (
+                    None if span is None else next((numbers[index] for index in range(*span) if index in numbers), None)
+                )
         return TextEncoding(ids, pieces, offsets, special, types, sequences, words)
 
     def _sequence_ids(self, special: list[int], text: str, pair: str | None) -> list[int | None]:
         """Return which of two texts each token belongs to: the first text has as many tokens as when encoded alone."""
         first = len(special) if pair is None else len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-        found, count = list[int | None](), 0
+        sequences, count = list[int | None](), 0
         for mark in special:
-            found.append(None if mark else int(count >= first))
+            sequences.append(None if mark else int(count >= first))
             count += not mark
-        return found
+        return sequences
 
     def get_vocab(self) -> dict[str, int]:
         """Return the id of each piece."""
@@ -84,8 +90,8 @@ class LibraryTokenizer:
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Return the text that these ids spell."""
-        how = {"skip_special_tokens": skip_special_tokens, "clean_up_tokenization_spaces": False}
-        return str(self.tokenizer.decode(list(ids), **how))
+        options = {"skip_special_tokens": skip_special_tokens, "clean_up_tokenization_spaces": False}
+        return str(self.tokenizer.decode(list(ids), **options))
 
     def id_to_token(self, number: int) -> str | None:
         """Return the piece of an id; None for an id outside the vocabulary."""
@@ -128,20 +134,20 @@ LISTED = 600  # characters of the languages that a message lists
 
 def set_language(tokenizer: Any, side: str, language: str, name: str) -> None:
     """Set the "source" or "target" language of a tokenizer. Raises UsageError for an unknown language."""
-    known = languages_of(tokenizer)
-    if not known:
-        marked = [code for code in getattr(tokenizer, "supported_language_codes", ()) if code]
-        instead = f'; its texts begin with their target language: "{marked[0]} …"' if marked else ""
+    languages = languages_of(tokenizer)
+    if not languages:
+        supported = [code for code in getattr(tokenizer, "supported_language_codes", ()) if code]
+        instead = f'; its texts begin with their target language: "{supported[0]} …"' if supported else ""
         why = f"the tokenizer of {name} has no languages{instead}"
         raise UsageError(why, option=f"{side}_language", value=language)
-    code = language if language in known else f"__{language}__"
-    if code not in known:
-        codes = sorted(known)
-        near = [one for one in codes if one.strip("_")[:2] == language.strip("_")[:2].casefold()]
+    code = language if language in languages else f"__{language}__"
+    if code not in languages:
+        codes = sorted(languages)
+        similar = [other for other in codes if other.strip("_")[:2] == language.strip("_")[:2].casefold()]
         fits = len(", ".join(codes)) <= LISTED
-        listed = codes if fits else near or codes[: LISTED // (2 + max(map(len, codes)))]
-        rest = f", … ({len(codes)} in all)" if len(listed) < len(codes) else ""
-        why = f"{name} knows {', '.join(listed)}{rest}"
+        shown_codes = codes if fits else similar or codes[: LISTED // (2 + max(map(len, codes)))]
+        remainder = f", … ({len(codes)} in all)" if len(shown_codes) < len(codes) else ""
+        why = f"{name} knows {', '.join(shown_codes)}{remainder}"
         raise UsageError(why, option=f"{side}_language", value=language)
     setattr(tokenizer, "src_lang" if side == "source" else "tgt_lang", code)
 
@@ -178,7 +184,7 @@ def _spans_of_bytes(text: str, pieces: Sequence[str | None]) -> list[Span] | Non
         return None
     if bytes(ord(str(piece)) for piece in pieces) != text.encode():
         return None
-    return [(at, at + 1) for at, character in enumerate(text) for _ in character.encode()]
+    return [(index, index + 1) for index, character in enumerate(text) for _ in character.encode()]
 
 
 def _spans_of_letters(text: str, pieces: Sequence[str | None]) -> list[Span] | None:
@@ -186,8 +192,8 @@ def _spans_of_letters(text: str, pieces: Sequence[str | None]) -> list[Span] | N
 
     Their marks, letter case, accents and white space may differ from the text's.
     """
-    letters = [(letter, at) for at, character in enumerate(text) for letter in _plain_letters(character)]
-    flat, done = "".join(letter for letter, _ in letters), 0
+    letters = [(letter, index) for index, character in enumerate(text) for letter in _plain_letters(character)]
+    flat, position = "".join(letter for letter, _ in letters), 0
     spans: list[Span | None] = []
 
     def span_of(first: int, last: int) -> Span:
@@ -196,16 +202,16 @@ def _spans_of_letters(text: str, pieces: Sequence[str | None]) -> list[Span] | N
         return (here, letters[last - 1][1] + 1) if last > first else (here, here)
 
     def fill_unknown(until: int) -> bool:
-        """Give the unknown pieces the text before letter `end`; return False if there is no text before it."""
+        """Give the unknown pieces the text before letter `until`; return False if there is no text before it."""
         unknown = spans and spans[-1] is None
-        if unknown and until <= done:
+        if unknown and until <= position:
             return False
-        first, last = span_of(done, until) if unknown else (0, 0)
+        first, last = span_of(position, until) if unknown else (0, 0)
         words = [match.span() for match in re.finditer(r"\S+", text[first:last])]
-        places = [at for at, span in enumerate(spans) if span is None]
-        for number, at in enumerate(places):
+        places = [index for index, span in enumerate(spans) if span is None]
+        for number, index in enumerate(places):
             start, end = words[number] if len(words) == len(places) else (0, last - first)
-            spans[at] = (first + start, first + end)
+            spans[index] = (first + start, first + end)
         return True
 
     for piece in pieces:
@@ -214,7 +220,7 @@ def _spans_of_letters(text: str, pieces: Sequence[str | None]) -> list[Span] | N
             continue
         for form in (_plain_letters(_without_marks(piece)), _plain_letters(piece)):
             waits = bool(spans) and spans[-1] is None and bool(form)
-            start = flat.find(form, done + 1) if waits else done if flat.startswith(form, done) else -1
+            start = flat.find(form, position + 1) if waits else position if flat.startswith(form, position) else -1
             if start >= 0:
                 break
         else:
@@ -222,14 +228,14 @@ def _spans_of_letters(text: str, pieces: Sequence[str | None]) -> list[Span] | N
         if form and not fill_unknown(start):
             return None
         spans.append(span_of(start, start + len(form)))
-        done = start + len(form)
+        position = start + len(form)
     return spans if fill_unknown(len(flat)) else None  # type: ignore[return-value]
 
 
 def _plain_letters(text: str) -> str:
     """Return a text in lower case, without accents and white space."""
-    apart = unicodedata.normalize("NFKD", text).casefold()
-    return "".join(one for one in apart if not one.isspace() and not unicodedata.combining(one))
+    decomposed = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(letter for letter in decomposed if not letter.isspace() and not unicodedata.combining(letter))
 
 
 def _without_marks(piece: str) -> str:
@@ -252,8 +258,8 @@ def open_library_tokenizer(folder: Path, name: str) -> LibraryTokenizer:
         with quiet_library():
             return LibraryTokenizer(auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
     except Exception as error:
-        said = in_one_line(error)
+        reason = in_one_line(error)
         files = [path for path in sorted(Path(folder).iterdir()) if path.suffix in (".model", ".spm")]
         if files and importlib.util.find_spec("sentencepiece") is None:  # transformers then asks for tiktoken
-            said = f"{files[0].name} needs sentencepiece: pip install sentencepiece"
-        raise AttnctlError(f"{name} has no tokenizer that can be read ({said})") from error
+            reason = f"{files[0].name} needs sentencepiece: pip install sentencepiece"
+        raise AttnctlError(f"{name} has no tokenizer that can be read ({reason})") from error

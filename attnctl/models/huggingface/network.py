@@ -73,14 +73,14 @@ def origin_of(path: Path, name: str = "") -> Document:
 
 def quantisation_of(path: Path) -> dict[str, str]:
     """Return `quantised`: the format of most weights of a GGUF file; {} for plain numbers."""
-    kept = kept_file(path, "quantised")
-    stored = stored_text(kept, r"([A-Z0-9_]+|type [0-9]+)?")
+    file = kept_file(path, "quantised")
+    stored = stored_text(file, r"([A-Z0-9_]+|type [0-9]+)?")
     if stored is None:
         from attnctl.models.huggingface.gguf_header import read_header
 
         kind = read_header(path).entries.get("general.file_type")
         stored = FILE_TYPES.get(kind, f"type {kind}") if isinstance(kind, int) else ""
-        store_text(kept, stored)
+        store_text(file, stored)
     return {} if stored in ("", *PLAIN) else {"quantised": f"{stored}, dequantised"}
 
 
@@ -88,20 +88,20 @@ def digest_of(path: Path) -> dict[str, str]:
     """Return `sha256` of a file, in hexadecimal digits; {} for a file larger than `limits.DIGEST_BYTES`."""
     if path.stat().st_size > limits.DIGEST_BYTES:
         return {}
-    kept = kept_file(path, "sha256")
-    if (known := stored_text(kept, "[0-9a-f]{64}")) is not None:
-        return {"sha256": known}
+    stored_file = kept_file(path, "sha256")
+    if (stored_digest := stored_text(stored_file, "[0-9a-f]{64}")) is not None:
+        return {"sha256": stored_digest}
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    store_text(kept, digest)
+    store_text(stored_file, digest)
     return {"sha256": digest}
 
 
-def kept_file(path: Path, what: str) -> Path:
+def kept_file(path: Path, fact: str) -> Path:
     """Return the path in the user's cache of a fact about this version of a file; `fact` is its suffix."""
     from platformdirs import user_cache_path
 
-    return user_cache_path("attnctl") / "origins" / f"{file_fingerprint(path)}.{what}"
+    return user_cache_path("attnctl") / "origins" / f"{file_fingerprint(path)}.{fact}"
 
 
 def file_fingerprint(path: Path) -> str:
@@ -110,12 +110,12 @@ def file_fingerprint(path: Path) -> str:
     return hashlib.sha256(f"{os.path.realpath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:12]
 
 
-def stored_text(path: Path, wanted: str) -> str | None:
+def stored_text(path: Path, pattern: str) -> str | None:
     """Return the stored text of a file if it matches the expression `pattern`; None if it is missing or damaged."""
     with contextlib.suppress(OSError, ValueError):
         if path.is_file() and path.stat().st_size < 1000:
             text = path.read_text(encoding="utf-8")
-            return text if re.fullmatch(wanted, text) else None
+            return text if re.fullmatch(pattern, text) else None
     return None
 
 
@@ -152,10 +152,10 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
 
     check_layer_count(settings, _tensor_count(folder, name), name)
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch_device(device)
-    kept: Any = dtype if dtype == "auto" else getattr(torch, dtype)
+    number_type: Any = dtype if dtype == "auto" else getattr(torch, dtype)
     if dtype == "auto" and place == "cpu":
-        kept = torch.float32
-    how = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
+        number_type = torch.float32
+    options = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
 
     def build_network() -> tuple[PreTrainedModel, Document]:
         model_class = class_of(transformers, settings, name)
@@ -166,21 +166,21 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
         return model_class.from_pretrained(  # type: ignore[no-any-return]
             folder,
             config=configuration_of(model_class, folder),
-            dtype=kept,
+            dtype=number_type,
             attn_implementation=fused_kernel if fused else "eager",
             output_loading_info=True,
             ignore_mismatched_sizes=True,
-            **how,
+            **options,
         )
 
     with quiet_library():
         try:
-            network, told = import_lightly(build_network)
+            network, loading_info = import_lightly(build_network)
         except (AttnctlError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # a damaged checkpoint fails in many ways
             raise AttnctlError(f"cannot read {name}: {in_one_line(error)}") from error
-    check_whole(network, told, name)
+    check_whole(network, loading_info, name)
     return network.to(place).eval()  # type: ignore[no-any-return, arg-type]
 
 
@@ -201,20 +201,20 @@ def configuration_of(model_class: Any, folder: Path) -> PreTrainedConfig:
     return config  # type: ignore[no-any-return]
 
 
-def check_whole(network: PreTrainedModel, told: Document, name: str) -> None:
+def check_whole(network: PreTrainedModel, loading_info: Document, name: str) -> None:
     """Raise AttnctlError for weights that are missing in the file or have another shape: they would be random.
 
     A missing pooler is ignored: it is never run. If the head is missing, nothing is predicted.
     """
-    for key, theirs, ours in sorted(told["mismatched_keys"]):
+    for key, theirs, ours in sorted(loading_info["mismatched_keys"]):
         raise _sizes_differ(name, key, theirs, ours)
     prefix = network.base_model_prefix + "."
-    lacking = sorted(key for key in told["missing_keys"] if "pooler" not in key)
+    lacking = sorted(key for key in loading_info["missing_keys"] if "pooler" not in key)
     inner = [key for key in lacking if network.base_model is network or key.startswith(prefix)]
     if inner:
-        other = next((key for key in told["unexpected_keys"] if key.endswith(f".{inner[0]}")), None)
-        if other is not None:  # saved from within torch.compile's or DistributedDataParallel's wrapper
-            raise AttnctlError(f"{name} names its weights otherwise: {other} for {inner[0]}: rename them in its file")
+        renamed = next((key for key in loading_info["unexpected_keys"] if key.endswith(f".{inner[0]}")), None)
+        if renamed is not None:  # saved from within torch.compile's or DistributedDataParallel's wrapper
+            raise AttnctlError(f"{name} names its weights otherwise: {renamed} for {inner[0]}: rename them in its file")
         raise AttnctlError(f"{name} lacks {len(inner)} of its weights, {inner[0]} first: its file is not whole")
     network.attnctl_headless = bool(lacking)  # type: ignore[assignment]  # read by `lacks_head`
 
@@ -227,21 +227,23 @@ def lacks_head(network: PreTrainedModel) -> bool:
 def class_of(transformers: ModuleType, settings: Document, name: str) -> Any:
     """Return the class that a configuration names; only the module of that class is imported."""
     names = settings.get("architectures") or []
-    if not isinstance(names, list) or not all(isinstance(said, str) and said for said in names):
+    if not isinstance(names, list) or not all(isinstance(entry, str) and entry for entry in names):
         raise AttnctlError(f"{name}: config.json says architectures {str(names)[:80]!r}, which is no list of names")
     if not names:
         from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
-        found = MODEL_MAPPING_NAMES.get(str(settings.get("model_type", "")))
-        names = [found if isinstance(found, str) else found[0]] if found else []
+        class_name = MODEL_MAPPING_NAMES.get(str(settings.get("model_type", "")))
+        names = [class_name if isinstance(class_name, str) else class_name[0]] if class_name else []
     model_class = getattr(transformers, names[0], None) if names else None
     model_type = settings.get("model_type")
     if settings.get("auto_map") and model_type not in transformers.CONFIG_MAPPING:  # a known name over code of its own
         model_class, names = None, [str(model_type)[:80]] if model_type else names
     if not hasattr(model_class, "_can_set_attn_implementation"):  # none of its models
-        what = names[0] if names else settings.get("model_type") or "an architecture that it does not name"
-        own = ", and attnctl never runs code that comes with a checkpoint" if settings.get("auto_map") else ""
-        raise AttnctlError(f"{name} is {what}, which transformers {transformers.__version__} does not know{own}")
+        architecture = names[0] if names else settings.get("model_type") or "an architecture that it does not name"
+        code_note = ", and attnctl never runs code that comes with a checkpoint" if settings.get("auto_map") else ""
+        raise AttnctlError(
+            f"{name} is {architecture}, which transformers {transformers.__version__} does not know{code_note}"
+        )
     return model_class
 
 
@@ -255,8 +257,8 @@ def says_direction(network: PreTrainedModel) -> bool:
 
     A class that supports only eager makes its own masks, whatever its modules say (the decoder of BigBird-Pegasus).
     """
-    said = {module.is_causal for module in _directed_modules(network)}
-    return len(said) == 1 and bool(type(network)._supports_sdpa)
+    directions = {module.is_causal for module in _directed_modules(network)}
+    return len(directions) == 1 and bool(type(network)._supports_sdpa)
 
 
 def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
@@ -267,8 +269,8 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
         config = getattr(config, "decoder" if decoder else "encoder", config)
     if kind == "self" or config is not network.config:
         config = config.get_text_config()
-    own = "decoder_attention_heads" if decoder else "encoder_attention_heads"
-    stated: Any = _first_setting(config, own, "num_attention_heads", "num_heads") or _most_heads(config)
+    heads_name = "decoder_attention_heads" if decoder else "encoder_attention_heads"
+    stated: Any = _first_setting(config, heads_name, "num_attention_heads", "num_heads") or _most_heads(config)
     heads: int | None = max(stated) if isinstance(stated, list | tuple) and stated else stated  # Swin: one a stage
     several = _first_setting(config, "num_attention_heads_per_layer")  # Laguna
     heads = max([heads or 0, *several]) if isinstance(several, list | tuple) and several else heads
@@ -359,8 +361,8 @@ def running_network(network: PreTrainedModel, n: int, name: str) -> Iterator[Non
         except Exception as error:
             if _is_of_reading(error):
                 raise
-            what = f"{type(error).__name__}: {in_one_line(error)}"
-            raise AttnctlError(f"{name} fails on this text, in {error_place(error)}: {what}") from error
+            reason = f"{type(error).__name__}: {in_one_line(error)}"
+            raise AttnctlError(f"{name} fails on this text, in {error_place(error)}: {reason}") from error
 
 
 def device_of_inputs(network: PreTrainedModel) -> torch.device:
@@ -381,8 +383,8 @@ def _is_of_reading(error: BaseException) -> bool:
     """Return whether an error comes from code that reads layers: from the last part of attnctl in its traceback."""
     package = Path(__file__).parents[2]
     files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
-    own = [file.relative_to(package).parts[0] for file in files if file.is_relative_to(package)]
-    return bool(own) and own[-1] in READS
+    parts = [file.relative_to(package).parts[0] for file in files if file.is_relative_to(package)]
+    return bool(parts) and parts[-1] in READS
 
 
 @contextmanager
@@ -416,9 +418,9 @@ def _tensor_count(folder: Path, name: str) -> int:
 def check_layer_count(settings: dict[str, object], count: int, name: str) -> None:
     """Raise AttnctlError if the settings ask for more layers than there are tensors: each would be built."""
     text = settings.get("text_config")
-    for said in (settings, text if isinstance(text, dict) else {}):
+    for part in (settings, text if isinstance(text, dict) else {}):
         for field in LAYERS:
-            layers = said.get(field)
+            layers = part.get(field)
             if isinstance(layers, int) and layers > max(count, limits.LAYERS_BUILT):
                 raise AttnctlError(
                     f"{name}: config.json says {field} {str(layers)[:40]}, its files hold {count:,} tensors"

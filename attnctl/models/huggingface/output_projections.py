@@ -31,15 +31,15 @@ def output_projections(network: PreTrainedModel, own: bool = False) -> dict[int,
     The projection is a part of the module, or else of the module that contains it (`own`: never). Differential attention,
     whose heads are subtracted first, has none.
     """
-    sites, found = sites_of_modules(network), {}
+    sites, projections = sites_of_modules(network), {}
     for name, module in attention_modules(network).items():
         holders = [module] if own or "." not in name else [module, network.get_submodule(name.rpartition(".")[0])]
-        named = [dict(holder.named_modules(remove_duplicate=False)) for holder in holders]
-        parts = [inside[one] for inside in named for one in OUTPUT_NAMES if one in inside]
+        parts_by_name = [dict(holder.named_modules(remove_duplicate=False)) for holder in holders]
+        parts = [inside[part_name] for inside in parts_by_name for part_name in OUTPUT_NAMES if part_name in inside]
         if parts and not hasattr(module, "lambda_init"):
             projection = min(parts, key=lambda part: getattr(part, "weight", None) is None)  # one may wrap another
-            found[id(module)] = sites[id(module)][0], projection
-    return found
+            projections[id(module)] = sites[id(module)][0], projection
+    return projections
 
 
 @contextmanager
@@ -53,10 +53,14 @@ def projections_watched(
     """
 
     def begin_projection(site: Site, _: object, args: tuple[Array, ...]) -> tuple[Array, ...] | None:
-        instead = see(site, args[0])
-        return None if instead is None else (instead, *args[1:])
+        replacement = see(site, args[0])
+        return None if replacement is None else (replacement, *args[1:])
 
-    watched = {key: one for key, one in output_projections(network, own=True).items() if kind in (None, one[0].kind)}
+    watched = {
+        key: projection_site
+        for key, projection_site in output_projections(network, own=True).items()
+        if kind in (None, projection_site[0].kind)
+    }
     with ExitStack() as stack:
         for site, projection in watched.values():
             stack.callback(projection.register_forward_pre_hook(partial(begin_projection, site)).remove)

@@ -50,17 +50,20 @@ def padding_changes_weights(model: Checkpoint, short: Sequence[Token], long: Seq
     from attnctl.models.huggingface.put_out import TopK
 
     alone: list[Array] = []  # a layer each: (heads, n, n)
-    beside: list[Array] = []
-    (own,) = run_padded(model, [tuple(short)], [lambda layer: alone.append(layer.all_weights())])
+    batched: list[Array] = []
+    (own_run,) = run_padded(model, [tuple(short)], [lambda layer: alone.append(layer.all_weights())])
     with TopK() as picks:
-        visits = [lambda layer: beside.append(layer.all_weights()), lambda _: None]
+        visits = [lambda layer: batched.append(layer.all_weights()), lambda _: None]
         padded = run_padded(model, [tuple(short), tuple(long)], visits)[0]
     near = CLOSE.get(model.info.dtype, ROUGH)
-    shares, others = ({one.id: one.probability for one in run.predictions if one.is_class} for run in (own, padded))
-    if any(abs(share - others.get(number, 0.0)) > near for number, share in shares.items()):
+    shares, padded_shares = (
+        {prediction.id: prediction.probability for prediction in run.predictions if prediction.is_class}
+        for run in (own_run, padded)
+    )
+    if any(abs(share - padded_shares.get(number, 0.0)) > near for number, share in shares.items()):
         return True  # the head of a classifier may read padding (XLNet's reads the last place)
     picked = any(scores.shape[-1] == len(long) for scores in picks.taken_of)  # as of keys (DeepSeek-V3.2, Doge)
-    return picked or any(np.abs(a - b).max() > near for a, b in zip(alone, beside, strict=True))
+    return picked or any(np.abs(a - b).max() > near for a, b in zip(alone, batched, strict=True))
 
 
 def padded_forward(
@@ -79,7 +82,7 @@ def padded_forward(
 
     for tokens in texts:
         model.check_tokens(tokens)
-    inputs, at = padded_inputs(model, texts)
+    inputs, positions = padded_inputs(model, texts)
     output, n = None, inputs["input_ids"].shape[-1]
 
     def see_tokens(site: Site, call: Call) -> Array | None:
@@ -93,7 +96,7 @@ def padded_forward(
         watch_attention(model.network, see_tokens, lambda site: site.kind == model.kind, options) as session,
     ):
         output = model.network(**inputs)
-    return inputs["input_ids"], output, at, session
+    return inputs["input_ids"], output, positions, session
 
 
 # of each network, the longest pass in which its own kernel was held against ours: without padding, and with
@@ -107,9 +110,9 @@ def _held_against_ours(model: Checkpoint, texts: Sequence[Sequence[Token]]) -> I
     The caller adds each layer to the set: a forward that ends before the last layer has compared nothing of later layers.
     """
     n, padded = max(map(len, texts)), len(set(map(len, texts))) > 1
-    checked, seen = _checked_lengths.setdefault(model.network, {}), set[int]()
-    yield n <= checked.get(padded, 0), seen
-    if (model.info.n_layers or 0) - 1 in seen:
+    checked, layers = _checked_lengths.setdefault(model.network, {}), set[int]()
+    yield n <= checked.get(padded, 0), layers
+    if (model.info.n_layers or 0) - 1 in layers:
         checked[padded] = max(n, checked.get(padded, 0))
 
 
@@ -120,10 +123,10 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
     from attnctl.models.huggingface.family_traits import Traits
 
     traits = Traits(model.network, model.kind, padded=True)
-    over: set[int] = set()  # the texts of which all is seen
+    finished: set[int] = set()  # the texts of which all is seen
 
     def see_padded(site: Site, call: Call) -> Array | None:
-        seen.add(site.layer)
+        layers.add(site.layer)
         matrix = traits.see_call(site, call)
         contexts: list[Array | None] = []
         for b, visit in enumerate(visits):
@@ -131,9 +134,9 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
             try:
                 visit(layer)
             except StopForward:
-                over.add(b)
-            contexts.append(None if b in over else layer.forward.context_so_far)
-        if len(over) == len(visits):
+                finished.add(b)
+            contexts.append(None if b in finished else layer.forward.context_so_far)
+        if len(finished) == len(visits):
             raise StopForward
         if any(context is None for context in contexts):
             return None
@@ -142,18 +145,18 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
             whole[b, :, : len(texts[b])] = context
         return whole
 
-    with traits.watch(), _held_against_ours(model, texts) as (trusted, seen):
+    with traits.watch(), _held_against_ours(model, texts) as (trusted, layers):
         options = WatchOptions(after=traits.see_context, trusted=trusted)
-        ids, output, at, session = padded_forward(model, texts, see_padded, options)
+        ids, output, positions, session = padded_forward(model, texts, see_padded, options)
     embeddings = as_numpy(model.network.get_input_embeddings()(ids).detach())  # (batch, n, d_model)
     runs, silent = [], session.silent
     for b, tokens in enumerate(texts):
-        logits = None if output is None else _text_logits(output, b, len(tokens), at, bool(model.classes))
-        own = None if output is None else SimpleNamespace(logits=logits)
-        ran = Run(tokens, embeddings[b, : len(tokens)])
-        ran.gates = traits.gates_of_text(b, len(tokens))
-        model.finish_run(ran, model.read("", tokens), traits, silent, own)
-        runs.append(ran)
+        logits = None if output is None else _text_logits(output, b, len(tokens), positions, bool(model.classes))
+        text_output = None if output is None else SimpleNamespace(logits=logits)
+        result = Run(tokens, embeddings[b, : len(tokens)])
+        result.gates = traits.gates_of_text(b, len(tokens))
+        model.finish_run(result, model.read("", tokens), traits, silent, text_output)
+        runs.append(result)
     return runs
 
 
@@ -171,26 +174,26 @@ def padded_inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tupl
         types = [[token.type or 0 for token in tokens] + [0] * (n - len(tokens)) for tokens in texts]
         inputs["token_type_ids"] = torch.tensor(types, device=device)  # (batch, n)
     if any(len(tokens) < n for tokens in texts):
-        there = [[1] * len(tokens) + [0] * (n - len(tokens)) for tokens in texts]
-        inputs["attention_mask"] = torch.tensor(there, device=device)  # (batch, n)
+        is_token = [[1] * len(tokens) + [0] * (n - len(tokens)) for tokens in texts]
+        inputs["attention_mask"] = torch.tensor(is_token, device=device)  # (batch, n)
     if "use_cache" in model.forward_keywords:
         inputs["use_cache"] = False
     if "logits_to_keep" not in model.forward_keywords or any(model.pieces.mask_positions(tokens) for tokens in texts):
         return inputs, None
-    at = sorted({len(tokens) - 1 for tokens in texts})  # only what follows the last token is told
-    return inputs | {"logits_to_keep": torch.tensor(at, device=device)}, at
+    positions = sorted({len(tokens) - 1 for tokens in texts})  # only what follows the last token is told
+    return inputs | {"logits_to_keep": torch.tensor(positions, device=device)}, positions
 
 
-def _text_logits(output: Output, b: int, n: int, at: list[int] | None, classifies: bool) -> Array | None:
+def _text_logits(output: Output, b: int, n: int, positions: list[int] | None, classifies: bool) -> Array | None:
     """Return one text's logits (1, positions, vocabulary), up to its last token; for a classifier (1, classes)."""
     logits: Array | None = getattr(output, "logits", None)
     if logits is not None and classifies:
         return logits[b : b + 1]
     if logits is None or logits.ndim != 3:
         return None
-    if at is None:
+    if positions is None:
         return logits[b : b + 1, :n]
-    place = at.index(n - 1)
+    place = positions.index(n - 1)
     return logits[b : b + 1, place : place + 1]
 
 
@@ -201,16 +204,16 @@ def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take
     """Call `take` with each layer's weights, then leave the network. Raises AttnctlError if a text cannot be read."""
     from attnctl.models.huggingface.attention_interface import WatchOptions
 
-    whole = [tuple(tokens) for tokens in texts]
-    n, last = max(map(len, whole)), (model.info.n_layers or 0) - 1
+    all_tokens = [tuple(tokens) for tokens in texts]
+    n, last = max(map(len, all_tokens)), (model.info.n_layers or 0) - 1
 
     def see_layer(site: Site, call: Call) -> Array:
         steps = attention.run_call(call)
-        seen.add(site.layer)
+        layers.add(site.layer)
         take(site.layer, steps.weights[..., :n])  # keys that stand for several tokens follow the others
         if site.layer == last:
             raise StopForward
         return steps.context
 
-    with _held_against_ours(model, whole) as (trusted, seen):
-        padded_forward(model, whole, see_layer, WatchOptions(trusted=trusted))
+    with _held_against_ours(model, all_tokens) as (trusted, layers):
+        padded_forward(model, all_tokens, see_layer, WatchOptions(trusted=trusted))

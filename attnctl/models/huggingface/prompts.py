@@ -34,8 +34,8 @@ def template_of(settings: dict[str, object], name: str) -> str:
     """Return the chat template of a checkpoint, from its tokenizer's settings. Raises AttnctlError if it has none."""
     template = settings.get("chat_template")
     if isinstance(template, list):  # several, by name
-        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
-        template = named.get("default")
+        templates = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = templates.get("default")
     if not isinstance(template, str):
         raise AttnctlError(f"{name} has no chat template, so it reads no conversation: give it a text")
     return template
@@ -50,11 +50,11 @@ def render_conversation(
     """
     special = {key: named_token(settings, key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
     messages = conversation.messages
-    marks = [replace(message, content=_message_mark(at)) for at, message in enumerate(messages)]
+    marks = [replace(message, content=_message_mark(number)) for number, message in enumerate(messages)]
     try:
         text, marked = fill_templates(
             template,
-            [[{"role": one.role, "content": one.content, **one.more} for one in said] for said in (messages, marks)],
+            [[{"role": one.role, "content": one.content, **one.more} for one in part] for part in (messages, marks)],
             tools=list(conversation.tools) or None,
             add_generation_prompt=answer,
             **special,
@@ -64,25 +64,25 @@ def render_conversation(
     return Prompt(text, _message_spans(text, marked, messages, name))
 
 
-def fill_templates(template: str, conversations: Sequence[Sequence[Document]], **given: Any) -> list[str]:
+def fill_templates(template: str, conversations: Sequence[Sequence[Document]], **variables: Any) -> list[str]:
     """Return the text that a template makes of each conversation in jinja's sandbox; `variables` are passed to it.
 
     Raises ValueError if the template fails.
     """
     render = import_extra("transformers.utils.chat_template_utils").render_jinja_template
     try:
-        made = render(conversations=conversations, chat_template=template, **given)[0]
+        rendered = render(conversations=conversations, chat_template=template, **variables)[0]
     except Exception as error:  # a template fails as programs do
         raise ValueError(" ".join(str(error).split())[:1000] or type(error).__name__) from error
-    texts = [str(text) for text in made]
+    texts = [str(text) for text in rendered]
     if sum(map(len, texts)) > limits.TEXT_BYTES:
         raise ValueError(f"it makes more than {limits.bytes_text(limits.TEXT_BYTES)} of text")
     return texts
 
 
-def _message_mark(at: int) -> str:
+def _message_mark(number: int) -> str:
     """Return a mark for a message's content: characters that no template and no text contains."""
-    return "\ue000" + "".join(chr(0xE001 + int(digit)) for digit in str(at)) + "\ue00f"
+    return "\ue000" + "".join(chr(0xE001 + int(digit)) for digit in str(number)) + "\ue00f"
 
 
 def _message_spans(text: str, marked: str, messages: Sequence[Message], name: str) -> tuple[tuple[str, int, int], ...]:
@@ -91,22 +91,26 @@ def _message_spans(text: str, marked: str, messages: Sequence[Message], name: st
     `marked` is the same conversation with a mark for each content. Templates may strip the white space around a content, and
     leave whole messages out. Raises AttnctlError if a content cannot be found.
     """
-    places = sorted((marked.index(_message_mark(at)), at) for at in range(len(messages)) if _message_mark(at) in marked)
-    spans, here, before = [], 0, 0  # where we are in `text`, and in `marked`
-    for place, at in places:
-        here += place - before
-        before = place + len(_message_mark(at))
-        content = messages[at].content
-        if not text.startswith(content, here):
+    places = sorted(
+        (marked.index(_message_mark(number)), number)
+        for number in range(len(messages))
+        if _message_mark(number) in marked
+    )
+    spans, position, marked_position = [], 0, 0  # where we are in `text`, and in `marked`
+    for place, number in places:
+        position += place - marked_position
+        marked_position = place + len(_message_mark(number))
+        content = messages[number].content
+        if not text.startswith(content, position):
             content = content.strip()
-        start = here if text.startswith(content, here) else text.find(content, here)
-        if start < 0 and messages[at].role in ("system", "developer", "assistant"):
+        start = position if text.startswith(content, position) else text.find(content, position)
+        if start < 0 and messages[number].role in ("system", "developer", "assistant"):
             continue  # templates leave an assistant's reasoning out, and reword a system message
         if start < 0:
-            raise AttnctlError(f"the chat template of {name} changes message {at} ({messages[at].role})")
-        here = start + len(content)
+            raise AttnctlError(f"the chat template of {name} changes message {number} ({messages[number].role})")
+        position = start + len(content)
         if content.strip():
-            spans.append((f"{at} {messages[at].role}", start, here))
+            spans.append((f"{number} {messages[number].role}", start, position))
     return tuple(spans)
 
 
@@ -135,8 +139,8 @@ def prompt_tokens(model: Checkpoint, text: str) -> tuple[Token, ...]:
 def begun_once(model: Checkpoint, text: str) -> str:
     """Return a prompt's text without the beginning token that the tokenizer adds too."""
     tokens = model.tokenize(text)
-    kept = prompt_tokens(model, text)
-    return text if len(kept) == len(tokens) else text[tokens[1].end or 0 :]
+    once = prompt_tokens(model, text)
+    return text if len(once) == len(tokens) else text[tokens[1].end or 0 :]
 
 
 def ids_of(tokens: Sequence[Token]) -> tuple[int, ...]:

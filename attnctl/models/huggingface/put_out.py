@@ -64,13 +64,13 @@ def weights_put_out(
     windows = [part for layer, part in parts.items() if side_of_window(modules.get(layer), part)]
     need = sum(4.0 * part[..., 0].numel() * part.shape[-2] for part in windows)
     limits.check_memory(need, "laying windows out as n × n of every layer", "give a shorter text")
-    found = {layer: _as_weights(modules.get(layer), part) for layer, part in parts.items()}
-    n_q = {part.shape[-2] for part in found.values() if _has_heads(part)}
+    weights = {layer: _as_weights(modules.get(layer), part) for layer, part in parts.items()}
+    n_q = {part.shape[-2] for part in weights.values() if _has_heads(part)}
     lengths = set() if kind == "cross" else n_q | {cached + n for n in n_q}  # some pool the tokens from layer to layer
-    found = {layer: part for layer, part in found.items() if wants(layer)}
-    for layer, part in found.items():
+    weights = {layer: part for layer, part in weights.items() if wants(layer)}
+    for layer, part in weights.items():
         _check_weights(part, f"{'' if kind == 'self' else f'{kind} '}layer {layer} of {name}", lengths)
-    return found
+    return weights
 
 
 def _as_weights(module: Module | None, part: Array) -> Array:
@@ -109,35 +109,37 @@ def from_window(window: Array, side: int) -> Array:
     The window is Longformer's (Beltagy et al. 2020), without tokens that look, or are seen, everywhere.
     """
     n = window.shape[-2]
-    beside = torch.arange(-side, side + 1, device=window.device)  # (2 side + 1,)
-    keys = torch.arange(n, device=window.device)[:, None] + beside  # (n, 2 side + 1)
-    there = (keys >= 0) & (keys < n)  # (n, 2 side + 1)
+    offsets = torch.arange(-side, side + 1, device=window.device)  # (2 side + 1,)
+    keys = torch.arange(n, device=window.device)[:, None] + offsets  # (n, 2 side + 1)
+    is_token = (keys >= 0) & (keys < n)  # (n, 2 side + 1)
     weights = window.new_zeros((*window.shape[:-1], n))  # (batch, heads, n, n)
-    shown = torch.where(there, window, torch.zeros_like(window))
-    return weights.scatter_add_(-1, keys.clamp(0, n - 1).expand(window.shape), shown)
+    inside = torch.where(is_token, window, torch.zeros_like(window))
+    return weights.scatter_add_(-1, keys.clamp(0, n - 1).expand(window.shape), inside)
 
 
-def _check_weights(weights: Array, whose: str, lengths: set[int]) -> None:
+def _check_weights(weights: Array, layer: str, lengths: set[int]) -> None:
     """Raise AttnctlError if what a model puts out as attention are not weights (batch, heads, n_q, n_k).
 
     `lengths` are the allowed numbers of keys (empty: any); a static cache has more keys, with weights of 0.
     """
-    what, most = None, max(lengths, default=0)
+    problem, limit = None, max(lengths, default=0)
     if isinstance(weights, tuple):
-        what = f"of {len(weights)} streams at once, in a tuple"  # XLNet as it generates
+        problem = f"of {len(weights)} streams at once, in a tuple"  # XLNet as it generates
     elif not _has_heads(weights) or not weights.numel():
-        what = f"of shape {tuple(weights.shape)}" if torch.is_tensor(weights) else f"a {type(weights).__name__}"
-    elif lengths and weights.shape[-1] not in lengths and (weights.shape[-1] < most or bool(weights[..., most:].any())):
-        what = f"in {weights.shape[-1]} columns for {most} keys"
+        problem = f"of shape {tuple(weights.shape)}" if torch.is_tensor(weights) else f"a {type(weights).__name__}"
+    elif (
+        lengths and weights.shape[-1] not in lengths and (weights.shape[-1] < limit or bool(weights[..., limit:].any()))
+    ):
+        problem = f"in {weights.shape[-1]} columns for {limit} keys"
     elif float(weights.min()) < -NEGATIVE or float(weights.max()) > 1 + NEGATIVE:
-        what = f"from {float(weights.min()):.2g} to {float(weights.max()):.2g}"
+        problem = f"from {float(weights.min()):.2g} to {float(weights.max()):.2g}"
     else:
         sums = weights.float().sum(-1)  # (batch, heads, n_q)
         whole = ((sums - 1).abs() < OWN_ROW) | (sums < WHOLE_ROW)  # a row that may see nothing may have none
         if not bool(whole.all()):
-            what = f"whose rows sum to {float(sums[~whole][0]):.2f}"
-    if what is not None:
-        raise AttnctlError(f"{whose} puts out no attention weights of each query on each key, but numbers {what}")
+            problem = f"whose rows sum to {float(sums[~whole][0]):.2f}"
+    if problem is not None:
+        raise AttnctlError(f"{layer} puts out no attention weights of each query on each key, but numbers {problem}")
 
 
 # --- among the operations of a module ------------------------------------------------------------------------------
@@ -158,8 +160,8 @@ def weights_multiplied(
     sites, calls, watch = sites_of_modules(network), Counter[int](), _ProductWatch(shapes)
 
     def begin(module: Module, _: object) -> None:
-        own = sites[id(module)]
-        watch.within.append((own[calls[id(module)] % len(own)].layer, module))
+        module_sites = sites[id(module)]
+        watch.within.append((module_sites[calls[id(module)] % len(module_sites)].layer, module))
         calls[id(module)] += 1
 
     def end(*_: object) -> None:

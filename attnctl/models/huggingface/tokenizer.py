@@ -168,11 +168,11 @@ class Pieces:
         """Return a note if a text contains the separator of two texts; else ()."""
         mark = named_token(self.settings, "sep_token") or "[SEP]"
         number = self.tokenizer.token_to_id(mark)
-        typed = [one for one in tokens if one.id == number and one.special and one.start != one.end]
-        if number is None or not typed:
+        separators = [token for token in tokens if token.id == number and token.special and token.start != token.end]
+        if number is None or not separators:
             return ()
-        said = f"The text holds {mark} and is read as one text: the option text_pair gives the second of two."
-        return (Note(said, "input"),)
+        sentence = f"The text holds {mark} and is read as one text: the option text_pair gives the second of two."
+        return (Note(sentence, "input"),)
 
     def place_notes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
         """Return a note if a tokenizer without offsets gives pieces that do not spell the text; else ()."""
@@ -202,11 +202,11 @@ class Pieces:
 
         Tables are padded by a few hundred rows. The other case, an id without a row, is refused when a text contains one.
         """
-        known = self.tokenizer.get_vocab_size()
-        if rows - known <= max(UNUSED_ROWS, 0.1 * rows):
+        n_tokens = self.tokenizer.get_vocab_size()
+        if rows - n_tokens <= max(UNUSED_ROWS, 0.1 * rows):
             return ()
         return (
-            f"The tokenizer of {self.name} has {known:,} tokens, its network rows for {rows:,}: if it is another model's, "
+            f"The tokenizer of {self.name} has {n_tokens:,} tokens, its network rows for {rows:,}: if it is another model's, "
             "every word is read as another one.",
         )
 
@@ -228,7 +228,7 @@ class Pieces:
     def mask_positions(self, tokens: Sequence[Token]) -> list[int]:
         """Return the positions of the mask tokens, which the model fills in."""
         mask = named_token(self.settings, "mask_token")
-        return [at for at, token in enumerate(tokens) if mask and token.special and token.text == mask]
+        return [position for position, token in enumerate(tokens) if mask and token.special and token.text == mask]
 
     def named_id(self, number: int) -> Token:
         """Return the special token of an id, which the model puts before its own text."""
@@ -237,8 +237,8 @@ class Pieces:
     @cached_property
     def bos_id(self) -> int | None:
         """Return the id of the token that begins a text, or None."""
-        named = named_token(self.settings, "bos_token") or named_token(self.settings, "cls_token")
-        return self.tokenizer.token_to_id(named) if named else None
+        piece = named_token(self.settings, "bos_token") or named_token(self.settings, "cls_token")
+        return self.tokenizer.token_to_id(piece) if piece else None
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
@@ -270,28 +270,30 @@ class Pieces:
             # Unigram writes the letters of an unknown piece, so that its id alone tells
             missing = number == unknown_id is not None and (place is None or span not in ("", unknown))
             special = not missing and (bool(mask) or number in self.special_ids)
-            shown = piece if special else piece_text(piece, span) if span else bare_piece(piece)
-            own = None if special else word
-            tokens.append(Token(_named_letter(shown), number, start, end, special, missing, type=kind, word=own))
+            name = piece if special else piece_text(piece, span) if span else bare_piece(piece)
+            word_of_token = None if special else word
+            tokens.append(
+                Token(_named_letter(name), number, start, end, special, missing, type=kind, word=word_of_token)
+            )
         return _split_characters(text, tokens)
 
     def continued_tokens(self, before: Sequence[int], after: Sequence[int]) -> tuple[Token, ...]:
         """Return tokens for the generated ids `after`, which follow `before`; they have no position in the text."""
         ids = list(before)
-        done = self.tokenizer.decode(ids, skip_special_tokens=False)
+        decoded = self.tokenizer.decode(ids, skip_special_tokens=False)
         pending: list[int] = []
         tokens: list[Token] = []
         for number in after:
             pending.append(number)
-            now = self.tokenizer.decode(ids + pending, skip_special_tokens=False)
-            if now.endswith("\ufffd") and len(pending) < 8:  # a character not complete yet
+            decoded_now = self.tokenizer.decode(ids + pending, skip_special_tokens=False)
+            if decoded_now.endswith("\ufffd") and len(pending) < 8:  # a character not complete yet
                 continue
-            span = now[len(done) :]
-            shown = span.strip() or span or bare_piece(self.tokenizer.id_to_token(number) or "")
-            names = [_named_letter(shown)] if len(pending) == 1 else _numbered_pieces(shown, len(pending))
+            span = decoded_now[len(decoded) :]
+            name = span.strip() or span or bare_piece(self.tokenizer.id_to_token(number) or "")
+            names = [_named_letter(name)] if len(pending) == 1 else _numbered_pieces(name, len(pending))
             pairs = zip(names, pending, strict=True)
             tokens += [Token(text, i, special=i in self.special_ids) for text, i in pairs]
-            ids, done, pending = ids + pending, now, []
+            ids, decoded, pending = ids + pending, decoded_now, []
         return (*tokens, *(Token("\ufffd", i) for i in pending))
 
 
@@ -328,28 +330,28 @@ def _numbered_pieces(text: str, count: int) -> list[str]:
 
 def _split_characters(text: str, tokens: list[Token]) -> tuple[Token, ...]:
     """Show tokens that share a character (an emoji's bytes) as that character, numbered: 🍕₁ 🍕₂."""
-    shown: list[Token] = []
-    at = 0
-    while at < len(tokens):
-        last = at
+    result: list[Token] = []
+    first = 0
+    while first < len(tokens):
+        last = first
         while last + 1 < len(tokens) and _spans_overlap(tokens[last], tokens[last + 1]):
             last += 1
-        group = tokens[at : last + 1]
-        if last > at:
+        group = tokens[first : last + 1]
+        if last > first:
             start, end = group[0].start, max(token.end or 0 for token in group)
             names = _numbered_pieces(text[start:end].strip() or text[start:end], len(group))
             group = [replace(token, text=name) for token, name in zip(group, names, strict=True)]
-        shown += group
-        at = last + 1
-    return tuple(shown)
+        result += group
+        first = last + 1
+    return tuple(result)
 
 
-def _spans_overlap(one: Token, other: Token) -> bool:
-    if one.end is None or other.start is None or other.end is None:
+def _spans_overlap(first: Token, second: Token) -> bool:
+    if first.end is None or second.start is None or second.end is None:
         return False
-    if not one.text.strip():  # a space before the text, which covers its first character
+    if not first.text.strip():  # a space before the text, which covers its first character
         return False
-    return one.start != one.end and other.start < one.end and other.end > other.start
+    return first.start != first.end and second.start < first.end and second.end > second.start
 
 
 def named_token(settings: Document, name: str) -> str:
@@ -359,7 +361,7 @@ def named_token(settings: Document, name: str) -> str:
     return content if isinstance(content, str) else ""
 
 
-def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
+def open_pieces(folder: Path, name: str, **options: Any) -> Pieces:
     """Return the tokenizer in a checkpoint's folder. Raises AttnctlError if there is none that can be read."""
     settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
     if (folder / "chat_template.jinja").exists():
@@ -372,17 +374,17 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
         if path.exists():
             tokenizer = library_tokenizer(path, f"{name} has no tokenizer that can be read")
         else:  # older checkpoints: transformers knows how to build one from their vocabulary
-            made = opened().tokenizer
-            tokenizer = getattr(made, "backend_tokenizer", None) or opened()
-            settings = settings | {key: str(token) for key, token in made.special_tokens_map.items()}
+            library = opened().tokenizer
+            tokenizer = getattr(library, "backend_tokenizer", None) or opened()
+            settings = settings | {key: str(token) for key, token in library.special_tokens_map.items()}
             if not isinstance(tokenizer, LibraryTokenizer):
                 tokenizer.no_truncation()
                 tokenizer.no_padding()
     if not path.exists():
         _check_vocabulary(tokenizer, name)
     longest = settings.get("model_max_length")
-    lengths = [x for x in (how.pop("limit", None), longest) if isinstance(x, int | float) and 0 < x < 10**9]
-    return Pieces(name, tokenizer, settings, int(min(lengths)) if lengths else None, open_library=opened, **how)
+    lengths = [x for x in (options.pop("limit", None), longest) if isinstance(x, int | float) and 0 < x < 10**9]
+    return Pieces(name, tokenizer, settings, int(min(lengths)) if lengths else None, open_library=opened, **options)
 
 
 def _check_vocabulary(tokenizer: Tokenizer | LibraryTokenizer, name: str) -> None:

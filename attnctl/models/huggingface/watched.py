@@ -126,8 +126,8 @@ class WatchedNetwork:
             else:
                 with running_network(self.network, n * len(batch), self.info.name):
                     output = forward.resume_from_change(batch)
-            found = logits_of(output)
-            yield as_numpy(self.watched_logits(found, more) if self.predicts_words else found)
+            logits = logits_of(output)
+            yield as_numpy(self.watched_logits(logits, more) if self.predicts_words else logits)
 
     def watched_logits(self, logits: Array, more: int) -> Array:
         """Return the logits from the watched position on, or those of classes: (rows, 1 + more, vocabulary)."""
@@ -151,10 +151,10 @@ class WatchedNetwork:
             layer, n_tokens = f"layer {site.layer} of {self.info.name}", len(self.key_tokens or self.tokens)
             check_finite(call, layer)
             row = attention.run_call(attention.select_call(call, None, [self.query])).weights  # (1, heads, 1, n_k)
-            looks = as_numpy(row[0, :, 0])
-            if looks.shape[-1] != n_tokens:
-                raise AttnctlError(other_keys_sentence(layer, looks.shape[-1], n_tokens))
-            self.seen[site.layer] = looks
+            weights = as_numpy(row[0, :, 0])
+            if weights.shape[-1] != n_tokens:
+                raise AttnctlError(other_keys_sentence(layer, weights.shape[-1], n_tokens))
+            self.seen[site.layer] = weights
         return None
 
     def gradients(self, target: Word, against: Word | None) -> FirstOrder:
@@ -179,20 +179,20 @@ class WatchedNetwork:
         if self.classes or self.kind != "self" or not self.info.causal:
             why = "predicts classes" if self.classes else "is no decoder alone"
             raise AttnctlError(f"{name} {why}: its logits are not taken apart into direct contributions")
-        other = None if against is None else against.id
+        against_id = None if against is None else against.id
         with running_network(self.network, len(self.tokens), self.info.name):
-            logit = TargetLogit(self.tail, self.query, target.id, other)
+            logit = TargetLogit(self.tail, self.query, target.id, against_id)
             return taken_apart(self.network, self.inputs(()), logit, self.base)
 
 
-def intervention_batches(interventions: Sequence[Intervention], most: int) -> Iterator[list[Intervention]]:
+def intervention_batches(interventions: Sequence[Intervention], size: int) -> Iterator[list[Intervention]]:
     """Yield lists of at most `size` consecutive interventions that begin to change something in the same layer."""
     batch: list[Intervention] = []
-    for one in interventions:
-        if batch and (len(batch) == most or one.first_layer() != batch[0].first_layer()):
+    for intervention in interventions:
+        if batch and (len(batch) == size or intervention.first_layer() != batch[0].first_layer()):
             yield batch
             batch = []
-        batch.append(one)
+        batch.append(intervention)
     if batch:
         yield batch
 
@@ -224,58 +224,66 @@ def watch_network(
     check_switchable(model.network)
     decoder = model.reader.decoder_start(model, text)
     tokens = decoder if model.kind in ("decoder", "cross") else model.tokenize(text)
-    given = model.read(text, tokens)
-    at = _watched_position(model, given, query)
-    inputs = _source_as_read(model, given)
+    model_input = model.read(text, tokens)
+    position = _watched_position(model, model_input, query)
+    inputs = _source_as_read(model, model_input)
     return WatchedNetwork(
         network=model.network,
         info=model.info,
         kind=model.kind,
         text=model.text_as_read(text),
         tokens=tokens,
-        query=at,
-        tail=1 if decoder else len(tokens) - at,
-        inputs=lambda continuation: _watched_inputs(model, inputs, continuation, at),
-        spell=lambda one: spelled_id(model.pieces.tokenizer, one),
+        query=position,
+        tail=1 if decoder else len(tokens) - position,
+        inputs=lambda continuation: _watched_inputs(model, inputs, continuation, position),
+        spell=lambda number: spelled_id(model.pieces.tokenizer, number),
         read=lambda word: word_of(model.pieces.tokenizer, word, model.info.name, as_target=tokens is decoder),
-        classes=model.classes if given.classes is None else given.classes,
+        classes=model.classes if model_input.classes is None else model_input.classes,
         base=Intervention() if base is None else base,
         key_tokens=model.tokens_of_keys(tokens, text),
-        text_notes=(*given.notes,),
+        text_notes=(*model_input.notes,),
     )
 
 
-def _watched_position(model: Checkpoint, given: ModelInput, query: str | None) -> int:
-    tokens = given.tokens
+def _watched_position(model: Checkpoint, model_input: ModelInput, query: str | None) -> int:
+    tokens = model_input.tokens
     if query is not None:
         return find_token(tokens, query)
     of_picture = tokens[-1].box is not None and all(token.box or token.special for token in tokens)
-    if (of_picture or model.classes or given.classes) and not model.info.causal:
+    if (of_picture or model.classes or model_input.classes) and not model.info.causal:
         return query_of_picture(tuple(tokens), None, causal=False)
-    blanks = [] if model.info.causal or model.kind != "self" else given.blanks
+    blanks = [] if model.info.causal or model.kind != "self" else model_input.blanks
     if len(blanks) > 1:
         places = ", ".join(map(str, blanks))
         raise UsageError(f"the text has {len(blanks)} masks: name one with {option_name('query')} ({places})")
     return blanks[0] if blanks else len(tokens) - 1
 
 
-def _source_as_read(model: Checkpoint, given: ModelInput) -> ModelInput:
+def _source_as_read(model: Checkpoint, model_input: ModelInput) -> ModelInput:
     """Return the input with the encoder's output in place of the source: no change in the decoder affects it."""
-    if given.source is None or "encoder_outputs" in given.inputs or "encoder_outputs" not in model.forward_keywords:
-        return given
-    source = {name: value for name, value in given.inputs.items() if name != "decoder_input_ids"}
-    with running_network(model.network, len(given.source), model.info.name):
+    if (
+        model_input.source is None
+        or "encoder_outputs" in model_input.inputs
+        or "encoder_outputs" not in model.forward_keywords
+    ):
+        return model_input
+    source = {name: value for name, value in model_input.inputs.items() if name != "decoder_input_ids"}
+    with running_network(model.network, len(model_input.source), model.info.name):
         encoded = model.network.get_encoder()(**source)
-    return replace(given, inputs={"encoder_outputs": encoded, "decoder_input_ids": given.inputs["decoder_input_ids"]})
+    return replace(
+        model_input, inputs={"encoder_outputs": encoded, "decoder_input_ids": model_input.inputs["decoder_input_ids"]}
+    )
 
 
-def _watched_inputs(model: Checkpoint, given: ModelInput, more: tuple[int, ...], at: int) -> dict[str, object]:
+def _watched_inputs(
+    model: Checkpoint, model_input: ModelInput, more: tuple[int, ...], position: int
+) -> dict[str, object]:
     """Return the network's inputs for the text, or its decoder's start, followed by the ids `more`."""
-    inputs = given.followed_by(more)
+    inputs = model_input.followed_by(more)
     if "decoder_input_ids" not in inputs:
-        model.check_tokens((*given.tokens, *(Token("", number) for number in more)))
+        model.check_tokens((*model_input.tokens, *(Token("", number) for number in more)))
         if "logits_to_keep" in model.forward_keywords:
-            inputs["logits_to_keep"] = len(given.tokens) + len(more) - at
+            inputs["logits_to_keep"] = len(model_input.tokens) + len(more) - position
     return inputs | ({"use_cache": False} if "use_cache" in model.forward_keywords else {})
 
 
@@ -284,15 +292,17 @@ def class_named(classes: Mapping[int, str], text: str, name: str) -> Word:
 
     Raises UsageError if there is no such class, or several.
     """
-    wanted = text.strip().strip("\0").casefold()
-    by_label = {at for at, label in classes.items() if wanted == label.casefold()}
-    by_part = {at for at, label in classes.items() if wanted in map(str.strip, label.casefold().split(","))}
-    found = sorted(by_label or by_part or {at for at in classes if wanted == str(at)})
-    if len(found) == 1:
-        return Word(classes[found[0]], found[0])
-    known = ", ".join(f"{classes[at]} ({at})" for at in (found or sorted(classes))[:4])
-    what = "several such classes" if found else f"no such class among its {len(classes):,}"
-    raise UsageError(f"{name} has {what}: {visible_text(known)}", option="target", value=text)
+    name_of_class = text.strip().strip("\0").casefold()
+    by_label = {number for number, label in classes.items() if name_of_class == label.casefold()}
+    by_part = {
+        number for number, label in classes.items() if name_of_class in map(str.strip, label.casefold().split(","))
+    }
+    matches = sorted(by_label or by_part or {number for number in classes if name_of_class == str(number)})
+    if len(matches) == 1:
+        return Word(classes[matches[0]], matches[0])
+    listed = ", ".join(f"{classes[number]} ({number})" for number in (matches or sorted(classes))[:4])
+    problem = "several such classes" if matches else f"no such class among its {len(classes):,}"
+    raise UsageError(f"{name} has {problem}: {visible_text(listed)}", option="target", value=text)
 
 
 def spelled_id(tokenizer: Tokenizer | LibraryTokenizer, number: int) -> str:
@@ -307,8 +317,8 @@ def word_of(tokenizer: Tokenizer | LibraryTokenizer, text: str, name: str, *, as
     """
     if not text.strip():
         raise UsageError("is empty: give a word, with the space before it where it has one", option="target")
-    how: dict[str, Any] = {"as_target": as_target} if isinstance(tokenizer, LibraryTokenizer) else {}
-    ids = tokenizer.encode(text, add_special_tokens=False, **how).ids
+    options: dict[str, Any] = {"as_target": as_target} if isinstance(tokenizer, LibraryTokenizer) else {}
+    ids = tokenizer.encode(text, add_special_tokens=False, **options).ids
     unknown = getattr(tokenizer.model, "unk_token", None)
     if not ids or (unknown is not None and tokenizer.token_to_id(unknown) in ids):
         raise UsageError(f"the vocabulary of {name} has no such word", option="target", value=text)

@@ -51,18 +51,20 @@ class PictureReader(Reader):
         photograph = read_photograph(text)
         values, config = self.processed(model, photograph), picture_config(model)
         patches = self._patches(model, photograph, values)
-        own = _token_count(model, values) - len(patches)
-        after = int(getattr(config, "num_detection_tokens", 0) or 0)
-        names = ["[CLS]"] if own - after > 0 else []
-        names += ["[DIST]"] if config.model_type == "deit" and own > 1 else []
-        names += [f"[REG{number}]" for number in range(own - after - len(names))]
-        if own < 0 or own - after > 1 + max(int(getattr(config, "num_register_tokens", 0) or 0), len(names) - 1):
+        n_special = _token_count(model, values) - len(patches)
+        n_detection = int(getattr(config, "num_detection_tokens", 0) or 0)
+        names = ["[CLS]"] if n_special - n_detection > 0 else []
+        names += ["[DIST]"] if config.model_type == "deit" and n_special > 1 else []
+        names += [f"[REG{number}]" for number in range(n_special - n_detection - len(names))]
+        if n_special < 0 or n_special - n_detection > 1 + max(
+            int(getattr(config, "num_register_tokens", 0) or 0), len(names) - 1
+        ):
             raise AttnctlError(
                 f"{model.info.name} makes other tokens of a picture than its {len(patches)} patches: they have no "
                 "place to show"
             )
         before = tuple(Token(name, special=True) for name in names)
-        return (*before, *patches, *(Token(f"[DET{number}]", special=True) for number in range(after)))
+        return (*before, *patches, *(Token(f"[DET{number}]", special=True) for number in range(n_detection)))
 
     def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
         """Return the network's inputs for the picture file `text`: its pixel values alone."""
@@ -85,10 +87,10 @@ class PictureReader(Reader):
         """Return the patches row by row, each with its box in the picture before resizing and cropping."""
         sides = values.shape[-2:]  # height, width, of what the network takes
         patch = picture_config(model).patch_size
-        down, across = patch if isinstance(patch, (list, tuple)) else (patch, patch)
-        grid = (sides[0] // down, sides[1] // across)
-        seen = (grid[0] * down, grid[1] * across)
-        return boxes_of_grid(photograph, grid, sides, partial(self.processed, model), seen)
+        patch_height, patch_width = patch if isinstance(patch, (list, tuple)) else (patch, patch)
+        grid = (sides[0] // patch_height, sides[1] // patch_width)
+        covered = (grid[0] * patch_height, grid[1] * patch_width)
+        return boxes_of_grid(photograph, grid, sides, partial(self.processed, model), covered)
 
 
 def picture_config(model: Checkpoint) -> Any:
@@ -122,7 +124,7 @@ def boxes_of_grid(
     grid: tuple[int, int],
     sides: tuple[int, int] | None,
     processed: Callable[..., Any] | None = None,
-    seen: tuple[int, int] | None = None,
+    covered: tuple[int, int] | None = None,
 ) -> list[Token]:
     """Return the tokens of a grid (rows, columns) row by row, each with its box in the original picture.
 
@@ -130,20 +132,20 @@ def boxes_of_grid(
     whole picture. `covered` (height, width) is the part of the input that the grid covers, from its upper left corner;
     None: all of it.
     """
-    given = np.array((photograph.height, photograph.width))
-    part = given if sides is None else np.array(sides)
-    whole, places = tuple(given.tolist()), tuple((0.0, float(side)) for side in given)
+    original = np.array((photograph.height, photograph.width))
+    taken = original if sides is None else np.array(sides)
+    full, picture_spans = tuple(original.tolist()), tuple((0.0, float(side)) for side in original)
     if sides is not None and processed is not None:
-        whole, places = _place_in_processed(photograph, processed)
-    steps, offset = np.array(seen or tuple(part)) / grid, (np.array(whole) - part) // 2
+        full, picture_spans = _place_in_processed(photograph, processed)
+    steps, offset = np.array(covered or tuple(taken)) / grid, (np.array(full) - taken) // 2
 
     def spans(axis: int) -> list[tuple[int, int] | None]:
-        start, end = places[axis]
+        start, end = picture_spans[axis]
         pixels = np.arange(grid[axis] + 1) * steps[axis] + offset[axis]  # (count + 1,)
-        exact = (pixels - start) * given[axis] / (end - start)
-        edges = np.clip(np.round(exact), 0, given[axis]).astype(int).tolist()
-        outside = [low < 0 or high > given[axis] for low, high in pairwise(exact.tolist())]
-        return [None if a == b and out else (a, b) for (a, b), out in zip(pairwise(edges), outside, strict=True)]
+        exact = (pixels - start) * original[axis] / (end - start)
+        edges = np.clip(np.round(exact), 0, original[axis]).astype(int).tolist()
+        is_outside = [low < 0 or high > original[axis] for low, high in pairwise(exact.tolist())]
+        return [None if a == b and out else (a, b) for (a, b), out in zip(pairwise(edges), is_outside, strict=True)]
 
     return _boxes_of_spans(spans(0), spans(1))
 
@@ -181,19 +183,21 @@ def _place_in_processed(
     return whole, (place(0), place(1))
 
 
-def boxes_between(downs: Sequence[int], acrosses: Sequence[int]) -> list[Token]:
+def boxes_between(row_edges: Sequence[int], column_edges: Sequence[int]) -> list[Token]:
     """Return the tokens of a grid row by row, given the edges of its rows and of its columns in pixels."""
-    return _boxes_of_spans(list(pairwise(downs)), list(pairwise(acrosses)))
+    return _boxes_of_spans(list(pairwise(row_edges)), list(pairwise(column_edges)))
 
 
-def _boxes_of_spans(downs: Sequence[tuple[int, int] | None], acrosses: Sequence[tuple[int, int] | None]) -> list[Token]:
+def _boxes_of_spans(
+    row_spans: Sequence[tuple[int, int] | None], column_spans: Sequence[tuple[int, int] | None]
+) -> list[Token]:
     """Return the tokens of a grid row by row, given the spans of its rows and columns; a span of None is padding."""
     return [
         Token(f"{PADDING}r{row}c{column}", special=True)
-        if down is None or across is None
-        else Token(f"r{row}c{column}", box=(across[0], down[0], across[1], down[1]))
-        for row, down in enumerate(downs)
-        for column, across in enumerate(acrosses)
+        if row_span is None or column_span is None
+        else Token(f"r{row}c{column}", box=(column_span[0], row_span[0], column_span[1], row_span[1]))
+        for row, row_span in enumerate(row_spans)
+        for column, column_span in enumerate(column_spans)
     ]
 
 
@@ -216,5 +220,5 @@ def open_picture_reader(folder: Path, name: str) -> PictureReader:
     if not has_processor(folder):
         raise AttnctlError(f"{name} has no preprocessor_config.json: how its pictures are resized is not known")
     auto = import_extra("transformers").AutoImageProcessor
-    how = {"local_files_only": True, "trust_remote_code": False, "backend": "pil"}
-    return PictureReader(name, read_processor(name, lambda: auto.from_pretrained(folder, **how)))
+    options = {"local_files_only": True, "trust_remote_code": False, "backend": "pil"}
+    return PictureReader(name, read_processor(name, lambda: auto.from_pretrained(folder, **options)))

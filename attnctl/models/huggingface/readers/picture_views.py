@@ -40,19 +40,19 @@ class PictureLayout:
 
         Raises AttnctlError if the picture tokens are not a known kind of grid.
         """
-        found = list(self._tokens_of_each())
-        made, wanted = sum(map(len, found)), sum(count for _, count in self.runs)
-        if len(found) != len(self.pictures) or made != wanted:
+        pictures = list(self._tokens_of_each())
+        n_found, n_expected = sum(map(len, pictures)), sum(count for _, count in self.runs)
+        if len(pictures) != len(self.pictures) or n_found != n_expected:
             raise AttnctlError(
-                f"{type(self.processor).__name__} makes {wanted:,} tokens of the picture that are no grid known to attnctl: "
+                f"{type(self.processor).__name__} makes {n_expected:,} tokens of the picture that are no grid known to attnctl: "
                 "they have no place to show"
             )
-        if len(found) == 1:
-            return found[0]
+        if len(pictures) == 1:
+            return pictures[0]
         offsets = strip_offsets(self.pictures)
         return [
             _in_strip(token, number, offset)
-            for number, (tokens, offset) in enumerate(zip(found, offsets, strict=True))
+            for number, (tokens, offset) in enumerate(zip(pictures, offsets, strict=True))
             for token in tokens
         ]
 
@@ -90,9 +90,9 @@ class PictureLayout:
                 continue
             if (picture := next(pictures, None)) is None:
                 return
-            whole, found = boxes_of_grid(picture, (side, side), None), list[Token]()
+            whole, tile_tokens = boxes_of_grid(picture, (side, side), None), list[Token]()
             if tiles:
-                rows, columns = (side * (1 + max(at)) for at in zip(*tiles, strict=True))
+                rows, columns = (side * (1 + max(numbers)) for numbers in zip(*tiles, strict=True))
                 grid = boxes_of_grid(picture, (rows, columns), None)
                 places = [
                     (side * row + y, side * column + x)
@@ -100,9 +100,9 @@ class PictureLayout:
                     for y in range(side)
                     for x in range(side)
                 ]
-                found = [grid[y * columns + x] for y, x in places]
+                tile_tokens = [grid[y * columns + x] for y, x in places]
                 whole = _as_whole(whole)
-            yield [*found, *whole]
+            yield [*tile_tokens, *whole]
             tiles = []
 
     def _base_and_tiles(self, picture: Image) -> list[Token]:
@@ -121,15 +121,17 @@ class PictureLayout:
         target = utilities.select_best_resolution(sides, self.processor.image_processor.image_grid_pinpoints)
         tiles = [length // side for length in target]
         cells, rows = self.processor._get_unpadded_features(*sides, patches, patches, *tiles)
-        scale = min(target[at] / sides[at] for at in (0, 1))
-        downs, acrosses = (
-            _unpadded_edges(sides[at], scale, target[at], patches * tiles[at], count)
-            for at, count in enumerate((rows, cells // rows))
+        scale = min(target[axis] / sides[axis] for axis in (0, 1))
+        row_edges, column_edges = (
+            _unpadded_edges(sides[axis], scale, target[axis], patches * tiles[axis], count)
+            for axis, count in enumerate((rows, cells // rows))
         )
-        found = _as_whole(base)
-        for row, own in groupby(boxes_between(downs, acrosses), lambda token: token.text.partition("c")[0]):
-            found += [*own, Token(f"{row}end", special=True)]
-        return found
+        tokens = _as_whole(base)
+        for row, row_tokens in groupby(
+            boxes_between(row_edges, column_edges), lambda token: token.text.partition("c")[0]
+        ):
+            tokens += [*row_tokens, Token(f"{row}end", special=True)]
+        return tokens
 
 
 def _unpadded_edges(length: int, scale: float, target: int, patches: int, count: int) -> list[int]:
@@ -141,7 +143,7 @@ def _unpadded_edges(length: int, scale: float, target: int, patches: int, count:
     resized, pixels = min(math.ceil(length * scale), target), target / patches
     cut = (patches - int(round(length * scale / pixels, 7))) // 2
     step, start = (patches - 2 * cut) / count * pixels, cut * pixels - (target - resized) // 2
-    return [min(max(round((start + at * step) * length / resized), 0), length) for at in range(count + 1)]
+    return [min(max(round((start + number * step) * length / resized), 0), length) for number in range(count + 1)]
 
 
 def _as_whole(tokens: Sequence[Token]) -> list[Token]:

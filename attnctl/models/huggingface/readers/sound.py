@@ -52,8 +52,8 @@ class SoundReader(Reader):
             with running_network(model.network, model.network.config.max_target_positions, model.info.name):
                 marks = sound.spoken_marks()[0]
                 ids = sound.said_ids(marks, model.target)
-            said = (*self.pieces.continued_tokens((), marks), *self.pieces.continued_tokens(marks, ids))
-            sound.said[model.target] = said
+            tokens = (*self.pieces.continued_tokens((), marks), *self.pieces.continued_tokens(marks, ids))
+            sound.said[model.target] = tokens
         return sound.said[model.target]
 
     def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
@@ -97,9 +97,9 @@ class SoundReader(Reader):
         with suppress(OSError):
             status = Path(path).stat()
             file = path, status.st_ino, status.st_size, status.st_mtime_ns
-        for known, sound in self._last:
-            same = sound.model.network is model.network and sound.model.intervention is model.intervention
-            if known == file and same and sound.model.kind == model.kind:
+        for stored_file, sound in self._last:
+            same_model = sound.model.network is model.network and sound.model.intervention is model.intervention
+            if stored_file == file and same_model and sound.model.kind == model.kind:
                 return sound
         sound = self.sound_of(model, read_audio(path))
         self._last[:] = [(file, sound)]
@@ -109,12 +109,12 @@ class SoundReader(Reader):
         """Return the sound of samples (n,) at 16 kHz, padded or cut by the extractor to what the network takes."""
         try:
             with quiet_library():
-                made = self.extractor(samples, sampling_rate=RATE, return_tensors="np")
+                processed = self.extractor(samples, sampling_rate=RATE, return_tensors="np")
         except Exception as error:  # each family's extractor has its own
             raise AttnctlError(
                 f"the extractor of {model.info.name} fails on this sound: {in_one_line(error)}"
             ) from error
-        values = import_extra("torch").from_numpy(np.asarray(made[model.network.main_input_name]))
+        values = import_extra("torch").from_numpy(np.asarray(processed[model.network.main_input_name]))
         values = values.to(device_of_inputs(model.network), model.network.dtype)
         return Sound(model, self, values, len(samples) / RATE)
 
@@ -133,10 +133,10 @@ class Sound:
 
     def notes(self, frames: Sequence[Token]) -> tuple[str, ...]:
         """Return the notes for a reader: how much of the sound is used, and how much of it is padding."""
-        heard, notes = frames[-1].seconds[1] if frames[-1].seconds else 0.0, list[str]()
-        if self.seconds > heard + 0.05:
+        used, notes = frames[-1].seconds[1] if frames[-1].seconds else 0.0, list[str]()
+        if self.seconds > used + 0.05:
             notes.append(
-                f"Of {self.seconds:.1f} seconds the first {heard:g} are heard: cut the sound to hear the others."
+                f"Of {self.seconds:.1f} seconds the first {used:g} are heard: cut the sound to hear the others."
             )
         filled = sum(token.special for token in frames)
         if filled:
@@ -177,19 +177,21 @@ class Sound:
         tokenizer, name, first = self.reader.pieces.tokenizer, self.model.info.name, decoder_start_id(self.model)
         several = getattr(network.generation_config, "lang_to_id", None) or {}
         configured, task = self._configured_speech() if several else (None, None)
-        asked, language = language, configured if language is None else language
+        requested, language = language, configured if language is None else language
         if several and language is None:
             begun = import_extra("torch").tensor([[first]], device=device_of_inputs(network))
             logits = network(encoder_outputs=self.encoded, decoder_input_ids=begun).logits[0, -1]  # (vocabulary,)
-            spoken = max(several, key=lambda one: float(logits[several[one]]))
+            spoken = max(several, key=lambda mark: float(logits[several[mark]]))
             language = spoken.strip("<|>")
         if language is not None and f"<|{language}|>" not in several:
-            known = ", ".join(sorted(one.strip("<|>") for one in several)) or "none: it hears one language alone"
-            if asked is None:
-                raise AttnctlError(f"generation_config.json of {name} says the language {language}: it knows {known}")
-            raise UsageError(f"{name} knows {known}", option="language", value=language)
+            languages = ", ".join(sorted(mark.strip("<|>") for mark in several)) or "none: it hears one language alone"
+            if requested is None:
+                raise AttnctlError(
+                    f"generation_config.json of {name} says the language {language}: it knows {languages}"
+                )
+            raise UsageError(f"{name} knows {languages}", option="language", value=language)
         marks = (f"<|{language}|>", f"<|{task or 'transcribe'}|>") * bool(several)
-        ids: list[Any] = [first, *(tokenizer.token_to_id(one) for one in (*marks[:2], "<|notimestamps|>"))]
+        ids: list[Any] = [first, *(tokenizer.token_to_id(mark) for mark in (*marks[:2], "<|notimestamps|>"))]
         if None in ids:
             raise AttnctlError(f"the tokenizer of {name} lacks the marks of Whisper: it is another model's")
         return ids, language
@@ -201,14 +203,15 @@ class Sound:
         settings: Any = self.model.network.generation_config
         language, task = getattr(settings, "language", None), getattr(settings, "task", None)
         if language is None and task is None:  # older checkpoints force the tokens in these places
-            listed = getattr(settings, "forced_decoder_ids", None) or ()
+            pairs = getattr(settings, "forced_decoder_ids", None) or ()
             try:
-                forced = dict(listed)
+                forced = dict(pairs)
                 names = [
-                    self.reader.pieces.tokenizer.id_to_token(forced[at]) if forced.get(at) else None for at in (1, 2)
+                    self.reader.pieces.tokenizer.id_to_token(forced[position]) if forced.get(position) else None
+                    for position in (1, 2)
                 ]
             except (TypeError, ValueError, OverflowError) as error:
-                which = f"generation_config.json of {self.model.info.name} says forced_decoder_ids {str(listed)[:80]}"
+                which = f"generation_config.json of {self.model.info.name} says forced_decoder_ids {str(pairs)[:80]}"
                 raise AttnctlError(f"{which}: they are pairs of a place and a token's id") from error
             language, task = (None if name is None else name.strip("<|>") for name in names)
         if language is not None:
@@ -222,14 +225,14 @@ class Sound:
         Raises AttnctlError if the text is too long.
         """
         network: Any = self.model.network
-        name, most = self.model.info.name, network.config.max_target_positions
+        name, limit = self.model.info.name, network.config.max_target_positions
         if target is None:
             mark = self.reader.pieces.tokenizer.id_to_token(marks[1]) if len(marks) > 2 else None
             task = self.reader.pieces.tokenizer.id_to_token(marks[2]) if len(marks) > 2 else None
-            how = {} if mark is None or task is None else {"language": mark.strip("<|>"), "task": task.strip("<|>")}
+            options = {} if mark is None or task is None else {"language": mark.strip("<|>"), "task": task.strip("<|>")}
             out = network.generate(
-                self.values, encoder_outputs=self.encoded, return_timestamps=False, max_new_tokens=most - len(marks) - 1,
-                **GREEDY, **how,
+                self.values, encoder_outputs=self.encoded, return_timestamps=False, max_new_tokens=limit - len(marks) - 1,
+                **GREEDY, **options,
             )  # fmt: skip
             ends = min(end_ids(network), default=len(self.reader.pieces.tokenizer.get_vocab()))  # marks of times follow
             text = [
@@ -237,9 +240,9 @@ class Sound:
             ]
         else:
             text = self.reader.pieces.tokenizer.encode(f" {target.strip()}", add_special_tokens=False).ids
-        if len(marks) + len(text) + 1 > most:
+        if len(marks) + len(text) + 1 > limit:
             raise AttnctlError(
-                f"it has {len(text):,} tokens, and {name} writes {most - len(marks) - 1:,}",
+                f"it has {len(text):,} tokens, and {name} writes {limit - len(marks) - 1:,}",
                 option="target",
                 value=target,
             )

@@ -88,24 +88,24 @@ class SourceTargetReader(TextReader):
         if model.target is None:
             return (*start, *generated_tokens(model, text_inputs(model, source), start))
         tokens = self._shifted_target(model, self.pieces.tokenize_target(model.target))
-        known = len(start) if [token.id for token in tokens[: len(start)]] == [token.id for token in start] else 1
-        return (*start, *(replace(token, start=None, end=None, word=None) for token in tokens[known:]))
+        n_start = len(start) if [token.id for token in tokens[: len(start)]] == [token.id for token in start] else 1
+        return (*start, *(replace(token, start=None, end=None, word=None) for token in tokens[n_start:]))
 
     def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
         """Return the ids of the source and of the decoder; for encoder attention, only the decoder's start."""
         if model.kind == "encoder":
-            given = super().read(model, text, tokens)
+            model_input = super().read(model, text, tokens)
             start = model.token_ids(self.decoder_start(model, text))
-            return replace(given, inputs={**given.inputs, "decoder_input_ids": start}, blanks=())
+            return replace(model_input, inputs={**model_input.inputs, "decoder_input_ids": start}, blanks=())
         model.check_tokens(tokens)
         source = self.pieces.tokenize_text(text)
         inputs = text_inputs(model, source)
         notes = [*self.pieces.beginning_notes(source, bool(model.info.causal)), *input_notes(model, source, inputs)]
         if model.target is None and len(tokens) > len(self.decoder_start(model, text)):
-            own = [token for token in tokens if not token.special]
-            said = f" (“{_spelled_tokens(model, own)}”)" if own else ""
+            written = [token for token in tokens if not token.special]
+            spelled = f" (“{_spelled_tokens(model, written)}”)" if written else ""
             notes.append(
-                f"The decoder's tokens are the model's own{said}, the likeliest each time; the option target gives others."
+                f"The decoder's tokens are the model's own{spelled}, the likeliest each time; the option target gives others."
             )
         notes += [*self.pieces.language_notes(model.target is not None), *table_notes(model)]
         inputs |= {"decoder_input_ids": model.token_ids(tokens)}
@@ -135,10 +135,10 @@ class SourceTargetReader(TextReader):
         """Return the tokens that a decoder reads to predict `labels`: shifted as in its network, without the end token."""
         last = labels[-1] if labels else None
         ended = last is not None and last.special and (last.start == last.end or _ends_text(model, last))
-        rest = labels[:-1] if ended else labels
+        body = labels[:-1] if ended else labels
         if ended and last and not _ends_text(model, last) and self._begins_with_last(model, labels):
-            return (replace(last, start=None, end=None, word=None), *rest)  # mBART: a target ends with its language
-        return (self.pieces.named_id(decoder_start_id(model)), *rest)
+            return (replace(last, start=None, end=None, word=None), *body)  # mBART: a target ends with its language
+        return (self.pieces.named_id(decoder_start_id(model)), *body)
 
     def _begins_with_last(self, model: Checkpoint, labels: Sequence[Token]) -> bool:
         """Return whether the network's function that shifts labels puts the last one first."""
@@ -146,8 +146,8 @@ class SourceTargetReader(TextReader):
         if shift is None:
             return False
         config = model.network.config
-        given = (model.token_ids(labels), config.pad_token_id, getattr(config, "decoder_start_token_id", None))
-        shifted = shift(*given[: len(inspect.signature(shift).parameters)])  # (1, n)
+        arguments = (model.token_ids(labels), config.pad_token_id, getattr(config, "decoder_start_token_id", None))
+        shifted = shift(*arguments[: len(inspect.signature(shift).parameters)])  # (1, n)
         return bool(shifted[0, 0] == labels[-1].id)
 
 
@@ -197,18 +197,18 @@ def generated_tokens(model: Checkpoint, inputs: Mapping[str, Any], start: Sequen
     if start and model.pieces.target_language is not None:
         begun["decoder_start_token_id"] = start[0].id
     with running_network(network, n, model.info.name):
-        made = generate_greedily(network, {**inputs, **begun}, count)
-    known = len(start) or n
-    return model.pieces.continued_tokens(made[:known], made[known:])
+        ids_with_new = generate_greedily(network, {**inputs, **begun}, count)
+    n_known = len(start) or n
+    return model.pieces.continued_tokens(ids_with_new[:n_known], ids_with_new[n_known:])
 
 
-def generate_greedily(network: PreTrainedModel, inputs: Mapping[str, Any], most: int) -> list[int]:
+def generate_greedily(network: PreTrainedModel, inputs: Mapping[str, Any], count: int) -> list[int]:
     """Return the ids of a text and of at most `count` new tokens, as `generate` writes them for these inputs."""
     ids, padding = inputs["input_ids"], generation_setting(network, "pad_token_id")
     padding = padding if isinstance(padding, int) and padding >= 0 else 0
-    how = {"attention_mask": ids.new_ones(ids.shape), "max_new_tokens": most, "pad_token_id": padding, **GREEDY}
-    made: list[int] = network.generate(**inputs, **how)[0].tolist()  # type: ignore[operator]
-    return made
+    options = {"attention_mask": ids.new_ones(ids.shape), "max_new_tokens": count, "pad_token_id": padding, **GREEDY}
+    generated: list[int] = network.generate(**inputs, **options)[0].tolist()  # type: ignore[operator]
+    return generated
 
 
 # --- what a reader must know of a text -------------------------------------------------------------------------------
@@ -250,11 +250,11 @@ def default_input_notes(network: PreTrainedModel, not_given: Iterable[str]) -> t
         names |= {"token_type_ids"} & set(not_given)
     if not names:
         return ()
-    said = (
+    sentence = (
         f"{type(network).__name__} also reads {', '.join(sorted(names))}, which a text does not tell: every token has its "
         "default. In your own code attnctl.capture records a run that has them."
     )
-    return (Note(said, "input"),)
+    return (Note(sentence, "input"),)
 
 
 def continuation_notes(model: Checkpoint, tokens: Sequence[Token]) -> tuple[str, ...]:

@@ -87,12 +87,12 @@ class CaptionReader(PictureReader):
             raise UsageError(
                 f'give two captions or more to choose among, as "a cat | a dog", not {visible_text(text)!r}'
             )
-        given = super().read(model, self.path, tokens)
+        model_input = super().read(model, self.path, tokens)
         ids = [self.text_tower.token_ids(self.text_tower.tokenize(caption))[0] for caption in captions]
         pad = import_extra("torch").nn.utils.rnn.pad_sequence
         padding = self.text_tower.network.config.pad_token_id or 0
         inputs = {
             "input_ids": pad(ids, batch_first=True, padding_value=padding),
-            "attention_mask": pad([one.new_ones(len(one)) for one in ids], batch_first=True),
+            "attention_mask": pad([caption_ids.new_ones(len(caption_ids)) for caption_ids in ids], batch_first=True),
         }
-        return replace(given, inputs={**given.inputs, **inputs}, classes=dict(enumerate(captions)))
+        return replace(model_input, inputs={**model_input.inputs, **inputs}, classes=dict(enumerate(captions)))
