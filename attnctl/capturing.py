@@ -329,9 +329,9 @@ class _Recording:
         with watch_attention(self.model, see_call, self.wants_site) as session:
             with suppress(StopForward):
                 yield
-            if session.ran or session.seen:
+            if session.ran or session.called:
                 silent = {site: name for site, name in session.silent.items() if self.of_kind(site.kind)}
-                self.check_seen({s.layer for s in session.seen if self.of_kind(s.kind)}, list(silent.values()))
+                self.check_seen({s.layer for s in session.called if self.of_kind(s.kind)}, list(silent.values()))
                 self.traces.unseen = unseen_sentence({s: name for s, name in silent.items() if self.wants_site(s)})
 
     def keep_call(self, site: Site, call: Call) -> Array | None:

@@ -77,13 +77,13 @@ class AnsweredPrompt:
     states: list[tuple[Array, Array]] = field(default_factory=list)  # each layer's keys and values of the prompt
     forwards: int = 0
     after: InitVar[AnsweredPrompt | None] = None
-    given: ModelInput | None = None  # what the model is given of the prompt where more than ids
+    model_input: ModelInput | None = None  # of the prompt, if it is more than ids
     _leaves_out: bool | None = None  # hidden tokens may be left out of the forward; None: not tried yet
     _looks: AnswerLooks | None = None
 
     def __post_init__(self, after: AnsweredPrompt | None) -> None:
-        continues = self.model.info.causal or (self.together and self.model.network.can_generate())
-        if self.model.kind != "self" or not continues:
+        continues_texts = self.model.info.causal or (self.together and self.model.network.can_generate())
+        if self.model.kind != "self" or not continues_texts:
             raise UsageError(f"{self.model.info.name} does not continue texts, so it answers no prompt")
         self.read_prompt(after)
 
@@ -115,7 +115,7 @@ class AnsweredPrompt:
     @property
     def together(self) -> int:
         """Return how many tokens must be read in one forward, because they see each other or include a picture; else 0."""
-        return 0 if self.given is None else self.given.together
+        return 0 if self.model_input is None else self.model_input.together
 
     @property
     def sees_whole(self) -> bool:
@@ -175,8 +175,8 @@ class AnsweredPrompt:
                 if positions is not None:
                     extra = {"position_ids": torch.tensor([positions[a:b]]).to(chunk.device)}
                 elif self.together and not cache.get_seq_length():
-                    assert self.given is not None
-                    extra = self.given.beside(b)
+                    assert self.model_input is not None
+                    extra = self.model_input.beside(b)
                 output = network(
                     input_ids=chunk, past_key_values=cache, use_cache=True, logits_to_keep=logits_to_keep, **extra
                 )
@@ -194,8 +194,8 @@ class AnsweredPrompt:
         read again. Raises AttnctlError for an empty answer.
         """
         network, ids = self.model.network, torch.tensor([self.prompt], device=device_of_inputs(self.model.network))
-        if self.given is not None and self.together:
-            inputs = dict(self.given.inputs)
+        if self.model_input is not None and self.together:
+            inputs = dict(self.model_input.inputs)
         else:
             inputs = {"input_ids": ids, "past_key_values": self.cache_of(len(self.prompt) - 1), "use_cache": True}
             inputs["cache_implementation"] = None  # as it may be configured: it does not go with a cache that is given

@@ -57,7 +57,7 @@ def check_keywords(architecture: str, keywords: Mapping[str, object]) -> None:
 def call_of(
     module: Module,
     arrays: tuple[Array, Array, Array, Array | None],
-    known: Mapping[str, Any],
+    keywords: Mapping[str, Any],
     *,
     fused: bool,
     architecture: str,
@@ -67,10 +67,14 @@ def call_of(
     Without a mask, transformers' eager functions hide nothing; torch's `fused` kernel hides the future if the module is
     causal and there are several queries. Raises AttnctlError for unknown keywords, masks and sinks.
     """
-    check_keywords(architecture, known)
+    check_keywords(architecture, keywords)
     query, key, value, attention_mask = arrays
     n_q, n_k = query.shape[-2], key.shape[-2]
-    position_bias, scaling, is_causal = known.get("position_bias"), known.get("scaling"), known.get("is_causal")
+    position_bias, scaling, is_causal = (
+        keywords.get("position_bias"),
+        keywords.get("scaling"),
+        keywords.get("is_causal"),
+    )
     if fused and position_bias is not None and attention_mask is not None and attention_mask.dtype == torch.bool:
         dark = torch.finfo(query.dtype).min  # with a bias transformers hands the fused kernel numbers, not truths
         attention_mask = torch.zeros_like(attention_mask, dtype=query.dtype).masked_fill(~attention_mask, dark)
@@ -87,12 +91,12 @@ def call_of(
         key,
         value,
         scale=None if scaling is None else float(scaling),
-        soft_cap=known.get("softcap"),
+        soft_cap=keywords.get("softcap"),
         bias=bias,
         causal=causal,
         offset=0 if causal else None,
         mask=mask,
-        sinks=_read_sinks(known.get("s_aux") if known.get("s_aux") is not None else known.get("sinks"), query),
+        sinks=_read_sinks(keywords.get("s_aux") if keywords.get("s_aux") is not None else keywords.get("sinks"), query),
     )
 
 

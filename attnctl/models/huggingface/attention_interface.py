@@ -81,9 +81,9 @@ class WatchSession:
     sites: dict[int, tuple[Site, ...]] = field(init=False)  # of each module, by its id
     modules: list[Module] = field(init=False)  # kept: one that another takes the place of would leave that its id
     thread: int = field(default_factory=threading.get_ident)
-    seen: set[Site] = field(default_factory=set)
+    called: set[Site] = field(default_factory=set)
     silent_modules: dict[Site, str] = field(default_factory=dict)  # those that ended without a call: their class
-    done: bool = False  # the visitor has seen all it wants
+    is_done: bool = False  # the visitor has seen all it wants
     ran: bool = False
     depth: int = 0  # of the model's parts that are running now
     calls: Counter[int] = field(default_factory=Counter)  # of each module, in this forward
@@ -111,7 +111,7 @@ class WatchSession:
         if shares_modules(self.model):
             site = replace(site, layer=self.calls.total(), recurrence=0)
         self.calls[key] += 1
-        self.seen.add(site)
+        self.called.add(site)
         return site
 
     # --- the model runs: it, or a part of it that is called alone, as an encoder in generation ---
@@ -267,7 +267,7 @@ def _attend_call(
         if joined_answer is None:
             return own_answer
     watchers = [(session, session.site_of_call(module)) for session in sessions]
-    watchers = [(session, site) for session, site in watchers if session.wants(site) and not session.done]
+    watchers = [(session, site) for session, site in watchers if session.wants(site) and not session.is_done]
     if not watchers:
         _leave_where_done(sessions)
         return own_answer or run()
@@ -301,7 +301,7 @@ def _attend_call(
 
 def _leave_where_done(sessions: list[WatchSession]) -> None:
     """Raise StopForward if every visitor that watches a module, in this thread, is done."""
-    if sessions and all(session.done and session.thread == threading.get_ident() for session in sessions):
+    if sessions and all(session.is_done and session.thread == threading.get_ident() for session in sessions):
         raise StopForward
 
 
@@ -315,8 +315,8 @@ def _show_call(
     changing = any(session.options.change_call or session.options.change_context for session, _ in watchers)
     if half and (changing or any(session.options.replaces for session, _ in watchers)):
         raise AttnctlError(
-            f"{watchers[0][0].architecture} makes two calls of attention a layer, which are shown as one: its context cannot "
-            "be changed"
+            f"{watchers[0][0].architecture} makes two calls of attention a layer, which are shown as one: its context "
+            "cannot be changed"
         )
     call, context = original, None
     for session, site in watchers:
@@ -328,7 +328,7 @@ def _show_call(
         try:
             answer = session.visit(site, call)
         except StopForward:  # kept until all have had enough
-            session.done, answer = True, None
+            session.is_done, answer = True, None
         if context is None and (
             session.options.replaces or own_answer is None or own_answer[1] is None or call is not original
         ):

@@ -183,7 +183,7 @@ def blocks_of(network: PreTrainedModel) -> list[Module]:
     outermost: list[str] = []
     blocks = []
     for name, several in network.named_modules():
-        inner = any(name.startswith(other + ".") for other in outermost)
+        inner = any(name.startswith(outer + ".") for outer in outermost)
         if isinstance(several, ModuleList) and not inner and any(map(_module_attends, several.modules())):
             outermost.append(name)
             blocks += list(several)

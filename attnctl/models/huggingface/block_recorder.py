@@ -40,8 +40,8 @@ class PartCall:
     """One call of a module: the kept rows of its input and of its output."""
 
     module: Module
-    given: Array
-    made: Array
+    rows_in: Array
+    rows_out: Array
 
 
 @dataclass
@@ -54,7 +54,7 @@ class BlockCall:
 
     block: Module
     args: tuple[Any, ...]
-    given: dict[str, Any]
+    keywords: dict[str, Any]
     output: Output = None
     layers: list[int] = field(default_factory=list)
     parts: list[PartCall] = field(default_factory=list)
@@ -238,7 +238,7 @@ class BlockRecorder:
         options = WatchOptions(replaces=True)
         try:
             with watch_attention(self.network, zero_values, lambda site: site.kind == self.kind, options):
-                args, keywords = expanded_rows((call.args, call.given), len(keys))
+                args, keywords = expanded_rows((call.args, call.keywords), len(keys))
                 output = first_of(call.block(*args, **keywords))
         except NOT_AGAIN as error:
             raise self._refused("a block cannot be run again by itself") from error

@@ -85,7 +85,7 @@ def _limit_of_weights(trace: Trace, limit: float) -> float:
 
 
 def _own_weights_finding(
-    what: str, trace: Trace, own_weights: Mapping[int, Floats], limit: float, why: str
+    title: str, trace: Trace, own_weights: Mapping[int, Floats], limit: float, why: str
 ) -> CheckFinding:
     """Compare the weights of each layer with `own_weights`, (heads, n_q, n_k); `why` says why a layer may have none."""
     errors: dict[int, float] = {}
@@ -94,17 +94,17 @@ def _own_weights_finding(
             continue
         if max(layer.heads) >= len(own_weights[layer.layer]):
             return CheckFinding(
-                what,
+                title,
                 False,
                 f"layer {layer.layer}: {counted(len(layer.heads), 'head')} for {len(own_weights[layer.layer])}",
             )
         ours, theirs = layer.weights, own_weights[layer.layer][list(layer.heads)]  # (heads, n_q, n_k)
         if ours.shape != theirs.shape:
-            return CheckFinding(what, False, f"layer {layer.layer}: {ours.shape} for {theirs.shape}")
+            return CheckFinding(title, False, f"layer {layer.layer}: {ours.shape} for {theirs.shape}")
         if has_sinks(trace):  # some eager paths tell the tokens' shares without the sink's
             ours, theirs = _rescaled_rows(ours), _rescaled_rows(theirs)
         errors[layer.layer] = _worst_of_rows(layer, ours, theirs)
-    return _finding_of_layers(what, trace, errors, limit, why)
+    return _finding_of_layers(title, trace, errors, limit, why)
 
 
 def _context_finding(trace: Trace, contexts: Mapping[int, Floats], limit: float) -> CheckFinding:
@@ -125,27 +125,27 @@ def _worst_of_rows(layer: LayerTrace, ours: Floats, theirs: Floats) -> float:
     return float(np.abs(ours - theirs)[:, seeing].max(initial=0))
 
 
-def _finding_of_layers(what: str, trace: Trace, errors: Mapping[int, float], limit: float, why: str) -> CheckFinding:
+def _finding_of_layers(title: str, trace: Trace, errors: Mapping[int, float], limit: float, why: str) -> CheckFinding:
     """Return the finding with the worst error of the checked layers; it does not hold if some could not be checked."""
     worst = float(np.max([0.0, *errors.values()]))  # NaN is the worst of all
     missing = [layer.layer for layer in trace.layers if layer.layer not in errors]
     error = f"{worst:.1e}" if worst else "0, bit for bit"
     if not missing or not worst <= limit:
-        return CheckFinding(what, worst <= limit, error)
+        return CheckFinding(title, worst <= limit, error)
     if not errors:
-        return CheckFinding(what, None, why)
-    return CheckFinding(what, None, f"{error}, but not of layers {number_list(missing)}: {why}")
+        return CheckFinding(title, None, why)
+    return CheckFinding(title, None, f"{error}, but not of layers {number_list(missing)}: {why}")
 
 
 def _against_fused(trace: Trace, limit: float) -> CheckFinding:
-    what = "context against torch's fused kernel, max |Δ| / max |context|"
+    title = "context against torch's fused kernel, max |Δ| / max |context|"
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
     worst, temperature = 0.0, trace.model.temperature or 1.0
     for layer in trace.layers:
         if layer.queries is None or layer.keys is None or layer.values is None or layer.context is None:
-            return CheckFinding(what, None, "the source gives no queries, keys and values")
+            return CheckFinding(title, None, "the source gives no queries, keys and values")
         if trace.model.caps_scores or has_sinks(trace):
             return _against_product(trace, limit, "no fused kernel knows soft caps and sinks")
         if layer.dropped_weights is not None:
@@ -160,7 +160,7 @@ def _against_fused(trace: Trace, limit: float) -> CheckFinding:
         scale = _scale_of_scores(trace, layer) / temperature
         kernel = scaled_dot_product_attention(q, k, v, attn_mask=bias[None], scale=scale)[0].numpy()
         worst = worse_error(worst, float(np.abs(ours - kernel).max(initial=0) / max(np.abs(ours).max(initial=0), 1e-9)))
-    return CheckFinding(what, worst <= 10 * limit, f"{worst:.1e}")
+    return CheckFinding(title, worst <= 10 * limit, f"{worst:.1e}")
 
 
 def _against_product(trace: Trace, limit: float, why: str) -> CheckFinding:
@@ -173,8 +173,8 @@ def _against_product(trace: Trace, limit: float, why: str) -> CheckFinding:
         product = weights.astype(np.float64) @ layer.values  # (heads, n_q, d_v)
         largest = max(np.abs(product).max(initial=0), 1e-9)
         worst = worse_error(worst, float(np.abs(layer.context - product).max(initial=0) / largest))
-    what = "context against weights × values in float64, max |Δ| / max |context|"
-    return CheckFinding(what, worst <= 10 * limit, f"{worst:.1e}: {why}")
+    title = "context against weights × values in float64, max |Δ| / max |context|"
+    return CheckFinding(title, worst <= 10 * limit, f"{worst:.1e}: {why}")
 
 
 def _rescaled_rows(weights: Array) -> Array:
@@ -220,11 +220,11 @@ def _nan_finding(trace: Trace) -> CheckFinding:
 
 
 def _dropout_finding(model: Model, trace: Trace) -> CheckFinding:
-    what = "dropout"
+    title = "dropout"
     if trace.model.dropout:
-        return CheckFinding(what, True, f"asked for: {trace.model.dropout:g}")
+        return CheckFinding(title, True, f"asked for: {trace.model.dropout:g}")
     training = isinstance(model, Checkpoint) and model.network.training
-    return CheckFinding(what, not training, "on: the model is in training mode" if training else "off")
+    return CheckFinding(title, not training, "on: the model is in training mode" if training else "off")
 
 
 def _shape_finding(trace: Trace) -> CheckFinding:

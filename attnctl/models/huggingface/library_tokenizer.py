@@ -143,7 +143,9 @@ def set_language(tokenizer: Any, side: str, language: str, name: str) -> None:
     code = language if language in languages else f"__{language}__"
     if code not in languages:
         codes = sorted(languages)
-        similar = [other for other in codes if other.strip("_")[:2] == language.strip("_")[:2].casefold()]
+        similar = [
+            code_listed for code_listed in codes if code_listed.strip("_")[:2] == language.strip("_")[:2].casefold()
+        ]
         fits = len(", ".join(codes)) <= LISTED
         shown_codes = codes if fits else similar or codes[: LISTED // (2 + max(map(len, codes)))]
         remainder = f", … ({len(codes)} in all)" if len(shown_codes) < len(codes) else ""

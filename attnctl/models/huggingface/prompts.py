@@ -54,7 +54,10 @@ def render_conversation(
     try:
         text, marked = fill_templates(
             template,
-            [[{"role": one.role, "content": one.content, **one.more} for one in part] for part in (messages, marks)],
+            [
+                [{"role": message.role, "content": message.content, **message.more} for message in several]
+                for several in (messages, marks)
+            ],
             tools=list(conversation.tools) or None,
             add_generation_prompt=answer,
             **special,

@@ -62,7 +62,7 @@ class WatchedNetwork:
     key_tokens: tuple[Token, ...] | None = None
     text_notes: tuple[str, ...] = ()
     forwards: dict[tuple[int, ...], BlockRecorder] = field(default_factory=dict)
-    seen: dict[int, Floats] = field(default_factory=dict)  # layer → (heads, n_k), over the text alone
+    query_looks: dict[int, Floats] = field(default_factory=dict)  # layer → (heads, n_k), over the text alone
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ class WatchedNetwork:
     def query_weights(self) -> dict[int, Floats]:
         """Return layer → weights of the watched query: (heads, n_k)."""
         self.forward(())
-        return self.seen
+        return self.query_looks
 
     def outcomes(
         self, interventions: Sequence[Intervention], continuation: tuple[int, ...] = (), batch_size: int | None = None
@@ -147,14 +147,14 @@ class WatchedNetwork:
 
     def _keep_look(self, site: Site, call: Call) -> Array | None:
         """Keep the weights of the watched query."""
-        if site.layer not in self.seen:
+        if site.layer not in self.query_looks:
             layer, n_tokens = f"layer {site.layer} of {self.info.name}", len(self.key_tokens or self.tokens)
             check_finite(call, layer)
             row = attention.run_call(attention.select_call(call, None, [self.query])).weights  # (1, heads, 1, n_k)
             weights = as_numpy(row[0, :, 0])
             if weights.shape[-1] != n_tokens:
                 raise AttnctlError(other_keys_sentence(layer, weights.shape[-1], n_tokens))
-            self.seen[site.layer] = weights
+            self.query_looks[site.layer] = weights
         return None
 
     def gradients(self, target: Word, against: Word | None) -> FirstOrder:

@@ -133,11 +133,11 @@ def boxes_of_grid(
     None: all of it.
     """
     original = np.array((photograph.height, photograph.width))
-    taken = original if sides is None else np.array(sides)
+    size = original if sides is None else np.array(sides)
     full, picture_spans = tuple(original.tolist()), tuple((0.0, float(side)) for side in original)
     if sides is not None and processed is not None:
         full, picture_spans = _place_in_processed(photograph, processed)
-    steps, offset = np.array(covered or tuple(taken)) / grid, (np.array(full) - taken) // 2
+    steps, offset = np.array(covered or tuple(size)) / grid, (np.array(full) - size) // 2
 
     def spans(axis: int) -> list[tuple[int, int] | None]:
         start, end = picture_spans[axis]

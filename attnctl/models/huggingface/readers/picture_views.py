@@ -31,7 +31,7 @@ class PictureLayout:
 
     processor: Any
     config: Any
-    made: Mapping[str, Any]
+    processed: Mapping[str, Any]
     pictures: Sequence[Image]
     runs: Sequence[tuple[str, int]]
 
@@ -44,8 +44,8 @@ class PictureLayout:
         n_found, n_expected = sum(map(len, pictures)), sum(count for _, count in self.runs)
         if len(pictures) != len(self.pictures) or n_found != n_expected:
             raise AttnctlError(
-                f"{type(self.processor).__name__} makes {n_expected:,} tokens of the picture that are no grid known to attnctl: "
-                "they have no place to show"
+                f"{type(self.processor).__name__} makes {n_expected:,} tokens of the picture that are no grid known to "
+                "attnctl: they have no place to show"
             )
         if len(pictures) == 1:
             return pictures[0]
@@ -58,8 +58,8 @@ class PictureLayout:
 
     def _tokens_of_each(self) -> Iterable[list[Token]]:
         """Return the tokens of each picture, with their boxes in that picture."""
-        values, sizes = self.made.get("pixel_values"), self.made.get("image_sizes")
-        if (grids := self.made.get("image_grid_thw")) is not None:
+        values, sizes = self.processed.get("pixel_values"), self.processed.get("image_sizes")
+        if (grids := self.processed.get("image_grid_thw")) is not None:
             merged = getattr(self.config.vision_config, "spatial_merge_size", 1)
             shapes = [(int(grid[1]) // merged, int(grid[2]) // merged) for grid in grids]
             return [boxes_of_grid(*each, None) for each in zip(self.pictures, shapes, strict=False)]
@@ -110,10 +110,10 @@ class PictureLayout:
 
         A token ends each row. With several pictures OneVision makes no tiles: one token ends each picture.
         """
-        side = self.made["pixel_values"].shape[-1]
+        side = self.processed["pixel_values"].shape[-1]
         patches = side // self.config.vision_config.patch_size
         base = boxes_of_grid(picture, (patches, patches), None)
-        counts = self.made.get("batch_num_images")
+        counts = self.processed.get("batch_num_images")
         if counts is not None and int(counts[0]) > 1:
             return [*base, Token("end", special=True)]
         utilities = import_extra("transformers.image_processing_utils")

@@ -105,7 +105,8 @@ class SourceTargetReader(TextReader):
             written = [token for token in tokens if not token.special]
             spelled = f" (“{_spelled_tokens(model, written)}”)" if written else ""
             notes.append(
-                f"The decoder's tokens are the model's own{spelled}, the likeliest each time; the option target gives others."
+                f"The decoder's tokens are the model's own{spelled}, the likeliest each time; "
+                "the option target gives others."
             )
         notes += [*self.pieces.language_notes(model.target is not None), *table_notes(model)]
         inputs |= {"decoder_input_ids": model.token_ids(tokens)}
