@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.checkpoint import ModelInput
 
 
-CHUNK = 512  # tokens of the prompt that are read at once
-# layers of a cache that hold keys and values, those of another layer (Dummy) included
+CHUNK = 512  # tokens of the prompt per forward
+# classes of cache layers that hold keys and values; a Dummy refers to another layer's
 PLAIN_CACHES = ("DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer")
 
 
@@ -45,9 +45,8 @@ def check_cache(network: PreTrainedModel) -> None:
     from transformers import DynamicCache
 
     layers = DynamicCache(config=network.config).layers
-    prompt_length = getattr(
-        network.config, "prompt_length", None
-    )  # CPM-Ant reads so many tokens of its own before the text
+    # CPM-Ant reads this many tokens of its own before the text
+    prompt_length = getattr(network.config, "prompt_length", None)
     if prompt_length or any(type(layer).__name__ not in PLAIN_CACHES for layer in layers):
         raise AttnctlError(_no_cache(network))
 
@@ -198,7 +197,7 @@ class AnsweredPrompt:
             inputs = dict(self.model_input.inputs)
         else:
             inputs = {"input_ids": ids, "past_key_values": self.cache_of(len(self.prompt) - 1), "use_cache": True}
-            inputs["cache_implementation"] = None  # as it may be configured: it does not go with a cache that is given
+            inputs["cache_implementation"] = None  # a configured cache class cannot be combined with this cache
         with (
             running_network(network, len(self.prompt), self.model.info.name),
             apply_interventions(network, [self.base], self.model.kind),
@@ -232,7 +231,7 @@ class AnsweredPrompt:
                 try:
                     without, masked = self._logits_without([(last, last + 1)]), self._masked([(last, last + 1)])
                     self._leaves_out = bool(np.allclose(without, masked, rtol=1e-4, atol=1e-3))
-                except AttnctlError:  # it takes no positions
+                except AttnctlError:  # the network takes no position_ids
                     self._leaves_out = False
         return self._leaves_out
 
@@ -240,9 +239,8 @@ class AnsweredPrompt:
         """Return the log-probabilities with a mask that hides the ranges from all later tokens: (m,)."""
         start = min([len(self.prompt) - 1, *(b for _, b in hidden)])
         cuts = tuple(Cut(tuple(range(a, b))) for a, b in hidden)
-        if any(
-            a < self.together for a, _ in hidden
-        ):  # others lie between a region's rows, and may see it from before it
+        # text or other regions between a region's rows come before its end
+        if any(a < self.together for a, _ in hidden):
             start, cuts = 0, (Cut(tuple(key for cut in cuts for key in cut.keys), apart=True),)
         with apply_interventions(self.model.network, [Intervention(cuts=cuts)] if cuts else [], self.model.kind):
             if start < self.together and self.sees_whole:
@@ -303,9 +301,9 @@ class AnsweredPrompt:
 class AnswerLooks:
     """Where the answer's queries look: for each layer the mean weight of each key, and each head's strongest key."""
 
-    masses: dict[int, Floats]  # layer → over all heads and queries: (n_k,)
+    masses: dict[int, Floats]  # layer → mean over all heads and queries: (n_k,)
     strongest: dict[int, Array]  # layer → the key that each head and query attends to most: (heads, m)
-    sees_all: bool = True  # every query every key before it, at no other price than the scores
+    sees_all: bool = True  # every query sees every earlier key, without a bias on the scores
 
     def keep_call(self, site: Site, call: Call) -> Array | None:
         """Keep the mean weights and the strongest keys of one layer."""

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 
-Answer = tuple[Array, Array | None]  # of an attention function: context (batch, n_q, heads, d_v), weights
+Answer = tuple[Array, Array | None]  # the result of an attention function: context (batch, n_q, heads, d_v), weights
 
 
-# keywords that change a score, each read by `call_of`; dropout does nothing where a model is not in training
+# keywords that change a score, each read by `call_of`; dropout has an effect only in training
 KNOWN = frozenset({"scaling", "dropout", "is_causal", "softcap", "s_aux", "sinks", "position_bias"})
-# keywords that reach the attention function and leave the scores as they are, by what they mean
+# keywords that reach the attention function and do not change the scores, by purpose
 HARMLESS = frozenset(
     # the model's inputs, passed through
     {"input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds", "token_type_ids", "mm_token_type_ids"}
@@ -36,9 +36,9 @@ HARMLESS = frozenset(
         "input_features",
     }
     | {"use_cache", "cache", "past_key_values", "num_items_in_batch", "labels", "logits_to_keep"}
-    # what the model is to put out
+    # what the model returns
     | {"output_attentions", "output_hidden_states", "output_router_logits", "return_dict"}
-    # hints to other kernels: what they say is in the mask already
+    # hints to other kernels, which the mask already contains
     | {"sliding_window", "deterministic", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx"}
     | {"indices", "block_indices"}
 )
@@ -76,12 +76,12 @@ def call_of(
         keywords.get("is_causal"),
     )
     if fused and position_bias is not None and attention_mask is not None and attention_mask.dtype == torch.bool:
-        dark = torch.finfo(query.dtype).min  # with a bias transformers hands the fused kernel numbers, not truths
+        dark = torch.finfo(query.dtype).min  # with a bias, transformers gives the fused kernel a mask of numbers
         attention_mask = torch.zeros_like(attention_mask, dtype=query.dtype).masked_fill(~attention_mask, dark)
     mask, bias = mask_and_bias(attention_mask, n_q, n_k, query.dtype)
     if position_bias is not None:
         position_bias = position_bias[..., :n_k]  # (1, heads, n_q, n_k)
-        if bool(position_bias.any()):  # T5's cross attention is given one of zeros
+        if bool(position_bias.any()):  # the bias of T5's cross attention is 0
             bias = position_bias if bias is None else position_bias + bias  # (batch, heads, n_q, n_k)
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
@@ -115,7 +115,7 @@ def _read_sinks(sinks: Array | None, query: Array) -> Array | None:
     batch, heads, n_q = query.shape[:-1]
     if sinks is None:
         return None
-    sinks = sinks.detach()  # parameters: what is worked out of a call after its run needs no gradients of them
+    sinks = sinks.detach()  # parameters, whose gradients are not needed after the run
     if sinks.numel() == heads:
         return sinks.reshape(-1)  # (heads,)
     if tuple(sinks.shape) == (batch, heads, n_q, 1):
@@ -149,7 +149,8 @@ def mask_and_bias(
         visible = visible | (~visible.any(-1, keepdim=True) & mask.isfinite())
         bias = torch.where(visible, mask, torch.zeros_like(mask))  # (batch, 1 or heads, n_q, n_k)
         bias = bias if bool(bias.any()) else None
-    if visible.shape[1] > 1:  # some hide other keys from each head: what one head sees is shown, the others' share is 0
+    # some models hide different keys from each head: a key of one head is visible, with weight 0 in others
+    if visible.shape[1] > 1:
         union = visible.any(1, keepdim=True)  # (batch, 1, n_q, n_k)
         if not bool((visible == union).all()):
             bias = torch.zeros(visible.shape, dtype=dtype, device=mask.device) if bias is None else bias
@@ -159,7 +160,7 @@ def mask_and_bias(
     return (None if bool(visible.all()) else visible), bias
 
 
-FUSED_KEYS = 512  # from which a changed call goes by a fused kernel, which keeps no n × n weights
+FUSED_KEYS = 512  # from this length on, a changed call uses a fused kernel, which builds no n × n weights
 
 
 def changed_context(call: Call) -> Array:
@@ -181,7 +182,7 @@ def changed_context(call: Call) -> Array:
 
 # --- held against the model itself ---------------------------------------------------------------------------------
 
-CHECKED_ROWS = 8  # of each call, as attnctl computes them, are held against what the model's own function answers
+CHECKED_ROWS = 8  # rows of each call that are compared with the result of the model's own function
 
 
 @torch.no_grad()
@@ -198,7 +199,7 @@ def context_disagreement(call: Call, context: Array, weights: Array | None) -> f
     with torch.no_grad():
         steps = attention.run_call(sampled)
     dtype, kind = call.queries.dtype, call.queries.device.type
-    if dtype == torch.float32 and torch.is_autocast_enabled(kind):  # products are then summed in half precision
+    if dtype == torch.float32 and torch.is_autocast_enabled(kind):  # sums of products are then in half precision
         dtype = torch.get_autocast_dtype(kind)
     limit = tolerance(KERNEL, dtype)
     gaps = [(0.0, limit)]
@@ -207,7 +208,7 @@ def context_disagreement(call: Call, context: Array, weights: Array | None) -> f
         if ours.shape != theirs.shape:
             return float("inf")
         apart = (ours - theirs).detach().abs().nan_to_num(0.0).amax(-1)  # (batch, heads, rows)
-        if call.sinks is not None:  # some put out the tokens' shares without the sink's
+        if call.sinks is not None:  # some models return the weights divided by their sum without the sink
             shares = (_shares_of_row(ours) - _shares_of_row(theirs)).detach().abs().amax(-1)  # (batch, heads, rows)
             apart = torch.where(ours.sum(-1) > NOTHING, apart.minimum(shares), 0.0)
         gaps.append((float(apart.max()), limit))
@@ -223,9 +224,9 @@ def context_disagreement(call: Call, context: Array, weights: Array | None) -> f
 
 
 HALF = (torch.bfloat16, torch.float16)
-SCORE_ROUNDINGS = 3  # of a score in half precision, at most: its product, its scale or bias, its sum
-OTHER_ROUNDINGS = 4  # of a context: its weights, their sum, what blocks of keys are brought to, the context itself
-NUMBERS_TOGETHER = 1 << 24  # keys and values that are held in float32 at once
+SCORE_ROUNDINGS = 3  # at most, of a score in half precision: its product, its scale or bias, its sum
+OTHER_ROUNDINGS = 4  # of a context: its weights, their sum, the rescaling of blocks of keys, the context itself
+NUMBERS_TOGETHER = 1 << 24  # numbers of keys and values in float32 at the same time
 
 
 def _half_disagreement(call: Call, context: Array, dtype: torch.dtype) -> float:
@@ -249,12 +250,10 @@ def _half_disagreement(call: Call, context: Array, dtype: torch.dtype) -> float:
         arrays |= {name: array.float() for name, array in optional.items() if array is not None}
         with torch.autocast(context.device.type, enabled=False):
             steps = attention.run_call(replace(part, **arrays))
-            weights, sizes = (
-                steps.weights,
-                attention.share_heads(arrays["values"].abs(), len(group_heads)),
-            )  # (…, n_k, d_v)
+            weights = steps.weights  # (batch, heads, rows, n_k)
+            sizes = attention.share_heads(arrays["values"].abs(), len(group_heads))  # (…, n_k, d_v)
             raw = steps.scores.abs() * abs(call.effective_scale)  # (batch, heads, rows, n_k)
-            counts = weights > half * weights.amax(-1, keepdim=True)  # the others' share is less than a rounding
+            counts = weights > half * weights.amax(-1, keepdim=True)  # smaller weights disappear in rounding
             reach = torch.where(counts, raw.maximum(steps.scaled_scores.abs()), 0.0).amax(-1, keepdim=True)
             if part.sinks is not None:
                 reach = reach.maximum(attention.sink_column(arrays["sinks"]).abs())
@@ -291,7 +290,7 @@ def joined_calls(module: Module, query: Array, value: Array, answer: Answer) -> 
     return first[1].shape[-1], values, (context, answer[1])
 
 
-# of each thread and module that has made the first of its two calls: queries, values, context
+# (thread, module) after the first of its two calls → queries, values, context
 _halves: dict[tuple[int, int], tuple[Array, Array, Array]] = {}
 
 
@@ -318,7 +317,7 @@ def call_of_text(call: Call, item: int = 0, n: int | None = None) -> Call:
         keys=part_of_text(call.keys, 4, -2),
         values=part_of_text(call.values, 4, -2),
         mask=None if mask is None or bool(mask.all()) else mask,
-        bias=None if bias is None or not bool(bias.any()) else bias,  # it was of padding alone
+        bias=None if bias is None or not bool(bias.any()) else bias,  # the bias was for padding only
         sinks=call.sinks
         if call.sinks is None or call.sinks.ndim == 1
         else part_of_text(call.sinks, 3, -1),  # or (heads, n_q)

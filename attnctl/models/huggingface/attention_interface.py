@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from transformers import PreTrainedConfig, PreTrainedModel
 
-AttentionFunction = Callable[..., Answer]  # as a module calls it: its context, its weights
+AttentionFunction = Callable[..., Answer]  # called by a module; returns context and weights
 Visit = Callable[[Site, Call], Array | None]
 
 
@@ -78,16 +78,16 @@ class WatchSession:
     wants: Callable[[Site], bool]
     options: WatchOptions
     architecture: str = field(init=False)
-    sites: dict[int, tuple[Site, ...]] = field(init=False)  # of each module, by its id
-    modules: list[Module] = field(init=False)  # kept: one that another takes the place of would leave that its id
+    sites: dict[int, tuple[Site, ...]] = field(init=False)  # id of a module → its sites
+    modules: list[Module] = field(init=False)  # kept alive, so that no new module gets the id of a replaced one
     thread: int = field(default_factory=threading.get_ident)
     called: set[Site] = field(default_factory=set)
-    silent_modules: dict[Site, str] = field(default_factory=dict)  # those that ended without a call: their class
-    is_done: bool = False  # the visitor has seen all it wants
+    silent_modules: dict[Site, str] = field(default_factory=dict)  # site of a module that ended without a call → class
+    is_done: bool = False  # the visitor raised StopForward
     ran: bool = False
-    depth: int = 0  # of the model's parts that are running now
-    calls: Counter[int] = field(default_factory=Counter)  # of each module, in this forward
-    forwards: Counter[int] = field(default_factory=Counter)  # in which each module attended
+    depth: int = 0  # how many nested models are running now
+    calls: Counter[int] = field(default_factory=Counter)  # id of a module → its calls in this forward
+    forwards: Counter[int] = field(default_factory=Counter)  # id of a module → the forwards in which it attended
 
     def __post_init__(self) -> None:
         self.architecture = architecture_name(self.model)
@@ -164,7 +164,7 @@ def watch_attention(
         )
     session = WatchSession(model, visit, wants, options)
     with ExitStack() as stack:
-        # flash and flex attention hide keys by other means than masks: such a model runs on torch's fused kernel here
+        # flash and flex attention hide keys without masks: such a model runs on torch's fused kernel here
         fused = "sdpa" if model._supports_sdpa else "eager"
         stack.enter_context(attention_set_to(model, fused, only=re.compile("flash|flex|paged").search))
         stack.enter_context(watching())
@@ -181,7 +181,7 @@ def watch_attention(
 
 def architecture_name(model: Module) -> str:
     """Return the architecture's name for messages: "GPT2LMHeadModel"."""
-    return type(getattr(model, "_orig_mod", model)).__name__  # what torch.compile answers holds the model
+    return type(getattr(model, "_orig_mod", model)).__name__  # the result of torch.compile holds the model
 
 
 def check_inference(model: Module) -> None:
@@ -192,7 +192,8 @@ def check_inference(model: Module) -> None:
         )
 
 
-RANDOM = re.compile("drop|jitter|noise|mask_(time|feature)_prob")  # names of shares that training leaves out or changes
+# names of settings with which training drops or changes numbers
+RANDOM = re.compile("drop|jitter|noise|mask_(time|feature)_prob")
 
 
 def _is_random_in_training(model: Module) -> bool:
@@ -327,7 +328,7 @@ def _show_call(
             session.options.own(site, *own_answer)
         try:
             answer = session.visit(site, call)
-        except StopForward:  # kept until all have had enough
+        except StopForward:  # the forward ends when all visitors are done
             session.is_done, answer = True, None
         if context is None and (
             session.options.replaces or own_answer is None or own_answer[1] is None or call is not original
@@ -345,7 +346,7 @@ def _show_call(
 # --- what is held while anybody watches, in any thread ----------------------------------------------------------------
 
 _lock = threading.RLock()
-_held: dict[Hashable, tuple[int, ExitStack]] = {}  # how often each thing is held, and how it is put back
+_held: dict[Hashable, tuple[int, ExitStack]] = {}  # name → number of holders, and how to undo the change
 
 
 @contextmanager

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 
-Output = Any  # what a network's forward returns: each class of transformers has its own fields
+Output = Any  # the result of a network's forward: each class of transformers has its own fields
 _CROSS = re.compile(r"cross|encoder_attn|encdec|enc_dec", re.IGNORECASE)
 _ATTENTION = re.compile(r"Attention|Attn")
-_OVER_DEPTH = re.compile(r"AttentionResidual$")  # of each token over its own earlier states: Inkling 2
+_OVER_DEPTH = re.compile(r"AttentionResidual$")  # each token over its own earlier states: Inkling 2
 _NO_ATTENTION = re.compile(r"(Output|Norm|Pool|Pooling|PoolingHead|Embedding|Mask|Gate|Bias)$")
 
 
@@ -25,10 +25,10 @@ class Site:
     """The place of a call of attention in the model: the name of its module, its kind, its layer."""
 
     name: str
-    kind: str  # self, or for encoder-decoders: encoder, decoder, cross; beside a text: vision, audio
+    kind: str  # self; encoder, decoder, cross of an encoder-decoder; vision, audio next to a text
     layer: int
-    recurrence: int = 0  # how often the module has attended before in this forward, where a model repeats its layers
-    step: int = field(default=0, compare=False)  # how many forwards called the module before: one a new token
+    recurrence: int = 0  # earlier calls of the module in this forward, if a model repeats its layers
+    step: int = field(default=0, compare=False)  # earlier forwards that called the module: one per generated token
     module: int = field(default=0, compare=False, repr=False)  # id of the module
 
 
@@ -75,7 +75,8 @@ def model_follows_interface(model: PreTrainedModel) -> bool:
     modules = attention_modules(model)
     text = [module for name, module in modules.items() if reads_text(name)]
     following = [module for module in text or modules.values() if follows_interface(module)]
-    if following and len(text) < len(modules):  # its encoder of pictures may, in the same file, and it may not (GIT)
+    # the picture encoder in the same file may follow it while the text does not (GIT)
+    if following and len(text) < len(modules):
         return any(_calls_interface(module) for module in following)
     return bool(following)
 

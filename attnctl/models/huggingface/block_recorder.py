@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.attention_sites import Output
 
 
-ROWS_AT_ONCE = 4096  # tokens of all rows of a batch together, where a block is run again
+ROWS_AT_ONCE = 4096  # tokens in all rows of a batch, when a block is run again
 
-# what a network or a block raises that does not take the rows it is given, or keys that others share
+# what a network or a block raises if it cannot run with these rows, or shares keys with others
 NOT_AGAIN = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 
 
@@ -72,7 +72,7 @@ class BlockRecorder:
     def __init__(self, network: PreTrainedModel, kind: str = "self", base: Intervention | None = None) -> None:
         self.network, self.kind, self.base = network, kind, base or Intervention()
         self.calls: list[BlockCall] = []
-        self.outside: list[PartCall] = []  # calls of modules in no block, where parts are kept
+        self.outside: list[PartCall] = []  # calls of modules outside blocks, if parts are kept
         self.first_calls: dict[int, int] = {}  # layer → the first call of a block in which it attends
         self.inputs: dict[str, object] = {}
         self.result: Output = None
@@ -145,7 +145,8 @@ class BlockRecorder:
         ):
             self.result = self.network(**inputs)
         self.gated = bool(traits.gates)
-        blocks = {id(call.block) for call in self.calls}  # layers that share one are told apart by counting calls
+        # layers that share a block are distinguished by counting calls
+        blocks = {id(call.block) for call in self.calls}
         self.resumes = 0 < len(blocks) == len(self.calls) and self._resumes_to_the_same()
 
     # --- from the middle ----------------------------------------------------------------------------------------------

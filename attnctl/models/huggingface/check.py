@@ -16,7 +16,7 @@ from attnctl.tolerances import STORED, tolerance
 from attnctl.trace import Trace
 from attnctl.trace.consistency import CheckFinding, row_sums
 
-# what each number type resolves
+# the resolution of each number type
 RESOLVES = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 
 
@@ -101,7 +101,7 @@ def _own_weights_finding(
         ours, theirs = layer.weights, own_weights[layer.layer][list(layer.heads)]  # (heads, n_q, n_k)
         if ours.shape != theirs.shape:
             return CheckFinding(title, False, f"layer {layer.layer}: {ours.shape} for {theirs.shape}")
-        if has_sinks(trace):  # some eager paths tell the tokens' shares without the sink's
+        if has_sinks(trace):  # some eager paths return the weights divided by their sum without the sink
             ours, theirs = _rescaled_rows(ours), _rescaled_rows(theirs)
         errors[layer.layer] = _worst_of_rows(layer, ours, theirs)
     return _finding_of_layers(title, trace, errors, limit, why)

@@ -183,8 +183,8 @@ class Checkpoint:
     kind: str
     target: str | None = None
     generate: int = 0
-    predict: str | None = None  # as of Stack
-    intervention: Intervention | None = None  # as of Stack
+    predict: str | None = None  # as in Stack
+    intervention: Intervention | None = None  # as in Stack
 
     def __repr__(self) -> str:
         return f"Checkpoint {self.info.size_line()}, {self.kind} attention"
@@ -269,7 +269,7 @@ class Checkpoint:
         result = Run(model_input.tokens, key_tokens=model_input.key_tokens)
         inputs = self._forward_inputs(model_input)
         traits = Traits(self.network, self.kind)
-        runs_to_end, stopped = may_repeat_layers(self.network, self.kind), False  # a second attention is refused
+        runs_to_end, stopped = may_repeat_layers(self.network, self.kind), False  # to refuse a second attention
 
         def visit_call(site: Site, call: Call) -> Array | None:
             output_matrix = traits.see_call(site, call)
@@ -357,7 +357,8 @@ class Checkpoint:
             return output, {}, self._own_weights(output)
         output = None
         watch = watch_attention(self.network, visit, self._of_own_kind, WatchOptions(after=traits.see_context))
-        with suppress(StopForward), traits.watch(), watch as session:  # traits see a module end before it is left
+        # traits are told the end of a module before StopForward
+        with suppress(StopForward), traits.watch(), watch as session:
             output = self.network(**inputs)
         silent = {site: name for site, name in session.silent.items() if site.kind == self.kind}
         if not any(site.kind == self.kind for site in session.called):
@@ -468,9 +469,8 @@ class Checkpoint:
 
         names = frozenset(inspect.signature(self.network.forward).parameters)
         shares = getattr(self.network.config.get_text_config(), "num_kv_shared_layers", None)
-        classifies = (
-            "ForSequenceClassification" in type(self.network).__name__
-        )  # BioGPT's picks the last token afterwards
+        # BioGPT's picks the last token after its head
+        classifies = "ForSequenceClassification" in type(self.network).__name__
         return names - {"logits_to_keep"} if shares or classifies else names
 
     def _of_own_kind(self, site: Site) -> bool:
@@ -501,9 +501,8 @@ class Checkpoint:
         import torch
 
         tokens, classes = model_input.tokens, self.classes if model_input.classes is None else model_input.classes
-        causal = causal or bool(
-            model_input.together and self.network.can_generate()
-        )  # beside a picture that is seen ahead
+        # with a picture whose tokens see each other
+        causal = causal or bool(model_input.together and self.network.can_generate())
         logits = getattr(output, "logits_per_image" if self.kind == "vision" else "logits", None)
         if logits is not None and classes:
             shares = logits[0].float().softmax(-1)  # (classes,)
@@ -516,7 +515,7 @@ class Checkpoint:
             return ()
         causal = self.kind == "decoder" or causal
         if getattr(self.network, "attnctl_headless", False) or not bool(torch.isfinite(logits).all()):
-            return ()  # of weights that are not in the file, or are no numbers
+            return ()  # the head is not in the file, or gives NaN
         predictions = []
         for position in predicted_places(tokens, self.predict, model_input.blanks, causal):
             share = torch.softmax(logits[0, position - len(tokens)].float(), -1)  # (vocabulary,)

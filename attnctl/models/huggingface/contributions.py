@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 
-NEAR = 2e-5  # how close what was put together must come to what the model made, of the largest number
+NEAR = 2e-5  # largest difference from what the model computed, relative to the largest number
 
 
 class RefusedError(AttnctlError):
@@ -87,8 +87,8 @@ class Heads(NamedTuple):
     """The contexts, weights and values of one layer's heads for the watched queries, in float64."""
 
     context: Array  # weights · values: (heads, rows, d_v)
-    weights: Array | None  # (heads, rows, n_k), where they are kept
-    values: Array | None  # (heads, n_k, d_v), where they are kept
+    weights: Array | None  # (heads, rows, n_k), if kept
+    values: Array | None  # (heads, n_k, d_v), if kept
 
 
 @dataclass
@@ -97,8 +97,8 @@ class WatchedRows:
 
     network: PreTrainedModel
     blocks: list[BlockCall]
-    outside: list[PartCall]  # calls of modules in no block
-    heads: dict[int, Heads]  # of each block that attends, by its number
+    outside: list[PartCall]  # calls of modules outside blocks
+    heads: dict[int, Heads]  # number of a block that attends → its heads
     logits: Array  # (rows, vocabulary)
 
     @property
@@ -232,7 +232,7 @@ def _unembedded(head: Any, mix: Array) -> tuple[Array, float]:
     mixed = mix.any(0).nonzero()[:, 0]  # (words that are mixed,)
     if len(mixed) < 8:
         direction = mix[:, mixed] @ head.weight[mixed].double()  # (rows, d_model)
-    else:  # every word is: no copy of the whole matrix in float64
+    else:  # all words: avoid a float64 copy of the whole matrix
         direction = (mix.to(head.weight.dtype) @ head.weight).double()  # (rows, d_model)
     bias = getattr(head, "bias", None)
     return direction, 0.0 if bias is None else _along(mix, bias.double().expand_as(mix))
@@ -307,9 +307,9 @@ def _block_parts(
 class HeadDirections:
     """How a block's heads add to a direction of the residual stream."""
 
-    along: Array  # what each head's context is worth along the direction: (rows, heads, d_v)
-    contexts: Array  # the contexts that went into the output projection: (rows, heads, d_v)
-    bias: float  # what the projection's bias and the norm behind it add
+    along: Array  # direction in the space of each head's context: (rows, heads, d_v)
+    contexts: Array  # input of the output projection: (rows, heads, d_v)
+    bias: float  # what the projection's bias and the norm after it add
     attended: float  # what the whole attention adds
 
 
@@ -379,7 +379,7 @@ def _projection_matrix(projection: PartCall, direction: Array) -> tuple[Array, A
     Raises RefusedError for a projection of another kind.
     """
     weight: Array = projection.module.weight
-    matrix = weight.double()  # (d_model, heads · d_v), or of a Conv1D the other way around
+    matrix = weight.double()  # (d_model, heads · d_v); transposed for a Conv1D
     width = projection.rows_in.shape[-1]
     if matrix.shape[0] == width and type(projection.module).__name__ == "Conv1D":
         matrix = matrix.T
@@ -398,7 +398,7 @@ def _head_parts(layer: int, heads: Heads, along: Array, projected: Array) -> Ite
     value_along = torch.einsum("hkd,rhd->hrk", heads.values, along)  # (heads, rows, n_k)
     by_key = (heads.weights * value_along).sum(1)  # (heads, n_k)
     for head in range(len(by_key)):
-        is_whole = is_near(heads.context[head], projected[:, head])  # else gated or ablated: not its own
+        is_whole = is_near(heads.context[head], projected[:, head])  # else it is gated or ablated
         value = _along(projected[:, head], along[:, head])
         keys = tuple(by_key[head].tolist()) if is_whole else None
         yield ContributionPart(part="head", layer=layer, head=head, value=value, keys=keys)
@@ -420,7 +420,7 @@ def writes_by_token(read: AnsweredPrompt) -> tuple[Floats, tuple[str, ...]]:
         values = attention.share_heads(call.values, weights.shape[0])[0]  # (heads, n_k, d_v)
         worth = torch.einsum("hkd,rhd->hrk", values, along[site.layer].to(values))  # (heads, m, n_k)
         written = weights * worth  # (heads, m, n_k)
-        written[list(read.base.heads.get(site.layer, ()))] = 0  # what is off writes nothing
+        written[list(read.base.heads.get(site.layer, ()))] = 0  # heads that are off write nothing
         total[:] += as_numpy(written.sum((0, 1)))  # (n_k,)
         return None
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-SAME = 1e-2  # how near to the context, of its largest number, is what reads it as it is: dtypes may differ
+SAME = 1e-2  # largest difference of an unchanged context, relative to its largest number: dtypes may differ
 _NO_MIXER = re.compile(r"Norm|MLP|MoE|Moe|Expert|FeedForward|Dropout|Embedding|Router|Identity", re.IGNORECASE)
 
 
@@ -54,10 +54,10 @@ class Traits:
         }
         self.gates: dict[int, Array] = {}
         self._contexts: dict[int, Array] = {}  # module → (batch, n_q, heads, d_v), until it is read
-        self._told: set[int] = set()  # the modules whose W_O was asked for: it must read the context as it is
+        self._told: set[int] = set()  # ids of modules whose W_O was returned: it must read the context unchanged
         self.final_norm: bool | None = None  # a norm follows the last block, before the head; None: no block ran
         self.causal: bool | None = None
-        self._sizes: dict[int, tuple[int, int, int, int]] = {}  # of each layer: heads, key/value heads, d_k, d_v
+        self._sizes: dict[int, tuple[int, int, int, int]] = {}  # layer → heads, key/value heads, d_k, d_v
         self._scales: set[float] = set()
         self._sinks = False
         self._lambdas: list[float] = []  # of the layers of differential attention

@@ -34,7 +34,7 @@ class _KeptLayer:
     context: Array  # (1, heads, n_q, d_v)
     weights: Array  # of the watched query: (heads, n_k)
     values: Array  # (heads, n_k, d_v)
-    projected: Array | None = None  # what its projection reads of the context: (1, n_q, heads · d_v)
+    projected: Array | None = None  # input of the output projection: (1, n_q, heads · d_v)
 
 
 def first_order_effects(
@@ -67,7 +67,7 @@ def first_order_effects(
         stack.enter_context(apply_interventions(network, [base], kind))
         options = WatchOptions(replaces=True)
         stack.enter_context(watch_attention(network, visit_call, lambda site: site.kind == kind, options))
-        if base.how != "zero":  # 0 is the same before what a projection reads
+        if base.how != "zero":  # a replaced head is 0 before and after a gate
             stack.enter_context(projections_watched(network, keep_projected, kind))
         logits = run()
     numbers = {"log_probability": _sum_of_word(torch.log_softmax(logits, -1), target)}

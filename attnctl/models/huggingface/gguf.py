@@ -26,12 +26,12 @@ from attnctl.models.huggingface.network import check_whole, file_fingerprint, st
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-# what names the folder of a file: its name, and where the file was
+# content of a .place file: the name of the folder, and the path of the GGUF file
 PLACE = r"[^/\\\0\n]*-[0-9a-f]{12}(\n[^\0]*)?"
-TEMPORARY = ".converting-"  # how a folder in the making is called
+TEMPORARY = ".converting-"  # prefix of an unfinished folder
 PART = re.compile(r"\..+\.place\.[0-9a-f]{8}\.part")
 YOUNG_SECONDS = 60
-BIG = 10**9  # parameters from which the cache holds half precision
+BIG = 10**9  # from this many parameters on, the cache holds half precision
 
 
 def dequantised_folder(path: Path) -> Path:
@@ -53,20 +53,20 @@ def dequantised_folder(path: Path) -> Path:
 
 
 def _kept_folder(path: Path) -> Path:
-    name_file = cache_folder() / f"{file_fingerprint(path)}.place"  # names this path's folder
+    name_file = cache_folder() / f"{file_fingerprint(path)}.place"  # contains the name of this file's folder
     stored = stored_text(name_file, PLACE)
     name = None if stored is None else stored.partition("\n")[0]
-    if name is None:  # by the content, so that the same file in two environments is kept once
+    if name is None:  # named by content, so that the same file at two paths is stored once
         with path.open("rb") as file:
             name = f"{path.stem}-{hashlib.file_digest(file, 'sha256').hexdigest()[:12]}"
     target = cache_folder() / name
     if not (target / "config.json").is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(target, ignore_errors=True)  # what is left of one that somebody took apart
+        shutil.rmtree(target, ignore_errors=True)  # remains of a damaged folder
         temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=target.parent))
         lock: BaseFileLock | None = None
         with suppress(AttnctlError):  # on a file system without locks nothing of another process is removed
-            lock = lock_file(temporary)  # as long as this process lives
+            lock = lock_file(temporary)  # held as long as this process lives
         _remove_orphans(target.parent)
         with tidied_up(), removed_at_end(temporary):
             try:
@@ -98,7 +98,7 @@ def _remove_orphans(folder: Path) -> None:
     for path in folder.glob(f"{TEMPORARY}*"):
         with suppress(OSError, AttnctlError):
             if path.is_dir() and time.time() - path.stat().st_mtime > YOUNG_SECONDS:
-                lock = lock_file(path)  # raises where its process lives
+                lock = lock_file(path)  # raises if its process is alive
                 shutil.rmtree(path, ignore_errors=True)
                 _release(lock)
     for path in folder.glob(".*.part"):
@@ -138,7 +138,7 @@ def _convert_file(path: Path, folder: Path) -> None:
     with _one_parse() as reader, _conversion_bar(path):
         try:
             parsed = reader(path)
-            for name, field in parsed.fields.items():  # layers without tensors would be built for nothing
+            for name, field in parsed.fields.items():  # do not build layers without tensors
                 if name.endswith(".block_count") and not 0 < int(field.contents()) <= len(parsed.tensors):
                     has = f"says {name} {field.contents()}, and holds {len(parsed.tensors):,} tensors"
                     raise AttnctlError(f"{path.name} {has}")
@@ -157,7 +157,7 @@ def _convert_file(path: Path, folder: Path) -> None:
             transformers.AutoTokenizer.from_pretrained(path.parent, **options).save_pretrained(folder)
         except AttnctlError:
             raise
-        except Exception as error:  # a damaged file fails in as many ways as it has bytes
+        except Exception as error:  # a damaged file raises many kinds of errors
             raise AttnctlError(f"cannot read {path}: {in_one_line(error)}") from error
 
 

@@ -12,13 +12,13 @@ from attnctl import limits
 from attnctl.errors import AttnctlError
 from attnctl.files import check_regular, open_regular
 
-# of a value, by its type: how struct reads it
+# type of a value → its struct format
 FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
-# bytes of memory that the gguf library takes for each, however short it is in the file (measured, gguf 0.19)
+# bytes of memory that the gguf library needs for each, however short it is in the file (measured, gguf 0.19)
 ENTRY_BYTES, STRING_BYTES, NUMBER_BYTES, ARRAY_BYTES, TENSOR_BYTES = 3100, 1600, 700, 1300, 5300
-ALIGNMENT = 32  # bytes, where the file says no other
-# of a tensor, by its type in ggml.h: numbers in a block, and bytes that it takes
+ALIGNMENT = 32  # bytes, by default
+# type of a tensor in ggml.h → numbers in a block, bytes of a block
 BLOCKS = {
     0: (1, 4), 1: (1, 2), 24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8), 30: (1, 2), 2: (32, 18),
     3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 40), 20: (32, 18), 39: (32, 17), 10: (256, 84),

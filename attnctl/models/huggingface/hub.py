@@ -33,7 +33,7 @@ KNOWN = {
 WANTED = ("*.json", "*.safetensors", "*.model", "*.jinja", "vocab.txt", "merges.txt", "*.spm")
 CONFIGURATION = ("*.json", "*.model", "*.jinja", "vocab.txt", "merges.txt")
 INDEX = "model.safetensors.index.json"
-# what a text's tokens depend on
+# files that a text's tokens depend on
 TOKENIZER = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.json"),
     *("vocab.txt", "merges.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model", "spm.model"),
@@ -136,7 +136,7 @@ def _checked_folder(path: Path, weights: bool) -> Path:
 def pickle_refusal(name: str, files: Sequence[str], folder: bool = False) -> str:
     """Return why pickled weights are not read, and a command that converts them with their heads and tokenizer."""
     weights = [file for file in files if file.startswith("pytorch_model")]
-    if folder and weights:  # read as weights alone, which runs no code
+    if folder and weights:  # weights_only=True runs no code
         way = (
             "import pathlib, sys, torch; from safetensors.torch import save_file; p = pathlib.Path(sys.argv[1]); "
             'save_file({k: v.contiguous().clone() for f in p.glob("pytorch_model*.bin") for k, v in torch.load(f, '
@@ -181,7 +181,7 @@ def _from_cache(hub_id: str, weights: bool) -> Path | None:
 def _hub() -> Any:
     """Return the package huggingface_hub, without its warnings."""
     hub = import_extra("huggingface_hub")
-    from huggingface_hub.utils import logging  # no attribute of the package, which is as lazy as it can be
+    from huggingface_hub.utils import logging  # the package does not import it as an attribute
 
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     return hub
@@ -240,7 +240,7 @@ def _download_checkpoint(name: str, hub_id: str, well_known: Known | None, weigh
         return Path(hub.snapshot_download(hub_id, allow_patterns=list(WANTED if weights else CONFIGURATION)))
     except AttnctlError:
         raise
-    except Exception as error:  # the network fails in more ways than there are classes for
+    except Exception as error:  # a network raises many kinds of errors
         raise AttnctlError(f"{sentence} and cannot be fetched: {_download_reason(error)}{instead}") from error
 
 
@@ -250,7 +250,7 @@ def _hub_reachable() -> bool:
     from urllib.parse import urlsplit
     from urllib.request import getproxies
 
-    if getproxies():  # the proxy's business
+    if getproxies():  # leave it to the proxy
         return True
     address = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
     try:

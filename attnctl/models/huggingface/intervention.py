@@ -41,7 +41,7 @@ def apply_interventions(
         _replaced_in_projections(model, change),
     ):
         yield
-        # an attention beside the layers (the pooling head of SigLIP) has none of the heads that are asked for
+        # an attention outside the layers (the pooling head of SigLIP) has none of these heads
         within = {site: name for site, name in session.silent.items() if any(map(str.isdigit, site.name.split(".")))}
         if silent := unseen_sentence({site: name for site, name in within.items() if wants(site)}):
             raise AttnctlError(f"{session.architecture}: {silent.replace('is not shown', 'cannot be changed')}")
@@ -54,9 +54,10 @@ class Applied:
     interventions: Sequence[Intervention]
     past: int = 0
     means: dict[Site, Array] = field(default_factory=dict)  # of the prompt: (batch, heads, 1, d_v)
-    real: dict[Site, Array | None] = field(default_factory=dict)  # positions that are no padding, of this forward
-    projected: frozenset[int] = frozenset()  # ids of the modules whose context is replaced as their projection reads it
-    # those that attended: the context's shape
+    real: dict[Site, Array | None] = field(default_factory=dict)  # positions without padding in this forward
+    # ids of modules whose context is replaced in the input of their projection
+    projected: frozenset[int] = frozenset()
+    # id of a module that attended → its site, its context's shape
     waiting: dict[int, tuple[Site, torch.Size]] = field(default_factory=dict)
 
     def change_call(self, site: Site, call: Call) -> Call:
@@ -108,9 +109,8 @@ def _count_past(model: PreTrainedModel, change: Applied) -> Iterator[None]:
     """Set `change.past` to the number of tokens in the cache when each forward begins, within this context."""
 
     def note_cache_length(_: object, __: object, keywords: dict[str, object]) -> None:
-        cache: Any = keywords.get(
-            "cache", keywords.get("past_key_values")
-        )  # as transformers calls it from 5.24 on, and before
+        # its names from transformers 5.24 on, and before
+        cache: Any = keywords.get("cache", keywords.get("past_key_values"))
         change.past = int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
         change.real.clear()
 

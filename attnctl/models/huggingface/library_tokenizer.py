@@ -27,11 +27,11 @@ class TextEncoding(NamedTuple):
 
     ids: list[int]
     tokens: list[str]
-    offsets: Sequence[Span | None]  # None: the tokenizer tells no place, and none was found
+    offsets: Sequence[Span | None]  # None: the tokenizer gives no offset, and none was found
     special_tokens_mask: list[int]
-    type_ids: list[int]  # 0 throughout where the tokenizer gives no token types
+    type_ids: list[int]  # all 0 if the tokenizer gives no token types
     sequence_ids: list[int | None]  # 0 the first text, 1 the second, None neither
-    word_ids: list[int | None]  # which word of its text a token is part of
+    word_ids: list[int | None]  # number of a token's word in its text
 
 
 class LibraryTokenizer:
@@ -39,7 +39,7 @@ class LibraryTokenizer:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer: Any = tokenizer
-        # as the tokenizers library has it
+        # the attribute of the tokenizers library
         self.model = SimpleNamespace(unk_token=None if tokenizer.unk_token is None else str(tokenizer.unk_token))
 
     def encode(
@@ -129,7 +129,7 @@ def languages_of(tokenizer: Any) -> dict[str, int]:
     return {token: tokenizer.convert_tokens_to_ids(token) for token in tokens if _LANGUAGE.fullmatch(token)}
 
 
-LISTED = 600  # characters of the languages that a message lists
+LISTED = 600  # length of the list of languages in a message, in characters
 
 
 def set_language(tokenizer: Any, side: str, language: str, name: str) -> None:
@@ -254,7 +254,7 @@ def open_library_tokenizer(folder: Path, name: str) -> LibraryTokenizer:
     from attnctl.models.huggingface.hub import import_extra
     from attnctl.models.huggingface.network import quiet_library
 
-    complete_torch()  # a family's configuration, which this may import, wants all of it
+    complete_torch()  # this may import a family's configuration, which needs all of torch
     auto = import_extra("transformers").AutoTokenizer
     try:
         with quiet_library():
@@ -262,6 +262,6 @@ def open_library_tokenizer(folder: Path, name: str) -> LibraryTokenizer:
     except Exception as error:
         reason = in_one_line(error)
         files = [path for path in sorted(Path(folder).iterdir()) if path.suffix in (".model", ".spm")]
-        if files and importlib.util.find_spec("sentencepiece") is None:  # transformers then asks for tiktoken
+        if files and importlib.util.find_spec("sentencepiece") is None:  # without it, transformers asks for tiktoken
             reason = f"{files[0].name} needs sentencepiece: pip install sentencepiece"
         raise AttnctlError(f"{name} has no tokenizer that can be read ({reason})") from error

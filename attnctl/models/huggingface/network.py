@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 SNAPSHOT = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/(?P<revision>[0-9a-f]{40})/?$")
-# of a GGUF file, by its general.file_type in ggml: how most of its weights are stored; others are said by their number
+# general.file_type of a GGUF file → the format of most of its weights; other types are named by their number
 FILE_TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
     13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS",
@@ -41,7 +41,8 @@ FILE_TYPES = {
     29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16",
 }  # fmt: skip
 PLAIN = ("F32", "F16", "BF16")
-NEWEST_CHECKED = (5, 24)  # the transformers that every family was last checked with; the extra `test` has no newer one
+# the version of transformers that every family was last checked with: the newest in the extra `test`
+NEWEST_CHECKED = (5, 24)
 
 
 def version_notes() -> tuple[str, ...]:
@@ -126,10 +127,10 @@ def store_text(path: Path, text: str) -> None:
         write_whole(path, text.encode())
 
 
-SHORT = 2e10  # parameters × tokens below which one thread is enough, and safe where the machine is busy
+SHORT = 2e10  # below this parameters × tokens, one thread is enough, and steadier on a busy machine
 
 
-# networks by folder and its files, dtype and device, where a session keeps them; None: nothing is kept
+# (folder, its files, dtype, device) → network, in a session that keeps them; None: nothing is kept
 loaded_networks: dict[object, PreTrainedModel] | None = None
 
 
@@ -139,7 +140,7 @@ def load_network(folder: Path, settings: Document, dtype: str, device: str, name
         return _load(folder, settings, dtype, device, name)
     place = (folder.resolve(), state_of_files(folder), dtype, device)
     if place not in loaded_networks:
-        loaded_networks.clear()  # one network fits where two may not
+        loaded_networks.clear()  # two networks may not fit into memory
         loaded_networks[place] = _load(folder, settings, dtype, device, name)
     return loaded_networks[place]
 
@@ -159,9 +160,9 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
 
     def build_network() -> tuple[PreTrainedModel, Document]:
         model_class = class_of(transformers, settings, name)
-        # ours takes its place later, and eager is what remains to those outside the interface
+        # our function wraps it later; models outside the interface use eager
         fused = model_class._can_set_attn_implementation() and model_class._supports_sdpa
-        # None: each part of several has the one that it supports (PaliGemma 2: eager for the text, fused for the picture)
+        # None: each part of the network uses what it supports (PaliGemma 2: eager for the text, fused for the picture)
         fused_kernel = None if "text_config" in settings else "sdpa"
         return model_class.from_pretrained(  # type: ignore[no-any-return]
             folder,
@@ -184,7 +185,7 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
     return network.to(place).eval()  # type: ignore[no-any-return, arg-type]
 
 
-# how a network runs, as some save it: none of these changes a weight, and output_attentions stops it under a fused kernel
+# saved settings that change no weight; output_attentions raises an error with a fused kernel
 SAVED_SWITCHES = {
     "output_attentions": False, "output_hidden_states": False, "return_dict": True, "chunk_size_feed_forward": 0,
 }  # fmt: skip
@@ -192,7 +193,7 @@ SAVED_SWITCHES = {
 
 def configuration_of(model_class: Any, folder: Path) -> PreTrainedConfig:
     """Return the configuration in a folder for a class of model, with its saved switches reset."""
-    # eager, whatever the file names: transformers takes output_attentions with no other, and we choose the kernel later
+    # eager, whatever the file says: output_attentions works with no other, and the kernel is chosen later
     config = model_class.config_class.from_pretrained(folder, local_files_only=True, attn_implementation="eager")
     for part in configurations_within(config):
         for name, usual in SAVED_SWITCHES.items():
@@ -236,9 +237,10 @@ def class_of(transformers: ModuleType, settings: Document, name: str) -> Any:
         names = [class_name if isinstance(class_name, str) else class_name[0]] if class_name else []
     model_class = getattr(transformers, names[0], None) if names else None
     model_type = settings.get("model_type")
-    if settings.get("auto_map") and model_type not in transformers.CONFIG_MAPPING:  # a known name over code of its own
+    # a known name for the checkpoint's own code
+    if settings.get("auto_map") and model_type not in transformers.CONFIG_MAPPING:
         model_class, names = None, [str(model_type)[:80]] if model_type else names
-    if not hasattr(model_class, "_can_set_attn_implementation"):  # none of its models
+    if not hasattr(model_class, "_can_set_attn_implementation"):  # not a model class
         architecture = names[0] if names else settings.get("model_type") or "an architecture that it does not name"
         code_note = ", and attnctl never runs code that comes with a checkpoint" if settings.get("auto_map") else ""
         raise AttnctlError(
@@ -265,13 +267,14 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
     """Return the description of a network's attention that is known before a run."""
     decoder = kind in ("decoder", "cross")
     config = network.config
-    if kind != "self":  # some keep a configuration for each half
+    if kind != "self":  # some have a configuration for each half
         config = getattr(config, "decoder" if decoder else "encoder", config)
     if kind == "self" or config is not network.config:
         config = config.get_text_config()
     heads_name = "decoder_attention_heads" if decoder else "encoder_attention_heads"
     stated: Any = _first_setting(config, heads_name, "num_attention_heads", "num_heads") or _most_heads(config)
-    heads: int | None = max(stated) if isinstance(stated, list | tuple) and stated else stated  # Swin: one a stage
+    # Swin: one number per stage
+    heads: int | None = max(stated) if isinstance(stated, list | tuple) and stated else stated
     several = _first_setting(config, "num_attention_heads_per_layer")  # Laguna
     heads = max([heads or 0, *several]) if isinstance(several, list | tuple) and several else heads
     layers = _first_setting(
@@ -309,7 +312,7 @@ def _first_setting(config: PreTrainedConfig, *names: str) -> Any:
     for name in names:
         try:
             value = getattr(config, name, None)
-        except Exception:  # of transformers' own: "is a per-layer attribute"
+        except Exception:  # transformers raises: "is a per-layer attribute"
             continue
         if value is not None:
             return value
@@ -321,7 +324,7 @@ def _most_heads(config: PreTrainedConfig) -> int | None:
     try:
         parts = getattr(config, "per_layer_config", None) or {}
         several = list(parts.values() if isinstance(parts, dict) else parts)
-    except Exception:  # of transformers' own, where a configuration has no layers to count
+    except Exception:  # transformers raises if a configuration has no layers
         return None
     return max(
         (value for part in several if (value := _first_setting(part, "num_attention_heads")) is not None), default=None
@@ -376,7 +379,8 @@ def device_of_inputs(network: PreTrainedModel) -> torch.device:
     return torch.device(next((device for device in devices if device is not None), "cpu"))
 
 
-READS = ("readings", "measures", "source", "batching", "cli", "render")  # parts of attnctl that see layers as they pass
+# parts of attnctl that read layers during a run
+READS = ("readings", "measures", "source", "batching", "cli", "render")
 
 
 def _is_of_reading(error: BaseException) -> bool:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 
-# kinds of models that hear
+# model types that read sounds
 HEARING = (
     "whisper", "wav2vec2", "wav2vec2-conformer", "hubert", "wavlm", "unispeech", "unispeech-sat", "sew", "data2vec-audio",
 )  # fmt: skip
@@ -121,7 +121,7 @@ class _Opened(NamedTuple):
     folder: Path
     settings: Document
     kind: str
-    origin: Callable[[], Document]  # asked once the weights have been read: it makes their digest
+    origin: Callable[[], Document]  # called after the weights were read: it computes their digest
 
 
 def _open_sounds(opened: _Opened, network: PreTrainedModel, request: DecoderRequest) -> Checkpoint:
@@ -190,7 +190,7 @@ def _sense_beside_text(settings: Document) -> str | None:
     """Return what a model reads in place of a text, "picture" or "sound"; None for a model that reads texts."""
     if settings.get("model_type") in HEARING:
         return "sound"
-    # of a model of text and pictures patch_size stands within its vision_config; of a classifier only that part is run
+    # a model of text and pictures has patch_size in its vision_config; a classifier runs only that part
     architectures: Any = settings.get("architectures") or []
     classifies = "vision_config" in settings and str(architectures[:1]).endswith("ForImageClassification']")
     return "picture" if "patch_size" in settings or classifies else None
@@ -293,7 +293,7 @@ def _with_direction(model: Checkpoint) -> Checkpoint:
     short_reader = replace(model, generate=0, reader=TextReader(replace(model.pieces, limit=None)))
     try:
         ran = short_reader.run([Token(str(number), number) for number in (1, 2, 3)], lambda layer: None)
-    except AttnctlError:  # it says so when it is asked for more
+    except AttnctlError:  # a later run will raise the error
         return model
     causal = None if ran.model is None else ran.model.causal
     return model if causal is None else replace(model, info=replace(model.info, causal=causal))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-# names of parts of a module that change a context before its output projection reads it
+# names of parts of a module that change a context before its output projection
 _BETWEEN = re.compile(r"gate|(^|\.)g_proj|(sub|out|output|o)_(layer)?norm")
 OUTPUT_NAMES = ("o_proj", "o_proj.linear", "out_proj", "output.dense", "out_lin", "dense", "c_proj", "wo", "Wo", "o")
 
@@ -83,7 +83,7 @@ def projection_matrix(projection: Any, width: int) -> Floats | None:
     weight = getattr(projection, "weight", None)
     if weight is None or weight.ndim != 2 or not weight.is_floating_point():
         return None
-    turned = type(projection).__name__ == "Conv1D"  # GPT-2's lies the other way
+    turned = type(projection).__name__ == "Conv1D"  # GPT-2's is transposed
     if weight.shape[0 if turned else 1] != width:
         return None
     if weight.is_meta:  # accelerate keeps it elsewhere until the projection runs

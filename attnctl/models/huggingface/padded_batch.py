@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Visit = Callable[[LayerAttention], None]
 
-CLOSE = {"float32": 1e-4}  # how near a text's weights must be to those it has alone; of other dtypes:
+CLOSE = {"float32": 1e-4}  # largest difference from a text's weights when it is alone; for other dtypes ROUGH
 ROUGH = 5e-2
 
 
@@ -49,7 +49,7 @@ def padding_changes_weights(model: Checkpoint, short: Sequence[Token], long: Seq
     """Return whether padding a text changes its weights, its classes, or the keys that an indexer picks."""
     from attnctl.models.huggingface.put_out import TopK
 
-    alone: list[Array] = []  # a layer each: (heads, n, n)
+    alone: list[Array] = []  # one per layer: (heads, n, n)
     batched: list[Array] = []
     (own_run,) = run_padded(model, [tuple(short)], [lambda layer: alone.append(layer.all_weights())])
     with TopK() as picks:
@@ -61,8 +61,8 @@ def padding_changes_weights(model: Checkpoint, short: Sequence[Token], long: Seq
         for run in (own_run, padded)
     )
     if any(abs(share - padded_shares.get(number, 0.0)) > near for number, share in shares.items()):
-        return True  # the head of a classifier may read padding (XLNet's reads the last place)
-    picked = any(scores.shape[-1] == len(long) for scores in picks.taken_of)  # as of keys (DeepSeek-V3.2, Doge)
+        return True  # the head of a classifier may read padding (XLNet's reads the last position)
+    picked = any(scores.shape[-1] == len(long) for scores in picks.taken_of)  # a top-k over keys (DeepSeek-V3.2, Doge)
     return picked or any(np.abs(a - b).max() > near for a, b in zip(alone, batched, strict=True))
 
 
@@ -99,7 +99,7 @@ def padded_forward(
     return inputs["input_ids"], output, positions, session
 
 
-# of each network, the longest pass in which its own kernel was held against ours: without padding, and with
+# network → is padded → the longest forward in which its kernel was compared with ours
 _checked_lengths: WeakKeyDictionary[PreTrainedModel, dict[bool, int]] = WeakKeyDictionary()
 
 
@@ -123,7 +123,7 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
     from attnctl.models.huggingface.family_traits import Traits
 
     traits = Traits(model.network, model.kind, padded=True)
-    finished: set[int] = set()  # the texts of which all is seen
+    finished: set[int] = set()  # the texts whose visitors are done
 
     def see_padded(site: Site, call: Call) -> Array | None:
         layers.add(site.layer)
@@ -180,7 +180,7 @@ def padded_inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tupl
         inputs["use_cache"] = False
     if "logits_to_keep" not in model.forward_keywords or any(model.pieces.mask_positions(tokens) for tokens in texts):
         return inputs, None
-    positions = sorted({len(tokens) - 1 for tokens in texts})  # only what follows the last token is told
+    positions = sorted({len(tokens) - 1 for tokens in texts})  # only the prediction after the last token is used
     return inputs | {"logits_to_keep": torch.tensor(positions, device=device)}, positions
 
 
@@ -210,7 +210,7 @@ def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take
     def see_layer(site: Site, call: Call) -> Array:
         steps = attention.run_call(call)
         layers.add(site.layer)
-        take(site.layer, steps.weights[..., :n])  # keys that stand for several tokens follow the others
+        take(site.layer, steps.weights[..., :n])  # keys of merged tokens come after the others
         if site.layer == last:
             raise StopForward
         return steps.context

@@ -33,7 +33,7 @@ class Prompt:
 def template_of(settings: dict[str, object], name: str) -> str:
     """Return the chat template of a checkpoint, from its tokenizer's settings. Raises AttnctlError if it has none."""
     template = settings.get("chat_template")
-    if isinstance(template, list):  # several, by name
+    if isinstance(template, list):  # several templates with names
         templates = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
         template = templates.get("default")
     if not isinstance(template, str):
@@ -75,7 +75,7 @@ def fill_templates(template: str, conversations: Sequence[Sequence[Document]], *
     render = import_extra("transformers.utils.chat_template_utils").render_jinja_template
     try:
         rendered = render(conversations=conversations, chat_template=template, **variables)[0]
-    except Exception as error:  # a template fails as programs do
+    except Exception as error:  # a template may raise any error
         raise ValueError(" ".join(str(error).split())[:1000] or type(error).__name__) from error
     texts = [str(text) for text in rendered]
     if sum(map(len, texts)) > limits.TEXT_BYTES:
@@ -99,7 +99,7 @@ def _message_spans(text: str, marked: str, messages: Sequence[Message], name: st
         for number in range(len(messages))
         if _message_mark(number) in marked
     )
-    spans, position, marked_position = [], 0, 0  # where we are in `text`, and in `marked`
+    spans, position, marked_position = [], 0, 0  # position in `text`, and in `marked`
     for place, number in places:
         position += place - marked_position
         marked_position = place + len(_message_mark(number))

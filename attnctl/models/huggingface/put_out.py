@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # modules that put out scores, masked and scaled
 SCORES = frozenset({"ProphetNetAttention", "SqueezeBertSelfAttention"})
-FIELDS = {  # kind → where an output holds its weights
+FIELDS = {  # kind → field of an output with its weights
     "self": "attentions",
     "encoder": "encoder_attentions",
     "decoder": "decoder_attentions",
@@ -66,7 +66,8 @@ def weights_put_out(
     limits.check_memory(need, "laying windows out as n × n of every layer", "give a shorter text")
     weights = {layer: _as_weights(modules.get(layer), part) for layer, part in parts.items()}
     n_q = {part.shape[-2] for part in weights.values() if _has_heads(part)}
-    lengths = set() if kind == "cross" else n_q | {cached + n for n in n_q}  # some pool the tokens from layer to layer
+    # some networks pool the tokens between layers
+    lengths = set() if kind == "cross" else n_q | {cached + n for n in n_q}
     weights = {layer: part for layer, part in weights.items() if wants(layer)}
     for layer, part in weights.items():
         _check_weights(part, f"{'' if kind == 'self' else f'{kind} '}layer {layer} of {name}", lengths)
@@ -124,7 +125,7 @@ def _check_weights(weights: Array, layer: str, lengths: set[int]) -> None:
     """
     problem, limit = None, max(lengths, default=0)
     if isinstance(weights, tuple):
-        problem = f"of {len(weights)} streams at once, in a tuple"  # XLNet as it generates
+        problem = f"of {len(weights)} streams at once, in a tuple"  # XLNet during generation
     elif not _has_heads(weights) or not weights.numel():
         problem = f"of shape {tuple(weights.shape)}" if torch.is_tensor(weights) else f"a {type(weights).__name__}"
     elif (
@@ -135,7 +136,7 @@ def _check_weights(weights: Array, layer: str, lengths: set[int]) -> None:
         problem = f"from {float(weights.min()):.2g} to {float(weights.max()):.2g}"
     else:
         sums = weights.float().sum(-1)  # (batch, heads, n_q)
-        whole = ((sums - 1).abs() < OWN_ROW) | (sums < WHOLE_ROW)  # a row that may see nothing may have none
+        whole = ((sums - 1).abs() < OWN_ROW) | (sums < WHOLE_ROW)  # a row without visible keys may have weights of 0
         if not bool(whole.all()):
             problem = f"whose rows sum to {float(sums[~whole][0]):.2f}"
     if problem is not None:
@@ -144,8 +145,9 @@ def _check_weights(weights: Array, layer: str, lengths: set[int]) -> None:
 
 # --- among the operations of a module ------------------------------------------------------------------------------
 
-SOFTMAX = frozenset({"softmax", "exp"})  # torch's functions that make weights: Reformer takes exp(scores - logsumexp)
-PRODUCTS = frozenset({"matmul", "bmm", "einsum"})  # those that multiply weights with values
+# torch's functions that compute weights: Reformer uses exp(scores - logsumexp)
+SOFTMAX = frozenset({"softmax", "exp"})
+PRODUCTS = frozenset({"matmul", "bmm", "einsum"})  # torch's functions that multiply weights with values
 
 
 @contextmanager
@@ -182,8 +184,8 @@ class _ProductWatch(TorchFunctionMode):
     def __init__(self, shapes: Mapping[int, tuple[int, ...]]) -> None:
         super().__init__()
         self._shapes = shapes
-        self._derived: dict[int, Array] = {}  # the softmax, and what was made of it
-        self.within: list[tuple[int, Module]] = []  # layers and modules that are running: the innermost has the softmax
+        self._derived: dict[int, Array] = {}  # ids of the softmax and of arrays computed from it
+        self.within: list[tuple[int, Module]] = []  # running layers and modules; the softmax belongs to the innermost
         self.found: dict[int, Floats] = {}
 
     def __torch_function__(

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 
-BETWEEN = "\n\n"  # what stands between the two texts of a pair where they are shown as one: each is a paragraph
+BETWEEN = "\n\n"  # between the two texts of a pair when they are shown as one: each is a paragraph
 LANGUAGE_CLASSES = ("Nllb", "MBart", "M2M100", "PLBart", "SeamlessM4T")  # tokenizers that have languages
-UNUSED_ROWS = 1000  # in an embedding table beyond the tokenizer's tokens, before the two are thought not to fit
+# rows of an embedding table beyond the tokenizer's tokens; with more, a note says that they may not fit
+UNUSED_ROWS = 1000
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
@@ -50,10 +51,10 @@ class Pieces:
     limit: int | None = None  # tokens that the model can read
     bos: bool | None = None
     truncate: bool = False
-    text_pair: str | None = None  # the second of two texts, which the model reads behind each text
+    text_pair: str | None = None  # the second of two texts, read after each text
     names_target: bool = False  # the user has named the language of the target
     open_library: OpenTokenizer | None = (
-        None  # opens the tokenizer of transformers: of pairs, token types and languages
+        None  # opens the tokenizer of transformers, for pairs, token types and languages
     )
 
     def tokenize_text(self, text: str) -> tuple[Token, ...]:
@@ -206,8 +207,8 @@ class Pieces:
         if rows - n_tokens <= max(UNUSED_ROWS, 0.1 * rows):
             return ()
         return (
-            f"The tokenizer of {self.name} has {n_tokens:,} tokens, its network rows for {rows:,}: if it is another model's, "
-            "every word is read as another one.",
+            f"The tokenizer of {self.name} has {n_tokens:,} tokens, its network rows for {rows:,}: if it is another "
+            "model's, every word is read as another one.",
         )
 
     def _with_bos(self, tokens: tuple[Token, ...]) -> tuple[Token, ...]:
@@ -267,7 +268,7 @@ class Pieces:
         ):
             start, end = (None, None) if place is None else place
             span = "" if start is None else text[start:end]
-            # Unigram writes the letters of an unknown piece, so that its id alone tells
+            # Unigram keeps the letters of an unknown piece: only its id shows that it is unknown
             missing = number == unknown_id is not None and (place is None or span not in ("", unknown))
             special = not missing and (bool(mask) or number in self.special_ids)
             name = piece if special else piece_text(piece, span) if span else bare_piece(piece)
@@ -286,7 +287,7 @@ class Pieces:
         for number in after:
             pending.append(number)
             decoded_now = self.tokenizer.decode(ids + pending, skip_special_tokens=False)
-            if decoded_now.endswith("\ufffd") and len(pending) < 8:  # a character not complete yet
+            if decoded_now.endswith("\ufffd") and len(pending) < 8:  # an incomplete character
                 continue
             span = decoded_now[len(decoded) :]
             name = span.strip() or span or bare_piece(self.tokenizer.id_to_token(number) or "")
@@ -373,7 +374,7 @@ def open_pieces(folder: Path, name: str, **options: Any) -> Pieces:
     with telling_errors(f"{name} has no tokenizer that can be read"):
         if path.exists():
             tokenizer = library_tokenizer(path, f"{name} has no tokenizer that can be read")
-        else:  # older checkpoints: transformers knows how to build one from their vocabulary
+        else:  # older checkpoints: transformers builds a tokenizer from their vocabulary
             library = opened().tokenizer
             tokenizer = getattr(library, "backend_tokenizer", None) or opened()
             settings = settings | {key: str(token) for key, token in library.special_tokens_map.items()}
@@ -390,7 +391,7 @@ def open_pieces(folder: Path, name: str, **options: Any) -> Pieces:
 def _check_vocabulary(tokenizer: Tokenizer | LibraryTokenizer, name: str) -> None:
     """Raise AttnctlError if no word has a token, as in a tokenizer that transformers makes without a vocabulary."""
     special = sum(added.special for added in tokenizer.get_added_tokens_decoder().values())
-    if tokenizer.get_vocab_size() - special <= 2:  # T5's and DeBERTa's have "▁" and the like besides
+    if tokenizer.get_vocab_size() - special <= 2:  # T5's and DeBERTa's also have "▁"
         raise AttnctlError(
             f"{name} has no vocabulary that its tokenizer reads: put the tokenizer's files into its folder "
             "(tokenizer.json: tokenizer.save_pretrained writes it)"

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.checkpoint import ModelInput
 
 GATE_NOTE = "A learned gate multiplies each head's output: replaced is what the gate lets through, and means are of it."
-TOKENS_AT_ONCE = 4096  # of all rows of a batch together, unless told otherwise
+TOKENS_AT_ONCE = 4096  # in all rows of a batch, by default
 
 
 @dataclass
@@ -54,10 +54,10 @@ class WatchedNetwork:
     tokens: tuple[Token, ...]
     query: int
     tail: int
-    inputs: Callable[[tuple[int, ...]], dict[str, object]]  # of the ids that continue the text
+    inputs: Callable[[tuple[int, ...]], dict[str, object]]  # ids that continue the text → the network's inputs
     spell: Callable[[int], str]
     read: Callable[[str], Word]
-    classes: Mapping[int, str]  # that are predicted, by id; empty where words are, or nothing is
+    classes: Mapping[int, str]  # id → name of the predicted classes; {} if the network predicts words or nothing
     base: Intervention = field(default_factory=Intervention)
     key_tokens: tuple[Token, ...] | None = None
     text_notes: tuple[str, ...] = ()

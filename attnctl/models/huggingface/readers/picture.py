@@ -75,7 +75,7 @@ class PictureReader(Reader):
         try:
             with quiet_library():
                 values = self.processor(photograph, return_tensors="pt", **changed)["pixel_values"]
-        except Exception as error:  # each family's processor has its own
+        except Exception as error:  # each family's processor raises its own errors
             raise AttnctlError(
                 f"the image processor of {model.info.name} fails on this picture: {in_one_line(error)}"
             ) from error
@@ -85,7 +85,7 @@ class PictureReader(Reader):
 
     def _patches(self, model: Checkpoint, photograph: Image, values: Any) -> list[Token]:
         """Return the patches row by row, each with its box in the picture before resizing and cropping."""
-        sides = values.shape[-2:]  # height, width, of what the network takes
+        sides = values.shape[-2:]  # height and width of the network's input
         patch = picture_config(model).patch_size
         patch_height, patch_width = patch if isinstance(patch, (list, tuple)) else (patch, patch)
         grid = (sides[0] // patch_height, sides[1] // patch_width)
@@ -150,7 +150,7 @@ def boxes_of_grid(
     return _boxes_of_spans(spans(0), spans(1))
 
 
-Place = tuple[float, float]  # where something begins and ends along one side
+Place = tuple[float, float]  # start and end along one side, in pixels
 
 
 def _place_in_processed(

@@ -59,7 +59,7 @@ class PicturePromptReader(Reader):
         processed = self._processed(model, text)
         ids, mark = processed["input_ids"][0].tolist(), self._picture_id(model, processed)
         tokens: list[Token] = []
-        runs: list[tuple[str, int]] = []  # what stands before a run of the picture's tokens, and their number
+        runs: list[tuple[str, int]] = []  # (the token before a run of picture tokens, their number)
         before = ""
         for is_picture, group in groupby(ids, lambda number: number == mark):
             run_ids = list(group)
@@ -108,7 +108,7 @@ class PicturePromptReader(Reader):
             try:
                 with quiet_library():
                     processed = self.processor(text=[prompt], images=list(self.photographs), return_tensors="pt")
-            except Exception as error:  # each family's processor has its own
+            except Exception as error:  # each family's processor raises its own errors
                 raise AttnctlError(
                     f"the processor of {model.info.name} fails on this picture and text: {in_one_line(error)}"
                 ) from error
@@ -127,7 +127,7 @@ class PicturePromptReader(Reader):
         template = getattr(self.processor, "chat_template", None) or settings.get("chat_template")
         if not isinstance(template, str):
             mark = getattr(self.processor, "boi_token", None) or getattr(self.processor, "image_token", "<image>")
-            # others end the line themselves, or not at all
+            # other processors add a line end, or need none
             between = "\n" if "Llava" in type(self.processor).__name__ else ""
             return f"{str(mark) * len(self.photographs)}{between}{text}"
         special = {key: named_token(settings, key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
@@ -165,7 +165,7 @@ def beside_picture(model: Checkpoint, folder: Path, path: str) -> Checkpoint:
         raise AttnctlError(
             f"{model.info.name} has no preprocessor_config.json: how its pictures are resized is not known"
         )
-    pieces = replace(model.pieces, bos=False)  # the template begins as it does
+    pieces = replace(model.pieces, bos=False)  # the template adds the beginning token if it needs one
     return replace(model, reader=PicturePromptReader(pieces, processor, photographs))
 
 

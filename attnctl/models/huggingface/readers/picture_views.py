@@ -69,7 +69,7 @@ class PictureLayout:
             return [self._base_and_tiles(picture) for picture in self.pictures]
         if values is None or len(values) != len(self.pictures):
             return []
-        if sizes is not None:  # each in its own shape, the others filled up (Pixtral)
+        if sizes is not None:  # each picture has its own shape; smaller ones are padded (Pixtral)
             side = self.config.vision_config.patch_size * getattr(self.config, "spatial_merge_size", 1)
             shapes = [(int(high) // side, int(wide) // side) for high, wide in sizes]
             return [boxes_of_grid(*each, None) for each in zip(self.pictures, shapes, strict=True)]

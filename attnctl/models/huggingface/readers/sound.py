@@ -61,7 +61,7 @@ class SoundReader(Reader):
         sound = self.sound_in(model, text)
         if model.kind not in ("decoder", "cross"):
             inputs = {model.network.main_input_name: sound.values}
-            if model.kind == "encoder":  # the decoder must be given something; its attention is not read
+            if model.kind == "encoder":  # the decoder needs an input; its attention is not read
                 inputs["decoder_input_ids"] = model.token_ids(self.decoder_start(model, text))
             return ModelInput(tokens, inputs, notes=sound.notes(tokens))
         model.check_tokens(tokens)
@@ -110,7 +110,7 @@ class SoundReader(Reader):
         try:
             with quiet_library():
                 processed = self.extractor(samples, sampling_rate=RATE, return_tensors="np")
-        except Exception as error:  # each family's extractor has its own
+        except Exception as error:  # each family's extractor raises its own errors
             raise AttnctlError(
                 f"the extractor of {model.info.name} fails on this sound: {in_one_line(error)}"
             ) from error
@@ -127,9 +127,8 @@ class Sound:
     reader: SoundReader
     values: Any
     seconds: float
-    spoken: dict[str | None, tuple[Token, ...]] = field(
-        default_factory=dict, repr=False
-    )  # by target; None: its own words
+    # target → tokens; None: the model's own words
+    spoken: dict[str | None, tuple[Token, ...]] = field(default_factory=dict, repr=False)
 
     def notes(self, frames: Sequence[Token]) -> tuple[str, ...]:
         """Return the notes for a reader: how much of the sound is used, and how much of it is padding."""
@@ -152,7 +151,7 @@ class Sound:
         if network.main_input_name == "input_features":
             count, step = int(config.max_source_positions), 2 * int(self.reader.extractor.hop_length) / RATE
         else:
-            squeezed = getattr(config, "squeeze_factor", 1)  # SEW attends to means of so many frames
+            squeezed = getattr(config, "squeeze_factor", 1)  # SEW attends to means of this many frames
             count = int(network._get_feat_extract_output_lengths(self.values.shape[-1])) // squeezed
             step = squeezed * math.prod(config.conv_stride) / RATE
         begins = [round(number * step, 4) for number in range(count + 1)]
@@ -202,7 +201,7 @@ class Sound:
 
         settings: Any = self.model.network.generation_config
         language, task = getattr(settings, "language", None), getattr(settings, "task", None)
-        if language is None and task is None:  # older checkpoints force the tokens in these places
+        if language is None and task is None:  # older checkpoints force the tokens at positions 1 and 2
             pairs = getattr(settings, "forced_decoder_ids", None) or ()
             try:
                 forced = dict(pairs)
@@ -236,7 +235,8 @@ class Sound:
                 self.values, encoder_outputs=self.encoded, return_timestamps=False, max_new_tokens=limit - len(marks) - 1,
                 **GREEDY, **options,
             )  # fmt: skip
-            ends = min(end_ids(network), default=len(self.reader.pieces.tokenizer.get_vocab()))  # marks of times follow
+            # timestamp tokens have larger ids
+            ends = min(end_ids(network), default=len(self.reader.pieces.tokenizer.get_vocab()))
             text = [
                 number for number in out[0].tolist() if number not in self.reader.pieces.special_ids and number < ends
             ]

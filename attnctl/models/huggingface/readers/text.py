@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.checkpoint import Checkpoint
 
 
-# how a text is continued, whatever switches were saved in generation_config: greedily, and the ids alone come back
+# generate greedily and return only ids, whatever generation_config says
 GREEDY = {
     "do_sample": False, "num_beams": 1, "num_return_sequences": 1, "return_dict_in_generate": False,
     "output_attentions": False, "output_hidden_states": False, "output_scores": False, "output_logits": False,
@@ -158,12 +158,12 @@ def _ends_text(model: Checkpoint, token: Token) -> bool:
 
 def decoder_start_id(model: Checkpoint) -> int:
     """Return the id that `generate` begins a decoder's text with; without one the tokenizer's first id, or 0."""
-    # generate falls back to generation_config's bos_token_id before it looks at config.json
+    # generate uses generation_config's bos_token_id before config.json
     parts = (getattr(model.network, "generation_config", None), model.network.config)
     names = ("decoder_start_token_id", "bos_token_id")
     stated = [i for part in parts for name in names if (i := getattr(part, name, None)) is not None]
     first = next(iter(stated), model.pieces.bos_id or 0)
-    number = first[0] if isinstance(first, list) and first else first  # a list has one for each text of a batch
+    number = first[0] if isinstance(first, list) and first else first  # a list has one id per text of a batch
     if not isinstance(number, int) or not 0 <= number < 2**31:
         raise AttnctlError(
             f"{model.info.name} begins its decoder's text with {str(first)[:40]!r}, which is no token's id: see "
@@ -230,9 +230,9 @@ def input_notes(model: Checkpoint, tokens: Sequence[Token], inputs: Mapping[str,
     )
 
 
-# inputs of a value for each token, for which a network puts one value where they are not given
+# inputs with a value per token that a network sets to a default if they are missing
 _VALUE_OF_TOKEN = re.compile(r"bbox|langs|global_attention_mask|\w+_ids|\w+_seq")
-# of these the default is the right one, or the text has none of what they tell of
+# for these inputs the default is right, or a text has nothing that they describe
 _RIGHT_BY_DEFAULT = re.compile(
     r"(position|token_type|mm_token_type|moe_mm_token_type|mc_token|speaker)_ids|\w*input_ids|"
     r"(decoder|entity|image|video|audio|visual|vision|aspect_ratio)_\w+"
@@ -247,7 +247,7 @@ def default_input_notes(network: PreTrainedModel, not_given: Iterable[str]) -> t
         names -= {"langs"}
     if not getattr(config, "use_task_id", True):  # ERNIE
         names -= {"task_type_ids"}
-    if isinstance(getattr(config, "type_vocab_sizes", None), list):  # TAPAS: seven token types a token
+    if isinstance(getattr(config, "type_vocab_sizes", None), list):  # TAPAS: seven token types per token
         names |= {"token_type_ids"} & set(not_given)
     if not names:
         return ()
