@@ -9,7 +9,7 @@ import torch
 import transformers
 
 import attnctl
-from attnctl.models.huggingface.checkpoint import default_input_notes
+from attnctl.models.huggingface.readers.text import default_input_notes
 from tests.tools import architectures as zoo
 from tests.tools.folders import VOCABULARY, tokenizer
 
