@@ -53,9 +53,8 @@ class Pieces:
     truncate: bool = False
     text_pair: str | None = None  # the second of two texts, read after each text
     names_target: bool = False  # the user has named the language of the target
-    open_library: OpenTokenizer | None = (
-        None  # opens the tokenizer of transformers, for pairs, token types and languages
-    )
+    # opens the tokenizer of transformers, for pairs, token types and languages
+    open_library: OpenTokenizer | None = None
 
     def tokenize_text(self, text: str) -> tuple[Token, ...]:
         """Return the tokens of `text`, and of `text_pair` after it, with special tokens.
