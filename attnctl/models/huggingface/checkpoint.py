@@ -20,7 +20,7 @@ from attnctl.interventions import Intervention
 from attnctl.layer import LayerAttention, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
-from attnctl.models.huggingface.network import device_of_inputs, running_network, version_notes
+from attnctl.models.huggingface.network import device_of_inputs, lacks_head, running_network, version_notes
 from attnctl.tokens import Token
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Prediction, Run, StopForward
@@ -39,8 +39,7 @@ def classes_of_network(network: PreTrainedModel) -> Mapping[int, str]:
     config: Any = network.config
     gives_class = re.search("For(Sequence|Image)Classification", type(network).__name__)
     one_of_several = config.num_labels > 1 and config.problem_type in (None, "single_label_classification")
-    has_head = not getattr(network, "attnctl_headless", False)
-    return config.id2label if gives_class and one_of_several and has_head else {}
+    return config.id2label if gives_class and one_of_several and not lacks_head(network) else {}
 
 
 def input_table(network: PreTrainedModel) -> Any:
@@ -514,7 +513,7 @@ class Checkpoint:
         if logits is None or logits.ndim != 3 or logits.shape[-1] < vocabulary or self.kind in ("encoder", "cross"):
             return ()
         causal = self.kind == "decoder" or causal
-        if getattr(self.network, "attnctl_headless", False) or not bool(torch.isfinite(logits).all()):
+        if lacks_head(self.network) or not bool(torch.isfinite(logits).all()):
             return ()  # the head is not in the file, or gives NaN
         predictions = []
         for position in predicted_places(tokens, self.predict, model_input.blanks, causal):
