@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -52,14 +52,17 @@ def input_table(network: PreTrainedModel) -> Any:
 
 EMBEDDED = 4096  # longest text, in tokens, of which a run keeps the embeddings
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
-def _with_heads_off(method: Method) -> Method:
+def _with_heads_off(
+    method: Callable[Concatenate[Checkpoint, Parameters], Result],
+) -> Callable[Concatenate[Checkpoint, Parameters], Result]:
     """Return a method of a checkpoint that runs with the checkpoint's intervention applied (heads off)."""
 
     @functools.wraps(method)
-    def under_intervention(self: Checkpoint, *arguments: Any, **options: Any) -> Any:
+    def under_intervention(self: Checkpoint, /, *arguments: Parameters.args, **options: Parameters.kwargs) -> Result:
         if self.intervention is None:
             return method(self, *arguments, **options)
         from attnctl.models.huggingface.intervention import apply_interventions
@@ -67,7 +70,7 @@ def _with_heads_off(method: Method) -> Method:
         with apply_interventions(self.network, [self.intervention], self.kind):
             return method(self, *arguments, **options)
 
-    return cast(Method, under_intervention)
+    return under_intervention
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from attnctl.files import lock_file, write_whole
 from attnctl.interrupts import removed_at_end, tidied_up
 from attnctl.light_import import complete_torch
 from attnctl.models.huggingface.hub import import_extra
-from attnctl.models.huggingface.network import check_whole, file_fingerprint, stored_text
+from attnctl.models.huggingface.network import check_whole, file_fingerprint, lacks_head, stored_text
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -151,7 +151,7 @@ def _convert_file(path: Path, folder: Path) -> None:
                 path.parent, dtype=dtype, quantization_config=quantised, output_loading_info=True, **options
             )
             check_whole(model, loading_info, path.name)
-            if model.attnctl_headless:
+            if lacks_head(model):
                 raise AttnctlError(f"{path.name} lacks the weights of its head: its file is not whole")
             model.save_pretrained(folder)
             transformers.AutoTokenizer.from_pretrained(path.parent, **options).save_pretrained(folder)
