@@ -245,18 +245,18 @@ def _half_disagreement(call: Call, context: Array, dtype: torch.dtype) -> float:
     for first in range(0, heads, group):
         group_heads = list(range(first, min(first + group, heads)))
         part = attention.select_call(call, heads=group_heads) if len(group_heads) < heads else call
-        arrays = {name: getattr(part, name).to(dtype).float() for name in ("queries", "keys", "values")}
-        optional = {name: getattr(part, name) for name in ("bias", "sinks")}
-        arrays |= {name: array.float() for name, array in optional.items() if array is not None}
+        queries, keys, values = (array.to(dtype).float() for array in (part.queries, part.keys, part.values))
+        bias, sinks = (None if array is None else array.float() for array in (part.bias, part.sinks))
+        part = replace(part, queries=queries, keys=keys, values=values, bias=bias, sinks=sinks)
         with torch.autocast(context.device.type, enabled=False):
-            steps = attention.run_call(replace(part, **arrays))
+            steps = attention.run_call(part)
             weights = steps.weights  # (batch, heads, rows, n_k)
-            sizes = attention.share_heads(arrays["values"].abs(), len(group_heads))  # (…, n_k, d_v)
+            sizes = attention.share_heads(values.abs(), len(group_heads))  # (…, n_k, d_v)
             raw = steps.scores.abs() * abs(call.effective_scale)  # (batch, heads, rows, n_k)
             counts = weights > half * weights.amax(-1, keepdim=True)  # smaller weights disappear in rounding
             reach = torch.where(counts, raw.maximum(steps.scaled_scores.abs()), 0.0).amax(-1, keepdim=True)
-            if part.sinks is not None:
-                reach = reach.maximum(attention.sink_column(arrays["sinks"]).abs())
+            if sinks is not None:
+                reach = reach.maximum(attention.sink_column(sinks).abs())
             moved = weights * (1 - weights) * 2 * torch.expm1(SCORE_ROUNDINGS * half * reach)
             allowed = (OTHER_ROUNDINGS * half * weights + moved + torch.finfo(torch.float32).eps) @ sizes
             apart = (steps.context - context[:, group_heads].float()).abs()  # (batch, heads, rows, d_v)

@@ -341,6 +341,11 @@ def generation_setting(network: PreTrainedModel, name: str) -> Any:
     return next((value for part in parts if (value := getattr(part, name, None)) is not None), None)
 
 
+def forced_first_id(network: PreTrainedModel) -> int | None:
+    """Return the id that `generate` puts after a decoder's start, such as a language; it does not read config.json."""
+    return getattr(getattr(network, "generation_config", None), "forced_bos_token_id", None)
+
+
 def end_ids(network: PreTrainedModel) -> tuple[int, ...]:
     """Return the ids of the tokens that end a text, the usual one first; () if the checkpoint names none."""
     ends = generation_setting(network, "eos_token_id")

@@ -18,6 +18,7 @@ from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import (
     class_of,
+    forced_first_id,
     load_network,
     network_info,
     origin_of,
@@ -163,7 +164,7 @@ def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, reque
     """
     name, kind = opened.name, opened.kind
     if request.target_language is None and kind != "self":
-        pieces.force_language(getattr(getattr(network, "generation_config", None), "forced_bos_token_id", None))
+        pieces.force_language(forced_first_id(network))
     both, network = network, getattr(network, "text_model", network) if _has_two_towers(network) else network
     n_layers = network_info(network, name, kind).n_layers
     if n_layers is not None and n_layers < 1:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.formats.photographs import read_photograph
 from attnctl.models.huggingface.attention_sites import attention_sites
@@ -70,7 +71,7 @@ class PictureReader(Reader):
         """Return the network's inputs for the picture file `text`: its pixel values alone."""
         return ModelInput(tokens, {"pixel_values": self.processed(model, read_photograph(text))})
 
-    def processed(self, model: Checkpoint, photograph: Image, **changed: bool) -> Any:
+    def processed(self, model: Checkpoint, photograph: Image, **changed: bool) -> Array:
         """Return the picture as the checkpoint's processor prepares it: (1, 3, height, width)."""
         try:
             with quiet_library():
@@ -83,7 +84,7 @@ class PictureReader(Reader):
             raise AttnctlError(f"the image processor of {model.info.name} makes several pictures of one")
         return values.to(device_of_inputs(model.network), model.network.dtype)
 
-    def _patches(self, model: Checkpoint, photograph: Image, values: Any) -> list[Token]:
+    def _patches(self, model: Checkpoint, photograph: Image, values: Array) -> list[Token]:
         """Return the patches row by row, each with its box in the picture before resizing and cropping."""
         sides = values.shape[-2:]  # height and width of the network's input
         patch = picture_config(model).patch_size
@@ -98,7 +99,7 @@ def picture_config(model: Checkpoint) -> Any:
     return getattr(model.network.config, "vision_config", model.network.config)
 
 
-def _token_count(model: Checkpoint, values: Any) -> int:
+def _token_count(model: Checkpoint, values: Array) -> int:
     """Return how many tokens the first attention reads; -1 if it does not read the tokens of one picture."""
     counts: list[int] = []
 
@@ -123,7 +124,7 @@ def boxes_of_grid(
     photograph: Image,
     grid: tuple[int, int],
     sides: tuple[int, int] | None,
-    processed: Callable[..., Any] | None = None,
+    processed: Callable[..., Array] | None = None,
     covered: tuple[int, int] | None = None,
 ) -> list[Token]:
     """Return the tokens of a grid (rows, columns) row by row, each with its box in the original picture.
@@ -154,7 +155,7 @@ Place = tuple[float, float]  # start and end along one side, in pixels
 
 
 def _place_in_processed(
-    photograph: Image, processed: Callable[..., Any]
+    photograph: Image, processed: Callable[..., Array]
 ) -> tuple[tuple[int, int], tuple[Place, Place]]:
     """Return the size (height, width) of a processed picture before the crop, and where the picture lies in it.
 

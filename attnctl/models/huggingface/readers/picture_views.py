@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.formats.photographs import strip_offsets
 from attnctl.models.huggingface.hub import import_extra
@@ -76,7 +77,7 @@ class PictureLayout:
         side = math.isqrt(sum(count for _, count in self.runs) // len(self.pictures))
         return [boxes_of_grid(picture, (side, side), values.shape[-2:], self._processed) for picture in self.pictures]
 
-    def _processed(self, picture: Image, **changed: bool) -> Any:
+    def _processed(self, picture: Image, **changed: bool) -> Array:
         """Return the picture as the processor prepares it: (1, 3, height, width)."""
         return self.processor.image_processor(picture, return_tensors="pt", **changed)["pixel_values"]
 

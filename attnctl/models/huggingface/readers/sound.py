@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from attnctl.arrays import Floats
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.files import names_sound
 from attnctl.formats.audio import RATE, read_audio
@@ -25,6 +26,7 @@ from attnctl.tokens import Token
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from attnctl.models.huggingface.attention_sites import Output
     from attnctl.models.huggingface.checkpoint import Checkpoint
     from attnctl.models.huggingface.tokenizer import Pieces
 
@@ -125,10 +127,15 @@ class Sound:
 
     model: Checkpoint
     reader: SoundReader
-    values: Any
+    values: Array
     seconds: float
     # target → tokens; None: the model's own words
     spoken: dict[str | None, tuple[Token, ...]] = field(default_factory=dict, repr=False)
+
+    @property
+    def network(self) -> Any:
+        """Return the model's network, with the attributes of its own class."""
+        return self.model.network
 
     def notes(self, frames: Sequence[Token]) -> tuple[str, ...]:
         """Return the notes for a reader: how much of the sound is used, and how much of it is padding."""
@@ -146,7 +153,7 @@ class Sound:
 
     def frames(self) -> tuple[Token, ...]:
         """Return a token for each frame that the encoder's first layer reads; frames after the sound's end are special."""
-        network: Any = self.model.network
+        network = self.network
         config = network.config
         if network.main_input_name == "input_features":
             count, step = int(config.max_source_positions), 2 * int(self.reader.extractor.hop_length) / RATE
@@ -161,9 +168,9 @@ class Sound:
         )
 
     @cached_property
-    def encoded(self) -> Any:
+    def encoded(self) -> Output:
         """Return the encoder's output for the sound."""
-        network: Any = self.model.network
+        network = self.network
         with running_network(network, self.values.shape[-1], self.model.info.name):
             return network.get_encoder()(self.values)
 
@@ -172,7 +179,7 @@ class Sound:
 
         `language` None: the one in generation_config, or the likeliest. Raises UsageError for an unknown language.
         """
-        network: Any = self.model.network
+        network = self.network
         tokenizer, name, first = self.reader.pieces.tokenizer, self.model.info.name, decoder_start_id(self.model)
         several = getattr(network.generation_config, "lang_to_id", None) or {}
         configured, task = self._configured_speech() if several else (None, None)
@@ -199,7 +206,7 @@ class Sound:
         """Return the language ("de") and the task ("translate") that `generate` uses by default; None where none is set."""
         from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
-        settings: Any = self.model.network.generation_config
+        settings = self.network.generation_config
         language, task = getattr(settings, "language", None), getattr(settings, "task", None)
         if language is None and task is None:  # older checkpoints force the tokens at positions 1 and 2
             pairs = getattr(settings, "forced_decoder_ids", None) or ()
@@ -225,7 +232,7 @@ class Sound:
 
         Raises AttnctlError if the text is too long.
         """
-        network: Any = self.model.network
+        network = self.network
         name, limit = self.model.info.name, network.config.max_target_positions
         if target is None:
             mark = self.reader.pieces.tokenizer.id_to_token(marks[1]) if len(marks) > 2 else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import ModelInput, Reader
-from attnctl.models.huggingface.network import end_ids, generation_setting, running_network
+from attnctl.models.huggingface.network import end_ids, forced_first_id, generation_setting, running_network
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.source.model import check_text
 from attnctl.text import visible_text
@@ -127,10 +127,8 @@ class SourceTargetReader(TextReader):
         if self.pieces.target_language is not None:
             tokens = self._shifted_target(model, self.pieces.tokenize_target(""))
             return tokens[:-1] if len(tokens) > 1 and _ends_text(model, tokens[-1]) else tokens
-        # config.json alone says nothing here: `generate` does not ask it
-        forced = getattr(getattr(model.network, "generation_config", None), "forced_bos_token_id", None)
-        start = decoder_start_id(model)
-        return tuple(self.pieces.named_id(number) for number in (start, forced) if number is not None)
+        ids = (decoder_start_id(model), forced_first_id(model.network))
+        return tuple(self.pieces.named_id(number) for number in ids if number is not None)
 
     def _shifted_target(self, model: Checkpoint, labels: tuple[Token, ...]) -> tuple[Token, ...]:
         """Return the tokens that a decoder reads to predict `labels`: shifted as in its network, without the end token."""

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class TextTowerReader(TextReader):
     """The reader of the text tower; `both` is the whole network, `folder` the folder of its files."""
 
-    both: Any = None
-    folder: Path = Path()
+    both: Any
+    folder: Path
     shares_passes: ClassVar[bool] = False
 
     def model_for(self, model: Checkpoint, text: str) -> Checkpoint:
@@ -62,8 +62,15 @@ class TextTowerReader(TextReader):
 
     def _picture_info(self, model: Checkpoint) -> ModelInfo:
         info = network_info(self.both.vision_model, model.info.name, "self")
-        origin = {name: getattr(model.info, name) for name in ("source", "revision", "sha256", "quantised")}
-        return replace(info, causal=False, **origin)
+        text_info = model.info
+        return replace(
+            info,
+            causal=False,
+            source=text_info.source,
+            revision=text_info.revision,
+            sha256=text_info.sha256,
+            quantised=text_info.quantised,
+        )
 
 
 @dataclass(frozen=True)
