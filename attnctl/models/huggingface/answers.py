@@ -53,7 +53,7 @@ def check_cache(network: PreTrainedModel) -> None:
 
 def _no_cache(network: PreTrainedModel) -> str:
     name = type(network).__name__
-    return f"{name} keeps no keys and values of every token alone, so its prompt cannot be read in parts"
+    return f"{name} does not cache only keys and values of each token, so its prompt cannot be read in parts"
 
 
 def common_start(first: Sequence[int], second: Sequence[int]) -> int:
@@ -130,7 +130,7 @@ class AnsweredPrompt:
         if window and window < len(self.prompt):
             raise AttnctlError(
                 f"{self.model.info.name} has layers that see {window:,} tokens back, and its prompt, seen whole, has "
-                f"{len(self.prompt):,}: where an answer came from is measured for prompts up to that"
+                f"{len(self.prompt):,}: the sources of an answer are measured for prompts up to that length"
             )
         cache: Any = self._run_network(self.prompt, None, 0)[0]
         cache.crop(-1)

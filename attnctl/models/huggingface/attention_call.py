@@ -105,7 +105,7 @@ def check_finite(call: Call, where: str) -> None:
     for name, array in (("queries", call.queries), ("keys", call.keys)):
         if not bool(torch.isfinite(array).all()):
             raise AttnctlError(
-                f"the {name} of {where} are no finite numbers: its weights up to there are not, or "
+                f"the {name} of {where} are not finite numbers: its weights up to there are not, or "
                 f"{str(array.dtype).removeprefix('torch.')} is too narrow for them (see {option_name('dtype')})"
             )
 

@@ -52,7 +52,7 @@ def _against_model(model: Model, text: str, trace: Trace, limit: float) -> tuple
     shapes = {part.layer: part.weights.shape[-2:] for part in trace.layers if part.weights is not None}
     weights, contexts = model.own_attention(trace.tokens, text, shapes)
     if model.puts_out_weights:
-        why = "where its code multiplies weights with values is not seen: the weights are its own, their rows alone checked"
+        why = "the product of weights and values in its code was not found: only the sums of its rows were checked"
         weights_finding = _own_weights_finding(MULTIPLIED, trace, weights, limit, why)
     else:
         why = "its eager path puts out no weights"
@@ -134,7 +134,7 @@ def _finding_of_layers(title: str, trace: Trace, errors: Mapping[int, float], li
         return CheckFinding(title, worst <= limit, error)
     if not errors:
         return CheckFinding(title, None, why)
-    return CheckFinding(title, None, f"{error}, but not of layers {number_list(missing)}: {why}")
+    return CheckFinding(title, None, f"{error}, but not for layers {number_list(missing)}: {why}")
 
 
 def _against_fused(trace: Trace, limit: float) -> CheckFinding:

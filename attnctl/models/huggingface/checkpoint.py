@@ -128,7 +128,7 @@ class Reader:
         """Return the tokenizer. Raises UsageError for a checkpoint without one."""
         if self.tokenizer is None:
             does = "hears" if self.takes == "sound" else "reads pictures"
-            raise UsageError(f"{self.name} {does}, and this takes a model of text")
+            raise UsageError(f"{self.name} {does}: this needs a model that reads texts")
         return self.tokenizer
 
     @property
@@ -167,7 +167,7 @@ class Reader:
 
     def with_text_pair(self, model: Checkpoint, text_pair: str) -> Reader:
         """Return the reader of two texts. Raises UsageError if this reader takes only one."""
-        why = f"does not go with {model.info.name}, which reads one text, with a picture or a sound beside it"
+        why = f"cannot be used with {model.info.name}, which reads one text, or a picture or a sound"
         raise UsageError(why, option="text_pair")
 
 
@@ -218,7 +218,7 @@ class Checkpoint:
                 f"a target is for decoder and cross attention, and {self.info.name} shows {self.kind} attention"
             )
         if self.generate:
-            raise UsageError(f"a target does not go with {option_name('generate')}, which makes it")
+            raise UsageError(f"a target cannot be combined with {option_name('generate')}, which generates it")
         return replace(self, target=target)
 
     def with_text_pair(self, text_pair: str) -> Checkpoint:
@@ -534,7 +534,7 @@ def nothing_seen_sentence(name: str, kind: str, silent: dict[Site, str]) -> str:
     if silent:
         hint = f": see {option_name('attention', 'decoder')}, or cross" if kind == "encoder" else ""
         return f"{name} has no {attention} that can be shown: {next(iter(silent.values()))} attends in code of its own{hint}"
-    return f"{name} has no softmax {attention} that it tells of: there are no weights to show"
+    return f"{name} has no softmax {attention} that attnctl can see: there are no weights to show"
 
 
 def tokens_of_call_keys(

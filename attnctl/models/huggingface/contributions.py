@@ -108,7 +108,7 @@ class WatchedRows:
         for part in reversed(self.outside):
             if part.module is module:
                 return part
-        raise RefusedError("its unembedding is not called as one")
+        raise RefusedError("its unembedding is not called as one module")
 
 
 def record_rows(
@@ -207,7 +207,7 @@ def stream_direction(forward: WatchedRows, mix: Array) -> tuple[Array, float, fl
         if linear is None and is_near(norm.rows_in, last) and is_near(head.rows_in, norm.rows_out):
             linear = _Linear.of_norm(norm)
     if linear is None:
-        raise RefusedError("between its last block and its unembedding stands more than a norm")
+        raise RefusedError("there is more than a norm between its last block and its unembedding")
     direction = linear.back(unembedded) * scale  # (rows, d_model)
     return direction, (linear.constant(unembedded) + bias) * scale, _along(mix, logits_before_cap), notes
 
@@ -275,7 +275,7 @@ class _Linear:
             for factor in (gain, 1 + gain):
                 if is_near(x * length * factor + shift, norm.rows_out):
                     return cls(length * factor, shift, centred)
-        raise RefusedError(f"its {type(norm.module).__name__} is no norm that it knows how to hold still")
+        raise RefusedError(f"its {type(norm.module).__name__} is neither an RMS norm nor a layer norm")
 
     def back(self, direction: Array) -> Array:
         """Return the directions before the norm that become `direction` after it: (rows, d)."""

@@ -152,7 +152,7 @@ def _convert_file(path: Path, folder: Path) -> None:
             )
             check_whole(model, loading_info, path.name)
             if lacks_head(model):
-                raise AttnctlError(f"{path.name} lacks the weights of its head: its file is not whole")
+                raise AttnctlError(f"{path.name} lacks the weights of its head: its file is incomplete")
             model.save_pretrained(folder)
             transformers.AutoTokenizer.from_pretrained(path.parent, **options).save_pretrained(folder)
         except AttnctlError:

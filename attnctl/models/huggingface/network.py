@@ -216,7 +216,7 @@ def check_whole(network: PreTrainedModel, loading_info: Document, name: str) -> 
         renamed = next((key for key in loading_info["unexpected_keys"] if key.endswith(f".{inner[0]}")), None)
         if renamed is not None:  # saved from within torch.compile's or DistributedDataParallel's wrapper
             raise AttnctlError(f"{name} names its weights otherwise: {renamed} for {inner[0]}: rename them in its file")
-        raise AttnctlError(f"{name} lacks {len(inner)} of its weights, {inner[0]} first: its file is not whole")
+        raise AttnctlError(f"{name} lacks {len(inner)} of its weights, {inner[0]} first: its file is incomplete")
     network.attnctl_headless = bool(lacking)  # type: ignore[assignment]  # read by `lacks_head`
 
 

@@ -96,14 +96,14 @@ def open_checkpoint(
             raise UsageError(f"is for models of text, and {opened.name} {does}", option=option)
         return _open_sounds(opened, load(), request) if takes == "sound" else _open_pictures(opened, load())
     if image is not None and (truncate or bos is not None):
-        why = f"does not go with {option_name('image')}: the checkpoint makes the prompt"
+        why = f"cannot be combined with {option_name('image')}: the checkpoint makes the prompt"
         raise UsageError(why, option="truncate" if truncate else "bos")
     pieces = _open_tokenizer(opened, bos, truncate)
     pieces.set_languages(source_language, request.target_language)
     model = _open_texts(opened, load(), replace(pieces, names_target=request.target_language is not None), request)
     if text_pair is not None:
         if image is not None:
-            why = f"does not go with {opened.name}, which reads one text, with a picture beside it"
+            why = f"cannot be used with {opened.name}, which reads one text with a picture"
             raise UsageError(why, option="text_pair")
         model = model.with_text_pair(text_pair)
     if image is None:
@@ -218,7 +218,7 @@ def _kind_of_model(settings: Document, request: DecoderRequest, name: str) -> st
     if not is_encoder_decoder:
         for option, value in (("attention", attention), ("target", target), ("target_language", language)):
             if value is not None:
-                raise UsageError(f"is for encoder-decoders, and {name} is none{instead_of(option)}", option=option)
+                raise UsageError(f"is for encoder-decoders, and {name} is not one{instead_of(option)}", option=option)
         return "self"
     if target is not None and generate:
         conflict = f"{option_name('generate')}: the one gives the decoder's text, the other makes it"
@@ -226,7 +226,7 @@ def _kind_of_model(settings: Document, request: DecoderRequest, name: str) -> st
     decoder_options = {"target": target, "generate": generate or None, "target_language": language}
     for option in (option for option, value in decoder_options.items() if value is not None):
         if attention == "encoder":
-            raise UsageError(f"says nothing to {option_name('attention', attention)}", option=option)
+            raise UsageError(f"has no effect with {option_name('attention', attention)}", option=option)
         return attention or "cross"
     return attention or "encoder"
 
@@ -281,7 +281,7 @@ def _inner_model(network: PreTrainedModel) -> PreTrainedModel:
         return inner  # type: ignore[no-any-return]
     if getattr(getattr(inner, "active_peft_config", None), "is_prompt_learning", False):
         raise AttnctlError(
-            f"{type(inner).__name__} puts learned prompts before the text, which have no tokens to stand for: record its "
+            f"{type(inner).__name__} puts learned prompts before the text, which belong to no token: record its "
             "attention with attnctl.capture"
         )
     return inner.get_base_model()  # type: ignore[no-any-return]

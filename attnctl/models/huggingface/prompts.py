@@ -124,9 +124,11 @@ def chat_prompt(model: Checkpoint, conversation: Conversation) -> Prompt:
     """
     settings, name = model.pieces.settings, model.info.name
     if model.pieces.text_pair is not None:
-        raise UsageError(f"does not go with {option_name('chat')}: a conversation is one text", option="text_pair")
+        raise UsageError(
+            f"cannot be combined with {option_name('chat')}: a conversation is one text", option="text_pair"
+        )
     if model.photograph is not None:
-        why = f"does not go with {option_name('image')}: give what is said of the picture as the text"
+        why = f"cannot be combined with {option_name('image')}: give the question about the picture as the text"
         raise UsageError(why, option="chat")
     return render_conversation(conversation, template_of(settings, name), settings, name, answer=True)
 

@@ -81,8 +81,8 @@ def _as_weights(module: Module | None, part: Array) -> Array:
     side = side_of_window(module, part)
     if side is None and _window_side(module) is not None:
         raise AttnctlError(
-            f"{type(module).__name__} puts out columns of tokens that every token looks at (global attention) before those "
-            "of its window: only windows are laid out as weights of each query on each key"
+            f"{type(module).__name__} puts out columns of global attention before the columns of its window: only windows "
+            "can be shown as weights of each query on each key"
         )
     return part if side is None else from_window(part, side)
 

@@ -156,7 +156,7 @@ class Pieces:
         mark = self.tokenizer.id_to_token(self.bos_id)
         if len(tokens) > 1 and tokens[0].id == tokens[1].id == self.bos_id:
             return (
-                f"{mark} stands twice at the start, once from the tokenizer and once from the text (see the option bos).",
+                f"{mark} is twice at the start, once from the tokenizer and once from the text (see the option bos).",
             )
         if causal and self.bos is None and tokens[0].id != self.bos_id and not tokens[0].special:
             return (
@@ -180,8 +180,8 @@ class Pieces:
         if first is None or first.start is not None or not isinstance(self.tokenizer, LibraryTokenizer):
             return ()
         return (
-            f"The tokenizer of {self.name} tells no places in the text, and its pieces do not spell it: tokens are shown as "
-            "pieces, and neither words nor spans have places to go by.",
+            f"The tokenizer of {self.name} gives no positions in the text, and its pieces do not spell it: tokens are "
+            "shown as pieces, and words and spans cannot be found.",
         )
 
     def language_notes(self, is_given: bool) -> tuple[str, ...]:

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
     from attnctl.models.huggingface.checkpoint import ModelInput
 
-GATE_NOTE = "A learned gate multiplies each head's output: replaced is what the gate lets through, and means are of it."
+GATE_NOTE = (
+    "A learned gate multiplies each head's output: what is replaced, and every mean, is the output after the gate."
+)
 TOKENS_AT_ONCE = 4096  # in all rows of a batch, by default
 
 
@@ -316,7 +318,7 @@ def word_of(tokenizer: Tokenizer | LibraryTokenizer, text: str, name: str, *, as
     Raises UsageError if the vocabulary does not contain it.
     """
     if not text.strip():
-        raise UsageError("is empty: give a word, with the space before it where it has one", option="target")
+        raise UsageError("is empty: give a word, with the space before it if it has one", option="target")
     options: dict[str, Any] = {"as_target": as_target} if isinstance(tokenizer, LibraryTokenizer) else {}
     ids = tokenizer.encode(text, add_special_tokens=False, **options).ids
     unknown = getattr(tokenizer.model, "unk_token", None)

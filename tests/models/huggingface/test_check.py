@@ -95,7 +95,7 @@ def test_what_is_not_recomputed_is_not_called_right(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(put_out, "PRODUCTS", frozenset())
     by_what = {finding.what: finding for finding in check_attention(opened_case(family, "bloom causal"), TEXT)}
     assert by_what[CONTEXT].holds is None and "values that are not shown" in by_what[CONTEXT].found
-    assert by_what[MULTIPLIED].holds is None and "their rows alone checked" in by_what[MULTIPLIED].found
+    assert by_what[MULTIPLIED].holds is None and "only the sums of its rows were checked" in by_what[MULTIPLIED].found
 
 
 @pytest.mark.parametrize(("dtype", "said"), [("float32", False), ("bfloat16", None)])

@@ -156,7 +156,7 @@ def test_a_beginning_of_the_text(shelf: Shelf) -> None:
     assert any("adds no <s>" in note for note in attend("at", plain).notes)
     (sunk,) = attend("at", plain, bos=True).notes
     assert "goes to the first token, <s>" in sunk
-    assert any("stands twice" in note for note in attend("<s>at", adds).notes)
+    assert any("is twice at the start" in note for note in attend("<s>at", adds).notes)
 
 
 def test_a_text_too_long(shelf: Shelf) -> None:
@@ -259,7 +259,7 @@ def test_a_text_of_a_batch_has_a_target_of_its_own(shelf: Shelf, off: str | None
     for case, options, says in (
         ("llama", {}, "a target is for decoder and cross attention, and .* shows self attention"),
         ("t5, bias", {}, "shows encoder attention"),
-        ("t5, bias", {"generate": 2}, "a target does not go with generate"),
+        ("t5, bias", {"generate": 2}, "a target cannot be combined with generate"),
     ):
         with pytest.raises(AttnctlError, match=says):
             next(attnctl.batch([own], shelf(case), off=off, **options))

@@ -34,7 +34,7 @@ def notes_of(network: Any) -> list[str]:
 def test_boxes_that_are_not_given_are_noted() -> None:
     network = layoutlm()
     (note,) = notes_of(network)
-    assert note.startswith("LayoutLMModel also reads bbox, which a text does not tell")
+    assert note.startswith("LayoutLMModel also reads bbox, which a text does not contain")
     ids = torch.tensor([[5, 6, 7]])  # they matter
     with torch.no_grad():
         first, second = (

@@ -61,8 +61,8 @@ class PictureReader(Reader):
             int(getattr(config, "num_register_tokens", 0) or 0), len(names) - 1
         ):
             raise AttnctlError(
-                f"{model.info.name} makes other tokens of a picture than its {len(patches)} patches: they have no "
-                "place to show"
+                f"{model.info.name} makes other tokens of a picture than its {len(patches)} patches: their "
+                "places in the picture are unknown"
             )
         before = tuple(Token(name, special=True) for name in names)
         return (*before, *patches, *(Token(f"[DET{number}]", special=True) for number in range(n_detection)))

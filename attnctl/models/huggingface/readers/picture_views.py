@@ -45,8 +45,8 @@ class PictureLayout:
         n_found, n_expected = sum(map(len, pictures)), sum(count for _, count in self.runs)
         if len(pictures) != len(self.pictures) or n_found != n_expected:
             raise AttnctlError(
-                f"{type(self.processor).__name__} makes {n_expected:,} tokens of the picture that are no grid known to "
-                "attnctl: they have no place to show"
+                f"{type(self.processor).__name__} makes {n_expected:,} tokens of the picture, which are not a grid "
+                "that attnctl knows: their places in the picture are unknown"
             )
         if len(pictures) == 1:
             return pictures[0]

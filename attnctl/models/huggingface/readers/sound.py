@@ -71,7 +71,7 @@ class SoundReader(Reader):
         frames, notes = sound.frames(), sound.notes(sound.frames())
         if model.target is None:
             notes += (
-                "What is said was written down by the model, the likeliest token each time; the option target gives it.",
+                "The model wrote down the spoken words, the likeliest token each time; the option target gives them.",
             )
         return ModelInput(tokens, inputs, frames if model.kind == "cross" else None, notes, frames)
 
@@ -199,7 +199,9 @@ class Sound:
         marks = (f"<|{language}|>", f"<|{task or 'transcribe'}|>") * bool(several)
         ids: list[Any] = [first, *(tokenizer.token_to_id(mark) for mark in (*marks[:2], "<|notimestamps|>"))]
         if None in ids:
-            raise AttnctlError(f"the tokenizer of {name} lacks the marks of Whisper: it is another model's")
+            raise AttnctlError(
+                f"the tokenizer of {name} lacks the start tokens of Whisper: it belongs to another model"
+            )
         return ids, language
 
     def _configured_speech(self) -> tuple[str | None, str | None]:

@@ -250,8 +250,8 @@ def default_input_notes(network: PreTrainedModel, not_given: Iterable[str]) -> t
     if not names:
         return ()
     sentence = (
-        f"{type(network).__name__} also reads {', '.join(sorted(names))}, which a text does not tell: every token has its "
-        "default. In your own code attnctl.capture records a run that has them."
+        f"{type(network).__name__} also reads {', '.join(sorted(names))}, which a text does not contain: every token has "
+        "the default. In your own code attnctl.capture records a run that has them."
     )
     return (Note(sentence, "input"),)
 

@@ -63,13 +63,13 @@ def test_of_several_revisions_in_the_cache_main_is_read_and_no_other(shelf: Shel
     main = "f" * 40
     shutil.copytree(shelf("llama"), cache / "snapshots" / COMMIT)
     shutil.copytree(shelf("gpt2"), cache / "snapshots" / main)
-    with pytest.raises(AttnctlError, match="owner/tiny is not whole on this machine"):  # neither is known to be main
+    with pytest.raises(AttnctlError, match="owner/tiny is incomplete on this machine"):  # neither is known to be main
         open_model("owner/tiny")
     name_main(cache, main)
     assert hub.find_checkpoint("owner/tiny").name == main
     (cache / "snapshots" / main / "model.safetensors").unlink()  # as `attnctl model owner/tiny` leaves it
     assert hub.find_checkpoint("owner/tiny", weights=False).name == main
-    with pytest.raises(AttnctlError, match="owner/tiny is not whole on this machine, and HF_HUB_OFFLINE forbids"):
+    with pytest.raises(AttnctlError, match="owner/tiny is incomplete on this machine, and HF_HUB_OFFLINE forbids"):
         open_model("owner/tiny")
 
 
@@ -94,7 +94,7 @@ def test_an_interrupted_download_is_not_taken_for_a_whole_one(
         assert attend("at", "owner/tiny").model.name == "tiny"
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (snapshot / lost).unlink()
-    with pytest.raises(AttnctlError, match="owner/tiny is not whole on this machine"):
+    with pytest.raises(AttnctlError, match="owner/tiny is incomplete on this machine"):
         open_model("owner/tiny")
 
 
