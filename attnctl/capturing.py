@@ -38,7 +38,7 @@ from attnctl.models.huggingface.attention_sites import (
     shares_modules,
     unseen_sentence,
 )
-from attnctl.models.huggingface.put_out import FIELDS, parts_put_out, weights_put_out
+from attnctl.models.huggingface.put_out import FIELDS, attentions_put_out, weights_put_out
 from attnctl.selection import chosen_indices
 from attnctl.text import number_list
 from attnctl.tokens import Token, named_tokens
@@ -402,7 +402,7 @@ class _Recording:
 
     def keep_output(self, output: Output, step: int, keys: dict[str, int]) -> None:
         """Keep the weights in a model's output. Raises AttnctlError where it has none, or puts out something else."""
-        counts = {kind: len(parts_put_out(output, kind)) for kind in FIELDS if self.of_kind(kind)}
+        counts = {kind: len(attentions_put_out(output, kind)) for kind in FIELDS if self.of_kind(kind)}
         if not any(counts.values()):
             raise AttnctlError(f"{self.name} puts out no attention weights: it attends in a way that tells none")
         for kind, count in counts.items():

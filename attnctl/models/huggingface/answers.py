@@ -175,7 +175,7 @@ class AnsweredPrompt:
                     extra = {"position_ids": torch.tensor([positions[a:b]]).to(chunk.device)}
                 elif self.together and not cache.get_seq_length():
                     assert self.model_input is not None
-                    extra = self.model_input.beside(b)
+                    extra = self.model_input.other_inputs(b)
                 output = network(
                     input_ids=chunk, past_key_values=cache, use_cache=True, logits_to_keep=logits_to_keep, **extra
                 )
@@ -203,8 +203,8 @@ class AnsweredPrompt:
             apply_interventions(network, [self.base], self.model.kind),
         ):
             generated = generate_greedily(network, inputs, count)
-        answer, ends = generated[len(self.prompt) :][:count], set(end_ids(network))
-        self.answer = tuple(takewhile(lambda token: token not in ends, answer))
+        answer, end_tokens = generated[len(self.prompt) :][:count], set(end_ids(network))
+        self.answer = tuple(takewhile(lambda token: token not in end_tokens, answer))
         if not self.answer:
             raise AttnctlError(
                 f"{self.model.info.name} answers this prompt with nothing: its first token ends the text"
@@ -216,8 +216,8 @@ class AnsweredPrompt:
         `hidden` are ranges [a, b) of the prompt's tokens that later tokens cannot see.
         """
         self.forwards += bool(hidden)
-        inner = hidden and all(b < len(self.prompt) for _, b in hidden)
-        return self._logits_without(hidden) if inner and self.leaves_out() else self._masked(hidden)
+        within_prompt = hidden and all(b < len(self.prompt) for _, b in hidden)
+        return self._logits_without(hidden) if within_prompt and self.leaves_out() else self._masked(hidden)
 
     def leaves_out(self) -> bool:
         """Return whether hidden tokens may be left out: the network sees all earlier tokens, and uses given positions.
@@ -311,8 +311,8 @@ class AnswerLooks:
         self.masses[site.layer] = as_numpy(weights.double().mean((0, 1)))  # (n_k,)
         self.strongest[site.layer] = as_numpy(weights.argmax(-1))  # (heads, m)
         n_q, n_k = weights.shape[-2:]
-        every = torch.ones(n_q, n_k, dtype=torch.bool).tril(n_k - n_q)  # (m, n_k)
-        self.sees_all &= call.bias is None and bool((seen_keys(call).cpu() == every).all())
+        all_earlier = torch.ones(n_q, n_k, dtype=torch.bool).tril(n_k - n_q)  # (m, n_k)
+        self.sees_all &= call.bias is None and bool((seen_keys(call).cpu() == all_earlier).all())
         return None
 
     def mass_of_keys(self) -> Floats:

@@ -207,11 +207,11 @@ def context_disagreement(call: Call, context: Array, weights: Array | None) -> f
         ours, theirs = steps.weights.float(), weights[:, :, rows].float()  # (batch, heads, rows, n_k)
         if ours.shape != theirs.shape:
             return float("inf")
-        apart = (ours - theirs).detach().abs().nan_to_num(0.0).amax(-1)  # (batch, heads, rows)
+        differences = (ours - theirs).detach().abs().nan_to_num(0.0).amax(-1)  # (batch, heads, rows)
         if call.sinks is not None:  # some models return the weights divided by their sum without the sink
             shares = (_shares_of_row(ours) - _shares_of_row(theirs)).detach().abs().amax(-1)  # (batch, heads, rows)
-            apart = torch.where(ours.sum(-1) > NOTHING, apart.minimum(shares), 0.0)
-        gaps.append((float(apart.max()), limit))
+            differences = torch.where(ours.sum(-1) > NOTHING, differences.minimum(shares), 0.0)
+        gaps.append((float(differences.max()), limit))
     ours, theirs = steps.context.transpose(1, 2), context[:, rows]  # (batch, rows, heads, d_v)
     if ours.shape != theirs.shape:
         return float("inf")
@@ -253,19 +253,21 @@ def _half_disagreement(call: Call, context: Array, dtype: torch.dtype) -> float:
             weights = steps.weights  # (batch, heads, rows, n_k)
             sizes = attention.share_heads(values.abs(), len(group_heads))  # (…, n_k, d_v)
             raw = steps.scores.abs() * abs(call.effective_scale)  # (batch, heads, rows, n_k)
-            counts = weights > half * weights.amax(-1, keepdim=True)  # smaller weights disappear in rounding
-            reach = torch.where(counts, raw.maximum(steps.scaled_scores.abs()), 0.0).amax(-1, keepdim=True)
+            matters = weights > half * weights.amax(-1, keepdim=True)  # smaller weights disappear in rounding
+            reach = torch.where(matters, raw.maximum(steps.scaled_scores.abs()), 0.0).amax(-1, keepdim=True)
             if sinks is not None:
                 reach = reach.maximum(attention.sink_column(sinks).abs())
             moved = weights * (1 - weights) * 2 * torch.expm1(SCORE_ROUNDINGS * half * reach)
             allowed = (OTHER_ROUNDINGS * half * weights + moved + torch.finfo(torch.float32).eps) @ sizes
-            apart = (steps.context - context[:, group_heads].float()).abs()  # (batch, heads, rows, d_v)
-        apart = apart.where(weights.sum(-1, keepdim=True) > NOTHING, 0.0).where(steps.context.isfinite(), 0.0)
-        apart = apart.nan_to_num(torch.inf)
-        beyond = apart > allowed + torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+            differences = (steps.context - context[:, group_heads].float()).abs()  # (batch, heads, rows, d_v)
+        differences = differences.where(weights.sum(-1, keepdim=True) > NOTHING, 0.0).where(
+            steps.context.isfinite(), 0.0
+        )
+        differences = differences.nan_to_num(torch.inf)
+        beyond = differences > allowed + torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
         if bool(beyond.any()):
             largest = sizes.amax().clamp(min=1e-6)
-            worst = max(worst, float((apart / largest)[beyond].max()))
+            worst = max(worst, float((differences / largest)[beyond].max()))
     return worst
 
 

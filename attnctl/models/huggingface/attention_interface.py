@@ -225,7 +225,7 @@ def watching() -> AbstractContextManager[None]:
 
     Compiled code does not call the visitors; if nobody has imported the compiler, nothing is compiled.
     """
-    return held_once("watching", _wrap_interface)
+    return shared_change("watching", _wrap_interface)
 
 
 def _wrap_interface(stack: ExitStack) -> None:
@@ -251,13 +251,13 @@ def _attend_call(
     value: Array,
     attention_mask: Array | None = None,
     *args: object,
-    **how: object,
+    **options: object,
 ) -> Answer:
     """Attend for a module: query (batch, heads, n_q, d_k) → context (batch, n_q, heads, d_v), and weights or None.
 
     `attend` is the function that the module would call, `implementation` its name in transformers.
     """
-    run = partial(attend, module, query, key, value, attention_mask, *args, **how)
+    run = partial(attend, module, query, key, value, attention_mask, *args, **options)
     if attends_over_depth(module):
         return run()
     own_answer, joined_answer, half = None, None, 0
@@ -273,7 +273,7 @@ def _attend_call(
         _leave_where_done(sessions)
         return own_answer or run()
     session, site = watchers[0]
-    keywords = dict(zip(("scaling", "dropout"), args, strict=False)) | how
+    keywords = dict(zip(("scaling", "dropout"), args, strict=False)) | options
     if module.training:
         check_inference(module)
     arrays = query, key, value, attention_mask
@@ -350,7 +350,7 @@ _held: dict[Hashable, tuple[int, ExitStack]] = {}  # name → number of holders,
 
 
 @contextmanager
-def held_once(name: Hashable, hold: Callable[[ExitStack], object]) -> Iterator[None]:
+def shared_change(name: Hashable, hold: Callable[[ExitStack], object]) -> Iterator[None]:
     """Hold a shared change within this context: `hold` begins it for the first caller; the last caller undoes it."""
     with _lock:
         count, stack = _held.get(name, (0, ExitStack()))
@@ -381,7 +381,7 @@ def attention_set_to(
                 partial(setattr, config, "_attn_implementation_internal", before),
             )
             if only(before or "") or key in _held:
-                stack.enter_context(held_once(key, lambda back, restore=restore: back.callback(restore)))  # type: ignore[misc]
+                stack.enter_context(shared_change(key, lambda back, restore=restore: back.callback(restore)))  # type: ignore[misc]
             if only(before or ""):
                 config._attn_implementation_internal = name
         yield

@@ -115,12 +115,12 @@ def reads_text(name: str) -> bool:
 
 def sites_of_modules(model: PreTrainedModel) -> dict[int, tuple[Site, ...]]:
     """Return id of the module → its sites, one per layer, for every module that could attend."""
-    two = bool(model.config.is_encoder_decoder)
+    is_encoder_decoder = bool(model.config.is_encoder_decoder)
     beside_text = any(getattr(model.config, f"{sense}_config", None) is not None for sense in ("vision", "audio"))
     sites: dict[int, dict[int, Site]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         layer = _layer_number(name, module)
-        kind = _kind_of_attention(name.split("."), two)
+        kind = _kind_of_attention(name.split("."), is_encoder_decoder)
         if beside_text and kind != "cross" and not reads_text(name):
             kind = "audio" if "audio" in name else "vision"
         site = Site(name, kind, layer, module=id(module))
@@ -136,10 +136,10 @@ def attention_sites(model: PreTrainedModel, kind: str) -> dict[Site, Module]:
     }
 
 
-def _kind_of_attention(parts: list[str], two: bool) -> str:
+def _kind_of_attention(parts: list[str], is_encoder_decoder: bool) -> str:
     if any(_CROSS.search(part) for part in parts[-3:]):
         return "cross"
-    if not two:
+    if not is_encoder_decoder:
         return "self"
     return "decoder" if any(part.endswith("decoder") for part in parts) else "encoder"
 
@@ -183,11 +183,11 @@ def blocks_of(network: PreTrainedModel) -> list[Module]:
 
     outermost: list[str] = []
     blocks = []
-    for name, several in network.named_modules():
-        inner = any(name.startswith(outer + ".") for outer in outermost)
-        if isinstance(several, ModuleList) and not inner and any(map(_module_attends, several.modules())):
+    for name, layers in network.named_modules():
+        is_inner = any(name.startswith(outer + ".") for outer in outermost)
+        if isinstance(layers, ModuleList) and not is_inner and any(map(_module_attends, layers.modules())):
             outermost.append(name)
-            blocks += list(several)
+            blocks += list(layers)
     return blocks
 
 
@@ -196,10 +196,10 @@ def merges_source(network: PreTrainedModel) -> bool:
     return any(type(part).__name__.endswith("MergedAttention") for part in network.modules())
 
 
-def configurations_within(*several: Any) -> list[PreTrainedConfig]:
+def configurations_within(*configs: Any) -> list[PreTrainedConfig]:
     """Return these configurations and all nested ones, each once."""
     configurations: dict[int, PreTrainedConfig] = {}
-    waiting = list(several)
+    waiting = list(configs)
     while waiting:
         config = waiting.pop()
         if id(config) not in configurations and hasattr(config, "_attn_implementation_internal"):

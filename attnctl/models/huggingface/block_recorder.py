@@ -110,9 +110,9 @@ class BlockRecorder:
                 stack.callback(block.register_forward_pre_hook(begin_block, with_kwargs=True).remove)
                 stack.callback(block.register_forward_hook(end_block).remove)
             if keep_rows is not None:
-                inner = {id(part) for block in blocks for part in block.modules()}
+                ids_in_blocks = {id(part) for block in blocks for part in block.modules()}
                 for part in self.network.modules():
-                    keep = partial(self._keep_part, keep_rows, id(part) in inner)
+                    keep = partial(self._keep_part, keep_rows, id(part) in ids_in_blocks)
                     stack.callback(part.register_forward_hook(keep, with_kwargs=True).remove)
             stack.enter_context(watch_attention(self.network, see_call, lambda site: site.kind == self.kind, options))
             yield
@@ -120,7 +120,7 @@ class BlockRecorder:
     def _keep_part(
         self,
         keep_rows: Callable[[object], Array | None],
-        inner: bool,
+        in_block: bool,
         module: Module,
         args: tuple[Any, ...],
         keywords: dict[str, Any],
@@ -132,7 +132,7 @@ class BlockRecorder:
             keep_rows(first_of(output)),
         )
         if input_rows is not None and output_rows is not None:
-            parts = self.calls[-1].parts if inner and self.calls else self.outside
+            parts = self.calls[-1].parts if in_block and self.calls else self.outside
             parts.append(PartCall(module, input_rows, output_rows))
 
     def run(self, inputs: dict[str, object], visit: Visit = lambda *_: None) -> None:
@@ -147,20 +147,21 @@ class BlockRecorder:
         self.gated = bool(traits.gates)
         # layers that share a block are distinguished by counting calls
         blocks = {id(call.block) for call in self.calls}
-        self.resumes = 0 < len(blocks) == len(self.calls) and self._resumes_to_the_same()
+        self.resumes = 0 < len(blocks) == len(self.calls) and self._resumes_exactly()
 
     # --- from the middle ----------------------------------------------------------------------------------------------
 
-    def _resumes_to_the_same(self) -> bool:
+    def _resumes_exactly(self) -> bool:
         """Return whether a batch of two, resumed at the last block and in the middle, gives the first forward's result."""
-        whole, rows = logits_of(self.result), [self.base, self.base]
-        near = RESUMED * float(whole.abs().max())
+        expected, rows = logits_of(self.result), [self.base, self.base]
+        limit = RESUMED * float(expected.abs().max())
         try:
             outputs = [logits_of(self._run_from(start, rows)) for start in (len(self.calls) - 1, len(self.calls) // 2)]
         except NOT_AGAIN:
             return False
         return all(
-            logits.shape[1:] == whole.shape[1:] and bool((logits - whole).abs().max() <= near) for logits in outputs
+            logits.shape[1:] == expected.shape[1:] and bool((logits - expected).abs().max() <= limit)
+            for logits in outputs
         )
 
     def resume_from_change(self, interventions: Sequence[Intervention]) -> Output:
@@ -212,16 +213,16 @@ class BlockRecorder:
     def check_layer(self, layer: LayerAttention) -> None:
         """Raise AttnctlError if the block of a layer, run again with two rows and nothing zeroed, gives another output."""
         recorded = torch.as_tensor(self.output_of_layer(layer))  # (n_q, d_model)
-        near = tolerance(KERNEL, next(self.network.parameters()).dtype) * float(recorded.abs().max())
+        limit = tolerance(KERNEL, next(self.network.parameters()).dtype) * float(recorded.abs().max())
         for output in self._run_again(layer, [None, None]):
-            if output.shape != recorded.shape or not bool((output - recorded).abs().max() <= near):
+            if output.shape != recorded.shape or not bool((output - recorded).abs().max() <= limit):
                 raise self._refused("run again by itself, a block does not come to the same")
 
     def outputs_with_zeroed_values(self, layer: LayerAttention) -> Iterator[Floats]:
         """Yield the output of a layer's block with the value of a key zeroed in every head: (keys, n_q, d_model) each."""
-        several = max(1, ROWS_AT_ONCE // max(layer.n_q, layer.n_k))
-        for first in range(0, layer.n_k, several):
-            yield as_numpy(self._run_again(layer, range(first, min(first + several, layer.n_k))))
+        keys_at_once = max(1, ROWS_AT_ONCE // max(layer.n_q, layer.n_k))
+        for first in range(0, layer.n_k, keys_at_once):
+            yield as_numpy(self._run_again(layer, range(first, min(first + keys_at_once, layer.n_k))))
 
     def _run_again(self, layer: LayerAttention, keys: Sequence[int | None]) -> Array:
         """Return the block's output with the value of each of `keys` zeroed (None: nothing zeroed): (keys, n_q, d_model)."""
@@ -265,8 +266,8 @@ def expanded_rows(value: Any, rows: int) -> Any:
     if isinstance(value, torch.Tensor):
         return value.expand(rows, *value.shape[1:]) if value.ndim and value.shape[0] == 1 else value
     if isinstance(value, tuple):
-        several = [expanded_rows(part, rows) for part in value]
-        return type(value)(*several) if hasattr(value, "_fields") else tuple(several)
+        expanded = [expanded_rows(part, rows) for part in value]
+        return type(value)(*expanded) if hasattr(value, "_fields") else tuple(expanded)
     if hasattr(value, "to_tuple") and isinstance(value, dict):  # a model's output
         return type(value)(**{name: expanded_rows(part, rows) for name, part in value.items()})
     if isinstance(value, dict):

@@ -63,11 +63,11 @@ def _against_model(model: Model, text: str, trace: Trace, limit: float) -> tuple
     return (
         findings
         if not indexed_layers(model.network)
-        else (_as_picked(trace, findings[0]), _as_picked(trace, findings[1]))
+        else (_allow_for_indexer(trace, findings[0]), _allow_for_indexer(trace, findings[1]))
     )
 
 
-def _as_picked(trace: Trace, finding: CheckFinding) -> CheckFinding:
+def _allow_for_indexer(trace: Trace, finding: CheckFinding) -> CheckFinding:
     """Return the finding for a model whose indexer picks keys: rounding in half precision may change the keys it picks."""
     if finding.holds is False and trace.model.dtype in ("bfloat16", "float16"):
         why = f"{finding.found}: where scores nearly tie, an indexer picks other keys by rounding ({trace.model.dtype})"

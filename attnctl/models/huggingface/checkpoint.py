@@ -88,7 +88,7 @@ class ModelInput:
     type_behind: int = 0  # the token type of tokens after these
 
     @property
-    def has_ids_alone(self) -> bool:
+    def has_only_ids(self) -> bool:
         """Return whether every token is a row of the embedding table: no picture and no sound is among them."""
         return not self.inputs.keys() - {"input_ids", "decoder_input_ids", "token_type_ids"}
 
@@ -101,9 +101,9 @@ class ModelInput:
         longer = ids.new_tensor([[*ids[0].tolist(), *more]])  # (1, n + more)
         if name == "decoder_input_ids":
             return {**self.inputs, name: longer}
-        return {name: longer, **self.beside(longer.shape[-1])}
+        return {name: longer, **self.other_inputs(longer.shape[-1])}
 
-    def beside(self, n: int) -> dict[str, Any]:
+    def other_inputs(self, n: int) -> dict[str, Any]:
         """Return the inputs other than the ids, cut or padded to a text of `n` tokens."""
         from torch.nn.functional import pad
 
@@ -302,7 +302,7 @@ class Checkpoint:
                         raise AttnctlError(_other_queries_sentence(name, n_q, len(tokens)))
                     result.key_tokens = tokens_of_call_keys(n_k, tokens, source, result.key_tokens, name)
                     visit(layer_of_weights(number, layer_weights))
-            table: Any = input_table(self.network) if model_input.has_ids_alone else None
+            table: Any = input_table(self.network) if model_input.has_only_ids else None
             if len(tokens) <= EMBEDDED and hasattr(table, "num_embeddings"):
                 ids = inputs["input_ids" if source is None else "decoder_input_ids"]
                 result.embeddings = as_numpy(table(ids)[0])  # (n, d_model)
@@ -354,7 +354,7 @@ class Checkpoint:
 
         if not model_follows_interface(self.network):
             with traits.watch():
-                self._take_modules(inputs)
+                self._replace_modules(inputs)
                 output = self.network(**inputs, output_attentions=True)
             return output, {}, self._own_weights(output)
         output = None
@@ -369,7 +369,7 @@ class Checkpoint:
 
     def finish_run(
         self,
-        ran: Run,
+        run: Run,
         model_input: ModelInput,
         traits: Traits,
         silent: dict[Site, str],
@@ -377,23 +377,23 @@ class Checkpoint:
         weights: dict[int, Array] | None = None,
     ) -> None:
         """Add to a run the description of the model, the predictions and the notes."""
-        ran.model = traits.described_model(self.info, output is not None)
-        ran.notes = model_input.notes
+        run.model = traits.described_model(self.info, output is not None)
+        run.notes = model_input.notes
         if weights:
             square = [w for w in weights.values() if w.shape[-1] == w.shape[-2] > 1]
             ahead = any(np.triu(np.abs(w[0]), 1).any() for w in square)
             heads = {len(part) for part in weights.values()}  # ConvBERT has fewer than its configuration says
-            ran.model = replace(ran.model, causal=bool(square) and not ahead)
-            if heads != {ran.model.n_heads} and len(heads) == 1:
-                ran.model = replace(ran.model, n_heads=heads.pop(), n_kv_heads=None)
-            ran.notes += (
+            run.model = replace(run.model, causal=bool(square) and not ahead)
+            if heads != {run.model.n_heads} and len(heads) == 1:
+                run.model = replace(run.model, n_heads=heads.pop(), n_kv_heads=None)
+            run.notes += (
                 f"{type(self.network).__name__} computes its attention in code of its own: only the weights can be shown, "
                 "not the queries, keys, values and scores.",
             )
-        ran.predictions = self._predicted_tokens(model_input, output, bool(ran.model.causal))
-        ran.notes += (*traits.reader_notes(silent, ran.gates), *version_notes())
+        run.predictions = self._predicted_tokens(model_input, output, bool(run.model.causal))
+        run.notes += (*traits.reader_notes(silent, run.gates), *version_notes())
         if self.intervention is not None:
-            ran.notes += (self.intervention.note,)
+            run.notes += (self.intervention.note,)
 
     @_with_heads_off
     def own_attention(
@@ -419,7 +419,7 @@ class Checkpoint:
 
         total = len(tokens) + len(model_input.source or ())
         with running_network(self.network, total, self.info.name), attention_set_to(self.network, "eager"):
-            self._take_modules(inputs)
+            self._replace_modules(inputs)
             own_code = self.puts_out_weights  # under eager, where GPT-2 may have code of its own
             if own_code:
                 watch: Any = weights_multiplied(self.network, self.kind, shapes)
@@ -485,7 +485,7 @@ class Checkpoint:
 
         return torch.tensor([[token.id for token in tokens]], device=device_of_inputs(self.network))  # (1, n)
 
-    def _take_modules(self, inputs: dict[str, object]) -> None:
+    def _replace_modules(self, inputs: dict[str, object]) -> None:
         """Run BigBird once, so that it replaces its modules for a short text before they are watched."""
         if getattr(self.network.base_model, "attention_type", None) == "block_sparse":
             self.network(**inputs)

@@ -64,7 +64,7 @@ class TargetLogit(NamedTuple):
     against: int | None
 
 
-def taken_apart(
+def logit_as_sum(
     network: PreTrainedModel, inputs: dict[str, object], logit: TargetLogit, base: Intervention
 ) -> tuple[Contributions, tuple[str, ...]]:
     """Return a logit as a sum over the model's parts, and notes.
@@ -134,8 +134,8 @@ def record_rows(
         """Return the watched positions of (1, n, d) or (n, d); None for anything else."""
         if not isinstance(value, torch.Tensor) or value.ndim not in (2, 3):
             return None
-        every = value[0] if value.ndim == 3 else value
-        return every[rows].double() if every.shape[0] >= tail else None
+        states = value[0] if value.ndim == 3 else value
+        return states[rows].double() if states.shape[0] >= tail else None
 
     def keep_heads(_: Site, call: Call) -> None:
         block = recorder.calls[-1] if recorder.calls else None
@@ -365,9 +365,9 @@ def _attention_branch(
         for attended, linear in candidates:
             difference = added - factor * attended  # (rows, d_model)
             if any(
-                is_near(factor * sum(several), difference)
+                is_near(factor * sum(chosen), difference)
                 for count in (1, 2)
-                for several in combinations(other_outputs, count)
+                for chosen in combinations(other_outputs, count)
             ):
                 return factor, linear
     raise RefusedError("it normalises the residual stream inside its blocks (post-norm), or mixes it")

@@ -94,7 +94,7 @@ class Traits:
 
     def _watch_norms(self, stack: ExitStack) -> None:
         """Watch whether a norm outside the lists of layers and the head is called after the last block."""
-        layers = {id(part) for several in _module_lists(self._network) for part in several.modules()}
+        layers = {id(part) for module_list in _module_lists(self._network) for part in module_list.modules()}
 
         def end_block(*_: object) -> None:
             self.final_norm = False
@@ -120,15 +120,15 @@ class Traits:
         if context is None or not args or args[0].numel() != context.numel():
             return
         read = args[0].reshape(context.shape)  # (batch, n_q, heads, d_v)
-        same = read.data_ptr() == context.data_ptr() or bool(
+        is_unchanged = read.data_ptr() == context.data_ptr() or bool(
             (read - context).abs().nan_to_num(0.0).max() <= SAME * context.abs().nan_to_num(0.0).max()
         )
-        if part is not projection and not same:
+        if part is not projection and not is_unchanged:
             return
         del self._contexts[key]
-        if key in self._told and not (same and part is projection):
+        if key in self._told and not (is_unchanged and part is projection):
             raise self._no_matrix(site)
-        if part is projection and not same and (share := passed(context, read)) is not None:
+        if part is projection and not is_unchanged and (share := gate_ratio(context, read)) is not None:
             self.gates[site.layer] = share.transpose(1, 2)  # (batch, heads, n_q)
 
     def _end_module(self, key: int, *_: object) -> None:
@@ -243,7 +243,7 @@ def _layers(layers: Sequence[int]) -> str:
 
 
 @torch.no_grad()
-def passed(context: Array, gated: Array) -> Array | None:
+def gate_ratio(context: Array, gated: Array) -> Array | None:
     """Return ‖gated‖ / ‖context‖ of arrays (…, heads, d_v) as (…, heads); None if `gated` is not a gated `context`."""
     context, gated = context.float().nan_to_num(0.0), gated.float().nan_to_num(0.0)
     tiny = 1e-5 * context.abs().max().clamp(min=1e-20)

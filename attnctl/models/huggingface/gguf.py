@@ -21,7 +21,7 @@ from attnctl.files import lock_file, write_whole
 from attnctl.interrupts import removed_at_end, tidied_up
 from attnctl.light_import import complete_torch
 from attnctl.models.huggingface.hub import import_extra
-from attnctl.models.huggingface.network import check_whole, file_fingerprint, lacks_head, stored_text
+from attnctl.models.huggingface.network import check_complete, file_fingerprint, lacks_head, stored_text
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -41,7 +41,7 @@ def dequantised_folder(path: Path) -> Path:
     the user's cache cannot be written.
     """
     try:
-        return _kept_folder(path)
+        return _cached_folder(path)
     except OSError as error:
         if not str(error.filename).startswith(str(cache_folder().parent)):
             raise
@@ -52,7 +52,7 @@ def dequantised_folder(path: Path) -> Path:
         ) from error
 
 
-def _kept_folder(path: Path) -> Path:
+def _cached_folder(path: Path) -> Path:
     name_file = cache_folder() / f"{file_fingerprint(path)}.place"  # contains the name of this file's folder
     stored = stored_text(name_file, PLACE)
     name = None if stored is None else stored.partition("\n")[0]
@@ -135,7 +135,7 @@ def _convert_file(path: Path, folder: Path) -> None:
     import torch
 
     complete_torch()
-    with _one_parse() as reader, _conversion_bar(path):
+    with _parse_once() as reader, _conversion_bar(path):
         try:
             parsed = reader(path)
             for name, field in parsed.fields.items():  # do not build layers without tensors
@@ -150,7 +150,7 @@ def _convert_file(path: Path, folder: Path) -> None:
             model, loading_info = transformers.AutoModelForCausalLM.from_pretrained(
                 path.parent, dtype=dtype, quantization_config=quantised, output_loading_info=True, **options
             )
-            check_whole(model, loading_info, path.name)
+            check_complete(model, loading_info, path.name)
             if lacks_head(model):
                 raise AttnctlError(f"{path.name} lacks the weights of its head: its file is incomplete")
             model.save_pretrained(folder)
@@ -171,7 +171,7 @@ def _check_space(path: Path, folder: Path, size: int) -> None:
 
 
 @contextmanager
-def _one_parse() -> Iterator[Any]:
+def _parse_once() -> Iterator[Any]:
     """Parse the metadata of each file once within this context: transformers asks for it three times, seconds each."""
     import gguf
 

@@ -118,8 +118,8 @@ def _checked_folder(path: Path, weights: bool) -> Path:
         ggufs = sorted(path.glob("*.gguf"))
         if len(ggufs) == 1:
             return _gguf_file(ggufs[0])
-        more = f": name one of its {len(ggufs)} .gguf files" if ggufs else " (a checkpoint's folder does)"
-        raise AttnctlError(f"the folder {path} holds no config.json{more}")
+        hint = f": name one of its {len(ggufs)} .gguf files" if ggufs else " (a checkpoint's folder does)"
+        raise AttnctlError(f"the folder {path} holds no config.json{hint}")
     if weights and not any(path.glob("*.safetensors")):
         names = sorted(entry.name for entry in path.iterdir() if entry.suffix in PICKLED)
         if names and all(name.endswith((".h5", ".msgpack")) for name in names):
@@ -137,20 +137,20 @@ def pickle_refusal(name: str, files: Sequence[str], folder: bool = False) -> str
     """Return why pickled weights are not read, and a command that converts them with their heads and tokenizer."""
     weights = [file for file in files if file.startswith("pytorch_model")]
     if folder and weights:  # weights_only=True runs no code
-        way = (
+        conversion = (
             "import pathlib, sys, torch; from safetensors.torch import save_file; p = pathlib.Path(sys.argv[1]); "
             'save_file({k: v.contiguous().clone() for f in p.glob("pytorch_model*.bin") for k, v in torch.load(f, '
             'weights_only=True).items()}, p / "model.safetensors", {"format": "pt"})'
         )
     else:
-        way = (
+        conversion = (
             "import sys, transformers as t; n = sys.argv[1]; getattr(t, t.AutoConfig.from_pretrained(n).architectures[0])"
             '.from_pretrained(n).save_pretrained("converted"); '
             't.AutoTokenizer.from_pretrained(n).save_pretrained("converted")'
         )
     return (
         f"{name} has only {(weights or list(files))[0]}, whose format can run code when it is read: attnctl reads "
-        f"safetensors. Convert it once: python -c '{way}' {for_pasting(name)}"
+        f"safetensors. Convert it once: python -c '{conversion}' {for_pasting(name)}"
     )
 
 

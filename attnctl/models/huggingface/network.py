@@ -74,7 +74,7 @@ def origin_of(path: Path, name: str = "") -> Document:
 
 def quantisation_of(path: Path) -> dict[str, str]:
     """Return `quantised`: the format of most weights of a GGUF file; {} for plain numbers."""
-    file = kept_file(path, "quantised")
+    file = cached_fact(path, "quantised")
     stored = stored_text(file, r"([A-Z0-9_]+|type [0-9]+)?")
     if stored is None:
         from attnctl.models.huggingface.gguf_header import read_header
@@ -89,7 +89,7 @@ def digest_of(path: Path) -> dict[str, str]:
     """Return `sha256` of a file, in hexadecimal digits; {} for a file larger than `limits.DIGEST_BYTES`."""
     if path.stat().st_size > limits.DIGEST_BYTES:
         return {}
-    stored_file = kept_file(path, "sha256")
+    stored_file = cached_fact(path, "sha256")
     if (stored_digest := stored_text(stored_file, "[0-9a-f]{64}")) is not None:
         return {"sha256": stored_digest}
     with path.open("rb") as file:
@@ -98,7 +98,7 @@ def digest_of(path: Path) -> dict[str, str]:
     return {"sha256": digest}
 
 
-def kept_file(path: Path, fact: str) -> Path:
+def cached_fact(path: Path, fact: str) -> Path:
     """Return the path in the user's cache of a fact about this version of a file; `fact` is its suffix."""
     from platformdirs import user_cache_path
 
@@ -181,7 +181,7 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
             raise
         except Exception as error:  # a damaged checkpoint fails in many ways
             raise AttnctlError(f"cannot read {name}: {in_one_line(error)}") from error
-    check_whole(network, loading_info, name)
+    check_complete(network, loading_info, name)
     return network.to(place).eval()  # type: ignore[no-any-return, arg-type]
 
 
@@ -202,7 +202,7 @@ def configuration_of(model_class: Any, folder: Path) -> PreTrainedConfig:
     return config  # type: ignore[no-any-return]
 
 
-def check_whole(network: PreTrainedModel, loading_info: Document, name: str) -> None:
+def check_complete(network: PreTrainedModel, loading_info: Document, name: str) -> None:
     """Raise AttnctlError for weights that are missing in the file or have another shape: they would be random.
 
     A missing pooler is ignored: it is never run. If the head is missing, nothing is predicted.
@@ -211,12 +211,16 @@ def check_whole(network: PreTrainedModel, loading_info: Document, name: str) -> 
         raise _sizes_differ(name, key, theirs, ours)
     prefix = network.base_model_prefix + "."
     lacking = sorted(key for key in loading_info["missing_keys"] if "pooler" not in key)
-    inner = [key for key in lacking if network.base_model is network or key.startswith(prefix)]
-    if inner:
-        renamed = next((key for key in loading_info["unexpected_keys"] if key.endswith(f".{inner[0]}")), None)
+    lacking_inside = [key for key in lacking if network.base_model is network or key.startswith(prefix)]
+    if lacking_inside:
+        renamed = next((key for key in loading_info["unexpected_keys"] if key.endswith(f".{lacking_inside[0]}")), None)
         if renamed is not None:  # saved from within torch.compile's or DistributedDataParallel's wrapper
-            raise AttnctlError(f"{name} names its weights otherwise: {renamed} for {inner[0]}: rename them in its file")
-        raise AttnctlError(f"{name} lacks {len(inner)} of its weights, {inner[0]} first: its file is incomplete")
+            raise AttnctlError(
+                f"{name} names its weights otherwise: {renamed} for {lacking_inside[0]}: rename them in its file"
+            )
+        raise AttnctlError(
+            f"{name} lacks {len(lacking_inside)} of its weights, {lacking_inside[0]} first: its file is incomplete"
+        )
     network.attnctl_headless = bool(lacking)  # type: ignore[assignment]  # read by `lacks_head`
 
 
@@ -254,7 +258,7 @@ def _directed_modules(network: PreTrainedModel) -> list[Any]:
     return [m for n, m in network.named_modules() if isinstance(getattr(m, "is_causal", None), bool) and reads_text(n)]
 
 
-def says_direction(network: PreTrainedModel) -> bool:
+def agrees_on_direction(network: PreTrainedModel) -> bool:
     """Return whether all modules of a network agree on whether they look ahead, and its masks follow them.
 
     A class that supports only eager makes its own masks, whatever its modules say (the decoder of BigBird-Pegasus).
@@ -272,11 +276,13 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
     if kind == "self" or config is not network.config:
         config = config.get_text_config()
     heads_name = "decoder_attention_heads" if decoder else "encoder_attention_heads"
-    stated: Any = _first_setting(config, heads_name, "num_attention_heads", "num_heads") or _most_heads(config)
+    stated: Any = _first_setting(config, heads_name, "num_attention_heads", "num_heads") or _largest_head_count(config)
     # Swin: one number per stage
     heads: int | None = max(stated) if isinstance(stated, list | tuple) and stated else stated
-    several = _first_setting(config, "num_attention_heads_per_layer")  # Laguna
-    heads = max([heads or 0, *several]) if isinstance(several, list | tuple) and several else heads
+    heads_per_layer = _first_setting(config, "num_attention_heads_per_layer")  # Laguna
+    heads = (
+        max([heads or 0, *heads_per_layer]) if isinstance(heads_per_layer, list | tuple) and heads_per_layer else heads
+    )
     layers = _first_setting(
         config, "decoder_layers" if decoder else "encoder_layers", "num_hidden_layers", "num_layers"
     )
@@ -319,15 +325,16 @@ def _first_setting(config: PreTrainedConfig, *names: str) -> Any:
     return None
 
 
-def _most_heads(config: PreTrainedConfig) -> int | None:
+def _largest_head_count(config: PreTrainedConfig) -> int | None:
     """Return the largest number of heads of a layer, for a configuration with settings per layer; else None."""
     try:
         parts = getattr(config, "per_layer_config", None) or {}
-        several = list(parts.values() if isinstance(parts, dict) else parts)
+        layer_configs = list(parts.values() if isinstance(parts, dict) else parts)
     except Exception:  # transformers raises if a configuration has no layers
         return None
     return max(
-        (value for part in several if (value := _first_setting(part, "num_attention_heads")) is not None), default=None
+        (value for part in layer_configs if (value := _first_setting(part, "num_attention_heads")) is not None),
+        default=None,
     )
 
 
@@ -367,7 +374,7 @@ def running_network(network: PreTrainedModel, n: int, name: str) -> Iterator[Non
         except (AttnctlError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            if _is_of_reading(error):
+            if _comes_from_reading(error):
                 raise
             reason = f"{type(error).__name__}: {in_one_line(error)}"
             raise AttnctlError(f"{name} fails on this text, in {error_place(error)}: {reason}") from error
@@ -388,7 +395,7 @@ def device_of_inputs(network: PreTrainedModel) -> torch.device:
 READS = ("readings", "measures", "source", "batching", "cli", "render")
 
 
-def _is_of_reading(error: BaseException) -> bool:
+def _comes_from_reading(error: BaseException) -> bool:
     """Return whether an error comes from code that reads layers: from the last part of attnctl in its traceback."""
     package = Path(__file__).parents[2]
     files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]

@@ -17,12 +17,12 @@ from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, read_json
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import (
+    agrees_on_direction,
     class_of,
     forced_first_id,
     load_network,
     network_info,
     origin_of,
-    says_direction,
     usable_positions,
 )
 from attnctl.models.huggingface.readers.text import SourceTargetReader, TextReader
@@ -90,7 +90,7 @@ def open_checkpoint(
     load = partial(load_network, folder, settings, dtype, device, opened.name)
     texts = {"bos": bos is not None, "truncate": truncate, "generate": request.generate, "image": image}
     texts |= {"text_pair": text_pair, "source_language": source_language, "target_language": request.target_language}
-    if (takes := _sense_beside_text(settings)) is not None:
+    if (takes := _input_other_than_text(settings)) is not None:
         for option in (option for option, value in texts.items() if value):
             does = "hears" if takes == "sound" else "reads pictures"
             raise UsageError(f"is for models of text, and {opened.name} {does}", option=option)
@@ -165,7 +165,7 @@ def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, reque
     name, kind = opened.name, opened.kind
     if request.target_language is None and kind != "self":
         pieces.force_language(forced_first_id(network))
-    both, network = network, getattr(network, "text_model", network) if _has_two_towers(network) else network
+    whole_network, network = network, getattr(network, "text_model", network) if _has_two_towers(network) else network
     n_layers = network_info(network, name, kind).n_layers
     if n_layers is not None and n_layers < 1:
         raise AttnctlError(f"{name} has no layers, by its config.json")
@@ -178,7 +178,11 @@ def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, reque
             raise UsageError(why, option="attention", value=kind)
         kind = "decoder"
     pieces = replace(pieces, limit=_token_limit(network, pieces.limit))
-    reader = _text_reader(kind, pieces) if both is network else TextTowerReader(pieces, both, opened.folder)
+    reader = (
+        _text_reader(kind, pieces)
+        if whole_network is network
+        else TextTowerReader(pieces, whole_network, opened.folder)
+    )
     info = replace(network_info(network, name, kind), **opened.origin())
     return _with_direction(Checkpoint(info, network, reader, kind, request.target, request.generate or 0))
 
@@ -187,7 +191,7 @@ def _text_reader(kind: str, pieces: Pieces) -> TextReader:
     return TextReader(pieces) if kind == "self" else SourceTargetReader(pieces)
 
 
-def _sense_beside_text(settings: Document) -> str | None:
+def _input_other_than_text(settings: Document) -> str | None:
     """Return what a model reads in place of a text, "picture" or "sound"; None for a model that reads texts."""
     if settings.get("model_type") in HEARING:
         return "sound"
@@ -289,14 +293,14 @@ def _inner_model(network: PreTrainedModel) -> PreTrainedModel:
 
 def _with_direction(model: Checkpoint) -> Checkpoint:
     """Return the checkpoint with `causal` set by a run of three tokens, if its modules do not say their direction."""
-    if model.kind != "self" or says_direction(model.network):
+    if model.kind != "self" or agrees_on_direction(model.network):
         return model
     short_reader = replace(model, generate=0, reader=TextReader(replace(model.pieces, limit=None)))
     try:
-        ran = short_reader.run([Token(str(number), number) for number in (1, 2, 3)], lambda layer: None)
+        run = short_reader.run([Token(str(number), number) for number in (1, 2, 3)], lambda layer: None)
     except AttnctlError:  # a later run will raise the error
         return model
-    causal = None if ran.model is None else ran.model.causal
+    causal = None if run.model is None else run.model.causal
     return model if causal is None else replace(model, info=replace(model.info, causal=causal))
 
 

@@ -49,21 +49,21 @@ def padding_changes_weights(model: Checkpoint, short: Sequence[Token], long: Seq
     """Return whether padding a text changes its weights, its classes, or the keys that an indexer picks."""
     from attnctl.models.huggingface.put_out import TopK
 
-    alone: list[Array] = []  # one per layer: (heads, n, n)
-    batched: list[Array] = []
-    (own_run,) = run_padded(model, [tuple(short)], [lambda layer: alone.append(layer.all_weights())])
+    alone_weights: list[Array] = []  # one per layer: (heads, n, n)
+    batched_weights: list[Array] = []
+    (own_run,) = run_padded(model, [tuple(short)], [lambda layer: alone_weights.append(layer.all_weights())])
     with TopK() as picks:
-        visits = [lambda layer: batched.append(layer.all_weights()), lambda _: None]
+        visits = [lambda layer: batched_weights.append(layer.all_weights()), lambda _: None]
         padded = run_padded(model, [tuple(short), tuple(long)], visits)[0]
-    near = CLOSE.get(model.info.dtype, ROUGH)
+    limit = CLOSE.get(model.info.dtype, ROUGH)
     shares, padded_shares = (
         {prediction.id: prediction.probability for prediction in run.predictions if prediction.is_class}
         for run in (own_run, padded)
     )
-    if any(abs(share - padded_shares.get(number, 0.0)) > near for number, share in shares.items()):
+    if any(abs(share - padded_shares.get(number, 0.0)) > limit for number, share in shares.items()):
         return True  # the head of a classifier may read padding (XLNet's reads the last position)
     picked = any(scores.shape[-1] == len(long) for scores in picks.taken_of)  # a top-k over keys (DeepSeek-V3.2, Doge)
-    return picked or any(np.abs(a - b).max() > near for a, b in zip(alone, batched, strict=True))
+    return picked or any(np.abs(a - b).max() > limit for a, b in zip(alone_weights, batched_weights, strict=True))
 
 
 def padded_forward(
@@ -104,7 +104,7 @@ _checked_lengths: WeakKeyDictionary[PreTrainedModel, dict[bool, int]] = WeakKeyD
 
 
 @contextmanager
-def _held_against_ours(model: Checkpoint, texts: Sequence[Sequence[Token]]) -> Iterator[tuple[bool, set[int]]]:
+def _compared_with_ours(model: Checkpoint, texts: Sequence[Sequence[Token]]) -> Iterator[tuple[bool, set[int]]]:
     """Yield whether the network's kernel was compared with ours in a forward as long as this, and a set for layers.
 
     The caller adds each layer to the set: a forward that ends before the last layer has compared nothing of later layers.
@@ -140,12 +140,14 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
             raise StopForward
         if any(context is None for context in contexts):
             return None
-        whole = call.queries.new_zeros((*call.queries.shape[:-1], call.values.shape[-1]))  # (batch, heads, n, d_v)
+        all_contexts = call.queries.new_zeros(
+            (*call.queries.shape[:-1], call.values.shape[-1])
+        )  # (batch, heads, n, d_v)
         for b, context in enumerate(contexts):
-            whole[b, :, : len(texts[b])] = context
-        return whole
+            all_contexts[b, :, : len(texts[b])] = context
+        return all_contexts
 
-    with traits.watch(), _held_against_ours(model, texts) as (trusted, layers):
+    with traits.watch(), _compared_with_ours(model, texts) as (trusted, layers):
         options = WatchOptions(after=traits.see_context, trusted=trusted)
         ids, output, positions, session = padded_forward(model, texts, see_padded, options)
     embeddings = as_numpy(model.network.get_input_embeddings()(ids).detach())  # (batch, n, d_model)
@@ -215,5 +217,5 @@ def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take
             raise StopForward
         return steps.context
 
-    with _held_against_ours(model, all_tokens) as (trusted, layers):
+    with _compared_with_ours(model, all_tokens) as (trusted, layers):
         padded_forward(model, all_tokens, see_layer, WatchOptions(trusted=trusted))

@@ -55,8 +55,11 @@ def render_conversation(
         text, marked = fill_templates(
             template,
             [
-                [{"role": message.role, "content": message.content, **message.more} for message in several]
-                for several in (messages, marks)
+                [
+                    {"role": message.role, "content": message.content, **message.more}
+                    for message in conversation_messages
+                ]
+                for conversation_messages in (messages, marks)
             ],
             tools=list(conversation.tools) or None,
             add_generation_prompt=answer,
@@ -141,7 +144,7 @@ def prompt_tokens(model: Checkpoint, text: str) -> tuple[Token, ...]:
     return tokens[1:] if doubled else tokens
 
 
-def begun_once(model: Checkpoint, text: str) -> str:
+def without_second_bos(model: Checkpoint, text: str) -> str:
     """Return a prompt's text without the beginning token that the tokenizer adds too."""
     tokens = model.tokenize(text)
     once = prompt_tokens(model, text)

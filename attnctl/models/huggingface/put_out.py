@@ -41,7 +41,7 @@ FIELDS = {  # kind → field of an output with its weights
 }
 
 
-def parts_put_out(output: Output, kind: str) -> tuple[Array | None, ...]:
+def attentions_put_out(output: Output, kind: str) -> tuple[Array | None, ...]:
     """Return what a network puts out as the attention of each layer of a kind; () if it puts out none."""
     parts = tuple(getattr(output, FIELDS[kind], None) or ())
     return parts if any(part is not None for part in parts) else ()
@@ -60,7 +60,7 @@ def weights_put_out(
     Raises AttnctlError if a layer that `wants` accepts put out something else.
     """
     modules = {site.layer: module for site, module in attention_sites(network, kind).items()}
-    parts = {layer: part for layer, part in enumerate(parts_put_out(output, kind)) if part is not None}
+    parts = {layer: part for layer, part in enumerate(attentions_put_out(output, kind)) if part is not None}
     windows = [part for layer, part in parts.items() if side_of_window(modules.get(layer), part)]
     need = sum(4.0 * part[..., 0].numel() * part.shape[-2] for part in windows)
     limits.check_memory(need, "laying windows out as n × n of every layer", "give a shorter text")

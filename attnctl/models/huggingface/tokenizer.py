@@ -100,8 +100,8 @@ class Pieces:
     @cached_property
     def has_languages(self) -> bool:
         """Return whether texts and targets are encoded in languages (NLLB, mBART, M2M100)."""
-        named = str(self.settings.get("tokenizer_class") or "").startswith(LANGUAGE_CLASSES)
-        if self.open_library is None or not (named or {"src_lang", "tgt_lang"} & self.settings.keys()):
+        has_language_class = str(self.settings.get("tokenizer_class") or "").startswith(LANGUAGE_CLASSES)
+        if self.open_library is None or not (has_language_class or {"src_lang", "tgt_lang"} & self.settings.keys()):
             return False
         return bool(languages_of(self.library.tokenizer))
 
@@ -193,9 +193,9 @@ class Pieces:
             return (
                 f"No target language is set, so {self.name} begins without one: the option target_language sets it.",
             )
-        same = ", the language of the source" if language == self.library.tokenizer.src_lang else ""
-        how = "read as" if is_given else "written in"
-        return (f"The target is {how} {language}{same}: the option target_language sets another.",)
+        same_language = ", the language of the source" if language == self.library.tokenizer.src_lang else ""
+        verb = "read as" if is_given else "written in"
+        return (f"The target is {verb} {language}{same_language}: the option target_language sets another.",)
 
     def size_notes(self, rows: int) -> tuple[str, ...]:
         """Return a note if the embedding table has many more rows than the tokenizer has tokens; else ().

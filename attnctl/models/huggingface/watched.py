@@ -175,7 +175,7 @@ class WatchedNetwork:
 
         Raises AttnctlError, naming the architecture, if the logit is not such a sum.
         """
-        from attnctl.models.huggingface.contributions import TargetLogit, taken_apart
+        from attnctl.models.huggingface.contributions import TargetLogit, logit_as_sum
 
         name = type(self.network).__name__
         if self.classes or self.kind != "self" or not self.info.causal:
@@ -184,7 +184,7 @@ class WatchedNetwork:
         against_id = None if against is None else against.id
         with running_network(self.network, len(self.tokens), self.info.name):
             logit = TargetLogit(self.tail, self.query, target.id, against_id)
-            return taken_apart(self.network, self.inputs(()), logit, self.base)
+            return logit_as_sum(self.network, self.inputs(()), logit, self.base)
 
 
 def intervention_batches(interventions: Sequence[Intervention], size: int) -> Iterator[list[Intervention]]:

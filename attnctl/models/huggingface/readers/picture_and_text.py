@@ -97,7 +97,7 @@ class PicturePromptReader(Reader):
         )
         prompt = ModelInput(tokens, inputs, together=together, type_behind=int(whole))
         ids = model.token_ids(tokens)
-        inputs = {"input_ids": ids, **prompt.beside(ids.shape[-1])}
+        inputs = {"input_ids": ids, **prompt.other_inputs(ids.shape[-1])}
         notes = (*input_notes(model, tokens[n:], inputs), *continuation_notes(model, tokens), *table_notes(model))
         return replace(prompt, inputs=inputs, notes=notes, blanks=self.pieces.mask_positions(tokens))
 

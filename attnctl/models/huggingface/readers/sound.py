@@ -161,10 +161,10 @@ class Sound:
             squeezed = getattr(config, "squeeze_factor", 1)  # SEW attends to means of this many frames
             count = int(network._get_feat_extract_output_lengths(self.values.shape[-1])) // squeezed
             step = squeezed * math.prod(config.conv_stride) / RATE
-        begins = [round(number * step, 4) for number in range(count + 1)]
+        starts = [round(number * step, 4) for number in range(count + 1)]
         return tuple(
             Token(f"{start:.2f} s", special=start >= self.seconds, seconds=(start, end))
-            for start, end in zip(begins, begins[1:], strict=False)
+            for start, end in zip(starts, starts[1:], strict=False)
         )
 
     @cached_property
@@ -181,22 +181,24 @@ class Sound:
         """
         network = self.network
         tokenizer, name, first = self.reader.pieces.tokenizer, self.model.info.name, decoder_start_id(self.model)
-        several = getattr(network.generation_config, "lang_to_id", None) or {}
-        configured, task = self._configured_speech() if several else (None, None)
+        language_ids = getattr(network.generation_config, "lang_to_id", None) or {}
+        configured, task = self._configured_speech() if language_ids else (None, None)
         requested, language = language, configured if language is None else language
-        if several and language is None:
-            begun = import_extra("torch").tensor([[first]], device=device_of_inputs(network))
-            logits = network(encoder_outputs=self.encoded, decoder_input_ids=begun).logits[0, -1]  # (vocabulary,)
-            spoken = max(several, key=lambda mark: float(logits[several[mark]]))
+        if language_ids and language is None:
+            start_ids = import_extra("torch").tensor([[first]], device=device_of_inputs(network))
+            logits = network(encoder_outputs=self.encoded, decoder_input_ids=start_ids).logits[0, -1]  # (vocabulary,)
+            spoken = max(language_ids, key=lambda mark: float(logits[language_ids[mark]]))
             language = spoken.strip("<|>")
-        if language is not None and f"<|{language}|>" not in several:
-            languages = ", ".join(sorted(mark.strip("<|>") for mark in several)) or "none: it hears one language alone"
+        if language is not None and f"<|{language}|>" not in language_ids:
+            languages = (
+                ", ".join(sorted(mark.strip("<|>") for mark in language_ids)) or "none: it hears one language alone"
+            )
             if requested is None:
                 raise AttnctlError(
                     f"generation_config.json of {name} says the language {language}: it knows {languages}"
                 )
             raise UsageError(f"{name} knows {languages}", option="language", value=language)
-        marks = (f"<|{language}|>", f"<|{task or 'transcribe'}|>") * bool(several)
+        marks = (f"<|{language}|>", f"<|{task or 'transcribe'}|>") * bool(language_ids)
         ids: list[Any] = [first, *(tokenizer.token_to_id(mark) for mark in (*marks[:2], "<|notimestamps|>"))]
         if None in ids:
             raise AttnctlError(
@@ -245,9 +247,9 @@ class Sound:
                 **GREEDY, **options,
             )  # fmt: skip
             # timestamp tokens have larger ids
-            ends = min(end_ids(network), default=len(self.reader.pieces.tokenizer.get_vocab()))
+            end_id = min(end_ids(network), default=len(self.reader.pieces.tokenizer.get_vocab()))
             text = [
-                number for number in out[0].tolist() if number not in self.reader.pieces.special_ids and number < ends
+                number for number in out[0].tolist() if number not in self.reader.pieces.special_ids and number < end_id
             ]
         else:
             text = self.reader.pieces.tokenizer.encode(f" {target.strip()}", add_special_tokens=False).ids

@@ -190,13 +190,13 @@ def generated_tokens(model: Checkpoint, inputs: Mapping[str, Any], start: Sequen
     n, limit = ids.shape[-1], model.pieces.limit
     if limit is not None and not start and n + count > limit:
         raise AttnctlError(f"{n:,} tokens and {count:,} new ones are more than {model.info.name} reads: {limit:,}")
-    begun: dict[str, Any] = {}
+    decoder_inputs: dict[str, Any] = {}
     if len(start) > 1:  # a decoder that writes in a language
-        begun["decoder_input_ids"] = model.token_ids(start)
+        decoder_inputs["decoder_input_ids"] = model.token_ids(start)
     if start and model.pieces.target_language is not None:
-        begun["decoder_start_token_id"] = start[0].id
+        decoder_inputs["decoder_start_token_id"] = start[0].id
     with running_network(network, n, model.info.name):
-        ids_with_new = generate_greedily(network, {**inputs, **begun}, count)
+        ids_with_new = generate_greedily(network, {**inputs, **decoder_inputs}, count)
     n_known = len(start) or n
     return model.pieces.continued_tokens(ids_with_new[:n_known], ids_with_new[n_known:])
 
