@@ -49,8 +49,8 @@ def check_keywords(architecture: str, keywords: Mapping[str, object]) -> None:
     for keyword, value in keywords.items():
         if value is not None and keyword not in KNOWN and keyword not in HARMLESS:
             raise AttnctlError(
-                f"{architecture} hands its attention the keyword {keyword!r}, which may change a score and which attnctl "
-                "does not know: nothing is shown rather than something wrong"
+                f"{architecture} passes the keyword {keyword!r} to its attention, which may change a score and which "
+                "attnctl does not know: nothing is shown rather than something wrong"
             )
 
 
@@ -180,7 +180,7 @@ def changed_context(call: Call) -> Array:
     )
 
 
-# --- held against the model itself ---------------------------------------------------------------------------------
+# --- compared with the model itself ---------------------------------------------------------------------------------
 
 CHECKED_ROWS = 8  # rows of each call that are compared with the result of the model's own function
 

@@ -284,8 +284,8 @@ def _attend_call(
         joined_answer = joined_answer or own_answer
         if (gap := context_disagreement(call, *joined_answer)) is not None:
             raise AttnctlError(
-                f"layer {site.layer} of {session.architecture} attends otherwise than by the softmax of its scores (off by "
-                f"{gap:.1e}): nothing is shown rather than something wrong"
+                f"layer {site.layer} of {session.architecture} does not attend by the softmax of its scores "
+                f"(difference {gap:.1e}): nothing is shown rather than something wrong"
             )
     context = _show_call(watchers, call, joined_answer, half)
     after = [(watcher.options.after, site) for watcher, site in watchers if watcher.options.after is not None]
@@ -343,7 +343,7 @@ def _show_call(
     return context
 
 
-# --- what is held while anybody watches, in any thread ----------------------------------------------------------------
+# --- changes that all visitors share, in any thread -------------------------------------------------------------------
 
 _lock = threading.RLock()
 _held: dict[Hashable, tuple[int, ExitStack]] = {}  # name → number of holders, and how to undo the change

@@ -216,7 +216,7 @@ class BlockRecorder:
         limit = tolerance(KERNEL, next(self.network.parameters()).dtype) * float(recorded.abs().max())
         for output in self._run_again(layer, [None, None]):
             if output.shape != recorded.shape or not bool((output - recorded).abs().max() <= limit):
-                raise self._refused("run again by itself, a block does not come to the same")
+                raise self._refused("a block, run again alone, gives another output")
 
     def outputs_with_zeroed_values(self, layer: LayerAttention) -> Iterator[Floats]:
         """Yield the output of a layer's block with the value of a key zeroed in every head: (keys, n_q, d_model) each."""
@@ -243,7 +243,7 @@ class BlockRecorder:
                 args, keywords = expanded_rows((call.args, call.keywords), len(keys))
                 output = first_of(call.block(*args, **keywords))
         except NOT_AGAIN as error:
-            raise self._refused("a block cannot be run again by itself") from error
+            raise self._refused("a block cannot be run again alone") from error
         if n_calls != 1:
             raise self._refused("one block does not hold one attention")
         return output.float()

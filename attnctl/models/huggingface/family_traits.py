@@ -54,7 +54,7 @@ class Traits:
         }
         self.gates: dict[int, Array] = {}
         self._contexts: dict[int, Array] = {}  # module → (batch, n_q, heads, d_v), until it is read
-        self._told: set[int] = set()  # ids of modules whose W_O was returned: it must read the context unchanged
+        self._returned: set[int] = set()  # ids of modules whose W_O was returned: it must read the context unchanged
         self.final_norm: bool | None = None  # a norm follows the last block, before the head; None: no block ran
         self.causal: bool | None = None
         self._sizes: dict[int, tuple[int, int, int, int]] = {}  # layer → heads, key/value heads, d_k, d_v
@@ -126,20 +126,20 @@ class Traits:
         if part is not projection and not is_unchanged:
             return
         del self._contexts[key]
-        if key in self._told and not (is_unchanged and part is projection):
+        if key in self._returned and not (is_unchanged and part is projection):
             raise self._no_matrix(site)
         if part is projection and not is_unchanged and (share := gate_ratio(context, read)) is not None:
             self.gates[site.layer] = share.transpose(1, 2)  # (batch, heads, n_q)
 
     def _end_module(self, key: int, *_: object) -> None:
         """Raise AttnctlError if a module ends and the projection of the returned matrix has not read its context."""
-        if key in self._told and key in self._contexts:
+        if key in self._returned and key in self._contexts:
             raise self._no_matrix(self._projections[key][0])
 
     def _no_matrix(self, site: Site) -> AttnctlError:
         return AttnctlError(
             f"layer {site.layer} of {architecture_name(self._network)} does more to its heads' outputs than a projection: "
-            "how long its values are behind that is not known"
+            "the norms of its values after that are not known"
         )
 
     def see_call(self, site: Site, call: Call) -> Callable[[], Floats | None]:
@@ -175,10 +175,10 @@ class Traits:
         ):
             return None
         matrix = projection_matrix(self._projections[site.module][1], heads * d_v)
-        self._told |= set() if matrix is None else {site.module}
+        self._returned |= set() if matrix is None else {site.module}
         return matrix
 
-    # --- what it told -------------------------------------------------------------------------------------------------
+    # --- what a run showed -------------------------------------------------------------------------------------------------
 
     def described_model(self, info: ModelInfo, whole: bool) -> ModelInfo:
         """Return the model's description with what the calls showed; what differs from layer to layer is left out.

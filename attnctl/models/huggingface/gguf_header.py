@@ -122,7 +122,7 @@ class _Header:
         shape = struct.unpack(f"<{axes}Q", self.file.read(8 * axes))
         kind, start = struct.unpack("<IQ", self.file.read(12))
         if kind not in BLOCKS:
-            raise ValueError(f"the tensor {name} has the type {kind}, which is none that attnctl knows")
+            raise ValueError(f"the tensor {name} has the type {kind}, which attnctl does not know")
         numbers, size = BLOCKS[kind]
         return name, start + math.prod(shape) * size // numbers
 

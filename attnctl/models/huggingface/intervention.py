@@ -131,7 +131,9 @@ def _replaced_in_projections(model: PreTrainedModel, change: Applied) -> Iterato
         yield
         if change.waiting:
             name = architecture_name(model)
-            raise AttnctlError(f"{name} has heads that its output projection does not read: only 0 takes their place")
+            raise AttnctlError(
+                f"{name} has heads that its output projection does not read: they can only be replaced by 0"
+            )
 
 
 @contextmanager

@@ -216,7 +216,7 @@ def check_complete(network: PreTrainedModel, loading_info: Document, name: str) 
         renamed = next((key for key in loading_info["unexpected_keys"] if key.endswith(f".{lacking_inside[0]}")), None)
         if renamed is not None:  # saved from within torch.compile's or DistributedDataParallel's wrapper
             raise AttnctlError(
-                f"{name} names its weights otherwise: {renamed} for {lacking_inside[0]}: rename them in its file"
+                f"{name} has other names for its weights ({renamed} for {lacking_inside[0]}): rename them in its file"
             )
         raise AttnctlError(
             f"{name} lacks {len(lacking_inside)} of its weights, {lacking_inside[0]} first: its file is incomplete"

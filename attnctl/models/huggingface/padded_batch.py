@@ -16,7 +16,7 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
-from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.checkpoint import Checkpoint, other_keys_sentence
 from attnctl.tokens import Token
 from attnctl.trace.run import Run, StopForward
 
@@ -87,7 +87,7 @@ def padded_forward(
 
     def see_tokens(site: Site, call: Call) -> Array | None:
         if len(texts) > 1 and call.keys.shape[-2] != n:
-            raise AttnctlError(f"layer {site.layer} of {model.info.name} has keys beside those of {n:,} tokens")
+            raise AttnctlError(other_keys_sentence(f"layer {site.layer} of {model.info.name}", call.keys.shape[-2], n))
         return see(site, call)
 
     with (

@@ -206,7 +206,7 @@ def check_switchable(network: PreTrainedModel) -> None:
             f"{type(network).__name__} computes its attention in code of its own: its heads cannot be switched off"
         )
     if re.search("For(Sequence|Image)Classification", type(network).__name__) and not classes_of_network(network):
-        lacks = "lacks the weights of its classes" if lacks_head(network) else "is none of several"
+        lacks = "lacks the weights of its classes" if lacks_head(network) else "is not one of several classes"
         raise AttnctlError(
             f"{type(network).__name__}'s prediction {lacks}: what its heads do for it cannot be measured"
         )

@@ -132,7 +132,7 @@ def test_a_model_with_a_head_off_is_checked_with_it_off(monkeypatch: pytest.Monk
 def test_a_softmax_of_another_temperature_is_found(monkeypatch: pytest.MonkeyPatch, shelf: Shelf) -> None:
     model, plain = open_model(shelf("llama")), attention.softmax
     monkeypatch.setattr(attention, "softmax", lambda x, *more: plain(x * 1.01, *more))
-    with pytest.raises(AttnctlError, match=r"layer 0 of LlamaForCausalLM attends otherwise than by the softmax"):
+    with pytest.raises(AttnctlError, match=r"layer 0 of LlamaForCausalLM does not attend by the softmax"):
         record_trace(model, TEXT)  # found while it runs
     monkeypatch.setattr(attention_interface, "context_disagreement", lambda *_: None)
     found = {what.split()[0]: holds for what, holds in marks(model).items()}

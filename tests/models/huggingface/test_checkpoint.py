@@ -82,7 +82,9 @@ def test_a_start_of_the_decoder_that_is_no_id(start: object, shelf: Shelf, tmp_p
     folder = shutil.copytree(shelf("bart", eos=True), tmp_path / "model")
     settings = json.loads((folder / "generation_config.json").read_text())
     (folder / "generation_config.json").write_text(json.dumps(settings | {"decoder_start_token_id": start}))
-    with pytest.raises(AttnctlError, match=r"no token's id: see decoder_start_token_id in its generation_config\.json"):
+    with pytest.raises(
+        AttnctlError, match=r"not the id of a token: see decoder_start_token_id in its generation_config\.json"
+    ):
         open_model(str(folder), attention="cross", target="ta").tokenize("at ate")
 
 

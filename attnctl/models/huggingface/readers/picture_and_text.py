@@ -147,7 +147,7 @@ class PicturePromptReader(Reader):
         mark = next((number for number in named if isinstance(number, int)), None)
         if mark is None or not bool((processed["input_ids"] == mark).any()):
             raise AttnctlError(
-                f"{model.info.name} has no tokens of a picture in its prompt: which keys are it is not known"
+                f"{model.info.name} has no picture tokens in its prompt: the keys of the picture are not known"
             )
         return mark
 

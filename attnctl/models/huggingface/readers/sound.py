@@ -271,7 +271,9 @@ def open_sound_reader(
     is asked of a network that writes no text.
     """
     if not has_processor(folder):
-        raise AttnctlError(f"{name} has no preprocessor_config.json, which says how sound is put to it: copy it there")
+        raise AttnctlError(
+            f"{name} has no preprocessor_config.json, which says how sound is prepared for it: copy the file into its folder"
+        )
     if kind in ("decoder", "cross") and not network.can_generate():
         instead = option_name("attention", "encoder")
         raise UsageError(f"{name} is {type(network).__name__}, which writes no text: see {instead}")
@@ -281,5 +283,5 @@ def open_sound_reader(
     except AttnctlError:
         raise
     except Exception as error:
-        raise AttnctlError(f"{name}: cannot read how sound is put to it: {in_one_line(error)}") from error
+        raise AttnctlError(f"{name}: cannot read how sound is prepared for it: {in_one_line(error)}") from error
     return SoundReader(name, extractor, pieces)

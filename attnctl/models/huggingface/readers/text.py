@@ -164,7 +164,7 @@ def decoder_start_id(model: Checkpoint) -> int:
     number = first[0] if isinstance(first, list) and first else first  # a list has one id per text of a batch
     if not isinstance(number, int) or not 0 <= number < 2**31:
         raise AttnctlError(
-            f"{model.info.name} begins its decoder's text with {str(first)[:40]!r}, which is no token's id: see "
+            f"{model.info.name} begins its decoder's text with {str(first)[:40]!r}, which is not the id of a token: see "
             "decoder_start_token_id in its generation_config.json and config.json"
         )
     return number

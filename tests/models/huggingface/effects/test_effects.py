@@ -114,7 +114,7 @@ def test_effects_on_the_class_of_a_text_are_those_of_a_projection_without_the_he
 @pytest.mark.parametrize("kind", ["regression", "multi_label_classification"])
 def test_numbers_that_are_no_choice_of_a_class_are_refused(kind: str) -> None:
     model = zoo.build("bert of classes", problem_type=kind)
-    with pytest.raises(AttnctlError, match="prediction is none of several"):
+    with pytest.raises(AttnctlError, match="prediction is not one of several classes"):
         attnctl.effects(model, zoo.inputs("bert of classes"))
 
 
