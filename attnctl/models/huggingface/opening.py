@@ -295,9 +295,9 @@ def _with_direction(model: Checkpoint) -> Checkpoint:
     """Return the checkpoint with `causal` set by a run of three tokens, if its modules do not say their direction."""
     if model.kind != "self" or agrees_on_direction(model.network):
         return model
-    short_reader = replace(model, generate=0, reader=TextReader(replace(model.pieces, limit=None)))
+    trial_model = replace(model, generate=0, reader=TextReader(replace(model.pieces, limit=None)))
     try:
-        run = short_reader.run([Token(str(number), number) for number in (1, 2, 3)], lambda layer: None)
+        run = trial_model.run([Token(str(number), number) for number in (1, 2, 3)], lambda layer: None)
     except AttnctlError:  # a later run will raise the error
         return model
     causal = None if run.model is None else run.model.causal
