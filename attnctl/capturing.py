@@ -38,7 +38,7 @@ from attnctl.models.huggingface.attention_sites import (
     shares_modules,
     unseen_sentence,
 )
-from attnctl.models.huggingface.put_out import FIELDS, parts_put_out, weights_put_out
+from attnctl.models.huggingface.put_out import FIELDS, attentions_put_out, weights_put_out
 from attnctl.selection import chosen_indices
 from attnctl.text import number_list
 from attnctl.tokens import Token, named_tokens
@@ -330,9 +330,9 @@ class _Recording:
         with watch_attention(self.model, see_call, self.selects_site) as session:
             with suppress(StopForward):
                 yield
-            if session.ran or session.seen:
+            if session.ran or session.called:
                 silent = {site: name for site, name in session.silent.items() if self.selects_kind(site.kind)}
-                self.check_layers({s.layer for s in session.seen if self.selects_kind(s.kind)}, list(silent.values()))
+                self.check_layers({s.layer for s in session.called if self.selects_kind(s.kind)}, list(silent.values()))
                 self.traces.unseen = unseen_sentence({s: name for s, name in silent.items() if self.selects_site(s)})
 
     def keep_call(self, site: Site, call: Call) -> Array | None:
@@ -406,7 +406,7 @@ class _Recording:
 
     def keep_output(self, output: Output, step: int, keys: dict[str, int]) -> None:
         """Keep the weights in a model's output. Raises AttnctlError if it has none, or something else in their place."""
-        counts = {kind: len(parts_put_out(output, kind)) for kind in FIELDS if self.selects_kind(kind)}
+        counts = {kind: len(attentions_put_out(output, kind)) for kind in FIELDS if self.selects_kind(kind)}
         if not any(counts.values()):
             raise AttnctlError(f"{self.name} puts out no attention weights: it attends in a way that tells none")
         for kind, count in counts.items():

@@ -162,10 +162,10 @@ def text_or_conversation(
     """The text of an argument or a file; or that of a conversation, and the opened checkpoint that reads it."""
     if chat is None:
         return text_of(text, file), None
-    from attnctl.models.huggingface.prompts import begun_once
+    from attnctl.models.huggingface.prompts import without_second_bos
 
     model, prompt, _ = open_prompt(text, file, chat, open_model)
-    return begun_once(model, prompt.text), model
+    return without_second_bos(model, prompt.text), model
 
 
 def photograph_named(source: str | None, image: str | None) -> Image | None:

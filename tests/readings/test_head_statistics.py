@@ -110,7 +110,7 @@ def test_very_large_weights_and_such_as_are_no_numbers(
     for value in (math.nan, math.inf):
         said = refused("heads", "the cat the cat sat", "--model", damaged(tmp_path, value))
         assert said.startswith(
-            "the queries of layer 1 of damaged are no finite numbers: its weights up to there are not"
+            "the queries of layer 1 of damaged are not finite numbers: its weights up to there are not"
         )
 
 

@@ -189,7 +189,7 @@ def _hear(
     sound = reader.sound_of(speech, samples)
     with running_network(speech.network, network.config.max_target_positions, speech.info.name):
         prompt, language = sound.spoken_marks(language)
-        text, encoded = sound.said_ids(prompt, target), sound.encoded
+        text, encoded = sound.spoken_ids(prompt, target), sound.encoded
         ids = torch.tensor([[*prompt, *text, *end_ids(network)[:1]]], device=device_of_inputs(network))
         with capture(speech.network, attention="cross", keep=()) as calls:
             logits = network(encoder_outputs=encoded, decoder_input_ids=ids).logits[0].float()

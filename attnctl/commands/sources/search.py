@@ -82,7 +82,7 @@ class SourceSearch:
             self.parts = prompt_parts(self.prompt.text, self.tokens, self.kind, self.prompt.spans)
         start = time.perf_counter()
         self.read = AnsweredPrompt(
-            self.model, ids_of(self.tokens), given=self.model.read(self.prompt.text, self.tokens)
+            self.model, ids_of(self.tokens), model_input=self.model.read(self.prompt.text, self.tokens)
         )
         self.read_seconds = time.perf_counter() - start
         if self.answer is None:
@@ -110,7 +110,7 @@ class SourceSearch:
         model, both = self.model, []
         for text, tokens in ((self.prompt.text, self.tokens), (NEUTRAL, prompt_tokens(model, NEUTRAL))):
             places = [at for at, token in enumerate(tokens) if token.box is not None]
-            read = AnsweredPrompt(model, ids_of(tokens), self.read.answer[:1], given=model.read(text, tokens))
+            read = AnsweredPrompt(model, ids_of(tokens), self.read.answer[:1], model_input=model.read(text, tokens))
             looks = np.zeros(len(self.tokens), np.float32)
             looks[patches] = read.answer_looks().mass_of_keys()[places]
             both.append(looks)

@@ -1,9 +1,9 @@
-"""Attention as any transformers model computes it, handed over call by call.
+"""Watch and change the attention of any transformers model, call by call.
 
-Every architecture that follows transformers' attention interface asks `AttentionInterface.get_interface` for the function
-that attends: its own eager one, torch's fused kernel, or any other. While a model is watched, what it gets is that very
-function with ours around it: queries (after RoPE), keys, values, mask, scale and what else changes a score become a `Call`,
-which a visitor is shown. The model keeps its configuration, its masks and its kernel, so there is nothing to put back.
+Every architecture that follows transformers' attention interface asks `AttentionInterface.get_interface` for its
+attention function: its own eager function, torch's fused kernel, or another one. While a model is watched, it gets the
+same function, wrapped in ours: queries (after RoPE), keys, values, mask, scale and all else that changes a score become a
+`Call`, which is passed to a visitor. The model keeps its configuration, its masks and its kernel.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from transformers import PreTrainedConfig, PreTrainedModel
 
-AttentionFunction = Callable[..., Answer]  # as a module calls it: its context, its weights
+AttentionFunction = Callable[..., Answer]  # called by a module; returns context and weights
 Visit = Callable[[Site, Call], Array | None]
 
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """What a visitor does beside looking on.
+    """What a visitor does besides watching.
 
-    `change_call` alters the call before any visitor sees it, `change_context` the context (batch, heads, n_q, d_v) before
-    the model goes on. With `replaces` the model goes on with what the visitor answers. `own` is shown what the model's own
-    function answers: context (batch, n_q, heads, d_v) and weights. `after` is shown the context that a module goes on with;
-    the forward is then left at the end of the module, not before. `trusted`: the model's fused kernel was held against
-    calls of this length in a forward before, and is not run where nobody else watches: the model goes on with what the
-    visitor answers.
+    `change_call` changes the call before any visitor sees it; `change_context` changes the context (batch, heads, n_q, d_v)
+    before the model continues. With `replaces` the model continues with the context that the visitor returns. `own` is
+    called with the result of the model's own function: context (batch, n_q, heads, d_v) and weights. `after` is called with
+    the context that the module continues with; the forward is then left at the end of the module, not before. `trusted`:
+    the model's fused kernel agreed with calls of this length in an earlier forward, so it is not run if nobody else
+    watches: the model continues with the visitor's context.
     """
 
     change_call: Callable[[Site, Call], Call] | None = None
@@ -71,23 +71,23 @@ LOOKING_ON = WatchOptions()
 
 @dataclass(eq=False)
 class WatchSession:
-    """One model being watched: the sites of its modules, who wants which, who is shown what, and what was seen."""
+    """One watched model: its visitor, the sites of its modules, and which calls were seen."""
 
     model: PreTrainedModel
     visit: Visit
     wants: Callable[[Site], bool]
     options: WatchOptions
     architecture: str = field(init=False)
-    sites: dict[int, tuple[Site, ...]] = field(init=False)  # of each module, by its id
-    modules: list[Module] = field(init=False)  # kept: one that another takes the place of would leave that its id
+    sites: dict[int, tuple[Site, ...]] = field(init=False)  # id of a module → its sites
+    modules: list[Module] = field(init=False)  # kept alive, so that no new module gets the id of a replaced one
     thread: int = field(default_factory=threading.get_ident)
-    seen: set[Site] = field(default_factory=set)
-    silent_modules: dict[Site, str] = field(default_factory=dict)  # those that ended without a call: their class
-    done: bool = False  # the visitor has seen all it wants
+    called: set[Site] = field(default_factory=set)
+    silent_modules: dict[Site, str] = field(default_factory=dict)  # site of a module that ended without a call → class
+    is_done: bool = False  # the visitor raised StopForward
     ran: bool = False
-    depth: int = 0  # of the model's parts that are running now
-    calls: Counter[int] = field(default_factory=Counter)  # of each module, in this forward
-    forwards: Counter[int] = field(default_factory=Counter)  # in which each module attended
+    depth: int = 0  # how many nested models are running now
+    calls: Counter[int] = field(default_factory=Counter)  # id of a module → its calls in this forward
+    forwards: Counter[int] = field(default_factory=Counter)  # id of a module → the forwards in which it attended
 
     def __post_init__(self) -> None:
         self.architecture = architecture_name(self.model)
@@ -95,29 +95,29 @@ class WatchSession:
 
     @property
     def silent(self) -> dict[Site, str]:
-        """Who attends in code of its own: its class; with those that took another's place as the model ran (BigBird)."""
+        """Return site → class of the modules that attend in code of their own, with those added during the run (BigBird)."""
         if not self.ran:
             return {}
-        came = [part for part in attention_modules(self.model).values() if id(part) not in self.sites]
-        sites = sites_of_modules(self.model) if came else {}
-        return self.silent_modules | {sites[id(part)][0]: type(part).__name__ for part in came}
+        added = [part for part in attention_modules(self.model).values() if id(part) not in self.sites]
+        sites = sites_of_modules(self.model) if added else {}
+        return self.silent_modules | {sites[id(part)][0]: type(part).__name__ for part in added}
 
     def site_of_call(self, module: Module) -> Site:
-        """The site of this call of a module."""
+        """Return the site of this call of a module, and count the call."""
         key, sites = id(module), self.sites[id(module)]
-        recurrence, at = divmod(self.calls[key], len(sites))
+        recurrence, index = divmod(self.calls[key], len(sites))
         self.forwards[key] += not self.calls[key]
-        site = replace(sites[at], recurrence=recurrence, step=self.forwards[key] - 1)
+        site = replace(sites[index], recurrence=recurrence, step=self.forwards[key] - 1)
         if shares_modules(self.model):
             site = replace(site, layer=self.calls.total(), recurrence=0)
         self.calls[key] += 1
-        self.seen.add(site)
+        self.called.add(site)
         return site
 
     # --- the model runs: it, or a part of it that is called alone, as an encoder in generation ---
 
     def begin_part(self, part: Module, *_: object) -> None:
-        """A model begins: one that is in no other begins a forward."""
+        """Count the start of a model or of a model within it; the outermost one begins a new forward."""
         if self in _sessions_of(part):
             if part is self.model or not self.depth:
                 self.ran, self.depth = True, 0
@@ -125,12 +125,12 @@ class WatchSession:
             self.depth += 1
 
     def end_part(self, part: Module, *_: object) -> None:
-        """A model ends, or is left."""
+        """Count the end of a model, whether it returned or raised."""
         if self in _sessions_of(part):
             self.depth = max(0, self.depth - 1)
 
     def end_attention(self, module: Module, *_: object) -> None:
-        """A module of attention ends: one that made no call is silent. Left where nothing more is wanted."""
+        """Note a module of attention that ends without a call as silent; leave the forward if all visitors are done."""
         sessions = _sessions_of(module)
         if self in sessions:
             if not self.calls[id(module)]:
@@ -145,16 +145,15 @@ def watch_attention(
     wants: Callable[[Site], bool] = lambda site: True,
     options: WatchOptions = LOOKING_ON,
 ) -> Iterator[WatchSession]:
-    """Within this context, every call of attention in `model` that `wants` accepts goes through `visit`.
+    """Pass every call of attention in `model` that `wants` accepts to `visit`, within this context.
 
-    `visit(site, call)` sees queries (batch, heads, n_q, d_k) and the rest alike, and answers the context (batch, heads,
-    n_q, d_v), or None. The model goes on with its own context, but where a fused kernel made that, which rounds otherwise
-    than the weights that are shown, and where `options` say so. Where every visitor that watches the model in this thread
-    has raised StopForward, the forward is left with it. A forward in a thread that watches nothing is seen by all.
+    `visit(site, call)` gets queries (batch, heads, n_q, d_k), keys, values and so on, and returns the context (batch, heads,
+    n_q, d_v), or None. The model continues with its own context, except if `options` say otherwise, or if a fused kernel
+    computed it, which rounds otherwise than the weights that are shown. If every visitor that watches the model in this
+    thread has raised StopForward, the forward ends with it. A forward in a thread without visitors is seen by all visitors.
 
-    Raises AttnctlError in training mode (dropout would show as weights above 1), for an architecture outside the
-    interface, for a keyword that may change a score unknown to us, and where the model's own function answers otherwise
-    than the Call says.
+    Raises AttnctlError in training mode (dropout would show as weights above 1), for an architecture outside the interface,
+    for an unknown keyword that may change a score, and if the model's own function gives another result than the Call.
     """
     from transformers.modeling_utils import PreTrainedModel
 
@@ -165,7 +164,7 @@ def watch_attention(
         )
     session = WatchSession(model, visit, wants, options)
     with ExitStack() as stack:
-        # flash and flex attention hide keys by other means than masks: such a model runs on torch's fused kernel here
+        # flash and flex attention hide keys without masks: such a model runs on torch's fused kernel here
         fused = "sdpa" if model._supports_sdpa else "eager"
         stack.enter_context(attention_set_to(model, fused, only=re.compile("flash|flex|paged").search))
         stack.enter_context(watching())
@@ -181,29 +180,30 @@ def watch_attention(
 
 
 def architecture_name(model: Module) -> str:
-    """The architecture's name, for messages: "GPT2LMHeadModel"."""
-    return type(getattr(model, "_orig_mod", model)).__name__  # what torch.compile answers holds the model
+    """Return the architecture's name for messages: "GPT2LMHeadModel"."""
+    return type(getattr(model, "_orig_mod", model)).__name__  # the result of torch.compile holds the model
 
 
 def check_inference(model: Module) -> None:
-    """Raise AttnctlError where `model` is in training mode, and computes otherwise in it."""
+    """Raise AttnctlError if `model` is in training mode and gives other results in that mode."""
     if model.training and _is_random_in_training(model):
         raise AttnctlError(
             f"{architecture_name(model)} is in training mode, where dropout changes the weights: call model.eval()"
         )
 
 
-RANDOM = re.compile("drop|jitter|noise|mask_(time|feature)_prob")  # names of shares that training leaves out or changes
+# names of settings with which training drops or changes numbers
+RANDOM = re.compile("drop|jitter|noise|mask_(time|feature)_prob")
 
 
 def _is_random_in_training(model: Module) -> bool:
-    """Return whether a module or the configuration sets a dropout or noise above 0, or normalises over the batch."""
+    """Return whether a module or the configuration has dropout or noise above 0, or a batch norm."""
     import torch
 
     if any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules()):
         return True
     settings = [getattr(part, "config", None) for part in model.modules()]
-    parts = [*model.modules(), *{id(one): one for one in settings if one is not None}.values()]
+    parts = [*model.modules(), *{id(config): config for config in settings if config is not None}.values()]
     shares = [value for part in parts for name, value in vars(part).items() if RANDOM.search(name)]
     shares += [getattr(part, "p", 0) for part in model.modules() if "dropout" in type(part).__name__.lower()]
     return any(isinstance(share, int | float) and share > 0 for share in shares)
@@ -215,17 +215,17 @@ _sessions: list[WatchSession] = []
 
 
 def _sessions_of(module: Module) -> list[WatchSession]:
-    """Who watches this module: those of this thread; where it has none, those of any."""
+    """Return the sessions of this thread that watch this module; if there are none, those of all threads."""
     watching = [session for session in list(_sessions) if id(module) in session.sites]
     return [session for session in watching if session.thread == threading.get_ident()] or watching
 
 
 def watching() -> AbstractContextManager[None]:
-    """Within this, modules are handed the functions that they attend with ours around each, and run as they are written.
+    """Wrap the attention functions that modules ask for, and run modules without torch.compile, within this context.
 
-    What torch.compile made calls nobody who looks on; where nobody has imported the compiler, nothing was compiled.
+    Compiled code does not call the visitors; if nobody has imported the compiler, nothing is compiled.
     """
-    return held_once("watching", _wrap_interface)
+    return shared_change("watching", _wrap_interface)
 
 
 def _wrap_interface(stack: ExitStack) -> None:
@@ -251,103 +251,107 @@ def _attend_call(
     value: Array,
     attention_mask: Array | None = None,
     *args: object,
-    **how: object,
+    **options: object,
 ) -> Answer:
-    """What a module calls: query (batch, heads, n_q, d_k) → context (batch, n_q, heads, d_v), weights or None.
+    """Attend for a module: query (batch, heads, n_q, d_k) → context (batch, n_q, heads, d_v), and weights or None.
 
-    `attend` is the function that it would attend with, `implementation` the name by which transformers lists that.
+    `attend` is the function that the module would call, `implementation` its name in transformers.
     """
-    run = partial(attend, module, query, key, value, attention_mask, *args, **how)
+    run = partial(attend, module, query, key, value, attention_mask, *args, **options)
     if attends_over_depth(module):
         return run()
-    own, whole, half = None, None, 0
+    own_answer, joined_answer, half = None, None, 0
     sessions = _sessions_of(module)
     if sessions and hasattr(module, "lambda_init"):
-        own = run()
-        half, value, whole = joined_calls(module, query, value, own)
-        if whole is None:
-            return own
-    asked = [(session, session.site_of_call(module)) for session in sessions]
-    asked = [(session, site) for session, site in asked if session.wants(site) and not session.done]
-    if not asked:
+        own_answer = run()
+        half, value, joined_answer = joined_calls(module, query, value, own_answer)
+        if joined_answer is None:
+            return own_answer
+    watchers = [(session, session.site_of_call(module)) for session in sessions]
+    watchers = [(session, site) for session, site in watchers if session.wants(site) and not session.is_done]
+    if not watchers:
         _leave_where_done(sessions)
-        return own or run()
-    session, site = asked[0]
-    given = dict(zip(("scaling", "dropout"), args, strict=False)) | how
+        return own_answer or run()
+    session, site = watchers[0]
+    keywords = dict(zip(("scaling", "dropout"), args, strict=False)) | options
     if module.training:
         check_inference(module)
     arrays = query, key, value, attention_mask
-    call = call_of(module, arrays, given, fused=implementation != "eager", architecture=session.architecture)
-    trusted = session.options.trusted and len(sessions) == 1 and own is None and implementation == "sdpa"
+    call = call_of(module, arrays, keywords, fused=implementation != "eager", architecture=session.architecture)
+    trusted = session.options.trusted and len(sessions) == 1 and own_answer is None and implementation == "sdpa"
     if not trusted or shares_modules(session.model):
-        own = own or run()
-        whole = whole or own
-        if (gap := context_disagreement(call, *whole)) is not None:
+        own_answer = own_answer or run()
+        joined_answer = joined_answer or own_answer
+        if (gap := context_disagreement(call, *joined_answer)) is not None:
             raise AttnctlError(
-                f"layer {site.layer} of {session.architecture} attends otherwise than by the softmax of its scores (off by "
-                f"{gap:.1e}): nothing is shown rather than something wrong"
+                f"layer {site.layer} of {session.architecture} does not attend by the softmax of its scores "
+                f"(difference {gap:.1e}): nothing is shown rather than something wrong"
             )
-    context = _show_call(asked, call, whole, half)
-    after = [(one.options.after, site) for one, site in asked if one.options.after is not None]
+    context = _show_call(watchers, call, joined_answer, half)
+    after = [(watcher.options.after, site) for watcher, site in watchers if watcher.options.after is not None]
     if not after:
         _leave_where_done(sessions)
     if context is None:
-        answer = own or run()
+        answer = own_answer or run()
     else:
-        answer = context[..., half:].transpose(1, 2).contiguous(), None if own is None else own[1]
+        answer = context[..., half:].transpose(1, 2).contiguous(), None if own_answer is None else own_answer[1]
     for see_context, site in after:
         see_context(site, answer[0])
     return answer
 
 
 def _leave_where_done(sessions: list[WatchSession]) -> None:
-    """Raise StopForward where every visitor that watches a module, in this thread, has seen all it wants."""
-    if sessions and all(session.done and session.thread == threading.get_ident() for session in sessions):
+    """Raise StopForward if every visitor that watches a module, in this thread, is done."""
+    if sessions and all(session.is_done and session.thread == threading.get_ident() for session in sessions):
         raise StopForward
 
 
-def _show_call(asked: list[tuple[WatchSession, Site]], given: Call, own: Answer | None, half: int) -> Array | None:
-    """The call, changed where an intervention says so, shown to each visitor; the context in place of the model's own.
+def _show_call(
+    watchers: list[tuple[WatchSession, Site]], original: Call, own_answer: Answer | None, half: int
+) -> Array | None:
+    """Pass the call, changed by interventions, to each visitor; return the context that replaces the model's own.
 
-    (batch, heads, n_q, d_v), or None where the model goes on with its own.
+    The context is (batch, heads, n_q, d_v); None if the model continues with its own.
     """
-    changing = any(session.options.change_call or session.options.change_context for session, _ in asked)
-    if half and (changing or any(session.options.replaces for session, _ in asked)):
+    changing = any(session.options.change_call or session.options.change_context for session, _ in watchers)
+    if half and (changing or any(session.options.replaces for session, _ in watchers)):
         raise AttnctlError(
-            f"{asked[0][0].architecture} makes two calls of attention a layer, which are shown as one: its context cannot "
-            "be changed"
+            f"{watchers[0][0].architecture} makes two calls of attention a layer, which are shown as one: its context "
+            "cannot be changed"
         )
-    call, context = given, None
-    for session, site in asked:
+    call, context = original, None
+    for session, site in watchers:
         if session.options.change_call is not None:
             call = session.options.change_call(site, call)
-    for session, site in asked:
-        if session.options.own is not None and own is not None:
-            session.options.own(site, *own)
+    for session, site in watchers:
+        if session.options.own is not None and own_answer is not None:
+            session.options.own(site, *own_answer)
         try:
             answer = session.visit(site, call)
-        except StopForward:  # kept until all have had enough
-            session.done, answer = True, None
-        if context is None and (session.options.replaces or own is None or own[1] is None or call is not given):
+        except StopForward:  # the forward ends when all visitors are done
+            session.is_done, answer = True, None
+        if context is None and (
+            session.options.replaces or own_answer is None or own_answer[1] is None or call is not original
+        ):
             context = answer
-    if context is None and call is not given:
+    if context is None and call is not original:
         context = changed_context(call)  # (batch, heads, n_q, d_v)
-    for session, site in asked:
+    for session, site in watchers:
         if session.options.change_context is not None:
-            context = own[0].transpose(1, 2) if context is None and own is not None else context
+            context = own_answer[0].transpose(1, 2) if context is None and own_answer is not None else context
             context = session.options.change_context(site, context)
     return context
 
 
-# --- what is held while anybody watches, in any thread ----------------------------------------------------------------
+# --- changes that all visitors share, in any thread -------------------------------------------------------------------
 
 _lock = threading.RLock()
-_held: dict[Hashable, tuple[int, ExitStack]] = {}  # how often each thing is held, and how it is put back
+_held: dict[Hashable, tuple[int, ExitStack]] = {}  # name → number of holders, and how to undo the change
 
 
 @contextmanager
-def held_once(name: Hashable, hold: Callable[[ExitStack], object]) -> Iterator[None]:
-    """Within this, a thing is held: `hold` begins it for the first who asks, its stack puts it back with the last."""
+def shared_change(name: Hashable, hold: Callable[[ExitStack], object]) -> Iterator[None]:
+    """Hold a shared change within this context: `hold` begins it for the first caller; the last caller undoes it."""
     with _lock:
         count, stack = _held.get(name, (0, ExitStack()))
         if not count:
@@ -368,18 +372,21 @@ def held_once(name: Hashable, hold: Callable[[ExitStack], object]) -> Iterator[N
 def attention_set_to(
     model: PreTrainedModel, name: str, only: Callable[[str], object] = lambda name: True
 ) -> Iterator[None]:
-    """Every configuration within `model` set to attention `name`, `only` those that this is true of, and put back."""
+    """Set all configurations within `model` whose attention `only` accepts to attention `name`, and restore them."""
     with ExitStack() as stack:
         for config in attention_configurations(model):
             before = config._attn_implementation_internal
-            key, own = ("configuration", id(config)), partial(setattr, config, "_attn_implementation_internal", before)
+            key, restore = (
+                ("configuration", id(config)),
+                partial(setattr, config, "_attn_implementation_internal", before),
+            )
             if only(before or "") or key in _held:
-                stack.enter_context(held_once(key, lambda back, own=own: back.callback(own)))  # type: ignore[misc]
+                stack.enter_context(shared_change(key, lambda back, restore=restore: back.callback(restore)))  # type: ignore[misc]
             if only(before or ""):
                 config._attn_implementation_internal = name
         yield
 
 
 def attention_configurations(model: PreTrainedModel) -> list[PreTrainedConfig]:
-    """Every configuration within `model` that names an attention, those without a module of their own too."""
+    """Return every configuration within `model` that names an attention, also those without a module."""
     return configurations_within(*(part.config for part in model.modules() if hasattr(part, "config")))

@@ -1,4 +1,4 @@
-"""Which modules of a transformers model attend, and which layer and kind of attention each call of theirs is."""
+"""Find the modules of a transformers model that attend, and the layer and kind of attention of each of their calls."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 
-Output = Any  # what a network's forward returns: each class of transformers has its own fields
+Output = Any  # the result of a network's forward: each class of transformers has its own fields
 _CROSS = re.compile(r"cross|encoder_attn|encdec|enc_dec", re.IGNORECASE)
 _ATTENTION = re.compile(r"Attention|Attn")
-_OVER_DEPTH = re.compile(r"AttentionResidual$")  # of each token over its own earlier states: Inkling 2
+_OVER_DEPTH = re.compile(r"AttentionResidual$")  # each token over its own earlier states: Inkling 2
 _NO_ATTENTION = re.compile(r"(Output|Norm|Pool|Pooling|PoolingHead|Embedding|Mask|Gate|Bias)$")
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where in the model a call of attention stands: its module's name, its kind, its layer."""
+    """The place of a call of attention in the model: the name of its module, its kind, its layer."""
 
     name: str
-    kind: str  # self, or for encoder-decoders: encoder, decoder, cross; beside a text: vision, audio
+    kind: str  # self; encoder, decoder, cross of an encoder-decoder; vision, audio next to a text
     layer: int
-    recurrence: int = 0  # how often the module has attended before in this forward, where a model repeats its layers
-    step: int = field(default=0, compare=False)  # how many forwards called the module before: one a new token
+    recurrence: int = 0  # earlier calls of the module in this forward, if a model repeats its layers
+    step: int = field(default=0, compare=False)  # earlier forwards that called the module: one per generated token
     module: int = field(default=0, compare=False, repr=False)  # id of the module
 
 
 def unseen_sentence(silent: dict[Site, str]) -> str:
-    """Who attends in code of its own, and is not shown, as a sentence; empty where nobody does."""
+    """Return a sentence that names the modules that attend in code of their own; "" if there are none."""
     parts = []
     for name in dict.fromkeys(silent.values()):
-        there = [site for site in silent if silent[site] == name]
-        kind = "" if there[0].kind == "self" else f"{there[0].kind} "
-        layers = sorted({site.layer for site in there})
+        sites = [site for site in silent if silent[site] == name]
+        kind = "" if sites[0].kind == "self" else f"{sites[0].kind} "
+        layers = sorted({site.layer for site in sites})
         parts.append(f"{kind}layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))} ({name})")
     verb = "attend in code of their own, and what they attend to"
     verb = verb if len(silent) > 1 else "attends in code of its own, and what it attends to"
@@ -46,12 +46,12 @@ def unseen_sentence(silent: dict[Site, str]) -> str:
 
 
 def modules_named_attention(model: PreTrainedModel) -> dict[str, Module]:
-    """The modules that attend by the names of their classes, with those that are within others: name → module."""
+    """Return name → module for all modules that attend, by the names of their classes, nested ones too."""
     return {name: module for name, module in model.named_modules() if _module_attends(module)}
 
 
 def attention_modules(model: PreTrainedModel) -> dict[str, Module]:
-    """The innermost modules that attend, by the names of their classes: name → module."""
+    """Return name → module for the innermost modules that attend, by the names of their classes."""
     return {
         name: module
         for name, module in modules_named_attention(model).items()
@@ -66,24 +66,25 @@ def _module_attends(module: Module) -> bool:
 
 
 def attends_over_depth(module: Module) -> bool:
-    """Whether a module attends over layers, each token for itself, and not over tokens."""
+    """Return whether a module attends over layers, for each token alone, and not over tokens."""
     return bool(_OVER_DEPTH.search(type(module).__name__))
 
 
 def model_follows_interface(model: PreTrainedModel) -> bool:
-    """Whether any part of `model` that attends asks transformers' interface for its function."""
+    """Return whether a part of `model` that attends asks transformers' interface for its attention function."""
     modules = attention_modules(model)
     text = [module for name, module in modules.items() if reads_text(name)]
     following = [module for module in text or modules.values() if follows_interface(module)]
-    if following and len(text) < len(modules):  # its encoder of pictures may, in the same file, and it may not (GIT)
+    # the picture encoder in the same file may follow it while the text does not (GIT)
+    if following and len(text) < len(modules):
         return any(_calls_interface(module) for module in following)
     return bool(following)
 
 
 def follows_interface(module: Module) -> bool:
-    """Whether a module's code calls transformers' attention interface, so that another function can take its place.
+    """Return whether a module's code calls transformers' attention interface, so that its function can be replaced.
 
-    GPT-2 under eager does not where it is told to scale and upcast in another order, as many of its retrained kin are.
+    GPT-2 under eager does not if its configuration asks to scale and upcast in another order.
     """
     if getattr(module, "reorder_and_upcast_attn", False) and module.config._attn_implementation == "eager":  # type: ignore[union-attr]
         return False
@@ -92,15 +93,20 @@ def follows_interface(module: Module) -> bool:
 
 
 def _calls_interface(module: Module) -> bool:
-    """Whether a method of a module's class names the interface's functions."""
-    methods = (inspect.unwrap(own) for kind in type(module).__mro__ for own in vars(kind).values() if callable(own))
+    """Return whether a method of a module's class uses the interface's functions."""
+    methods = (
+        inspect.unwrap(attribute)
+        for kind in type(module).__mro__
+        for attribute in vars(kind).values()
+        if callable(attribute)
+    )
     return any(
         "ALL_ATTENTION_FUNCTIONS" in method.__code__.co_names for method in methods if inspect.isfunction(method)
     )
 
 
 def reads_text(name: str) -> bool:
-    """Whether a module is on the way of the text, not of pictures or sound."""
+    """Return whether the module of this name reads the text, not pictures or sound."""
     return not re.search("vision|visual|image|audio", name)
 
 
@@ -108,95 +114,95 @@ def reads_text(name: str) -> bool:
 
 
 def sites_of_modules(model: PreTrainedModel) -> dict[int, tuple[Site, ...]]:
-    """The sites of every module that could attend: id of the module → one for each layer that it stands for."""
-    two = bool(model.config.is_encoder_decoder)
+    """Return id of the module → its sites, one per layer, for every module that could attend."""
+    is_encoder_decoder = bool(model.config.is_encoder_decoder)
     beside_text = any(getattr(model.config, f"{sense}_config", None) is not None for sense in ("vision", "audio"))
-    found: dict[int, dict[int, Site]] = {}
+    sites: dict[int, dict[int, Site]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         layer = _layer_number(name, module)
-        kind = _kind_of_attention(name.split("."), two)
+        kind = _kind_of_attention(name.split("."), is_encoder_decoder)
         if beside_text and kind != "cross" and not reads_text(name):
             kind = "audio" if "audio" in name else "vision"
         site = Site(name, kind, layer, module=id(module))
-        found.setdefault(id(module), {}).setdefault(layer, site)  # aliases of one layer count once
-    return {key: tuple(by_layer.values()) for key, by_layer in found.items()}
+        sites.setdefault(id(module), {}).setdefault(layer, site)  # aliases of one layer count once
+    return {key: tuple(by_layer.values()) for key, by_layer in sites.items()}
 
 
 def attention_sites(model: PreTrainedModel, kind: str) -> dict[Site, Module]:
-    """The sites of one kind, those of modules that stand for several layers apart: site → module."""
+    """Return site → module for one kind of attention; a module that serves several layers has a site for each."""
     sites = sites_of_modules(model)
     return {
         site: module for module in attention_modules(model).values() for site in sites[id(module)] if site.kind == kind
     }
 
 
-def _kind_of_attention(parts: list[str], two: bool) -> str:
+def _kind_of_attention(parts: list[str], is_encoder_decoder: bool) -> str:
     if any(_CROSS.search(part) for part in parts[-3:]):
         return "cross"
-    if not two:
+    if not is_encoder_decoder:
         return "self"
     return "decoder" if any(part.endswith("decoder") for part in parts) else "encoder"
 
 
 def _layer_number(name: str, module: Module) -> int:
-    """The layer as the model counts it: the number in the name, or what the module says itself."""
+    """Return the number of the layer: the number in the name, or the module's `layer_idx`."""
     numbers = [int(part) for part in name.split(".") if part.isdigit()]
-    said = getattr(module, "layer_idx", None)
-    if isinstance(said, int) and said in numbers:
-        return said
-    return numbers[0] if numbers else said if isinstance(said, int) and said >= 0 else 0
+    layer_idx = getattr(module, "layer_idx", None)
+    if isinstance(layer_idx, int) and layer_idx in numbers:
+        return layer_idx
+    return numbers[0] if numbers else layer_idx if isinstance(layer_idx, int) and layer_idx >= 0 else 0
 
 
 def shares_modules(model: PreTrainedModel) -> bool:
-    """Whether a few modules stand for all layers in turn, as in ALBERT: its calls count them."""
+    """Return whether a few modules serve all layers in turn (ALBERT): their calls are counted."""
     return hasattr(model.config, "num_hidden_groups")
 
 
 def layer_count(model: PreTrainedModel, kind: str) -> int:
-    """How many layers of a kind of attention a model has, as it counts them; those that do not attend count too."""
+    """Return how many layers a model has for a kind of attention, in its own numbering, with those that do not attend."""
     if shares_modules(model):
         return int(model.config.num_hidden_layers) * int(getattr(model.config, "inner_group_num", 1))
     return max((site.layer for site in attention_sites(model, kind)), default=-1) + 1
 
 
 def may_repeat_layers(model: PreTrainedModel, kind: str) -> bool:
-    """Whether several modules of the text's way bear one layer's number (BLT's three stacks), or layers recur (HRM)."""
+    """Return whether several modules that read the text have the same layer number (BLT), or layers recur (HRM)."""
     layers = [site.layer for site in attention_sites(model, kind) if reads_text(site.name)]
     return len(set(layers)) < len(layers) or layers_recur(model)
 
 
 def layers_recur(model: PreTrainedModel) -> bool:
-    """Whether a model runs its layers in several cycles, by its configuration (HRM)."""
+    """Return whether a model runs its layers in several cycles, by its configuration (HRM)."""
     cycles = [value for name, value in vars(model.config).items() if name.endswith("_cycles")]
     return any(isinstance(count, int) and count > 1 for count in cycles)
 
 
 def blocks_of(network: PreTrainedModel) -> list[Module]:
-    """The modules of the network's outermost lists of layers that hold an attention."""
+    """Return the modules of the network's outermost lists of layers that contain attention."""
     from torch.nn import ModuleList
 
     outermost: list[str] = []
-    found = []
-    for name, several in network.named_modules():
-        inner = any(name.startswith(other + ".") for other in outermost)
-        if isinstance(several, ModuleList) and not inner and any(map(_module_attends, several.modules())):
+    blocks = []
+    for name, layers in network.named_modules():
+        is_inner = any(name.startswith(outer + ".") for outer in outermost)
+        if isinstance(layers, ModuleList) and not is_inner and any(map(_module_attends, layers.modules())):
             outermost.append(name)
-            found += list(several)
-    return found
+            blocks += list(layers)
+    return blocks
 
 
 def merges_source(network: PreTrainedModel) -> bool:
-    """Whether a decoder attends to itself and to the source in one softmax (T5Gemma 2)."""
+    """Return whether a decoder attends to itself and to the source in one softmax (T5Gemma 2)."""
     return any(type(part).__name__.endswith("MergedAttention") for part in network.modules())
 
 
-def configurations_within(*several: Any) -> list[PreTrainedConfig]:
-    """Return these configurations and those within them, each once."""
-    found: dict[int, PreTrainedConfig] = {}
-    waiting = list(several)
+def configurations_within(*configs: Any) -> list[PreTrainedConfig]:
+    """Return these configurations and all nested ones, each once."""
+    configurations: dict[int, PreTrainedConfig] = {}
+    waiting = list(configs)
     while waiting:
         config = waiting.pop()
-        if id(config) not in found and hasattr(config, "_attn_implementation_internal"):
-            found[id(config)] = config
+        if id(config) not in configurations and hasattr(config, "_attn_implementation_internal"):
+            configurations[id(config)] = config
             waiting += list(vars(config).values())
-    return list(found.values())
+    return list(configurations.values())

@@ -1,4 +1,4 @@
-"""One forward of a network recorded block by block: resumed from the middle with changes, or one block run again."""
+"""Record a forward block by block; resume it from the middle with changes, or run one block again."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.attention_sites import Output
 
 
-ROWS_AT_ONCE = 4096  # tokens of all rows of a batch together, where a block is run again
+ROWS_AT_ONCE = 4096  # tokens in all rows of a batch, when a block is run again
 
-# what a network or a block raises that does not take the rows it is given, or keys that others share
+# what a network or a block raises if it cannot run with these rows, or shares keys with others
 NOT_AGAIN = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 
 
 @dataclass
 class PartCall:
-    """One call of a module: what went in and came out, the rows of it that are kept."""
+    """One call of a module: the kept rows of its input and of its output."""
 
     module: Module
-    given: Array
-    made: Array
+    rows_in: Array
+    rows_out: Array
 
 
 @dataclass
 class BlockCall:
-    """One call of a block: what it was called with and what it put out, (1, n, d_model) first among both.
+    """One call of a block: its arguments and its output; (1, n, d_model) is the first of both.
 
-    `layers` attended in it. `parts` are the calls of modules in it, its own the last; `before` of them ended before it
-    attended.
+    `layers` attended in it. `parts` are the calls of modules in it, the block itself last; the first `before` of them ended
+    before its attention.
     """
 
     block: Module
     args: tuple[Any, ...]
-    given: dict[str, Any]
+    keywords: dict[str, Any]
     output: Output = None
     layers: list[int] = field(default_factory=list)
     parts: list[PartCall] = field(default_factory=list)
@@ -62,17 +62,17 @@ class BlockCall:
 
 
 class BlockRecorder:
-    """A forward of a network over one text, every call of its blocks kept.
+    """A recorded forward of a network over one text, with every call of its blocks.
 
-    A block is a module of the network's outermost lists of layers that holds an attention. `base` is what is changed
-    throughout, `kind` the attention that is looked at. After `run`, `result` is what the network put out; `gated`: a learned
-    gate stands between heads and their output projection; `resumes`: the forward from the middle comes to the same.
+    A block is a module of the network's outermost lists of layers that contains attention. `base` is the intervention of
+    every forward, `kind` the attention that is watched. After `run`, `result` is the network's output; `gated`: a learned
+    gate is between the heads and their output projection; `resumes`: a forward from the middle gives the same result.
     """
 
     def __init__(self, network: PreTrainedModel, kind: str = "self", base: Intervention | None = None) -> None:
         self.network, self.kind, self.base = network, kind, base or Intervention()
         self.calls: list[BlockCall] = []
-        self.outside: list[PartCall] = []  # calls of modules in no block, where parts are kept
+        self.outside: list[PartCall] = []  # calls of modules outside blocks, if parts are kept
         self.first_calls: dict[int, int] = {}  # layer → the first call of a block in which it attends
         self.inputs: dict[str, object] = {}
         self.result: Output = None
@@ -85,14 +85,14 @@ class BlockRecorder:
         options: WatchOptions = LOOKING_ON,
         keep_rows: Callable[[object], Array | None] | None = None,
     ) -> Iterator[None]:
-        """Within this, one forward is recorded; each call of attention of this kind is shown to `visit`.
+        """Record one forward within this context; pass each call of attention of this kind to `visit`.
 
-        With `keep_rows`, which returns the rows to keep of what a module is given or puts out, or None, calls of all modules
-        are kept too: as parts of their block, or outside.
+        `keep_rows` returns the rows to keep of a module's input or output, or None. With it, the calls of all modules are
+        kept too: as parts of their block, or outside.
         """
 
-        def begin_block(block: Module, args: tuple[Any, ...], given: dict[str, Any]) -> None:
-            self.calls.append(BlockCall(block, args, given))
+        def begin_block(block: Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+            self.calls.append(BlockCall(block, args, keywords))
 
         def end_block(_: object, __: object, output: Output) -> None:
             self.calls[-1].output = output
@@ -110,9 +110,9 @@ class BlockRecorder:
                 stack.callback(block.register_forward_pre_hook(begin_block, with_kwargs=True).remove)
                 stack.callback(block.register_forward_hook(end_block).remove)
             if keep_rows is not None:
-                inner = {id(part) for block in blocks for part in block.modules()}
+                ids_in_blocks = {id(part) for block in blocks for part in block.modules()}
                 for part in self.network.modules():
-                    keep = partial(self._keep_part, keep_rows, id(part) in inner)
+                    keep = partial(self._keep_part, keep_rows, id(part) in ids_in_blocks)
                     stack.callback(part.register_forward_hook(keep, with_kwargs=True).remove)
             stack.enter_context(watch_attention(self.network, see_call, lambda site: site.kind == self.kind, options))
             yield
@@ -120,20 +120,23 @@ class BlockRecorder:
     def _keep_part(
         self,
         keep_rows: Callable[[object], Array | None],
-        inner: bool,
+        in_block: bool,
         module: Module,
         args: tuple[Any, ...],
-        given: dict[str, Any],
+        keywords: dict[str, Any],
         output: Output,
     ) -> None:
-        """Keep a call of a module that has one stream in and one out."""
-        taken, made = keep_rows(args[0] if args else given.get("hidden_states")), keep_rows(first_of(output))
-        if taken is not None and made is not None:
-            kept = self.calls[-1].parts if inner and self.calls else self.outside
-            kept.append(PartCall(module, taken, made))
+        """Keep a call of a module that has one stream as input and one as output."""
+        input_rows, output_rows = (
+            keep_rows(args[0] if args else keywords.get("hidden_states")),
+            keep_rows(first_of(output)),
+        )
+        if input_rows is not None and output_rows is not None:
+            parts = self.calls[-1].parts if in_block and self.calls else self.outside
+            parts.append(PartCall(module, input_rows, output_rows))
 
     def run(self, inputs: dict[str, object], visit: Visit = lambda *_: None) -> None:
-        """Run the network over `inputs`, a batch of one, under the base, each call of attention shown to `visit`."""
+        """Run the network over `inputs`, a batch of one, under the base; pass each call of attention to `visit`."""
         self.inputs, traits = inputs, Traits(self.network, self.kind)
         with (
             apply_interventions(self.network, [self.base], self.kind),
@@ -142,24 +145,28 @@ class BlockRecorder:
         ):
             self.result = self.network(**inputs)
         self.gated = bool(traits.gates)
-        blocks = {id(call.block) for call in self.calls}  # layers that share one are told apart by counting calls
-        self.resumes = 0 < len(blocks) == len(self.calls) and self._resumes_to_the_same()
+        # layers that share a block are distinguished by counting calls
+        blocks = {id(call.block) for call in self.calls}
+        self.resumes = 0 < len(blocks) == len(self.calls) and self._resumes_exactly()
 
     # --- from the middle ----------------------------------------------------------------------------------------------
 
-    def _resumes_to_the_same(self) -> bool:
-        """Return whether two rows, from the last block and from the middle, equal the first forward."""
-        whole, rows = logits_of(self.result), [self.base, self.base]
-        near = RESUMED * float(whole.abs().max())
+    def _resumes_exactly(self) -> bool:
+        """Return whether a batch of two, resumed at the last block and in the middle, gives the first forward's result."""
+        expected, rows = logits_of(self.result), [self.base, self.base]
+        limit = RESUMED * float(expected.abs().max())
         try:
-            found = [logits_of(self._run_from(at, rows)) for at in (len(self.calls) - 1, len(self.calls) // 2)]
+            outputs = [logits_of(self._run_from(start, rows)) for start in (len(self.calls) - 1, len(self.calls) // 2)]
         except NOT_AGAIN:
             return False
-        return all(other.shape[1:] == whole.shape[1:] and bool((other - whole).abs().max() <= near) for other in found)
+        return all(
+            logits.shape[1:] == expected.shape[1:] and bool((logits - expected).abs().max() <= limit)
+            for logits in outputs
+        )
 
     def resume_from_change(self, interventions: Sequence[Intervention]) -> Output:
-        """Return the network's output, a row for each intervention, from the first block where any changes something."""
-        first = min(one.first_layer() for one in interventions)
+        """Return the network's output, one row per intervention, computed from the first block that any of them changes."""
+        first = min(intervention.first_layer() for intervention in interventions)
         start = min((call for layer, call in self.first_calls.items() if layer >= first), default=0)
         return self._run_from(start if self.resumes else 0, interventions)
 
@@ -171,96 +178,96 @@ class BlockRecorder:
 
     @contextmanager
     def _skipping_blocks(self, count: int, rows: int) -> Iterator[None]:
-        """Within this, the first `count` calls of blocks answer what they put out before."""
-        kept = iter(self.calls[:count])
+        """Let the first `count` calls of blocks return their recorded output, within this context."""
+        recorded = iter(self.calls[:count])
 
-        def answer_kept(run: Callable[..., Output], /, *args: object, **kwargs: object) -> Output:
-            call = next(kept, None)
+        def recorded_or_run(run: Callable[..., Output], /, *args: object, **kwargs: object) -> Output:
+            call = next(recorded, None)
             return run(*args, **kwargs) if call is None else expanded_rows(call.output, rows)
 
         with ExitStack() as stack:
             for block in blocks_of(self.network) if count else ():
-                if (own := block.__dict__.get("forward")) is None:
+                if (forward := block.__dict__.get("forward")) is None:
                     stack.callback(delattr, block, "forward")
                 else:
-                    stack.callback(setattr, block, "forward", own)
-                block.forward = partial(answer_kept, block.forward)
+                    stack.callback(setattr, block, "forward", forward)
+                block.forward = partial(recorded_or_run, block.forward)
             yield
 
     # --- one block again ----------------------------------------------------------------------------------------------
 
     def block_of_layer(self, layer: int) -> BlockCall:
-        """Return the call of the block in which a layer attends. Raises AttnctlError where that holds no other attention."""
-        found = [call for call in self.calls if layer in call.layers]
-        if len(found) != 1 or len(found[0].layers) != 1:
+        """Return the call of the block in which a layer attends. Raises AttnctlError if another layer attends in it."""
+        calls = [call for call in self.calls if layer in call.layers]
+        if len(calls) != 1 or len(calls[0].layers) != 1:
             raise self._refused("one block does not hold one attention")
-        return found[0]
+        return calls[0]
 
     def output_of_layer(self, layer: LayerAttention) -> Floats:
-        """Return what the block of a layer put out: (n_q, d_model)."""
-        made = first_of(self.block_of_layer(layer.layer).output)
-        if made is None or made.ndim != 3 or made.shape[:2] != (1, layer.n_q):
+        """Return the output of the block of a layer: (n_q, d_model)."""
+        output = first_of(self.block_of_layer(layer.layer).output)
+        if output is None or output.ndim != 3 or output.shape[:2] != (1, layer.n_q):
             raise self._refused("its blocks put out no row for each token")
-        return as_numpy(made[0])  # type: ignore[no-any-return]
+        return as_numpy(output[0])  # type: ignore[no-any-return]
 
     def check_layer(self, layer: LayerAttention) -> None:
-        """Raise AttnctlError where the block of a layer, two rows at once and nothing zeroed, does not come to the same."""
-        own = torch.as_tensor(self.output_of_layer(layer))  # (n_q, d_model)
-        near = tolerance(KERNEL, next(self.network.parameters()).dtype) * float(own.abs().max())
-        for made in self._run_again(layer, [None, None]):
-            if made.shape != own.shape or not bool((made - own).abs().max() <= near):
-                raise self._refused("run again by itself, a block does not come to the same")
+        """Raise AttnctlError if the block of a layer, run again with two rows and nothing zeroed, gives another output."""
+        recorded = torch.as_tensor(self.output_of_layer(layer))  # (n_q, d_model)
+        limit = tolerance(KERNEL, next(self.network.parameters()).dtype) * float(recorded.abs().max())
+        for output in self._run_again(layer, [None, None]):
+            if output.shape != recorded.shape or not bool((output - recorded).abs().max() <= limit):
+                raise self._refused("a block, run again alone, gives another output")
 
     def outputs_with_zeroed_values(self, layer: LayerAttention) -> Iterator[Floats]:
-        """Yield what a layer's block puts out with the value of a key zeroed in every head: (keys, n_q, d_model) each."""
-        several = max(1, ROWS_AT_ONCE // max(layer.n_q, layer.n_k))
-        for first in range(0, layer.n_k, several):
-            yield as_numpy(self._run_again(layer, range(first, min(first + several, layer.n_k))))
+        """Yield the output of a layer's block with the value of a key zeroed in every head: (keys, n_q, d_model) each."""
+        keys_at_once = max(1, ROWS_AT_ONCE // max(layer.n_q, layer.n_k))
+        for first in range(0, layer.n_k, keys_at_once):
+            yield as_numpy(self._run_again(layer, range(first, min(first + keys_at_once, layer.n_k))))
 
     def _run_again(self, layer: LayerAttention, keys: Sequence[int | None]) -> Array:
-        """Return the block's output with the value of each of `keys` (None: of none) zeroed → (keys, n_q, d_model)."""
-        call, seen = self.block_of_layer(layer.layer), 0
+        """Return the block's output with the value of each of `keys` zeroed (None: nothing zeroed): (keys, n_q, d_model)."""
+        call, n_calls = self.block_of_layer(layer.layer), 0
 
-        def zero_values(site: Site, asked: Call) -> Array:
-            nonlocal seen
-            seen += 1
-            if asked.n_k != layer.n_k:
+        def zero_values(site: Site, attention_call: Call) -> Array:
+            nonlocal n_calls
+            n_calls += 1
+            if attention_call.n_k != layer.n_k:
                 raise self._refused("it has keys that are no tokens of the text")
-            zeroed = zeroed_values(asked.values, keys)  # (keys, kv_heads, n_k, d_v)
-            context = changed_context(replace(asked, values=zeroed))  # (keys, heads, n_q, d_v)
+            zeroed = zeroed_values(attention_call.values, keys)  # (keys, kv_heads, n_k, d_v)
+            context = changed_context(replace(attention_call, values=zeroed))  # (keys, heads, n_q, d_v)
             return Applied([self.base]).change_context(replace(site, layer=layer.layer), context)
 
         options = WatchOptions(replaces=True)
         try:
             with watch_attention(self.network, zero_values, lambda site: site.kind == self.kind, options):
-                args, given = expanded_rows((call.args, call.given), len(keys))
-                made = first_of(call.block(*args, **given))
+                args, keywords = expanded_rows((call.args, call.keywords), len(keys))
+                output = first_of(call.block(*args, **keywords))
         except NOT_AGAIN as error:
-            raise self._refused("a block cannot be run again by itself") from error
-        if seen != 1:
+            raise self._refused("a block cannot be run again alone") from error
+        if n_calls != 1:
             raise self._refused("one block does not hold one attention")
-        return made.float()
+        return output.float()
 
     def _refused(self, why: str) -> AttnctlError:
         return AttnctlError(f"{type(self.network).__name__} is not built of blocks that can be run again: {why}")
 
 
 def _input_of_rows(value: Any, rows: int) -> Any:
-    """Return an input of one text for `rows` of it; what has no axis for texts (the patches of a picture) is repeated.
+    """Return an input of one text for `rows` rows; an input without an axis for texts (a picture's patches) is repeated.
 
-    So are pictures and their masks, of which Idefics 3 joins the axes of texts and of tiles.
+    Pictures and their masks are repeated too: Idefics 3 joins the axes of texts and tiles.
     """
     packed = isinstance(value, torch.Tensor) and value.ndim and (value.shape[0] != 1 or value.ndim > 2)
     return value.repeat(rows, *[1] * (value.ndim - 1)) if packed else expanded_rows(value, rows)
 
 
 def expanded_rows(value: Any, rows: int) -> Any:
-    """Return the value with every batch of one in it made a batch of `rows`; tuples and dictionaries are gone through."""
+    """Return the value with every batch of one expanded to `rows`, within tuples and dictionaries too."""
     if isinstance(value, torch.Tensor):
         return value.expand(rows, *value.shape[1:]) if value.ndim and value.shape[0] == 1 else value
     if isinstance(value, tuple):
-        several = [expanded_rows(part, rows) for part in value]
-        return type(value)(*several) if hasattr(value, "_fields") else tuple(several)
+        expanded = [expanded_rows(part, rows) for part in value]
+        return type(value)(*expanded) if hasattr(value, "_fields") else tuple(expanded)
     if hasattr(value, "to_tuple") and isinstance(value, dict):  # a model's output
         return type(value)(**{name: expanded_rows(part, rows) for name, part in value.items()})
     if isinstance(value, dict):
@@ -269,13 +276,13 @@ def expanded_rows(value: Any, rows: int) -> Any:
 
 
 def first_of(output: Output) -> Array:
-    """Return what a module puts out, or the first of several things."""
+    """Return a module's output, or its first item if it is a tuple or list."""
     return output[0] if isinstance(output, tuple | list) else output
 
 
 def logits_of(output: Output) -> Array:
     """Return a network's logits (batch, positions, vocabulary), or its final states (batch, n, d_model) if it has none."""
     for name in ("logits", "logits_per_image", "prediction_logits", "last_hidden_state"):
-        if (found := getattr(output, name, None)) is not None:
-            return found.float()
+        if (logits := getattr(output, name, None)) is not None:
+            return logits.float()
     return output[0].float()

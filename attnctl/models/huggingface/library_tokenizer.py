@@ -1,8 +1,8 @@
-"""A tokenizer of transformers, behind the functions of the tokenizers library that attnctl calls.
+"""A tokenizer of transformers with the methods of the tokenizers library that attnctl calls.
 
-It puts a whole input together: special tokens, the second of two texts, token types, language codes. Some of these
-tokenizers are written in Python (ESM-2, Marian, M2M100, ByT5, CANINE) and tell no offsets: their pieces are looked for in
-the text, from left to right.
+It builds a whole input: special tokens, the second of two texts, token types, language codes. Some tokenizers are written
+in Python (ESM-2, Marian, M2M100, ByT5, CANINE) and give no offsets: their pieces are searched in the text, from left to
+right.
 """
 
 from __future__ import annotations
@@ -23,59 +23,65 @@ if TYPE_CHECKING:
 
 
 class TextEncoding(NamedTuple):
-    """What a tokenizer makes of a text or of two, a value a token; the names are those of a `tokenizers.Encoding`."""
+    """The encoding of a text or of two, one value per token; the names are those of `tokenizers.Encoding`."""
 
     ids: list[int]
     tokens: list[str]
-    offsets: Sequence[Span | None]  # None: the tokenizer tells no place, and none was found
+    offsets: Sequence[Span | None]  # None: the tokenizer gives no offset, and none was found
     special_tokens_mask: list[int]
-    type_ids: list[int]  # 0 throughout where the tokenizer gives no token types
+    type_ids: list[int]  # all 0 if the tokenizer gives no token types
     sequence_ids: list[int | None]  # 0 the first text, 1 the second, None neither
-    word_ids: list[int | None]  # which word of its text a token is part of
+    word_ids: list[int | None]  # number of a token's word in its text
 
 
 class LibraryTokenizer:
-    """A tokenizer of transformers; `tokenizer` is that itself."""
+    """A tokenizer of transformers; `tokenizer` is the wrapped object."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer: Any = tokenizer
-        # as the tokenizers library has it
+        # the attribute of the tokenizers library
         self.model = SimpleNamespace(unk_token=None if tokenizer.unk_token is None else str(tokenizer.unk_token))
 
     def encode(
         self, text: str, add_special_tokens: bool = True, *, pair: str | None = None, as_target: bool = False
     ) -> TextEncoding:
-        """Encode a text, or two; `as_target` encodes what a decoder writes."""
+        """Return the encoding of a text, or of two; `as_target` encodes the text of a decoder."""
         texts = {"text_target": text} if as_target else {"text": text, "text_pair": pair}
-        made = self.tokenizer(**texts, add_special_tokens=add_special_tokens, return_special_tokens_mask=True)
-        ids, special = list(made["input_ids"]), list(made["special_tokens_mask"])
-        types = list(made.get("token_type_ids") or [0] * len(ids))
+        encoded = self.tokenizer(**texts, add_special_tokens=add_special_tokens, return_special_tokens_mask=True)
+        ids, special = list(encoded["input_ids"]), list(encoded["special_tokens_mask"])
+        types = list(encoded.get("token_type_ids") or [0] * len(ids))
         if self.tokenizer.is_fast:
-            found = made.encodings[0]
-            return TextEncoding(ids, found.tokens, found.offsets, special, types, found.sequence_ids, found.word_ids)
+            encoding = encoded.encodings[0]
+            return TextEncoding(
+                ids, encoding.tokens, encoding.offsets, special, types, encoding.sequence_ids, encoding.word_ids
+            )
         pieces: list[str] = self.tokenizer.convert_ids_to_tokens(ids)
         sequences = self._sequence_ids(special, text, pair)
         offsets: list[Span | None] = [(0, 0) if mark else None for mark in special]
         words: list[int | None] = [None] * len(ids)
-        for number, one in enumerate((text, pair)):
-            places = [at for at, sequence in enumerate(sequences) if sequence == number]
-            named = [None if pieces[at] == self.model.unk_token else pieces[at] for at in places]
-            for at, span in zip(places, match_pieces(one or "", named), strict=True):
-                offsets[at] = span
-            numbers = word_numbers(one or "")
-            for at in places:
-                span = offsets[at]
-                words[at] = None if span is None else next((numbers[i] for i in range(*span) if i in numbers), None)
+        for number, part in enumerate((text, pair)):
+            positions = [position for position, sequence in enumerate(sequences) if sequence == number]
+            known_pieces = [
+                None if pieces[position] == self.model.unk_token else pieces[position] for position in positions
+            ]
+            for position, span in zip(positions, match_pieces(part or "", known_pieces), strict=True):
+                offsets[position] = span
+            numbers = word_numbers(part or "")
+            for position in positions:
+                span = offsets[position]
+                words[position] = (
+                    None if span is None else next((numbers[index] for index in range(*span) if index in numbers), None)
+                )
         return TextEncoding(ids, pieces, offsets, special, types, sequences, words)
 
     def _sequence_ids(self, special: list[int], text: str, pair: str | None) -> list[int | None]:
-        """Which of two texts each token is of: the first one has as many tokens as it has alone."""
+        """Return which of two texts each token belongs to: the first text has as many tokens as when encoded alone."""
         first = len(special) if pair is None else len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-        found, count = list[int | None](), 0
+        sequences, count = list[int | None](), 0
         for mark in special:
-            found.append(None if mark else int(count >= first))
+            sequences.append(None if mark else int(count >= first))
             count += not mark
-        return found
+        return sequences
 
     def get_vocab(self) -> dict[str, int]:
         """Return the id of each piece."""
@@ -83,26 +89,26 @@ class LibraryTokenizer:
         return vocabulary
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """The text that ids spell."""
-        how = {"skip_special_tokens": skip_special_tokens, "clean_up_tokenization_spaces": False}
-        return str(self.tokenizer.decode(list(ids), **how))
+        """Return the text that these ids spell."""
+        options = {"skip_special_tokens": skip_special_tokens, "clean_up_tokenization_spaces": False}
+        return str(self.tokenizer.decode(list(ids), **options))
 
     def id_to_token(self, number: int) -> str | None:
-        """The piece of an id; None for an id that the vocabulary lacks."""
+        """Return the piece of an id; None for an id outside the vocabulary."""
         return str(self.tokenizer.convert_ids_to_tokens(number)) if 0 <= number < self.get_vocab_size() else None
 
     def token_to_id(self, piece: str) -> int | None:
-        """The id of a piece; None for a piece that the vocabulary lacks."""
+        """Return the id of a piece; None for a piece outside the vocabulary."""
         number: int | None = self.tokenizer.convert_tokens_to_ids(piece)
         is_unknown = number == self.tokenizer.unk_token_id and piece != self.model.unk_token
         return None if is_unknown else number
 
     def get_vocab_size(self) -> int:
-        """The number of ids, added tokens included."""
+        """Return the number of ids, with added tokens."""
         return len(self.tokenizer)
 
     def get_added_tokens_decoder(self) -> dict[int, Any]:
-        """Id → the added token."""
+        """Return id → added token, with special tokens."""
         special = {number: SimpleNamespace(special=True) for number in self.tokenizer.all_special_ids}
         return {**special, **self.tokenizer.added_tokens_decoder}
 
@@ -113,7 +119,7 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z][A-Za-z]+|__[a-z]{2,4}(_[A-Za-z]+)?__")
 
 
 def languages_of(tokenizer: Any) -> dict[str, int]:
-    """Language code → id of its token, for a tokenizer that has languages; else nothing."""
+    """Return language code → id of its token; {} for a tokenizer without languages."""
     if not hasattr(tokenizer, "tgt_lang"):
         return {}
     named: dict[str, int] | None = getattr(tokenizer, "lang_code_to_id", None)
@@ -123,25 +129,27 @@ def languages_of(tokenizer: Any) -> dict[str, int]:
     return {token: tokenizer.convert_tokens_to_ids(token) for token in tokens if _LANGUAGE.fullmatch(token)}
 
 
-LISTED = 600  # characters of the languages that a message lists
+LISTED = 600  # length of the list of languages in a message, in characters
 
 
 def set_language(tokenizer: Any, side: str, language: str, name: str) -> None:
-    """Set the "source" or "target" language of a tokenizer. Raises UsageError for a language that it does not know."""
-    known = languages_of(tokenizer)
-    if not known:
-        marked = [code for code in getattr(tokenizer, "supported_language_codes", ()) if code]
-        instead = f'; its texts begin with their target language: "{marked[0]} …"' if marked else ""
+    """Set the "source" or "target" language of a tokenizer. Raises UsageError for an unknown language."""
+    languages = languages_of(tokenizer)
+    if not languages:
+        supported = [code for code in getattr(tokenizer, "supported_language_codes", ()) if code]
+        instead = f'; its texts begin with their target language: "{supported[0]} …"' if supported else ""
         why = f"the tokenizer of {name} has no languages{instead}"
         raise UsageError(why, option=f"{side}_language", value=language)
-    code = language if language in known else f"__{language}__"
-    if code not in known:
-        codes = sorted(known)
-        near = [one for one in codes if one.strip("_")[:2] == language.strip("_")[:2].casefold()]
+    code = language if language in languages else f"__{language}__"
+    if code not in languages:
+        codes = sorted(languages)
+        similar = [
+            code_listed for code_listed in codes if code_listed.strip("_")[:2] == language.strip("_")[:2].casefold()
+        ]
         fits = len(", ".join(codes)) <= LISTED
-        listed = codes if fits else near or codes[: LISTED // (2 + max(map(len, codes)))]
-        rest = f", … ({len(codes)} in all)" if len(listed) < len(codes) else ""
-        why = f"{name} knows {', '.join(listed)}{rest}"
+        shown_codes = codes if fits else similar or codes[: LISTED // (2 + max(map(len, codes)))]
+        remainder = f", … ({len(codes)} in all)" if len(shown_codes) < len(codes) else ""
+        why = f"{name} knows {', '.join(shown_codes)}{remainder}"
         raise UsageError(why, option=f"{side}_language", value=language)
     setattr(tokenizer, "src_lang" if side == "source" else "tgt_lang", code)
 
@@ -150,9 +158,9 @@ def set_language(tokenizer: Any, side: str, language: str, name: str) -> None:
 
 
 def match_pieces(text: str, pieces: Sequence[str | None]) -> list[Span | None]:
-    """The characters of a text that each piece covers; all None where the pieces do not spell the text.
+    """Return the span of each piece in the text; all None if the pieces do not spell the text.
 
-    A piece that is None is unknown: it covers what stands between its neighbours.
+    A piece that is None is unknown: it gets the characters between its neighbours.
     """
     for find in (_spans_as_written, _spans_of_bytes, _spans_of_letters):
         spans = find(text, pieces)
@@ -162,7 +170,7 @@ def match_pieces(text: str, pieces: Sequence[str | None]) -> list[Span | None]:
 
 
 def _spans_as_written(text: str, pieces: Sequence[str | None]) -> list[Span] | None:
-    """Of pieces that are the text, taken apart: characters (CANINE), amino acids."""
+    """Return the spans of pieces that are the text, split: characters (CANINE), amino acids; else None."""
     if None in pieces or "".join(map(str, pieces)) != text:
         return None
     spans, end = [], 0
@@ -173,36 +181,39 @@ def _spans_as_written(text: str, pieces: Sequence[str | None]) -> list[Span] | N
 
 
 def _spans_of_bytes(text: str, pieces: Sequence[str | None]) -> list[Span] | None:
-    """Of pieces that are bytes, each written as the character of that number (ByT5)."""
+    """Return the spans of pieces that are bytes, each written as the character of that number (ByT5); else None."""
     if not all(piece is not None and len(piece) == 1 and ord(piece) < 256 for piece in pieces):
         return None
     if bytes(ord(str(piece)) for piece in pieces) != text.encode():
         return None
-    return [(at, at + 1) for at, character in enumerate(text) for _ in character.encode()]
+    return [(index, index + 1) for index, character in enumerate(text) for _ in character.encode()]
 
 
 def _spans_of_letters(text: str, pieces: Sequence[str | None]) -> list[Span] | None:
-    """Of pieces of words, whose marks, letter case, accents and white space may differ from the text's."""
-    letters = [(letter, at) for at, character in enumerate(text) for letter in _plain_letters(character)]
-    flat, done = "".join(letter for letter, _ in letters), 0
+    """Return the spans of pieces of words; else None.
+
+    Their marks, letter case, accents and white space may differ from the text's.
+    """
+    letters = [(letter, index) for index, character in enumerate(text) for letter in _plain_letters(character)]
+    flat, position = "".join(letter for letter, _ in letters), 0
     spans: list[Span | None] = []
 
     def span_of(first: int, last: int) -> Span:
-        """The characters of letters [first, last) of `flat`."""
+        """Return the span in the text of the letters [first, last) of `flat`."""
         here = letters[first][1] if first < len(letters) else len(text)
         return (here, letters[last - 1][1] + 1) if last > first else (here, here)
 
     def fill_unknown(until: int) -> bool:
-        """Give the unknown pieces what stands before `until`; False where nothing does."""
+        """Give the unknown pieces the text before letter `until`; return False if there is no text before it."""
         unknown = spans and spans[-1] is None
-        if unknown and until <= done:
+        if unknown and until <= position:
             return False
-        first, last = span_of(done, until) if unknown else (0, 0)
+        first, last = span_of(position, until) if unknown else (0, 0)
         words = [match.span() for match in re.finditer(r"\S+", text[first:last])]
-        places = [at for at, span in enumerate(spans) if span is None]
-        for number, at in enumerate(places):
+        places = [index for index, span in enumerate(spans) if span is None]
+        for number, index in enumerate(places):
             start, end = words[number] if len(words) == len(places) else (0, last - first)
-            spans[at] = (first + start, first + end)
+            spans[index] = (first + start, first + end)
         return True
 
     for piece in pieces:
@@ -211,7 +222,7 @@ def _spans_of_letters(text: str, pieces: Sequence[str | None]) -> list[Span] | N
             continue
         for form in (_plain_letters(_without_marks(piece)), _plain_letters(piece)):
             waits = bool(spans) and spans[-1] is None and bool(form)
-            start = flat.find(form, done + 1) if waits else done if flat.startswith(form, done) else -1
+            start = flat.find(form, position + 1) if waits else position if flat.startswith(form, position) else -1
             if start >= 0:
                 break
         else:
@@ -219,18 +230,18 @@ def _spans_of_letters(text: str, pieces: Sequence[str | None]) -> list[Span] | N
         if form and not fill_unknown(start):
             return None
         spans.append(span_of(start, start + len(form)))
-        done = start + len(form)
+        position = start + len(form)
     return spans if fill_unknown(len(flat)) else None  # type: ignore[return-value]
 
 
 def _plain_letters(text: str) -> str:
-    """A text without letter case, accents and white space."""
-    apart = unicodedata.normalize("NFKD", text).casefold()
-    return "".join(one for one in apart if not one.isspace() and not unicodedata.combining(one))
+    """Return a text in lower case, without accents and white space."""
+    decomposed = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(letter for letter in decomposed if not letter.isspace() and not unicodedata.combining(letter))
 
 
 def _without_marks(piece: str) -> str:
-    """A piece without what says that it begins, goes on with, or ends a word."""
+    """Return a piece without the marks for the beginning, the middle or the end of a word."""
     return piece.replace("▁", " ").replace("Ġ", " ").removeprefix("##").removesuffix("</w>").removesuffix("@@")
 
 
@@ -238,19 +249,19 @@ OpenTokenizer = Callable[[], LibraryTokenizer]
 
 
 def open_library_tokenizer(folder: Path, name: str) -> LibraryTokenizer:
-    """The tokenizer of transformers in a folder. Raises AttnctlError, one line, where it cannot be read."""
+    """Return the tokenizer of transformers in a folder. Raises AttnctlError, in one line, if it cannot be read."""
     from attnctl.light_import import complete_torch
     from attnctl.models.huggingface.hub import import_extra
     from attnctl.models.huggingface.network import quiet_library
 
-    complete_torch()  # a family's configuration, which this may import, wants all of it
+    complete_torch()  # this may import a family's configuration, which needs all of torch
     auto = import_extra("transformers").AutoTokenizer
     try:
         with quiet_library():
             return LibraryTokenizer(auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
     except Exception as error:
-        said = in_one_line(error)
+        reason = in_one_line(error)
         files = [path for path in sorted(Path(folder).iterdir()) if path.suffix in (".model", ".spm")]
-        if files and importlib.util.find_spec("sentencepiece") is None:  # transformers then asks for tiktoken
-            said = f"{files[0].name} needs sentencepiece: pip install sentencepiece"
-        raise AttnctlError(f"{name} has no tokenizer that can be read ({said})") from error
+        if files and importlib.util.find_spec("sentencepiece") is None:  # without it, transformers asks for tiktoken
+            reason = f"{files[0].name} needs sentencepiece: pip install sentencepiece"
+        raise AttnctlError(f"{name} has no tokenizer that can be read ({reason})") from error

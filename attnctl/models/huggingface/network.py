@@ -1,4 +1,4 @@
-"""The network of a checkpoint: opened, its settings as a trace says them, and where its weights come from."""
+"""Open the network of a checkpoint, describe its settings for a trace, and find where its weights come from."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 SNAPSHOT = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/(?P<revision>[0-9a-f]{40})/?$")
-# of a GGUF file, by its general.file_type in ggml: how most of its weights are stored; others are said by their number
+# general.file_type of a GGUF file → the format of most of its weights; other types are named by their number
 FILE_TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
     13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS",
@@ -41,11 +41,12 @@ FILE_TYPES = {
     29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16",
 }  # fmt: skip
 PLAIN = ("F32", "F16", "BF16")
-NEWEST_CHECKED = (5, 24)  # the transformers that every family was last checked with; the extra `test` has no newer one
+# the version of transformers that every family was last checked with: the newest in the extra `test`
+NEWEST_CHECKED = (5, 24)
 
 
 def version_notes() -> tuple[str, ...]:
-    """Return a note where transformers is newer than the last one that every family was checked with; else ()."""
+    """Return a note if transformers is newer than the last version that every family was checked with; else ()."""
     version: str = import_extra("transformers").__version__
     if tuple(map(int, re.findall(r"\d+", version)[:2])) <= NEWEST_CHECKED:
         return ()
@@ -57,10 +58,10 @@ def version_notes() -> tuple[str, ...]:
 
 
 def origin_of(path: Path, name: str = "") -> Document:
-    """`source`, `revision`, `sha256` and `quantised` of a checkpoint's folder or GGUF file, those that are known.
+    """Return `source`, `revision`, `sha256` and `quantised` of a checkpoint's folder or GGUF file, as far as known.
 
     A snapshot in the hub's cache is named by its repository and commit; anything else by its name and the digest of its
-    weights, which is made once and kept in the user's cache. The well-known `name` of a folder says its repository.
+    weights, which is computed once and stored in the user's cache. A well-known `name` gives the repository of a folder.
     """
     if snapshot := SNAPSHOT.search(path.as_posix()):
         return {"source": f"{snapshot['owner']}/{snapshot['name']}", "revision": snapshot["revision"]}
@@ -72,74 +73,74 @@ def origin_of(path: Path, name: str = "") -> Document:
 
 
 def quantisation_of(path: Path) -> dict[str, str]:
-    """`quantised`: how most weights of a GGUF file are stored, where that is not as plain numbers."""
-    kept = kept_file(path, "quantised")
-    stored = stored_text(kept, r"([A-Z0-9_]+|type [0-9]+)?")
+    """Return `quantised`: the format of most weights of a GGUF file; {} for plain numbers."""
+    file = cached_fact(path, "quantised")
+    stored = stored_text(file, r"([A-Z0-9_]+|type [0-9]+)?")
     if stored is None:
         from attnctl.models.huggingface.gguf_header import read_header
 
         kind = read_header(path).entries.get("general.file_type")
         stored = FILE_TYPES.get(kind, f"type {kind}") if isinstance(kind, int) else ""
-        store_text(kept, stored)
+        store_text(file, stored)
     return {} if stored in ("", *PLAIN) else {"quantised": f"{stored}, dequantised"}
 
 
 def digest_of(path: Path) -> dict[str, str]:
-    """`sha256` of a file, in hexadecimal digits; nothing of one of more than `limits.DIGEST_BYTES`."""
+    """Return `sha256` of a file, in hexadecimal digits; {} for a file larger than `limits.DIGEST_BYTES`."""
     if path.stat().st_size > limits.DIGEST_BYTES:
         return {}
-    kept = kept_file(path, "sha256")
-    if (known := stored_text(kept, "[0-9a-f]{64}")) is not None:
-        return {"sha256": known}
+    stored_file = cached_fact(path, "sha256")
+    if (stored_digest := stored_text(stored_file, "[0-9a-f]{64}")) is not None:
+        return {"sha256": stored_digest}
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    store_text(kept, digest)
+    store_text(stored_file, digest)
     return {"sha256": digest}
 
 
-def kept_file(path: Path, what: str) -> Path:
-    """Where `what` was found out of this very file is kept: by its place, size and time of change."""
+def cached_fact(path: Path, fact: str) -> Path:
+    """Return the path in the user's cache of a fact about this version of a file; `fact` is its suffix."""
     from platformdirs import user_cache_path
 
-    return user_cache_path("attnctl") / "origins" / f"{file_fingerprint(path)}.{what}"
+    return user_cache_path("attnctl") / "origins" / f"{file_fingerprint(path)}.{fact}"
 
 
 def file_fingerprint(path: Path) -> str:
-    """What tells a file from another, and from itself before it was changed: of its place, size and time of change."""
+    """Return a fingerprint of a file's path, size and time of change."""
     stat = path.stat()
     return hashlib.sha256(f"{os.path.realpath(path)}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:12]
 
 
-def stored_text(path: Path, wanted: str) -> str | None:
-    """A text kept before, where it matches the expression `wanted`; None where there is none, or it is damaged."""
+def stored_text(path: Path, pattern: str) -> str | None:
+    """Return the stored text of a file if it matches the expression `pattern`; None if it is missing or damaged."""
     with contextlib.suppress(OSError, ValueError):
         if path.is_file() and path.stat().st_size < 1000:
             text = path.read_text(encoding="utf-8")
-            return text if re.fullmatch(wanted, text) else None
+            return text if re.fullmatch(pattern, text) else None
     return None
 
 
 def store_text(path: Path, text: str) -> None:
-    """Keep a text in the user's cache, where that can be written."""
+    """Write a text to the user's cache if that is possible."""
     with contextlib.suppress(OSError, AttnctlError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text.encode())
 
 
-SHORT = 2e10  # parameters × tokens below which one thread is enough, and safe where the machine is busy
+SHORT = 2e10  # below this parameters × tokens, one thread is enough, and steadier on a busy machine
 
 
-# networks by folder and its files, dtype and device, where a session keeps them; None: nothing is kept
+# (folder, its files, dtype, device) → network, in a session that keeps them; None: nothing is kept
 loaded_networks: dict[object, PreTrainedModel] | None = None
 
 
 def load_network(folder: Path, settings: Document, dtype: str, device: str, name: str) -> PreTrainedModel:
-    """The network in a folder, ready to be read: of the class its configuration names, weights mapped from disk."""
+    """Return the network in a folder, of the class that its configuration names; its weights are mapped from disk."""
     if loaded_networks is None:
         return _load(folder, settings, dtype, device, name)
     place = (folder.resolve(), state_of_files(folder), dtype, device)
     if place not in loaded_networks:
-        loaded_networks.clear()  # one network fits where two may not
+        loaded_networks.clear()  # two networks may not fit into memory
         loaded_networks[place] = _load(folder, settings, dtype, device, name)
     return loaded_networks[place]
 
@@ -152,47 +153,47 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
 
     check_layer_count(settings, _tensor_count(folder, name), name)
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch_device(device)
-    kept: Any = dtype if dtype == "auto" else getattr(torch, dtype)
+    number_type: Any = dtype if dtype == "auto" else getattr(torch, dtype)
     if dtype == "auto" and place == "cpu":
-        kept = torch.float32
-    how = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
+        number_type = torch.float32
+    options = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
 
     def build_network() -> tuple[PreTrainedModel, Document]:
         model_class = class_of(transformers, settings, name)
-        # ours takes its place later, and eager is what remains to those outside the interface
+        # our function wraps it later; models outside the interface use eager
         fused = model_class._can_set_attn_implementation() and model_class._supports_sdpa
-        # None: each part of several has the one that it supports (PaliGemma 2: eager for the text, fused for the picture)
+        # None: each part of the network uses what it supports (PaliGemma 2: eager for the text, fused for the picture)
         fused_kernel = None if "text_config" in settings else "sdpa"
         return model_class.from_pretrained(  # type: ignore[no-any-return]
             folder,
             config=configuration_of(model_class, folder),
-            dtype=kept,
+            dtype=number_type,
             attn_implementation=fused_kernel if fused else "eager",
             output_loading_info=True,
             ignore_mismatched_sizes=True,
-            **how,
+            **options,
         )
 
     with quiet_library():
         try:
-            network, told = import_lightly(build_network)
+            network, loading_info = import_lightly(build_network)
         except (AttnctlError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # a damaged checkpoint fails in many ways
             raise AttnctlError(f"cannot read {name}: {in_one_line(error)}") from error
-    check_whole(network, told, name)
+    check_complete(network, loading_info, name)
     return network.to(place).eval()  # type: ignore[no-any-return, arg-type]
 
 
-# how a network runs, as some save it: none of these changes a weight, and output_attentions stops it under a fused kernel
+# saved settings that change no weight; output_attentions raises an error with a fused kernel
 SAVED_SWITCHES = {
     "output_attentions": False, "output_hidden_states": False, "return_dict": True, "chunk_size_feed_forward": 0,
 }  # fmt: skip
 
 
 def configuration_of(model_class: Any, folder: Path) -> PreTrainedConfig:
-    """Return the configuration in a folder for a class of model, with the switches that were saved with it put back."""
-    # eager, whatever the file names: transformers takes output_attentions with no other, and we choose the kernel later
+    """Return the configuration in a folder for a class of model, with its saved switches reset."""
+    # eager, whatever the file says: output_attentions works with no other, and the kernel is chosen later
     config = model_class.config_class.from_pretrained(folder, local_files_only=True, attn_implementation="eager")
     for part in configurations_within(config):
         for name, usual in SAVED_SWITCHES.items():
@@ -201,77 +202,87 @@ def configuration_of(model_class: Any, folder: Path) -> PreTrainedConfig:
     return config  # type: ignore[no-any-return]
 
 
-def check_whole(network: PreTrainedModel, told: Document, name: str) -> None:
-    """Raise AttnctlError for weights that the file lacks, or has in another shape: they would be random.
+def check_complete(network: PreTrainedModel, loading_info: Document, name: str) -> None:
+    """Raise AttnctlError for weights that are missing in the file or have another shape: they would be random.
 
-    A pooler is never run. Of a head that is lacking, nothing is predicted.
+    A missing pooler is ignored: it is never run. If the head is missing, nothing is predicted.
     """
-    for key, theirs, ours in sorted(told["mismatched_keys"]):
+    for key, theirs, ours in sorted(loading_info["mismatched_keys"]):
         raise _sizes_differ(name, key, theirs, ours)
     prefix = network.base_model_prefix + "."
-    lacking = sorted(key for key in told["missing_keys"] if "pooler" not in key)
-    inner = [key for key in lacking if network.base_model is network or key.startswith(prefix)]
-    if inner:
-        other = next((key for key in told["unexpected_keys"] if key.endswith(f".{inner[0]}")), None)
-        if other is not None:  # saved from within torch.compile's or DistributedDataParallel's wrapper
-            raise AttnctlError(f"{name} names its weights otherwise: {other} for {inner[0]}: rename them in its file")
-        raise AttnctlError(f"{name} lacks {len(inner)} of its weights, {inner[0]} first: its file is not whole")
+    lacking = sorted(key for key in loading_info["missing_keys"] if "pooler" not in key)
+    lacking_inside = [key for key in lacking if network.base_model is network or key.startswith(prefix)]
+    if lacking_inside:
+        renamed = next((key for key in loading_info["unexpected_keys"] if key.endswith(f".{lacking_inside[0]}")), None)
+        if renamed is not None:  # saved from within torch.compile's or DistributedDataParallel's wrapper
+            raise AttnctlError(
+                f"{name} has other names for its weights ({renamed} for {lacking_inside[0]}): rename them in its file"
+            )
+        raise AttnctlError(
+            f"{name} lacks {len(lacking_inside)} of its weights, {lacking_inside[0]} first: its file is incomplete"
+        )
     network.attnctl_headless = bool(lacking)  # type: ignore[assignment]  # read by `lacks_head`
 
 
 def lacks_head(network: PreTrainedModel) -> bool:
-    """Return whether the weights of a network's head are not in its file: what it predicts is random."""
+    """Return whether the weights of a network's head are missing in its file, so that its predictions are random."""
     return bool(vars(network).get("attnctl_headless"))
 
 
 def class_of(transformers: ModuleType, settings: Document, name: str) -> Any:
-    """The class that a configuration names; only its own module is imported."""
+    """Return the class that a configuration names; only the module of that class is imported."""
     names = settings.get("architectures") or []
-    if not isinstance(names, list) or not all(isinstance(said, str) and said for said in names):
+    if not isinstance(names, list) or not all(isinstance(entry, str) and entry for entry in names):
         raise AttnctlError(f"{name}: config.json says architectures {str(names)[:80]!r}, which is no list of names")
     if not names:
         from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
-        found = MODEL_MAPPING_NAMES.get(str(settings.get("model_type", "")))
-        names = [found if isinstance(found, str) else found[0]] if found else []
+        class_name = MODEL_MAPPING_NAMES.get(str(settings.get("model_type", "")))
+        names = [class_name if isinstance(class_name, str) else class_name[0]] if class_name else []
     model_class = getattr(transformers, names[0], None) if names else None
     model_type = settings.get("model_type")
-    if settings.get("auto_map") and model_type not in transformers.CONFIG_MAPPING:  # a known name over code of its own
+    # a known name for the checkpoint's own code
+    if settings.get("auto_map") and model_type not in transformers.CONFIG_MAPPING:
         model_class, names = None, [str(model_type)[:80]] if model_type else names
-    if not hasattr(model_class, "_can_set_attn_implementation"):  # none of its models
-        what = names[0] if names else settings.get("model_type") or "an architecture that it does not name"
-        own = ", and attnctl never runs code that comes with a checkpoint" if settings.get("auto_map") else ""
-        raise AttnctlError(f"{name} is {what}, which transformers {transformers.__version__} does not know{own}")
+    if not hasattr(model_class, "_can_set_attn_implementation"):  # not a model class
+        architecture = names[0] if names else settings.get("model_type") or "an architecture that it does not name"
+        code_note = ", and attnctl never runs code that comes with a checkpoint" if settings.get("auto_map") else ""
+        raise AttnctlError(
+            f"{name} is {architecture}, which transformers {transformers.__version__} does not know{code_note}"
+        )
     return model_class
 
 
 def _directed_modules(network: PreTrainedModel) -> list[Any]:
-    """The modules on the way of the text that say whether they are causal."""
+    """Return the modules that read the text and say whether they are causal."""
     return [m for n, m in network.named_modules() if isinstance(getattr(m, "is_causal", None), bool) and reads_text(n)]
 
 
-def says_direction(network: PreTrainedModel) -> bool:
-    """Whether a network's modules all say alike whether they look ahead, and its masks are left to them.
+def agrees_on_direction(network: PreTrainedModel) -> bool:
+    """Return whether all modules of a network agree on whether they look ahead, and its masks follow them.
 
-    A class that supports eager alone makes masks of its own, whatever its modules say (BigBird-Pegasus' decoder).
+    A class that supports only eager makes its own masks, whatever its modules say (the decoder of BigBird-Pegasus).
     """
-    said = {module.is_causal for module in _directed_modules(network)}
-    return len(said) == 1 and bool(type(network)._supports_sdpa)
+    directions = {module.is_causal for module in _directed_modules(network)}
+    return len(directions) == 1 and bool(type(network)._supports_sdpa)
 
 
 def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
-    """What is known of the attention before anything ran."""
+    """Return the description of a network's attention that is known before a run."""
     decoder = kind in ("decoder", "cross")
     config = network.config
-    if kind != "self":  # some keep a configuration for each half
+    if kind != "self":  # some have a configuration for each half
         config = getattr(config, "decoder" if decoder else "encoder", config)
     if kind == "self" or config is not network.config:
         config = config.get_text_config()
-    own = "decoder_attention_heads" if decoder else "encoder_attention_heads"
-    stated: Any = _first_setting(config, own, "num_attention_heads", "num_heads") or _most_heads(config)
-    heads: int | None = max(stated) if isinstance(stated, list | tuple) and stated else stated  # Swin: one a stage
-    several = _first_setting(config, "num_attention_heads_per_layer")  # Laguna
-    heads = max([heads or 0, *several]) if isinstance(several, list | tuple) and several else heads
+    heads_name = "decoder_attention_heads" if decoder else "encoder_attention_heads"
+    stated: Any = _first_setting(config, heads_name, "num_attention_heads", "num_heads") or _largest_head_count(config)
+    # Swin: one number per stage
+    heads: int | None = max(stated) if isinstance(stated, list | tuple) and stated else stated
+    heads_per_layer = _first_setting(config, "num_attention_heads_per_layer")  # Laguna
+    heads = (
+        max([heads or 0, *heads_per_layer]) if isinstance(heads_per_layer, list | tuple) and heads_per_layer else heads
+    )
     layers = _first_setting(
         config, "decoder_layers" if decoder else "encoder_layers", "num_hidden_layers", "num_layers"
     )
@@ -303,51 +314,57 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
 
 
 def _first_setting(config: PreTrainedConfig, *names: str) -> Any:
-    """The first of these settings that is there and says something; one that differs from layer to layer says nothing."""
+    """Return the first of these settings that has a value; a setting that differs between layers counts as missing."""
     for name in names:
         try:
             value = getattr(config, name, None)
-        except Exception:  # of transformers' own: "is a per-layer attribute"
+        except Exception:  # transformers raises: "is a per-layer attribute"
             continue
         if value is not None:
             return value
     return None
 
 
-def _most_heads(config: PreTrainedConfig) -> int | None:
-    """The most heads of any layer, of a configuration that says them for each."""
+def _largest_head_count(config: PreTrainedConfig) -> int | None:
+    """Return the largest number of heads of a layer, for a configuration with settings per layer; else None."""
     try:
         parts = getattr(config, "per_layer_config", None) or {}
-        several = list(parts.values() if isinstance(parts, dict) else parts)
-    except Exception:  # of transformers' own, where a configuration has no layers to count
+        layer_configs = list(parts.values() if isinstance(parts, dict) else parts)
+    except Exception:  # transformers raises if a configuration has no layers
         return None
     return max(
-        (value for part in several if (value := _first_setting(part, "num_attention_heads")) is not None), default=None
+        (value for part in layer_configs if (value := _first_setting(part, "num_attention_heads")) is not None),
+        default=None,
     )
 
 
 def generation_setting(network: PreTrainedModel, name: str) -> Any:
-    """Return a setting of generation: generation_config's, which `generate` obeys, else the configuration's, or None.
+    """Return a setting of generation, from generation_config, which `generate` uses, or the configuration; else None.
 
-    The two files of a checkpoint may disagree, as of a fine-tuned model whose trainer changed one of them.
+    The two files may disagree, for example if fine-tuning changed one of them.
     """
     config = network.config
     parts = (getattr(network, "generation_config", None), config, config.get_text_config())
     return next((value for part in parts if (value := getattr(part, name, None)) is not None), None)
 
 
+def forced_first_id(network: PreTrainedModel) -> int | None:
+    """Return the id that `generate` puts after a decoder's start, such as a language; it does not read config.json."""
+    return getattr(getattr(network, "generation_config", None), "forced_bos_token_id", None)
+
+
 def end_ids(network: PreTrainedModel) -> tuple[int, ...]:
-    """Return the ids of the tokens that end a text, the usual one first; () where the checkpoint names none."""
+    """Return the ids of the tokens that end a text, the usual one first; () if the checkpoint names none."""
     ends = generation_setting(network, "eos_token_id")
     return () if ends is None else tuple(ends) if isinstance(ends, list | tuple) else (ends,)
 
 
-# --- manners -----------------------------------------------------------------------------------------------------
+# --- while a network runs -----------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def running_network(network: PreTrainedModel, n: int, name: str) -> Iterator[None]:
-    """Within this, the network runs over n tokens: without gradients and advice, what it fails with said in one line."""
+    """Run the network over n tokens within this context: without gradients and warnings; its errors are one line."""
     import torch
 
     short = sum(p.numel() for p in network.parameters()) * n < SHORT
@@ -357,14 +374,14 @@ def running_network(network: PreTrainedModel, n: int, name: str) -> Iterator[Non
         except (AttnctlError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            if _is_of_reading(error):
+            if _comes_from_reading(error):
                 raise
-            what = f"{type(error).__name__}: {in_one_line(error)}"
-            raise AttnctlError(f"{name} fails on this text, in {error_place(error)}: {what}") from error
+            reason = f"{type(error).__name__}: {in_one_line(error)}"
+            raise AttnctlError(f"{name} fails on this text, in {error_place(error)}: {reason}") from error
 
 
 def device_of_inputs(network: PreTrainedModel) -> torch.device:
-    """Return where a network's inputs go: where it computes, also where accelerate keeps its weights elsewhere."""
+    """Return the device of a network's inputs: where it computes, even if accelerate keeps its weights elsewhere."""
     if network.device.type != "meta":
         return network.device
     hooks = (getattr(part, "_hf_hook", None) for part in network.modules())
@@ -374,20 +391,21 @@ def device_of_inputs(network: PreTrainedModel) -> torch.device:
     return torch.device(next((device for device in devices if device is not None), "cpu"))
 
 
-READS = ("readings", "measures", "source", "batching", "cli", "render")  # parts of attnctl that see layers as they pass
+# parts of attnctl that read layers during a run
+READS = ("readings", "measures", "source", "batching", "cli", "render")
 
 
-def _is_of_reading(error: BaseException) -> bool:
-    """Return whether an error arose as a layer was read: the last part of attnctl that it came through reads layers."""
+def _comes_from_reading(error: BaseException) -> bool:
+    """Return whether an error comes from code that reads layers: from the last part of attnctl in its traceback."""
     package = Path(__file__).parents[2]
     files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
-    own = [file.relative_to(package).parts[0] for file in files if file.is_relative_to(package)]
-    return bool(own) and own[-1] in READS
+    parts = [file.relative_to(package).parts[0] for file in files if file.is_relative_to(package)]
+    return bool(parts) and parts[-1] in READS
 
 
 @contextmanager
 def quiet_library() -> Iterator[None]:
-    """The library without its progress bars, advice and warnings, which are not about attention."""
+    """Silence the progress bars, hints and warnings of transformers within this context."""
     logging = import_extra("transformers.utils.logging")
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -406,7 +424,7 @@ LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decod
 
 
 def _tensor_count(folder: Path, name: str) -> int:
-    """Return how many tensors a folder's weights hold, by their headers. Raises AttnctlError for a damaged header."""
+    """Return how many tensors a folder's weight files hold. Raises AttnctlError for a damaged header."""
     try:
         return sum(len(safetensors_header(path).keys() - {"__metadata__"}) for path in stored_files(folder))
     except AttnctlError as error:
@@ -414,11 +432,11 @@ def _tensor_count(folder: Path, name: str) -> int:
 
 
 def check_layer_count(settings: dict[str, object], count: int, name: str) -> None:
-    """Raise AttnctlError where the settings ask for more layers than there are tensors: each would be built."""
+    """Raise AttnctlError if the settings ask for more layers than there are tensors: each would be built."""
     text = settings.get("text_config")
-    for said in (settings, text if isinstance(text, dict) else {}):
+    for part in (settings, text if isinstance(text, dict) else {}):
         for field in LAYERS:
-            layers = said.get(field)
+            layers = part.get(field)
             if isinstance(layers, int) and layers > max(count, limits.LAYERS_BUILT):
                 raise AttnctlError(
                     f"{name}: config.json says {field} {str(layers)[:40]}, its files hold {count:,} tensors"
@@ -432,7 +450,7 @@ def _sizes_differ(name: str, key: str, stored: Sequence[int], configured: Sequen
 
 
 def usable_positions(network: PreTrainedModel, longest: int | None) -> int | None:
-    """How many tokens a table of `longest` positions is for: some begin after the padding token's id (RoBERTa's)."""
+    """Return how many tokens a table of `longest` positions allows: RoBERTa's begin after the padding token's id."""
     for name, part in network.named_modules():
         padding = getattr(part, "padding_idx", None)
         if longest is not None and isinstance(padding, int) and name.endswith("position_embeddings"):

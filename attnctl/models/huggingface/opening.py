@@ -1,4 +1,4 @@
-"""Open a checkpoint by its folder, GGUF file or hub id: find it, load it, and choose how it reads what it is given."""
+"""Open a checkpoint by its folder, GGUF file or hub id: find it, load it, and choose its reader."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, read_json
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import (
+    agrees_on_direction,
     class_of,
+    forced_first_id,
     load_network,
     network_info,
     origin_of,
-    says_direction,
     usable_positions,
 )
 from attnctl.models.huggingface.readers.text import SourceTargetReader, TextReader
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 
-# kinds of models that hear
+# model types that read sounds
 HEARING = (
     "whisper", "wav2vec2", "wav2vec2-conformer", "hubert", "wavlm", "unispeech", "unispeech-sat", "sew", "data2vec-audio",
 )  # fmt: skip
@@ -46,7 +47,7 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 class DecoderRequest(NamedTuple):
-    """The options that say what of an encoder-decoder is shown, what it writes, and in which language."""
+    """The options for an encoder-decoder: which attention is shown, the text of its decoder, and its language."""
 
     attention: str | None = None
     target: str | None = None
@@ -68,41 +69,41 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Open a checkpoint by its folder, GGUF file, Hugging Face id, or well-known name (minilm, smollm2, gpt2).
 
-    `dtype` auto is float32 on the CPU and as stored on a GPU; `image` is the file of a picture that each text goes with,
-    `text_pair` a second text that is read behind each text; `source_language` that of a text to translate; `decoder` are
-    the fields of DecoderRequest. Raises UsageError for options that do not go with it, and AttnctlError, one
-    line, for a checkpoint that is missing, damaged, pickled, or needs code of its own.
+    `dtype` auto is float32 on the CPU, and the stored type on a GPU; `image` is the file of a picture that each text is
+    read with; `text_pair` is a second text that is read after each text; `source_language` is the language of a text to
+    translate; `decoder` are the fields of DecoderRequest. Raises UsageError for options that do not fit the checkpoint,
+    and AttnctlError, in one line, for a checkpoint that is missing, damaged, pickled, or needs its own code.
     """
     if dtype not in DTYPES:
         raise UsageError(f"it is {', '.join(DTYPES)}", option="dtype", value=dtype)
     check_extra()
-    folder = found = find_checkpoint(name)
+    folder = location = find_checkpoint(name)
     import_extra("torch")
     if folder.suffix.lower() == ".gguf":
         from attnctl.models.huggingface.gguf import dequantised_folder
 
         folder = dequantised_folder(folder)
-    settings, asked = read_json(folder / "config.json"), DecoderRequest(**decoder)
+    settings, request = read_json(folder / "config.json"), DecoderRequest(**decoder)
     opened = _Opened(
-        short_name(name), folder, settings, _kind_of_model(settings, asked, name), partial(origin_of, found, name)
+        short_name(name), folder, settings, _kind_of_model(settings, request, name), partial(origin_of, location, name)
     )
     load = partial(load_network, folder, settings, dtype, device, opened.name)
-    texts = {"bos": bos is not None, "truncate": truncate, "generate": asked.generate, "image": image}
-    texts |= {"text_pair": text_pair, "source_language": source_language, "target_language": asked.target_language}
-    if (takes := _sense_beside_text(settings)) is not None:
-        for option in (option for option, given in texts.items() if given):
+    texts = {"bos": bos is not None, "truncate": truncate, "generate": request.generate, "image": image}
+    texts |= {"text_pair": text_pair, "source_language": source_language, "target_language": request.target_language}
+    if (takes := _input_other_than_text(settings)) is not None:
+        for option in (option for option, value in texts.items() if value):
             does = "hears" if takes == "sound" else "reads pictures"
             raise UsageError(f"is for models of text, and {opened.name} {does}", option=option)
-        return _open_sounds(opened, load(), asked) if takes == "sound" else _open_pictures(opened, load())
+        return _open_sounds(opened, load(), request) if takes == "sound" else _open_pictures(opened, load())
     if image is not None and (truncate or bos is not None):
-        why = f"does not go with {option_name('image')}: the checkpoint makes the prompt"
+        why = f"cannot be combined with {option_name('image')}: the checkpoint makes the prompt"
         raise UsageError(why, option="truncate" if truncate else "bos")
     pieces = _open_tokenizer(opened, bos, truncate)
-    pieces.set_languages(source_language, asked.target_language)
-    model = _open_texts(opened, load(), replace(pieces, names_target=asked.target_language is not None), asked)
+    pieces.set_languages(source_language, request.target_language)
+    model = _open_texts(opened, load(), replace(pieces, names_target=request.target_language is not None), request)
     if text_pair is not None:
         if image is not None:
-            why = f"does not go with {opened.name}, which reads one text, with a picture beside it"
+            why = f"cannot be used with {opened.name}, which reads one text with a picture"
             raise UsageError(why, option="text_pair")
         model = model.with_text_pair(text_pair)
     if image is None:
@@ -115,23 +116,23 @@ def open_checkpoint(
 
 
 class _Opened(NamedTuple):
-    """What is known of a checkpoint before its weights are read."""
+    """The facts about a checkpoint that are known before its weights are read."""
 
     name: str
     folder: Path
     settings: Document
     kind: str
-    origin: Callable[[], Document]  # asked once the weights have been read: it makes their digest
+    origin: Callable[[], Document]  # called after the weights were read: it computes their digest
 
 
-def _open_sounds(opened: _Opened, network: PreTrainedModel, asked: DecoderRequest) -> Checkpoint:
+def _open_sounds(opened: _Opened, network: PreTrainedModel, request: DecoderRequest) -> Checkpoint:
     from attnctl.models.huggingface.readers.sound import open_sound_reader
 
     pieces = open_pieces(opened.folder, opened.name) if opened.settings.get("is_encoder_decoder") else None
     reader = open_sound_reader(opened.folder, network, opened.name, opened.kind, pieces)
     info = network_info(network, opened.name, opened.kind)
     info = replace(info, causal=info.causal and opened.kind == "decoder", **opened.origin())
-    return Checkpoint(info, network, reader, opened.kind, asked.target)
+    return Checkpoint(info, network, reader, opened.kind, request.target)
 
 
 def _open_pictures(opened: _Opened, network: PreTrainedModel) -> Checkpoint:
@@ -145,56 +146,63 @@ def _open_pictures(opened: _Opened, network: PreTrainedModel) -> Checkpoint:
 
 
 def _open_tokenizer(opened: _Opened, bos: bool | None, truncate: bool) -> Pieces:
-    """Open the tokenizer. Raises AttnctlError where there is none, and for a network of pictures that says what reads it."""
+    """Open the tokenizer. Raises AttnctlError if there is none; for a network of pictures, say so."""
     try:
         return open_pieces(opened.folder, opened.name, bos=bos, truncate=truncate)
     except AttnctlError:
-        named = import_lightly(lambda: class_of(import_extra("transformers"), opened.settings, opened.name))
-        if named.main_input_name == "pixel_values":
-            what = f"{opened.name} reads pictures, and does not cut them into the patches of one grid"
-            raise AttnctlError(f"{what}: attnctl.capture records its attention") from None
+        model_class = import_lightly(lambda: class_of(import_extra("transformers"), opened.settings, opened.name))
+        if model_class.main_input_name == "pixel_values":
+            reason = f"{opened.name} reads pictures, and does not cut them into the patches of one grid"
+            raise AttnctlError(f"{reason}: attnctl.capture records its attention") from None
         raise
 
 
-def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, asked: DecoderRequest) -> Checkpoint:
-    """Open a checkpoint that reads texts, of two towers the one that does. Raises AttnctlError where it has no layers."""
+def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, request: DecoderRequest) -> Checkpoint:
+    """Open a checkpoint that reads texts; of two towers, open the one for texts.
+
+    Raises AttnctlError if it has no layers, or reads something else.
+    """
     name, kind = opened.name, opened.kind
-    if asked.target_language is None and kind != "self":
-        pieces.force_language(getattr(getattr(network, "generation_config", None), "forced_bos_token_id", None))
-    both, network = network, getattr(network, "text_model", network) if _has_two_towers(network) else network
+    if request.target_language is None and kind != "self":
+        pieces.force_language(forced_first_id(network))
+    whole_network, network = network, getattr(network, "text_model", network) if _has_two_towers(network) else network
     n_layers = network_info(network, name, kind).n_layers
     if n_layers is not None and n_layers < 1:
         raise AttnctlError(f"{name} has no layers, by its config.json")
     if network.main_input_name != "input_ids":
         raise AttnctlError(f"{name} reads {network.main_input_name.replace('_', ' ')}, not text")
     if kind == "cross" and merges_source(network):
-        if asked.attention is not None:
+        if request.attention is not None:
             decoder = option_name("attention", "decoder")
             why = f"{name} attends to its own tokens and to the source in one softmax: see {decoder}"
             raise UsageError(why, option="attention", value=kind)
         kind = "decoder"
     pieces = replace(pieces, limit=_token_limit(network, pieces.limit))
-    reader = _text_reader(kind, pieces) if both is network else TextTowerReader(pieces, both, opened.folder)
+    reader = (
+        _text_reader(kind, pieces)
+        if whole_network is network
+        else TextTowerReader(pieces, whole_network, opened.folder)
+    )
     info = replace(network_info(network, name, kind), **opened.origin())
-    return _with_direction(Checkpoint(info, network, reader, kind, asked.target, asked.generate or 0))
+    return _with_direction(Checkpoint(info, network, reader, kind, request.target, request.generate or 0))
 
 
 def _text_reader(kind: str, pieces: Pieces) -> TextReader:
     return TextReader(pieces) if kind == "self" else SourceTargetReader(pieces)
 
 
-def _sense_beside_text(settings: Document) -> str | None:
-    """Return what a model is given in a text's place, "picture" or "sound"; None for one that is given a text."""
+def _input_other_than_text(settings: Document) -> str | None:
+    """Return what a model reads in place of a text, "picture" or "sound"; None for a model that reads texts."""
     if settings.get("model_type") in HEARING:
         return "sound"
-    # of a model of text and pictures patch_size stands within its vision_config; of a classifier only that part is run
-    named: Any = settings.get("architectures") or []
-    classifies = "vision_config" in settings and str(named[:1]).endswith("ForImageClassification']")
+    # a model of text and pictures has patch_size in its vision_config; a classifier runs only that part
+    architectures: Any = settings.get("architectures") or []
+    classifies = "vision_config" in settings and str(architectures[:1]).endswith("ForImageClassification']")
     return "picture" if "patch_size" in settings or classifies else None
 
 
 def _has_two_towers(network: PreTrainedModel) -> bool:
-    """Return whether one network reads a text, another a picture, and each ends in one vector (CLIP)."""
+    """Return whether a network has a tower for texts and a tower for pictures, each with one vector as output (CLIP)."""
     return all(hasattr(network, part) for part in ("text_model", "vision_model", "logit_scale"))
 
 
@@ -206,96 +214,98 @@ def short_name(name: str) -> str:
     return Path(os.path.realpath(path)).name if path.exists() else path.name
 
 
-def _kind_of_model(settings: Document, asked: DecoderRequest, name: str) -> str:
-    attention, target, generate, language = asked
-    two = bool(settings.get("is_encoder_decoder"))
+def _kind_of_model(settings: Document, request: DecoderRequest, name: str) -> str:
+    attention, target, generate, language = request
+    is_encoder_decoder = bool(settings.get("is_encoder_decoder"))
     if attention is not None and attention not in KINDS:
         raise UsageError(f"it is {', '.join(KINDS)}", option="attention", value=attention)
-    if not two:
+    if not is_encoder_decoder:
         for option, value in (("attention", attention), ("target", target), ("target_language", language)):
             if value is not None:
-                raise UsageError(f"is for encoder-decoders, and {name} is none{instead_of(option)}", option=option)
+                raise UsageError(f"is for encoder-decoders, and {name} is not one{instead_of(option)}", option=option)
         return "self"
     if target is not None and generate:
-        other = f"{option_name('generate')}: the one gives the decoder's text, the other makes it"
-        raise UsageError(f"cannot be combined with {other}", option="target")
-    written = {"target": target, "generate": generate or None, "target_language": language}
-    for option in (option for option, value in written.items() if value is not None):
+        conflict = f"{option_name('generate')}: the one gives the decoder's text, the other makes it"
+        raise UsageError(f"cannot be combined with {conflict}", option="target")
+    decoder_options = {"target": target, "generate": generate or None, "target_language": language}
+    for option in (option for option, value in decoder_options.items() if value is not None):
         if attention == "encoder":
-            raise UsageError(f"says nothing to {option_name('attention', attention)}", option=option)
+            raise UsageError(f"has no effect with {option_name('attention', attention)}", option=option)
         return attention or "cross"
     return attention or "encoder"
 
 
-def _token_limit(network: PreTrainedModel, own: int | None = None) -> int | None:
-    """Return how many tokens a network reads, by its positions and `own`, the tokenizer's limit; None: any number."""
+def _token_limit(network: PreTrainedModel, tokenizer_limit: int | None = None) -> int | None:
+    """Return how many tokens a network reads, by its positions and the tokenizer's limit; None: any number."""
     config = network.config
     stated = getattr(config.get_text_config(), "max_position_embeddings", None)
     if not isinstance(stated, int) or stated < 1 or config.model_type == "t5":
-        return own
+        return tokenizer_limit
     longest = usable_positions(network, stated)
-    return longest if own is None else min(own, longest or own)
+    return longest if tokenizer_limit is None else min(tokenizer_limit, longest or tokenizer_limit)
 
 
 def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Checkpoint:
-    """The model `network`, reading texts by `tokenizer`: one of transformers, or of the tokenizers library.
+    """Return a checkpoint for `network` with `tokenizer`, which is of transformers or of the tokenizers library.
 
-    Raises AttnctlError for a model in training mode, and for what is no tokenizer.
+    Raises AttnctlError for a model in training mode, and if `tokenizer` is not a tokenizer.
     """
     from attnctl.models.huggingface.attention_interface import architecture_name, check_inference
 
     check_inference(network)
     network = _inner_model(network)
-    called = getattr(network.config, "name_or_path", "") or architecture_name(network)
-    called = called.rstrip("/").rpartition("/")[2]
+    name = getattr(network.config, "name_or_path", "") or architecture_name(network)
+    name = name.rstrip("/").rpartition("/")[2]
     if tokenizer is None:
-        raise AttnctlError(f"{called} is a transformers model: give its tokenizer, as tokenizer=…")
-    named = getattr(tokenizer, "special_tokens_map", {})
-    settings = {k: str(token) for k, token in named.items() if isinstance(token, str) or hasattr(token, "content")}
+        raise AttnctlError(f"{name} is a transformers model: give its tokenizer, as tokenizer=…")
+    special_tokens = getattr(tokenizer, "special_tokens_map", {})
+    settings = {
+        k: str(token) for k, token in special_tokens.items() if isinstance(token, str) or hasattr(token, "content")
+    }
     limit = _token_limit(network)
     library = LibraryTokenizer(tokenizer) if hasattr(tokenizer, "convert_ids_to_tokens") else None
     pieces = Pieces(
-        called,
-        _tokenizer_of_network(tokenizer, called),
+        name,
+        _tokenizer_of_network(tokenizer, name),
         settings,
         limit,
         open_library=None if library is None else lambda: library,
     )
     kind = "encoder" if getattr(network.config, "is_encoder_decoder", False) else "self"
-    return _with_direction(Checkpoint(network_info(network, called, kind), network, _text_reader(kind, pieces), kind))
+    return _with_direction(Checkpoint(network_info(network, name, kind), network, _text_reader(kind, pieces), kind))
 
 
 def _inner_model(network: PreTrainedModel) -> PreTrainedModel:
-    """The model of transformers within torch.compile's wrapper, or PEFT's, whose adapters lie in the model's own modules.
+    """Return the model of transformers within a wrapper of torch.compile, or of PEFT, whose adapters are in the model.
 
-    Raises AttnctlError for PEFT's learned prompts, which stand before a text and are none of its tokens.
+    Raises AttnctlError for PEFT's learned prompts: no token of the text belongs to them.
     """
     inner: Any = getattr(network, "_orig_mod", network)
     if not hasattr(inner, "get_base_model"):
         return inner  # type: ignore[no-any-return]
     if getattr(getattr(inner, "active_peft_config", None), "is_prompt_learning", False):
         raise AttnctlError(
-            f"{type(inner).__name__} puts learned prompts before the text, which have no tokens to stand for: record its "
+            f"{type(inner).__name__} puts learned prompts before the text, which belong to no token: record its "
             "attention with attnctl.capture"
         )
     return inner.get_base_model()  # type: ignore[no-any-return]
 
 
 def _with_direction(model: Checkpoint) -> Checkpoint:
-    """The checkpoint, its `causal` read off a run of three tokens where its modules do not say whether they look ahead."""
-    if model.kind != "self" or says_direction(model.network):
+    """Return the checkpoint with `causal` set by a run of three tokens, if its modules do not say their direction."""
+    if model.kind != "self" or agrees_on_direction(model.network):
         return model
-    few = replace(model, generate=0, reader=TextReader(replace(model.pieces, limit=None)))
+    trial_model = replace(model, generate=0, reader=TextReader(replace(model.pieces, limit=None)))
     try:
-        ran = few.run([Token(str(number), number) for number in (1, 2, 3)], lambda layer: None)
-    except AttnctlError:  # it says so when it is asked for more
+        run = trial_model.run([Token(str(number), number) for number in (1, 2, 3)], lambda layer: None)
+    except AttnctlError:  # a later run will raise the error
         return model
-    causal = None if ran.model is None else ran.model.causal
+    causal = None if run.model is None else run.model.causal
     return model if causal is None else replace(model, info=replace(model.info, causal=causal))
 
 
 def _tokenizer_of_network(tokenizer: PreTrainedTokenizerBase, name: str) -> Any:
-    """The tokenizer of the tokenizers library beneath, in a copy that neither pads nor truncates."""
+    """Return the tokenizer of the tokenizers library, in a copy without padding and truncation."""
     from tokenizers import Tokenizer
 
     if hasattr(tokenizer, "convert_ids_to_tokens") and not getattr(tokenizer, "is_fast", False):
@@ -312,7 +322,7 @@ def _tokenizer_of_network(tokenizer: PreTrainedTokenizerBase, name: str) -> Any:
 
 
 def untrained_checkpoint(model: Checkpoint, seed: int = 0) -> Checkpoint:
-    """The checkpoint with parameters as its architecture initialises them. Raises AttnctlError where that fails."""
+    """Return the checkpoint with newly initialised parameters. Raises AttnctlError if its network cannot be built."""
     import torch
 
     network = model.network

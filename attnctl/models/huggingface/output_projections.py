@@ -1,4 +1,4 @@
-"""The output projection of each module that attends: found by its name, watched and changed as it reads heads."""
+"""Find the output projection of each module that attends, by its name; watch and change its input."""
 
 from __future__ import annotations
 
@@ -20,43 +20,47 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-# names of parts of a module that change a context before its output projection reads it
+# names of parts of a module that change a context before its output projection
 _BETWEEN = re.compile(r"gate|(^|\.)g_proj|(sub|out|output|o)_(layer)?norm")
 OUTPUT_NAMES = ("o_proj", "o_proj.linear", "out_proj", "output.dense", "out_lin", "dense", "c_proj", "wo", "Wo", "o")
 
 
 def output_projections(network: PreTrainedModel, own: bool = False) -> dict[int, tuple[Site, Module]]:
-    """Return for the id of each module that attends its site, and the projection that its heads side by side go through.
+    """Return id of a module that attends → its site, and the output projection of its heads.
 
-    The projection is a part of the module, or else of what holds the module (`own`: never). Differential attention, whose
-    heads are subtracted first, has none.
+    The projection is a part of the module, or else of the module that contains it (`own`: never). Differential attention,
+    whose heads are subtracted first, has none.
     """
-    sites, found = sites_of_modules(network), {}
+    sites, projections = sites_of_modules(network), {}
     for name, module in attention_modules(network).items():
         holders = [module] if own or "." not in name else [module, network.get_submodule(name.rpartition(".")[0])]
-        named = [dict(holder.named_modules(remove_duplicate=False)) for holder in holders]
-        parts = [inside[one] for inside in named for one in OUTPUT_NAMES if one in inside]
+        parts_by_name = [dict(holder.named_modules(remove_duplicate=False)) for holder in holders]
+        parts = [inside[part_name] for inside in parts_by_name for part_name in OUTPUT_NAMES if part_name in inside]
         if parts and not hasattr(module, "lambda_init"):
             projection = min(parts, key=lambda part: getattr(part, "weight", None) is None)  # one may wrap another
-            found[id(module)] = sites[id(module)][0], projection
-    return found
+            projections[id(module)] = sites[id(module)][0], projection
+    return projections
 
 
 @contextmanager
 def projections_watched(
     network: PreTrainedModel, see: Callable[[Site, Array], Array | None], kind: str | None = None
 ) -> Iterator[frozenset[int]]:
-    """Within this, show `see` what each module's own output projection reads: (batch, n, heads · d_v).
+    """Pass the input of each module's own output projection, (batch, n, heads · d_v), to `see` within this context.
 
-    The projection reads what `see` returns instead, unless that is None. `kind` None: of every kind of attention. Yields the
-    ids of the modules whose projections are watched.
+    If `see` returns an array, the projection reads that instead. `kind` None: every kind of attention. Yields the ids of the
+    modules whose projections are watched.
     """
 
     def begin_projection(site: Site, _: object, args: tuple[Array, ...]) -> tuple[Array, ...] | None:
-        instead = see(site, args[0])
-        return None if instead is None else (instead, *args[1:])
+        replacement = see(site, args[0])
+        return None if replacement is None else (replacement, *args[1:])
 
-    watched = {key: one for key, one in output_projections(network, own=True).items() if kind in (None, one[0].kind)}
+    watched = {
+        key: projection_site
+        for key, projection_site in output_projections(network, own=True).items()
+        if kind in (None, projection_site[0].kind)
+    }
     with ExitStack() as stack:
         for site, projection in watched.values():
             stack.callback(projection.register_forward_pre_hook(partial(begin_projection, site)).remove)
@@ -64,9 +68,9 @@ def projections_watched(
 
 
 def is_changed_between(module: Module, query_width: int) -> bool:
-    """Return whether a gate or a norm stands between a module's heads and its output projection, by its parts' names.
+    """Return whether a gate or a norm is between a module's heads and its output projection, by the names of its parts.
 
-    Also where its queries' projection is twice as wide as they are: the second half is a gate (Qwen3-Next).
+    Also if the queries' projection is twice as wide as the queries: the second half is a gate (Qwen3-Next).
     """
     names = [name for name, _ in (*module.named_modules(), *module.named_parameters(recurse=False))]
     queries = dict(module.named_children()).get("q_proj")
@@ -75,11 +79,11 @@ def is_changed_between(module: Module, query_width: int) -> bool:
 
 
 def projection_matrix(projection: Any, width: int) -> Floats | None:
-    """Return W_O (width, d_out) of a projection of heads side by side; None where it has no such matrix."""
+    """Return W_O (width, d_out) of an output projection; None if it has no such matrix."""
     weight = getattr(projection, "weight", None)
     if weight is None or weight.ndim != 2 or not weight.is_floating_point():
         return None
-    turned = type(projection).__name__ == "Conv1D"  # GPT-2's lies the other way
+    turned = type(projection).__name__ == "Conv1D"  # GPT-2's is transposed
     if weight.shape[0 if turned else 1] != width:
         return None
     if weight.is_meta:  # accelerate keeps it elsewhere until the projection runs

@@ -1,4 +1,4 @@
-"""Several texts through a checkpoint at once: padded to one length, and recorded as if each were alone."""
+"""Run several texts through a checkpoint at once: padded to one length, and recorded as if each were alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
-from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.checkpoint import Checkpoint, other_keys_sentence
 from attnctl.tokens import Token
 from attnctl.trace.run import Run, StopForward
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 Visit = Callable[[LayerAttention], None]
 
-CLOSE = {"float32": 1e-4}  # how near a text's weights must be to those it has alone; of other dtypes:
+CLOSE = {"float32": 1e-4}  # largest difference from a text's weights when it is alone; for other dtypes ROUGH
 ROUGH = 5e-2
 
 
 def can_batch(model: Model) -> bool:
-    """Whether texts may share a forward pass: a checkpoint that reads one text, and lets its attention be seen."""
+    """Return whether texts may share a forward: the checkpoint reads one text, and its attention can be watched."""
     if not isinstance(model, Checkpoint) or not model.reader.shares_passes or model.generate:
         return False
     if model.predict is not None or model.intervention is not None:
@@ -46,21 +46,24 @@ def can_batch(model: Model) -> bool:
 
 
 def padding_changes_weights(model: Checkpoint, short: Sequence[Token], long: Sequence[Token]) -> bool:
-    """Whether a text's weights or classes change when it is padded to another's length, or other keys are picked."""
+    """Return whether padding a text changes its weights, its classes, or the keys that an indexer picks."""
     from attnctl.models.huggingface.put_out import TopK
 
-    alone: list[Array] = []  # a layer each: (heads, n, n)
-    beside: list[Array] = []
-    (own,) = run_padded(model, [tuple(short)], [lambda layer: alone.append(layer.all_weights())])
+    alone_weights: list[Array] = []  # one per layer: (heads, n, n)
+    batched_weights: list[Array] = []
+    (own_run,) = run_padded(model, [tuple(short)], [lambda layer: alone_weights.append(layer.all_weights())])
     with TopK() as picks:
-        visits = [lambda layer: beside.append(layer.all_weights()), lambda _: None]
+        visits = [lambda layer: batched_weights.append(layer.all_weights()), lambda _: None]
         padded = run_padded(model, [tuple(short), tuple(long)], visits)[0]
-    near = CLOSE.get(model.info.dtype, ROUGH)
-    shares, others = ({one.id: one.probability for one in run.predictions if one.is_class} for run in (own, padded))
-    if any(abs(share - others.get(number, 0.0)) > near for number, share in shares.items()):
-        return True  # the head of a classifier may read padding (XLNet's reads the last place)
-    picked = any(scores.shape[-1] == len(long) for scores in picks.taken_of)  # as of keys (DeepSeek-V3.2, Doge)
-    return picked or any(np.abs(a - b).max() > near for a, b in zip(alone, beside, strict=True))
+    limit = CLOSE.get(model.info.dtype, ROUGH)
+    shares, padded_shares = (
+        {prediction.id: prediction.probability for prediction in run.predictions if prediction.is_class}
+        for run in (own_run, padded)
+    )
+    if any(abs(share - padded_shares.get(number, 0.0)) > limit for number, share in shares.items()):
+        return True  # the head of a classifier may read padding (XLNet's reads the last position)
+    picked = any(scores.shape[-1] == len(long) for scores in picks.taken_of)  # a top-k over keys (DeepSeek-V3.2, Doge)
+    return picked or any(np.abs(a - b).max() > limit for a, b in zip(alone_weights, batched_weights, strict=True))
 
 
 def padded_forward(
@@ -69,22 +72,22 @@ def padded_forward(
     see: Callable[[Site, Call], Array | None],
     options: WatchOptions,
 ) -> tuple[Array, Output | None, list[int] | None, WatchSession]:
-    """One pass of several texts, of which `see` is shown each layer's call, padding at the end, until it raises StopForward.
+    """Run several texts, padded at the end, in one forward; call `see` with each layer's call, until it raises StopForward.
 
-    → token ids (batch, n); the network's output, None where it was left; the positions whose logits that has (None: all);
-    what was watched. Raises AttnctlError where one of the texts cannot be read.
+    Return the token ids (batch, n); the network's output, None if it was left; the positions of its logits (None: all); and
+    the session. Raises AttnctlError if one of the texts cannot be read.
     """
     from attnctl.models.huggingface.attention_interface import watch_attention
     from attnctl.models.huggingface.network import running_network
 
     for tokens in texts:
         model.check_tokens(tokens)
-    inputs, at = padded_inputs(model, texts)
+    inputs, positions = padded_inputs(model, texts)
     output, n = None, inputs["input_ids"].shape[-1]
 
     def see_tokens(site: Site, call: Call) -> Array | None:
         if len(texts) > 1 and call.keys.shape[-2] != n:
-            raise AttnctlError(f"layer {site.layer} of {model.info.name} has keys beside those of {n:,} tokens")
+            raise AttnctlError(other_keys_sentence(f"layer {site.layer} of {model.info.name}", call.keys.shape[-2], n))
         return see(site, call)
 
     with (
@@ -93,37 +96,37 @@ def padded_forward(
         watch_attention(model.network, see_tokens, lambda site: site.kind == model.kind, options) as session,
     ):
         output = model.network(**inputs)
-    return inputs["input_ids"], output, at, session
+    return inputs["input_ids"], output, positions, session
 
 
-# of each network, the longest pass in which its own kernel was held against ours: without padding, and with
+# network → is padded → the longest forward in which its kernel was compared with ours
 _checked_lengths: WeakKeyDictionary[PreTrainedModel, dict[bool, int]] = WeakKeyDictionary()
 
 
 @contextmanager
-def _held_against_ours(model: Checkpoint, texts: Sequence[Sequence[Token]]) -> Iterator[tuple[bool, set[int]]]:
-    """Whether the network's kernel was held against ours in a pass as long as this, and the layers that this one sees.
+def _compared_with_ours(model: Checkpoint, texts: Sequence[Sequence[Token]]) -> Iterator[tuple[bool, set[int]]]:
+    """Yield whether the network's kernel was compared with ours in a forward as long as this, and a set for layers.
 
-    What runs in it puts them in: a pass that is left before the last layer holds nothing of the later ones.
+    The caller adds each layer to the set: a forward that ends before the last layer has compared nothing of later layers.
     """
     n, padded = max(map(len, texts)), len(set(map(len, texts))) > 1
-    checked, seen = _checked_lengths.setdefault(model.network, {}), set[int]()
-    yield n <= checked.get(padded, 0), seen
-    if (model.info.n_layers or 0) - 1 in seen:
+    checked, layers = _checked_lengths.setdefault(model.network, {}), set[int]()
+    yield n <= checked.get(padded, 0), layers
+    if (model.info.n_layers or 0) - 1 in layers:
         checked[padded] = max(n, checked.get(padded, 0))
 
 
 def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
-    """One pass; each text's visitor sees each layer's call cut to that text. Raises AttnctlError of one of them."""
+    """Run the texts in one forward; call each text's visitor with its layers. Raises AttnctlError of any text."""
     from attnctl.models.huggingface.attention_call import call_of_text
     from attnctl.models.huggingface.attention_interface import WatchOptions
     from attnctl.models.huggingface.family_traits import Traits
 
     traits = Traits(model.network, model.kind, padded=True)
-    over: set[int] = set()  # the texts of which all is seen
+    finished: set[int] = set()  # the texts whose visitors are done
 
     def see_padded(site: Site, call: Call) -> Array | None:
-        seen.add(site.layer)
+        layers.add(site.layer)
         matrix = traits.see_call(site, call)
         contexts: list[Array | None] = []
         for b, visit in enumerate(visits):
@@ -131,34 +134,36 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
             try:
                 visit(layer)
             except StopForward:
-                over.add(b)
-            contexts.append(None if b in over else layer.forward.context_so_far)
-        if len(over) == len(visits):
+                finished.add(b)
+            contexts.append(None if b in finished else layer.forward.context_so_far)
+        if len(finished) == len(visits):
             raise StopForward
         if any(context is None for context in contexts):
             return None
-        whole = call.queries.new_zeros((*call.queries.shape[:-1], call.values.shape[-1]))  # (batch, heads, n, d_v)
+        all_contexts = call.queries.new_zeros(
+            (*call.queries.shape[:-1], call.values.shape[-1])
+        )  # (batch, heads, n, d_v)
         for b, context in enumerate(contexts):
-            whole[b, :, : len(texts[b])] = context
-        return whole
+            all_contexts[b, :, : len(texts[b])] = context
+        return all_contexts
 
-    with traits.watch(), _held_against_ours(model, texts) as (trusted, seen):
+    with traits.watch(), _compared_with_ours(model, texts) as (trusted, layers):
         options = WatchOptions(after=traits.see_context, trusted=trusted)
-        ids, output, at, session = padded_forward(model, texts, see_padded, options)
+        ids, output, positions, session = padded_forward(model, texts, see_padded, options)
     embeddings = as_numpy(model.network.get_input_embeddings()(ids).detach())  # (batch, n, d_model)
     runs, silent = [], session.silent
     for b, tokens in enumerate(texts):
-        logits = None if output is None else _text_logits(output, b, len(tokens), at, bool(model.classes))
-        own = None if output is None else SimpleNamespace(logits=logits)
-        ran = Run(tokens, embeddings[b, : len(tokens)])
-        ran.gates = traits.gates_of_text(b, len(tokens))
-        model.finish_run(ran, model.read("", tokens), traits, silent, own)
-        runs.append(ran)
+        logits = None if output is None else _text_logits(output, b, len(tokens), positions, bool(model.classes))
+        text_output = None if output is None else SimpleNamespace(logits=logits)
+        result = Run(tokens, embeddings[b, : len(tokens)])
+        result.gates = traits.gates_of_text(b, len(tokens))
+        model.finish_run(result, model.read("", tokens), traits, silent, text_output)
+        runs.append(result)
     return runs
 
 
 def padded_inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tuple[dict[str, Array], list[int] | None]:
-    """What the network is called with, and the positions whose logits come back (None: all of them, if any)."""
+    """Return the network's inputs, and the positions of the logits that it returns (None: all, if any)."""
     import torch
 
     from attnctl.models.huggingface.network import device_of_inputs
@@ -171,26 +176,26 @@ def padded_inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tupl
         types = [[token.type or 0 for token in tokens] + [0] * (n - len(tokens)) for tokens in texts]
         inputs["token_type_ids"] = torch.tensor(types, device=device)  # (batch, n)
     if any(len(tokens) < n for tokens in texts):
-        there = [[1] * len(tokens) + [0] * (n - len(tokens)) for tokens in texts]
-        inputs["attention_mask"] = torch.tensor(there, device=device)  # (batch, n)
+        is_token = [[1] * len(tokens) + [0] * (n - len(tokens)) for tokens in texts]
+        inputs["attention_mask"] = torch.tensor(is_token, device=device)  # (batch, n)
     if "use_cache" in model.forward_keywords:
         inputs["use_cache"] = False
     if "logits_to_keep" not in model.forward_keywords or any(model.pieces.mask_positions(tokens) for tokens in texts):
         return inputs, None
-    at = sorted({len(tokens) - 1 for tokens in texts})  # only what follows the last token is told
-    return inputs | {"logits_to_keep": torch.tensor(at, device=device)}, at
+    positions = sorted({len(tokens) - 1 for tokens in texts})  # only the prediction after the last token is used
+    return inputs | {"logits_to_keep": torch.tensor(positions, device=device)}, positions
 
 
-def _text_logits(output: Output, b: int, n: int, at: list[int] | None, classifies: bool) -> Array | None:
-    """A text's own logits (1, positions, vocabulary), the last that of its last token; of a classifier (1, classes)."""
+def _text_logits(output: Output, b: int, n: int, positions: list[int] | None, classifies: bool) -> Array | None:
+    """Return one text's logits (1, positions, vocabulary), up to its last token; for a classifier (1, classes)."""
     logits: Array | None = getattr(output, "logits", None)
     if logits is not None and classifies:
         return logits[b : b + 1]
     if logits is None or logits.ndim != 3:
         return None
-    if at is None:
+    if positions is None:
         return logits[b : b + 1, :n]
-    place = at.index(n - 1)
+    place = positions.index(n - 1)
     return logits[b : b + 1, place : place + 1]
 
 
@@ -198,19 +203,19 @@ Take = Callable[[int, Array], None]  # called with a layer and its weights (batc
 
 
 def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take: Take) -> None:
-    """Hand each layer's weights to `take`, then leave the network. Raises AttnctlError where a text cannot be read."""
+    """Call `take` with each layer's weights, then leave the network. Raises AttnctlError if a text cannot be read."""
     from attnctl.models.huggingface.attention_interface import WatchOptions
 
-    whole = [tuple(tokens) for tokens in texts]
-    n, last = max(map(len, whole)), (model.info.n_layers or 0) - 1
+    all_tokens = [tuple(tokens) for tokens in texts]
+    n, last = max(map(len, all_tokens)), (model.info.n_layers or 0) - 1
 
     def see_layer(site: Site, call: Call) -> Array:
         steps = attention.run_call(call)
-        seen.add(site.layer)
-        take(site.layer, steps.weights[..., :n])  # keys that stand for several tokens follow the others
+        layers.add(site.layer)
+        take(site.layer, steps.weights[..., :n])  # keys of merged tokens come after the others
         if site.layer == last:
             raise StopForward
         return steps.context
 
-    with _held_against_ours(model, whole) as (trusted, seen):
-        padded_forward(model, whole, see_layer, WatchOptions(trusted=trusted))
+    with _compared_with_ours(model, all_tokens) as (trusted, layers):
+        padded_forward(model, all_tokens, see_layer, WatchOptions(trusted=trusted))

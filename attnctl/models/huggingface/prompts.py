@@ -1,4 +1,4 @@
-"""A conversation as a checkpoint reads it: its own chat template filled in, and where each message then stands."""
+"""Render a conversation by a checkpoint's chat template, and find the span of each message."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Prompt:
     """A conversation rendered to the text that the model reads.
 
-    `spans` are (name, start, end) in characters, one a message that has content; what stands between them is the
-    template's own: role names, separators, its default system message.
+    `spans` are (name, start, end) in characters, one per message with content; the text between them comes from the
+    template: role names, separators, its default system message.
     """
 
     text: str
@@ -31,11 +31,11 @@ class Prompt:
 
 
 def template_of(settings: dict[str, object], name: str) -> str:
-    """The chat template of a checkpoint, from its tokenizer's settings. Raises AttnctlError without one."""
+    """Return the chat template of a checkpoint, from its tokenizer's settings. Raises AttnctlError if it has none."""
     template = settings.get("chat_template")
-    if isinstance(template, list):  # several, by name
-        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
-        template = named.get("default")
+    if isinstance(template, list):  # several templates with names
+        templates = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = templates.get("default")
     if not isinstance(template, str):
         raise AttnctlError(f"{name} has no chat template, so it reads no conversation: give it a text")
     return template
@@ -44,17 +44,23 @@ def template_of(settings: dict[str, object], name: str) -> str:
 def render_conversation(
     conversation: Conversation, template: str, settings: dict[str, object], name: str, *, answer: bool
 ) -> Prompt:
-    """The conversation by this template; `answer`: up to where the model is to answer.
+    """Return the conversation rendered by this template; `answer`: up to the position where the model answers.
 
-    Raises AttnctlError where the template fails or refuses (some know no system message, or no two users in a row).
+    Raises AttnctlError if the template fails or refuses (some have no system message, or no two user messages in a row).
     """
     special = {key: named_token(settings, key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
     messages = conversation.messages
-    marks = [replace(message, content=_message_mark(at)) for at, message in enumerate(messages)]
+    marks = [replace(message, content=_message_mark(number)) for number, message in enumerate(messages)]
     try:
         text, marked = fill_templates(
             template,
-            [[{"role": one.role, "content": one.content, **one.more} for one in said] for said in (messages, marks)],
+            [
+                [
+                    {"role": message.role, "content": message.content, **message.more}
+                    for message in conversation_messages
+                ]
+                for conversation_messages in (messages, marks)
+            ],
             tools=list(conversation.tools) or None,
             add_generation_prompt=answer,
             **special,
@@ -64,78 +70,87 @@ def render_conversation(
     return Prompt(text, _message_spans(text, marked, messages, name))
 
 
-def fill_templates(template: str, conversations: Sequence[Sequence[Document]], **given: Any) -> list[str]:
-    """Return the text that a template makes of each conversation in jinja's sandbox; `given` is what else it may use.
+def fill_templates(template: str, conversations: Sequence[Sequence[Document]], **variables: Any) -> list[str]:
+    """Return the text that a template makes of each conversation in jinja's sandbox; `variables` are passed to it.
 
-    Raises ValueError where it fails.
+    Raises ValueError if the template fails.
     """
     render = import_extra("transformers.utils.chat_template_utils").render_jinja_template
     try:
-        made = render(conversations=conversations, chat_template=template, **given)[0]
-    except Exception as error:  # a template fails as programs do
+        rendered = render(conversations=conversations, chat_template=template, **variables)[0]
+    except Exception as error:  # a template may raise any error
         raise ValueError(" ".join(str(error).split())[:1000] or type(error).__name__) from error
-    texts = [str(text) for text in made]
+    texts = [str(text) for text in rendered]
     if sum(map(len, texts)) > limits.TEXT_BYTES:
         raise ValueError(f"it makes more than {limits.bytes_text(limits.TEXT_BYTES)} of text")
     return texts
 
 
-def _message_mark(at: int) -> str:
-    """What stands for message `at` while its place is looked for: characters that no template and no text has."""
-    return "\ue000" + "".join(chr(0xE001 + int(digit)) for digit in str(at)) + "\ue00f"
+def _message_mark(number: int) -> str:
+    """Return a mark for a message's content: characters that no template and no text contains."""
+    return "\ue000" + "".join(chr(0xE001 + int(digit)) for digit in str(number)) + "\ue00f"
 
 
 def _message_spans(text: str, marked: str, messages: Sequence[Message], name: str) -> tuple[tuple[str, int, int], ...]:
-    """Where each message's content stands in `text`: (name, start, end), in the order of the text.
+    """Return the span of each message's content in `text`: (name, start, end), in the order of the text.
 
-    `marked` is the same conversation with a mark for each content. Templates may strip the white space around a content,
-    and leave whole messages out. Raises AttnctlError where a content cannot be found again.
+    `marked` is the same conversation with a mark for each content. Templates may strip the white space around a content, and
+    leave whole messages out. Raises AttnctlError if a content cannot be found.
     """
-    places = sorted((marked.index(_message_mark(at)), at) for at in range(len(messages)) if _message_mark(at) in marked)
-    spans, here, before = [], 0, 0  # where we are in `text`, and in `marked`
-    for place, at in places:
-        here += place - before
-        before = place + len(_message_mark(at))
-        content = messages[at].content
-        if not text.startswith(content, here):
+    places = sorted(
+        (marked.index(_message_mark(number)), number)
+        for number in range(len(messages))
+        if _message_mark(number) in marked
+    )
+    spans, position, marked_position = [], 0, 0  # position in `text`, and in `marked`
+    for place, number in places:
+        position += place - marked_position
+        marked_position = place + len(_message_mark(number))
+        content = messages[number].content
+        if not text.startswith(content, position):
             content = content.strip()
-        start = here if text.startswith(content, here) else text.find(content, here)
-        if start < 0 and messages[at].role in ("system", "developer", "assistant"):
+        start = position if text.startswith(content, position) else text.find(content, position)
+        if start < 0 and messages[number].role in ("system", "developer", "assistant"):
             continue  # templates leave an assistant's reasoning out, and reword a system message
         if start < 0:
-            raise AttnctlError(f"the chat template of {name} changes message {at} ({messages[at].role})")
-        here = start + len(content)
+            raise AttnctlError(f"the chat template of {name} changes message {number} ({messages[number].role})")
+        position = start + len(content)
         if content.strip():
-            spans.append((f"{at} {messages[at].role}", start, here))
+            spans.append((f"{number} {messages[number].role}", start, position))
     return tuple(spans)
 
 
 def chat_prompt(model: Checkpoint, conversation: Conversation) -> Prompt:
-    """The conversation by the checkpoint's own template, up to its answer. Errors as of `render_conversation`."""
+    """Return the conversation rendered by the checkpoint's own template, up to its answer.
+
+    Raises the errors of `render_conversation`.
+    """
     settings, name = model.pieces.settings, model.info.name
     if model.pieces.text_pair is not None:
-        raise UsageError(f"does not go with {option_name('chat')}: a conversation is one text", option="text_pair")
+        raise UsageError(
+            f"cannot be combined with {option_name('chat')}: a conversation is one text", option="text_pair"
+        )
     if model.photograph is not None:
-        why = f"does not go with {option_name('image')}: give what is said of the picture as the text"
+        why = f"cannot be combined with {option_name('image')}: give the question about the picture as the text"
         raise UsageError(why, option="chat")
     return render_conversation(conversation, template_of(settings, name), settings, name, answer=True)
 
 
 def prompt_tokens(model: Checkpoint, text: str) -> tuple[Token, ...]:
-    """The tokens of a prompt; where template and tokenizer both begin it, it begins once."""
+    """Return the tokens of a prompt, with one beginning token if template and tokenizer both add one."""
     tokens = model.tokenize(text)
     begins_twice = len(tokens) > 1 and tokens[0].id == tokens[1].id == model.pieces.bos_id
     doubled = begins_twice and model.photograph is None
     return tokens[1:] if doubled else tokens
 
 
-def begun_once(model: Checkpoint, text: str) -> str:
-    """A prompt's text without the token that begins it where the tokenizer adds that by itself."""
+def without_second_bos(model: Checkpoint, text: str) -> str:
+    """Return a prompt's text without the beginning token that the tokenizer adds too."""
     tokens = model.tokenize(text)
-    kept = prompt_tokens(model, text)
-    return text if len(kept) == len(tokens) else text[tokens[1].end or 0 :]
+    once = prompt_tokens(model, text)
+    return text if len(once) == len(tokens) else text[tokens[1].end or 0 :]
 
 
 def ids_of(tokens: Sequence[Token]) -> tuple[int, ...]:
-    """The ids of a checkpoint's tokens."""
+    """Return the ids of a checkpoint's tokens."""
     return tuple(token.id for token in tokens if token.id is not None)

@@ -1,6 +1,7 @@
-"""The weights of architectures outside transformers' attention interface: those they put out, and those they multiply with.
+"""Read the weights of architectures outside transformers' attention interface: as output, or as multiplied.
 
-Under eager. Some put out something else, which the weights follow from: scores before the softmax, or a window's columns.
+This uses eager attention. Some networks put out other numbers, from which the weights follow: scores before the softmax,
+or the columns of a window.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 # modules that put out scores, masked and scaled
 SCORES = frozenset({"ProphetNetAttention", "SqueezeBertSelfAttention"})
-FIELDS = {  # kind → where an output holds its weights
+FIELDS = {  # kind → field of an output with its weights
     "self": "attentions",
     "encoder": "encoder_attentions",
     "decoder": "decoder_attentions",
@@ -40,8 +41,8 @@ FIELDS = {  # kind → where an output holds its weights
 }
 
 
-def parts_put_out(output: Output, kind: str) -> tuple[Array | None, ...]:
-    """What a network put out as the attention of each layer of a kind; empty where it tells none."""
+def attentions_put_out(output: Output, kind: str) -> tuple[Array | None, ...]:
+    """Return what a network puts out as the attention of each layer of a kind; () if it puts out none."""
     parts = tuple(getattr(output, FIELDS[kind], None) or ())
     return parts if any(part is not None for part in parts) else ()
 
@@ -54,45 +55,46 @@ def weights_put_out(
     cached: int = 0,
     wants: Callable[[int], bool] = lambda layer: True,
 ) -> dict[int, Array]:
-    """Layer → weights (batch, heads, n_q, n_k) of one kind that a network put out; `cached` keys stand before the text's.
+    """Return layer → weights (batch, heads, n_q, n_k) of one kind that a network put out; `cached` keys precede the text's.
 
-    Raises AttnctlError where what it put out for a layer that is wanted are no such weights.
+    Raises AttnctlError if a layer that `wants` accepts put out something else.
     """
     modules = {site.layer: module for site, module in attention_sites(network, kind).items()}
-    parts = {layer: part for layer, part in enumerate(parts_put_out(output, kind)) if part is not None}
+    parts = {layer: part for layer, part in enumerate(attentions_put_out(output, kind)) if part is not None}
     windows = [part for layer, part in parts.items() if side_of_window(modules.get(layer), part)]
     need = sum(4.0 * part[..., 0].numel() * part.shape[-2] for part in windows)
     limits.check_memory(need, "laying windows out as n × n of every layer", "give a shorter text")
-    found = {layer: _as_weights(modules.get(layer), part) for layer, part in parts.items()}
-    n_q = {part.shape[-2] for part in found.values() if _has_heads(part)}
-    lengths = set() if kind == "cross" else n_q | {cached + n for n in n_q}  # some pool the tokens from layer to layer
-    found = {layer: part for layer, part in found.items() if wants(layer)}
-    for layer, part in found.items():
+    weights = {layer: _as_weights(modules.get(layer), part) for layer, part in parts.items()}
+    n_q = {part.shape[-2] for part in weights.values() if _has_heads(part)}
+    # some networks pool the tokens between layers
+    lengths = set() if kind == "cross" else n_q | {cached + n for n in n_q}
+    weights = {layer: part for layer, part in weights.items() if wants(layer)}
+    for layer, part in weights.items():
         _check_weights(part, f"{'' if kind == 'self' else f'{kind} '}layer {layer} of {name}", lengths)
-    return found
+    return weights
 
 
 def _as_weights(module: Module | None, part: Array) -> Array:
-    """Weights (batch, heads, n_q, n_k), where they follow from what a module put out; else that."""
+    """Return the weights (batch, heads, n_q, n_k) that follow from what a module put out; else the same array."""
     if type(module).__name__ in SCORES and _has_heads(part):
         return torch.softmax(part, dim=-1)  # (batch, heads, n_q, n_k)
     side = side_of_window(module, part)
     if side is None and _window_side(module) is not None:
         raise AttnctlError(
-            f"{type(module).__name__} puts out columns of tokens that every token looks at (global attention) before those "
-            "of its window: only windows are laid out as weights of each query on each key"
+            f"{type(module).__name__} puts out columns of global attention before the columns of its window: only windows "
+            "can be shown as weights of each query on each key"
         )
     return part if side is None else from_window(part, side)
 
 
 def side_of_window(module: Module | None, part: Array) -> int | None:
-    """How many tokens before and after each are in the window whose columns were put out; None for anything else."""
+    """Return how many tokens before and after each token are in the window of these columns; None for anything else."""
     side = _window_side(module)
     return side if side is not None and _has_heads(part) and part.shape[-1] == 2 * side + 1 else None
 
 
 def _window_side(module: Module | None) -> int | None:
-    """Return the setting of a module that attends in windows (Longformer, LED); None for any other."""
+    """Return the window's side of a module that attends in windows (Longformer, LED); None for any other."""
     side = getattr(module, "one_sided_attn_window_size", None)
     return side if isinstance(side, int) else None
 
@@ -103,62 +105,65 @@ def _has_heads(part: Array) -> bool:
 
 
 def from_window(window: Array, side: int) -> Array:
-    """Weights (batch, heads, n, n) of those on the `side` tokens before and after each, (batch, heads, n, 2 side + 1).
+    """Return weights (batch, heads, n, n) from those of each token's window, (batch, heads, n, 2 side + 1).
 
-    Longformer's (Beltagy et al. 2020), where no token looks, or is seen, everywhere.
+    The window is Longformer's (Beltagy et al. 2020), without tokens that look, or are seen, everywhere.
     """
     n = window.shape[-2]
-    beside = torch.arange(-side, side + 1, device=window.device)  # (2 side + 1,)
-    keys = torch.arange(n, device=window.device)[:, None] + beside  # (n, 2 side + 1)
-    there = (keys >= 0) & (keys < n)  # (n, 2 side + 1)
+    offsets = torch.arange(-side, side + 1, device=window.device)  # (2 side + 1,)
+    keys = torch.arange(n, device=window.device)[:, None] + offsets  # (n, 2 side + 1)
+    is_token = (keys >= 0) & (keys < n)  # (n, 2 side + 1)
     weights = window.new_zeros((*window.shape[:-1], n))  # (batch, heads, n, n)
-    shown = torch.where(there, window, torch.zeros_like(window))
-    return weights.scatter_add_(-1, keys.clamp(0, n - 1).expand(window.shape), shown)
+    inside = torch.where(is_token, window, torch.zeros_like(window))
+    return weights.scatter_add_(-1, keys.clamp(0, n - 1).expand(window.shape), inside)
 
 
-def _check_weights(weights: Array, whose: str, lengths: set[int]) -> None:
-    """Raise AttnctlError where what a model puts out as attention are no weights (batch, heads, n_q, n_k).
+def _check_weights(weights: Array, layer: str, lengths: set[int]) -> None:
+    """Raise AttnctlError if what a model puts out as attention are not weights (batch, heads, n_q, n_k).
 
-    `lengths` are the numbers of keys that there may be (empty: any); a static cache has more, of which nothing is read.
+    `lengths` are the allowed numbers of keys (empty: any); a static cache has more keys, with weights of 0.
     """
-    what, most = None, max(lengths, default=0)
+    problem, limit = None, max(lengths, default=0)
     if isinstance(weights, tuple):
-        what = f"of {len(weights)} streams at once, in a tuple"  # XLNet as it generates
+        problem = f"of {len(weights)} streams at once, in a tuple"  # XLNet during generation
     elif not _has_heads(weights) or not weights.numel():
-        what = f"of shape {tuple(weights.shape)}" if torch.is_tensor(weights) else f"a {type(weights).__name__}"
-    elif lengths and weights.shape[-1] not in lengths and (weights.shape[-1] < most or bool(weights[..., most:].any())):
-        what = f"in {weights.shape[-1]} columns for {most} keys"
+        problem = f"of shape {tuple(weights.shape)}" if torch.is_tensor(weights) else f"a {type(weights).__name__}"
+    elif (
+        lengths and weights.shape[-1] not in lengths and (weights.shape[-1] < limit or bool(weights[..., limit:].any()))
+    ):
+        problem = f"in {weights.shape[-1]} columns for {limit} keys"
     elif float(weights.min()) < -NEGATIVE or float(weights.max()) > 1 + NEGATIVE:
-        what = f"from {float(weights.min()):.2g} to {float(weights.max()):.2g}"
+        problem = f"from {float(weights.min()):.2g} to {float(weights.max()):.2g}"
     else:
         sums = weights.float().sum(-1)  # (batch, heads, n_q)
-        whole = ((sums - 1).abs() < OWN_ROW) | (sums < WHOLE_ROW)  # a row that may see nothing may have none
+        whole = ((sums - 1).abs() < OWN_ROW) | (sums < WHOLE_ROW)  # a row without visible keys may have weights of 0
         if not bool(whole.all()):
-            what = f"whose rows sum to {float(sums[~whole][0]):.2f}"
-    if what is not None:
-        raise AttnctlError(f"{whose} puts out no attention weights of each query on each key, but numbers {what}")
+            problem = f"whose rows sum to {float(sums[~whole][0]):.2f}"
+    if problem is not None:
+        raise AttnctlError(f"{layer} puts out no attention weights of each query on each key, but numbers {problem}")
 
 
 # --- among the operations of a module ------------------------------------------------------------------------------
 
-SOFTMAX = frozenset({"softmax", "exp"})  # torch's functions that make weights: Reformer takes exp(scores - logsumexp)
-PRODUCTS = frozenset({"matmul", "bmm", "einsum"})  # those that multiply weights with values
+# torch's functions that compute weights: Reformer uses exp(scores - logsumexp)
+SOFTMAX = frozenset({"softmax", "exp"})
+PRODUCTS = frozenset({"matmul", "bmm", "einsum"})  # torch's functions that multiply weights with values
 
 
 @contextmanager
 def weights_multiplied(
     network: PreTrainedModel, kind: str, shapes: Mapping[int, tuple[int, ...]]
 ) -> Iterator[dict[int, Floats]]:
-    """Within this, one forward of `network` fills what is yielded: layer → the weights that it multiplies its values with.
+    """Record one forward of `network` within this context; yield layer → the weights that it multiplies its values with.
 
-    (heads, n_q, n_k), where the product of its softmax with something was met; `shapes` are the (n_q, n_k) of each layer.
-    Neither transformers' interface nor what a module puts out is asked.
+    The weights are (heads, n_q, n_k), of layers where the product of a softmax was found; `shapes` are the (n_q, n_k) of
+    each layer. Neither transformers' interface nor the network's output is used.
     """
     sites, calls, watch = sites_of_modules(network), Counter[int](), _ProductWatch(shapes)
 
     def begin(module: Module, _: object) -> None:
-        own = sites[id(module)]
-        watch.within.append((own[calls[id(module)] % len(own)].layer, module))
+        module_sites = sites[id(module)]
+        watch.within.append((module_sites[calls[id(module)] % len(module_sites)].layer, module))
         calls[id(module)] += 1
 
     def end(*_: object) -> None:
@@ -174,13 +179,13 @@ def weights_multiplied(
 
 
 class _ProductWatch(TorchFunctionMode):
-    """Sees the softmax of a running module, and follows its numbers to the product with the values."""
+    """A watch over the softmax of a running module, which follows its numbers to the product with the values."""
 
     def __init__(self, shapes: Mapping[int, tuple[int, ...]]) -> None:
         super().__init__()
         self._shapes = shapes
-        self._derived: dict[int, Array] = {}  # the softmax, and what was made of it
-        self.within: list[tuple[int, Module]] = []  # layers and modules that are running: the innermost has the softmax
+        self._derived: dict[int, Array] = {}  # ids of the softmax and of arrays computed from it
+        self.within: list[tuple[int, Module]] = []  # running layers and modules; the softmax belongs to the innermost
         self.found: dict[int, Floats] = {}
 
     def __torch_function__(
@@ -205,7 +210,7 @@ class _ProductWatch(TorchFunctionMode):
 
 
 class TopK(TorchFunctionMode):
-    """Within this, what each top-k was taken of is kept."""
+    """A record of the arrays that top-k is called with."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A checkpoint's tokenizer, its pieces shown as people read them."""
+"""The tokenizer of a checkpoint, with readable pieces."""
 
 from __future__ import annotations
 
@@ -31,15 +31,19 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 
-BETWEEN = "\n\n"  # what stands between the two texts of a pair where they are shown as one: each is a paragraph
+BETWEEN = "\n\n"  # between the two texts of a pair when they are shown as one: each is a paragraph
 LANGUAGE_CLASSES = ("Nllb", "MBart", "M2M100", "PLBart", "SeamlessM4T")  # tokenizers that have languages
-UNUSED_ROWS = 1000  # in an embedding table beyond the tokenizer's tokens, before the two are thought not to fit
+# rows of an embedding table beyond the tokenizer's tokens; with more, a note says that they may not fit
+UNUSED_ROWS = 1000
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """The tokenizer of a checkpoint's folder. `bos`: None as the tokenizer does it, True exactly one, False none added."""
+    """The tokenizer of a checkpoint's folder.
+
+    `bos` None: as the tokenizer does it; True: exactly one token for the beginning; False: none is added.
+    """
 
     name: str
     tokenizer: Tokenizer | LibraryTokenizer
@@ -47,23 +51,22 @@ class Pieces:
     limit: int | None = None  # tokens that the model can read
     bos: bool | None = None
     truncate: bool = False
-    text_pair: str | None = None  # the second of two texts, which the model reads behind each text
+    text_pair: str | None = None  # the second of two texts, read after each text
     names_target: bool = False  # the user has named the language of the target
-    open_library: OpenTokenizer | None = (
-        None  # opens the tokenizer of transformers: of pairs, token types and languages
-    )
+    # opens the tokenizer of transformers, for pairs, token types and languages
+    open_library: OpenTokenizer | None = None
 
     def tokenize_text(self, text: str) -> tuple[Token, ...]:
-        """The tokens of `text`, and of `text_pair` behind it, special ones included.
+        """Return the tokens of `text`, and of `text_pair` after it, with special tokens.
 
-        Raises AttnctlError where there are more than the model reads, UsageError for `bos` where there is none.
+        Raises AttnctlError for more tokens than the model reads; UsageError for `bos` without such a token.
         """
         with telling_errors(f"the tokenizer of {self.name} fails on this text"):
             tokens = self._with_bos(self.tokens_of_encoding(self.joined_text(text), self._encode(text), len(text)))
         return self._within_limit(tokens)
 
     def tokenize_target(self, text: str) -> tuple[Token, ...]:
-        """The tokens of a text that a decoder writes: as the tokenizer encodes a `text_target`."""
+        """Return the tokens of a decoder's text, encoded as a `text_target`."""
         with telling_errors(f"the tokenizer of {self.name} fails on this target"):
             if self.has_languages or isinstance(self.tokenizer, LibraryTokenizer):
                 encoding: Any = self._encode_target(text)
@@ -73,11 +76,11 @@ class Pieces:
         return self._within_limit(tokens)
 
     def joined_text(self, text: str) -> str:
-        """The text in which the tokens have their places: a text, and its `text_pair` as a paragraph of its own."""
+        """Return the text that the tokens' positions refer to: the text, with `text_pair` as a second paragraph."""
         return text if self.text_pair is None else f"{text}{BETWEEN}{self.text_pair}"
 
     def _encode(self, text: str) -> Encoding | TextEncoding:
-        """Encode a text: by the tokenizer of transformers where the tokenizers library alone would not know how."""
+        """Return the encoding of a text, by the tokenizer of transformers if the tokenizers library cannot do it alone."""
         encoding = self.tokenizer.encode(text)
         if self.text_pair is not None:
             if self.open_library is None:
@@ -90,31 +93,31 @@ class Pieces:
 
     @cached_property
     def library(self) -> LibraryTokenizer:
-        """The tokenizer of transformers."""
+        """Return the tokenizer of transformers."""
         assert self.open_library is not None
         return self.tokenizer if isinstance(self.tokenizer, LibraryTokenizer) else self.open_library()
 
     @cached_property
     def has_languages(self) -> bool:
-        """Whether a text is encoded in a language, and a target in another (NLLB, mBART, M2M100)."""
-        named = str(self.settings.get("tokenizer_class") or "").startswith(LANGUAGE_CLASSES)
-        if self.open_library is None or not (named or {"src_lang", "tgt_lang"} & self.settings.keys()):
+        """Return whether texts and targets are encoded in languages (NLLB, mBART, M2M100)."""
+        has_language_class = str(self.settings.get("tokenizer_class") or "").startswith(LANGUAGE_CLASSES)
+        if self.open_library is None or not (has_language_class or {"src_lang", "tgt_lang"} & self.settings.keys()):
             return False
         return bool(languages_of(self.library.tokenizer))
 
     @property
     def target_language(self) -> str | None:
-        """The language that a decoder writes, where it is set; None without, and for a tokenizer without languages."""
+        """Return the language of the decoder's text; None if it is not set, or the tokenizer has no languages."""
         return getattr(self.library.tokenizer, "tgt_lang", None) if self.has_languages else None
 
     def set_languages(self, source: str | None, target: str | None) -> None:
-        """Set the languages of a text and of a target. Raises UsageError for one that the tokenizer does not know."""
+        """Set the languages of a text and of a target. Raises UsageError for an unknown language."""
         for side, language in (("source", source), ("target", target)):
             if language is not None:
                 set_language(self.library.tokenizer, side, language, self.name)
 
     def force_language(self, forced: int | None) -> None:
-        """Set the language of a target to that of an id that `generate` is told to begin with."""
+        """Set the language of a target to the one whose token id `generate` is configured to begin with."""
         codes = (
             {number: code for code, number in languages_of(self.library.tokenizer).items()}
             if self.has_languages
@@ -124,7 +127,7 @@ class Pieces:
             self.library.tokenizer.tgt_lang = codes[forced]
 
     def _encode_target(self, text: str) -> TextEncoding:
-        """Encode a target. Raises UsageError for one in no language, where the tokenizer cannot do without (M2M100)."""
+        """Return the encoding of a target. Raises UsageError if the tokenizer needs a language and has none (M2M100)."""
         try:
             return self.library.encode(text, as_target=True)
         except KeyError:
@@ -147,13 +150,13 @@ class Pieces:
         return tokens
 
     def beginning_notes(self, tokens: Sequence[Token], causal: bool) -> tuple[str, ...]:
-        """What a reader must know about how these tokens begin."""
+        """Return the notes about how these tokens begin: a doubled or a missing beginning token."""
         if self.bos_id is None or not tokens:
             return ()
         mark = self.tokenizer.id_to_token(self.bos_id)
         if len(tokens) > 1 and tokens[0].id == tokens[1].id == self.bos_id:
             return (
-                f"{mark} stands twice at the start, once from the tokenizer and once from the text (see the option bos).",
+                f"{mark} is twice at the start, once from the tokenizer and once from the text (see the option bos).",
             )
         if causal and self.bos is None and tokens[0].id != self.bos_id and not tokens[0].special:
             return (
@@ -162,27 +165,27 @@ class Pieces:
         return ()
 
     def separator_notes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
-        """What a reader must know where a text holds the separator of two texts."""
+        """Return a note if a text contains the separator of two texts; else ()."""
         mark = named_token(self.settings, "sep_token") or "[SEP]"
         number = self.tokenizer.token_to_id(mark)
-        typed = [one for one in tokens if one.id == number and one.special and one.start != one.end]
-        if number is None or not typed:
+        separators = [token for token in tokens if token.id == number and token.special and token.start != token.end]
+        if number is None or not separators:
             return ()
-        said = f"The text holds {mark} and is read as one text: the option text_pair gives the second of two."
-        return (Note(said, "input"),)
+        sentence = f"The text holds {mark} and is read as one text: the option text_pair gives the second of two."
+        return (Note(sentence, "input"),)
 
     def place_notes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
-        """What a reader must know where a tokenizer without offsets gives pieces that do not spell the text."""
+        """Return a note if a tokenizer without offsets gives pieces that do not spell the text; else ()."""
         first = next((token for token in tokens if not token.special), None)
         if first is None or first.start is not None or not isinstance(self.tokenizer, LibraryTokenizer):
             return ()
         return (
-            f"The tokenizer of {self.name} tells no places in the text, and its pieces do not spell it: tokens are shown as "
-            "pieces, and neither words nor spans have places to go by.",
+            f"The tokenizer of {self.name} gives no positions in the text, and its pieces do not spell it: tokens are "
+            "shown as pieces, and words and spans cannot be found.",
         )
 
     def language_notes(self, is_given: bool) -> tuple[str, ...]:
-        """What a reader must know of the language of a target, which `is_given` or written by the model."""
+        """Return a note about the language of a target, which the user gave (`is_given`) or the model writes; else ()."""
         if self.names_target or not self.has_languages:
             return ()
         language = self.target_language
@@ -190,21 +193,21 @@ class Pieces:
             return (
                 f"No target language is set, so {self.name} begins without one: the option target_language sets it.",
             )
-        same = ", the language of the source" if language == self.library.tokenizer.src_lang else ""
-        how = "read as" if is_given else "written in"
-        return (f"The target is {how} {language}{same}: the option target_language sets another.",)
+        same_language = ", the language of the source" if language == self.library.tokenizer.src_lang else ""
+        verb = "read as" if is_given else "written in"
+        return (f"The target is {verb} {language}{same_language}: the option target_language sets another.",)
 
     def size_notes(self, rows: int) -> tuple[str, ...]:
-        """What a reader must know where an embedding table of `rows` tokens holds many more than the tokenizer gives.
+        """Return a note if the embedding table has many more rows than the tokenizer has tokens; else ().
 
-        Tables are padded by a few hundred rows. The other case, an id without a row, is refused where a text has one.
+        Tables are padded by a few hundred rows. The other case, an id without a row, is refused when a text contains one.
         """
-        known = self.tokenizer.get_vocab_size()
-        if rows - known <= max(UNUSED_ROWS, 0.1 * rows):
+        n_tokens = self.tokenizer.get_vocab_size()
+        if rows - n_tokens <= max(UNUSED_ROWS, 0.1 * rows):
             return ()
         return (
-            f"The tokenizer of {self.name} has {known:,} tokens, its network rows for {rows:,}: if it is another model's, "
-            "every word is read as another one.",
+            f"The tokenizer of {self.name} has {n_tokens:,} tokens, its network rows for {rows:,}: if it is another "
+            "model's, every word is read as another one.",
         )
 
     def _with_bos(self, tokens: tuple[Token, ...]) -> tuple[Token, ...]:
@@ -223,27 +226,27 @@ class Pieces:
         return (Token(str(self.tokenizer.id_to_token(self.bos_id)), self.bos_id, 0, 0, special=True), *tokens)
 
     def mask_positions(self, tokens: Sequence[Token]) -> list[int]:
-        """Return where a model is asked to fill in: the places of the mask tokens."""
+        """Return the positions of the mask tokens, which the model fills in."""
         mask = named_token(self.settings, "mask_token")
-        return [at for at, token in enumerate(tokens) if mask and token.special and token.text == mask]
+        return [position for position, token in enumerate(tokens) if mask and token.special and token.text == mask]
 
     def named_id(self, number: int) -> Token:
-        """Return the token of an id that the model puts before a text of its own."""
+        """Return the special token of an id, which the model puts before its own text."""
         return Token(self.tokenizer.id_to_token(number) or str(number), number, special=True)
 
     @cached_property
     def bos_id(self) -> int | None:
-        """The id of the token that begins a text, or None."""
-        named = named_token(self.settings, "bos_token") or named_token(self.settings, "cls_token")
-        return self.tokenizer.token_to_id(named) if named else None
+        """Return the id of the token that begins a text, or None."""
+        piece = named_token(self.settings, "bos_token") or named_token(self.settings, "cls_token")
+        return self.tokenizer.token_to_id(piece) if piece else None
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        """The ids of tokens that are no text: beginnings, ends, separators, masks."""
+        """Return the ids of special tokens: beginnings, ends, separators, masks."""
         return frozenset(i for i, added in self.tokenizer.get_added_tokens_decoder().items() if added.special)
 
     def tokens_of_encoding(self, text: str, encoding: Encoding | TextEncoding, first: int = 0) -> tuple[Token, ...]:
-        """Tokens of an Encoding of `text`: each shown by the characters it covers, without ##, Ġ or ▁.
+        """Return the tokens of an encoding of `text`, each shown by its characters in the text, without ##, Ġ or ▁.
 
         `first` is the number of characters of the first of two texts.
         """
@@ -264,36 +267,38 @@ class Pieces:
         ):
             start, end = (None, None) if place is None else place
             span = "" if start is None else text[start:end]
-            # Unigram writes the letters of an unknown piece, so that its id alone tells
+            # Unigram keeps the letters of an unknown piece: only its id shows that it is unknown
             missing = number == unknown_id is not None and (place is None or span not in ("", unknown))
             special = not missing and (bool(mask) or number in self.special_ids)
-            shown = piece if special else piece_text(piece, span) if span else bare_piece(piece)
-            own = None if special else word
-            tokens.append(Token(_named_letter(shown), number, start, end, special, missing, type=kind, word=own))
+            name = piece if special else piece_text(piece, span) if span else bare_piece(piece)
+            word_of_token = None if special else word
+            tokens.append(
+                Token(_named_letter(name), number, start, end, special, missing, type=kind, word=word_of_token)
+            )
         return _split_characters(text, tokens)
 
     def continued_tokens(self, before: Sequence[int], after: Sequence[int]) -> tuple[Token, ...]:
-        """Tokens for generated ids `after`, which follow `before`; they have no place in the text."""
+        """Return tokens for the generated ids `after`, which follow `before`; they have no position in the text."""
         ids = list(before)
-        done = self.tokenizer.decode(ids, skip_special_tokens=False)
+        decoded = self.tokenizer.decode(ids, skip_special_tokens=False)
         pending: list[int] = []
         tokens: list[Token] = []
         for number in after:
             pending.append(number)
-            now = self.tokenizer.decode(ids + pending, skip_special_tokens=False)
-            if now.endswith("\ufffd") and len(pending) < 8:  # a character not complete yet
+            decoded_now = self.tokenizer.decode(ids + pending, skip_special_tokens=False)
+            if decoded_now.endswith("\ufffd") and len(pending) < 8:  # an incomplete character
                 continue
-            span = now[len(done) :]
-            shown = span.strip() or span or bare_piece(self.tokenizer.id_to_token(number) or "")
-            names = [_named_letter(shown)] if len(pending) == 1 else _numbered_pieces(shown, len(pending))
+            span = decoded_now[len(decoded) :]
+            name = span.strip() or span or bare_piece(self.tokenizer.id_to_token(number) or "")
+            names = [_named_letter(name)] if len(pending) == 1 else _numbered_pieces(name, len(pending))
             pairs = zip(names, pending, strict=True)
             tokens += [Token(text, i, special=i in self.special_ids) for text, i in pairs]
-            ids, done, pending = ids + pending, now, []
+            ids, decoded, pending = ids + pending, decoded_now, []
         return (*tokens, *(Token("\ufffd", i) for i in pending))
 
 
 def _placed_encoding(encoding: Encoding | TextEncoding, first: int) -> TextEncoding:
-    """Return an encoding of two texts with the second one's places behind those of the first, `first` characters long."""
+    """Return an encoding of two texts with the second one's offsets after the first, `first` characters long."""
     behind, words = first + len(BETWEEN), encoding.word_ids
     count = 1 + max(
         (w for w, s in zip(words, encoding.sequence_ids, strict=True) if w is not None and s != 1), default=-1
@@ -315,7 +320,7 @@ def _placed_encoding(encoding: Encoding | TextEncoding, first: int) -> TextEncod
 
 
 def _named_letter(text: str) -> str:
-    """Name a joiner, or a letter of private use, that stands alone: it would not be seen."""
+    """Name a single invisible character: a joiner, or a letter of private use."""
     return f"U+{ord(text):04X}" if len(text) == 1 and unicodedata.category(text) in ("Cf", "Co") else text
 
 
@@ -324,40 +329,40 @@ def _numbered_pieces(text: str, count: int) -> list[str]:
 
 
 def _split_characters(text: str, tokens: list[Token]) -> tuple[Token, ...]:
-    """Tokens that share a character (an emoji's bytes) are shown as that character, numbered: 🍕₁ 🍕₂."""
-    shown: list[Token] = []
-    at = 0
-    while at < len(tokens):
-        last = at
+    """Show tokens that share a character (an emoji's bytes) as that character, numbered: 🍕₁ 🍕₂."""
+    result: list[Token] = []
+    first = 0
+    while first < len(tokens):
+        last = first
         while last + 1 < len(tokens) and _spans_overlap(tokens[last], tokens[last + 1]):
             last += 1
-        group = tokens[at : last + 1]
-        if last > at:
+        group = tokens[first : last + 1]
+        if last > first:
             start, end = group[0].start, max(token.end or 0 for token in group)
             names = _numbered_pieces(text[start:end].strip() or text[start:end], len(group))
             group = [replace(token, text=name) for token, name in zip(group, names, strict=True)]
-        shown += group
-        at = last + 1
-    return tuple(shown)
+        result += group
+        first = last + 1
+    return tuple(result)
 
 
-def _spans_overlap(one: Token, other: Token) -> bool:
-    if one.end is None or other.start is None or other.end is None:
+def _spans_overlap(first: Token, second: Token) -> bool:
+    if first.end is None or second.start is None or second.end is None:
         return False
-    if not one.text.strip():  # a space before the text, which covers its first character
+    if not first.text.strip():  # a space before the text, which covers its first character
         return False
-    return one.start != one.end and other.start < one.end and other.end > other.start
+    return first.start != first.end and second.start < first.end and second.end > second.start
 
 
 def named_token(settings: Document, name: str) -> str:
-    """A token of tokenizer_config.json, which is written as a string or as an object; "" where it names none."""
+    """Return a token of tokenizer_config.json, which is a string or an object there; "" if it is missing."""
     entry = settings.get(name)
     content = entry.get("content") if isinstance(entry, dict) else entry
     return content if isinstance(content, str) else ""
 
 
-def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
-    """The tokenizer in a checkpoint's folder. Raises AttnctlError where there is none that can be read."""
+def open_pieces(folder: Path, name: str, **options: Any) -> Pieces:
+    """Return the tokenizer in a checkpoint's folder. Raises AttnctlError if there is none that can be read."""
     settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
     if (folder / "chat_template.jinja").exists():
         template = str(folder / "chat_template.jinja")
@@ -368,24 +373,24 @@ def open_pieces(folder: Path, name: str, **how: Any) -> Pieces:
     with telling_errors(f"{name} has no tokenizer that can be read"):
         if path.exists():
             tokenizer = library_tokenizer(path, f"{name} has no tokenizer that can be read")
-        else:  # older checkpoints: transformers knows how to build one from their vocabulary
-            made = opened().tokenizer
-            tokenizer = getattr(made, "backend_tokenizer", None) or opened()
-            settings = settings | {key: str(token) for key, token in made.special_tokens_map.items()}
+        else:  # older checkpoints: transformers builds a tokenizer from their vocabulary
+            library = opened().tokenizer
+            tokenizer = getattr(library, "backend_tokenizer", None) or opened()
+            settings = settings | {key: str(token) for key, token in library.special_tokens_map.items()}
             if not isinstance(tokenizer, LibraryTokenizer):
                 tokenizer.no_truncation()
                 tokenizer.no_padding()
     if not path.exists():
         _check_vocabulary(tokenizer, name)
     longest = settings.get("model_max_length")
-    lengths = [x for x in (how.pop("limit", None), longest) if isinstance(x, int | float) and 0 < x < 10**9]
-    return Pieces(name, tokenizer, settings, int(min(lengths)) if lengths else None, open_library=opened, **how)
+    lengths = [x for x in (options.pop("limit", None), longest) if isinstance(x, int | float) and 0 < x < 10**9]
+    return Pieces(name, tokenizer, settings, int(min(lengths)) if lengths else None, open_library=opened, **options)
 
 
 def _check_vocabulary(tokenizer: Tokenizer | LibraryTokenizer, name: str) -> None:
-    """Raise AttnctlError where no word has a token: transformers makes such a tokenizer of a folder without a vocabulary."""
+    """Raise AttnctlError if no word has a token, as in a tokenizer that transformers makes without a vocabulary."""
     special = sum(added.special for added in tokenizer.get_added_tokens_decoder().values())
-    if tokenizer.get_vocab_size() - special <= 2:  # T5's and DeBERTa's have "▁" and the like besides
+    if tokenizer.get_vocab_size() - special <= 2:  # T5's and DeBERTa's also have "▁"
         raise AttnctlError(
             f"{name} has no vocabulary that its tokenizer reads: put the tokenizer's files into its folder "
             "(tokenizer.json: tokenizer.save_pretrained writes it)"

@@ -1,4 +1,4 @@
-"""A text in a transformers network whose attention is changed: what it predicts under each of many interventions."""
+"""Predict with a text in a transformers network under each of many interventions on its attention."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_call import check_finite
 from attnctl.models.huggingface.attention_sites import Site, model_follows_interface
 from attnctl.models.huggingface.block_recorder import BlockRecorder, logits_of
-from attnctl.models.huggingface.checkpoint import Checkpoint, classes_of_network
+from attnctl.models.huggingface.checkpoint import Checkpoint, classes_of_network, other_keys_sentence
 from attnctl.models.huggingface.first_order import first_order_effects
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import lacks_head, running_network
@@ -35,17 +35,18 @@ if TYPE_CHECKING:
 
     from attnctl.models.huggingface.checkpoint import ModelInput
 
-GATE_NOTE = "A learned gate multiplies each head's output: replaced is what the gate lets through, and means are of it."
-TOKENS_AT_ONCE = 4096  # of all rows of a batch together, unless told otherwise
+GATE_NOTE = (
+    "A learned gate multiplies each head's output: what is replaced, and every mean, is the output after the gate."
+)
+TOKENS_AT_ONCE = 4096  # in all rows of a batch, by default
 
 
 @dataclass
 class WatchedNetwork:
-    """A text in a network; the prediction at one position is watched: the next token, or of a masked model the one at it.
+    """A text in a network, and the watched prediction: the next token, the token at a mask, or the class of the input.
 
-    Of a classifier it is the class of the whole text or picture. `query` is that position among `tokens` (where an encoder
-    is looked into, or a class is predicted, the token whose looks are told), `tail` how many positions there are from the
-    watched logits to the last.
+    `query` is the position of the prediction among `tokens` (for an encoder or a class, the token whose attention is shown);
+    `tail` is the number of positions from the watched logits to the last.
     """
 
     network: PreTrainedModel
@@ -55,26 +56,26 @@ class WatchedNetwork:
     tokens: tuple[Token, ...]
     query: int
     tail: int
-    inputs: Callable[[tuple[int, ...]], dict[str, object]]  # of the ids that continue the text
+    inputs: Callable[[tuple[int, ...]], dict[str, object]]  # ids that continue the text → the network's inputs
     spell: Callable[[int], str]
     read: Callable[[str], Word]
-    classes: Mapping[int, str]  # that are predicted, by id; empty where words are, or nothing is
+    classes: Mapping[int, str]  # id → name of the predicted classes; {} if the network predicts words or nothing
     base: Intervention = field(default_factory=Intervention)
     key_tokens: tuple[Token, ...] | None = None
     text_notes: tuple[str, ...] = ()
     forwards: dict[tuple[int, ...], BlockRecorder] = field(default_factory=dict)
-    seen: dict[int, Floats] = field(default_factory=dict)  # layer → (heads, n_k), over the text alone
+    query_looks: dict[int, Floats] = field(default_factory=dict)  # layer → (heads, n_k), over the text alone
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know; of a head's output, where something else than 0 takes its place behind a gate."""
+        """Return the notes of the text, and one about a gate, if heads are replaced by something other than 0."""
         if self.base.how == "zero" or not self.forward(()).gated:
             return self.text_notes
         return (*self.text_notes, GATE_NOTE)
 
     @property
     def predicts_words(self) -> bool:
-        """Whether there are logits to read: a head for words or classes, its weights in the file."""
+        """Return whether there are logits to read: a head for words or classes, with its weights in the file."""
         if self.classes:
             return True
         if lacks_head(self.network):
@@ -84,7 +85,7 @@ class WatchedNetwork:
         return logits is not None and logits.ndim == 3 and vocabulary is not None and logits.shape[-1] >= vocabulary
 
     def target_word(self, text: str) -> Word:
-        """The target that a text names. Raises UsageError where it has none, or where its tokens cannot be measured here."""
+        """Return the target that a text names. Raises UsageError for none, or if its tokens cannot be measured here."""
         if self.classes:
             return class_named(self.classes, text, self.info.name)
         word = self.read(text)
@@ -103,18 +104,22 @@ class WatchedNetwork:
         return word
 
     def word_of_id(self, number: int) -> str:
-        """The text of one id of the vocabulary, or the name of a class."""
+        """Return the text of one id of the vocabulary, or the name of a class."""
         return self.classes.get(number) or self.spell(number)
 
     def query_weights(self) -> dict[int, Floats]:
-        """Layer → weights of the watched query: (heads, n_k)."""
+        """Return layer → weights of the watched query: (heads, n_k)."""
         self.forward(())
-        return self.seen
+        return self.query_looks
 
     def outcomes(
         self, interventions: Sequence[Intervention], continuation: tuple[int, ...] = (), batch_size: int | None = None
     ) -> Iterator[Floats]:
-        """Logits from the watched position on, (rows, 1 + continuation, vocabulary), or final states (rows, n, d_model)."""
+        """Yield the outcomes of batches of interventions.
+
+        An outcome is the logits from the watched position on, (rows, 1 + continuation, vocabulary), or the final states
+        (rows, n, d_model).
+        """
         forward, more = self.forward(continuation), len(continuation)
         n = len(self.tokens) + more
         for batch in intervention_batches(interventions, batch_size or max(1, TOKENS_AT_ONCE // n)):
@@ -123,18 +128,18 @@ class WatchedNetwork:
             else:
                 with running_network(self.network, n * len(batch), self.info.name):
                     output = forward.resume_from_change(batch)
-            found = logits_of(output)
-            yield as_numpy(self.watched_logits(found, more) if self.predicts_words else found)
+            logits = logits_of(output)
+            yield as_numpy(self.watched_logits(logits, more) if self.predicts_words else logits)
 
     def watched_logits(self, logits: Array, more: int) -> Array:
-        """The logits from the watched position on, or those of classes: (rows, 1 + more, vocabulary)."""
+        """Return the logits from the watched position on, or those of classes: (rows, 1 + more, vocabulary)."""
         if self.classes:
             return logits[:, None]  # (rows, 1, classes)
         first = logits.shape[1] - more - self.tail
         return logits[:, first : first + 1 + more]
 
     def forward(self, continuation: tuple[int, ...]) -> BlockRecorder:
-        """Return the forward over the text and the ids that continue it, run once and kept."""
+        """Return the recorded forward over the text and the ids that continue it; it runs once."""
         if continuation not in self.forwards:
             forward = BlockRecorder(self.network, self.kind, self.base)
             with running_network(self.network, len(self.tokens) + len(continuation), self.info.name):
@@ -143,21 +148,19 @@ class WatchedNetwork:
         return self.forwards[continuation]
 
     def _keep_look(self, site: Site, call: Call) -> Array | None:
-        """Keep where the watched query looks."""
-        if site.layer not in self.seen:
-            check_finite(call, f"layer {site.layer} of {self.info.name}")
+        """Keep the weights of the watched query."""
+        if site.layer not in self.query_looks:
+            layer, n_tokens = f"layer {site.layer} of {self.info.name}", len(self.key_tokens or self.tokens)
+            check_finite(call, layer)
             row = attention.run_call(attention.select_call(call, None, [self.query])).weights  # (1, heads, 1, n_k)
-            looks = as_numpy(row[0, :, 0])
-            if looks.shape[-1] != len(self.key_tokens or self.tokens):
-                raise AttnctlError(
-                    f"{looks.shape[-1]} keys for {len(self.key_tokens or self.tokens)} tokens in layer {site.layer} of "
-                    f"{self.info.name}: no token stands for the others"
-                )
-            self.seen[site.layer] = looks
+            weights = as_numpy(row[0, :, 0])
+            if weights.shape[-1] != n_tokens:
+                raise AttnctlError(other_keys_sentence(layer, weights.shape[-1], n_tokens))
+            self.query_looks[site.layer] = weights
         return None
 
     def gradients(self, target: Word, against: Word | None) -> FirstOrder:
-        """First-order effects of every head and every edge."""
+        """Return the first-order effects of every head and every edge."""
 
         def run() -> Array:
             logits = logits_of(self.network(**self.inputs(target.all_ids[:-1])))  # (1, positions, vocabulary)
@@ -168,39 +171,42 @@ class WatchedNetwork:
             return first_order_effects(self.network, self.kind, self.base, self.query, run, target, against)
 
     def contributions(self, target: Word, against: Word | None) -> tuple[Contributions, tuple[str, ...]]:
-        """The logit taken apart, and notes. Raises AttnctlError, naming the architecture, where it is no such sum."""
-        from attnctl.models.huggingface.contributions import TargetLogit, taken_apart
+        """Return the logit as a sum of contributions, and notes.
+
+        Raises AttnctlError, naming the architecture, if the logit is not such a sum.
+        """
+        from attnctl.models.huggingface.contributions import TargetLogit, logit_as_sum
 
         name = type(self.network).__name__
         if self.classes or self.kind != "self" or not self.info.causal:
             why = "predicts classes" if self.classes else "is no decoder alone"
             raise AttnctlError(f"{name} {why}: its logits are not taken apart into direct contributions")
-        other = None if against is None else against.id
+        against_id = None if against is None else against.id
         with running_network(self.network, len(self.tokens), self.info.name):
-            logit = TargetLogit(self.tail, self.query, target.id, other)
-            return taken_apart(self.network, self.inputs(()), logit, self.base)
+            logit = TargetLogit(self.tail, self.query, target.id, against_id)
+            return logit_as_sum(self.network, self.inputs(()), logit, self.base)
 
 
-def intervention_batches(interventions: Sequence[Intervention], most: int) -> Iterator[list[Intervention]]:
-    """Neighbours that begin to change something in the same layer, at most so many together."""
+def intervention_batches(interventions: Sequence[Intervention], size: int) -> Iterator[list[Intervention]]:
+    """Yield lists of at most `size` consecutive interventions that begin to change something in the same layer."""
     batch: list[Intervention] = []
-    for one in interventions:
-        if batch and (len(batch) == most or one.first_layer() != batch[0].first_layer()):
+    for intervention in interventions:
+        if batch and (len(batch) == size or intervention.first_layer() != batch[0].first_layer()):
             yield batch
             batch = []
-        batch.append(one)
+        batch.append(intervention)
     if batch:
         yield batch
 
 
 def check_switchable(network: PreTrainedModel) -> None:
-    """Raise AttnctlError for a network whose attention cannot be changed from outside, or whose prediction is no choice."""
+    """Raise AttnctlError if a network's attention cannot be changed from outside, or if it does not predict a choice."""
     if not model_follows_interface(network):
         raise AttnctlError(
             f"{type(network).__name__} computes its attention in code of its own: its heads cannot be switched off"
         )
     if re.search("For(Sequence|Image)Classification", type(network).__name__) and not classes_of_network(network):
-        lacks = "lacks the weights of its classes" if lacks_head(network) else "is none of several"
+        lacks = "lacks the weights of its classes" if lacks_head(network) else "is not one of several classes"
         raise AttnctlError(
             f"{type(network).__name__}'s prediction {lacks}: what its heads do for it cannot be measured"
         )
@@ -212,100 +218,109 @@ def check_switchable(network: PreTrainedModel) -> None:
 def watch_network(
     model: Checkpoint, text: str, query: str | None = None, base: Intervention | None = None
 ) -> WatchedNetwork:
-    """The text, tokenised, and the position that is watched: `query`, the mask of a masked model, or the last token.
+    """Return the tokenised text with the watched position: `query`, the mask of a masked model, or the last token.
 
-    Of a picture, and of a classifier that sees all of a text at once, it is the first token (CLS).
-
-    Raises AttnctlError for an architecture whose heads cannot be switched, UsageError for a query that is not there.
+    For a picture, and for a classifier that is not causal, it is the first token (CLS). Raises AttnctlError for an
+    architecture whose heads cannot be switched off, UsageError for an unknown query.
     """
     check_switchable(model.network)
     decoder = model.reader.decoder_start(model, text)
     tokens = decoder if model.kind in ("decoder", "cross") else model.tokenize(text)
-    given = model.read(text, tokens)
-    at = _watched_position(model, given, query)
-    inputs = _source_as_read(model, given)
+    model_input = model.read(text, tokens)
+    position = _watched_position(model, model_input, query)
+    inputs = _source_as_read(model, model_input)
     return WatchedNetwork(
         network=model.network,
         info=model.info,
         kind=model.kind,
         text=model.text_as_read(text),
         tokens=tokens,
-        query=at,
-        tail=1 if decoder else len(tokens) - at,
-        inputs=lambda continuation: _watched_inputs(model, inputs, continuation, at),
-        spell=lambda one: spelled_id(model.pieces.tokenizer, one),
+        query=position,
+        tail=1 if decoder else len(tokens) - position,
+        inputs=lambda continuation: _watched_inputs(model, inputs, continuation, position),
+        spell=lambda number: spelled_id(model.pieces.tokenizer, number),
         read=lambda word: word_of(model.pieces.tokenizer, word, model.info.name, as_target=tokens is decoder),
-        classes=model.classes if given.classes is None else given.classes,
+        classes=model.classes if model_input.classes is None else model_input.classes,
         base=Intervention() if base is None else base,
         key_tokens=model.tokens_of_keys(tokens, text),
-        text_notes=(*given.notes,),
+        text_notes=(*model_input.notes,),
     )
 
 
-def _watched_position(model: Checkpoint, given: ModelInput, query: str | None) -> int:
-    tokens = given.tokens
+def _watched_position(model: Checkpoint, model_input: ModelInput, query: str | None) -> int:
+    tokens = model_input.tokens
     if query is not None:
         return find_token(tokens, query)
     of_picture = tokens[-1].box is not None and all(token.box or token.special for token in tokens)
-    if (of_picture or model.classes or given.classes) and not model.info.causal:
+    if (of_picture or model.classes or model_input.classes) and not model.info.causal:
         return query_of_picture(tuple(tokens), None, causal=False)
-    blanks = [] if model.info.causal or model.kind != "self" else given.blanks
+    blanks = [] if model.info.causal or model.kind != "self" else model_input.blanks
     if len(blanks) > 1:
         places = ", ".join(map(str, blanks))
         raise UsageError(f"the text has {len(blanks)} masks: name one with {option_name('query')} ({places})")
     return blanks[0] if blanks else len(tokens) - 1
 
 
-def _source_as_read(model: Checkpoint, given: ModelInput) -> ModelInput:
-    """Return what a network is given, with what its encoder, which no change of the decoder reaches, makes of a source."""
-    if given.source is None or "encoder_outputs" in given.inputs or "encoder_outputs" not in model.forward_keywords:
-        return given
-    source = {name: value for name, value in given.inputs.items() if name != "decoder_input_ids"}
-    with running_network(model.network, len(given.source), model.info.name):
+def _source_as_read(model: Checkpoint, model_input: ModelInput) -> ModelInput:
+    """Return the input with the encoder's output in place of the source: no change in the decoder affects it."""
+    if (
+        model_input.source is None
+        or "encoder_outputs" in model_input.inputs
+        or "encoder_outputs" not in model.forward_keywords
+    ):
+        return model_input
+    source = {name: value for name, value in model_input.inputs.items() if name != "decoder_input_ids"}
+    with running_network(model.network, len(model_input.source), model.info.name):
         encoded = model.network.get_encoder()(**source)
-    return replace(given, inputs={"encoder_outputs": encoded, "decoder_input_ids": given.inputs["decoder_input_ids"]})
+    return replace(
+        model_input, inputs={"encoder_outputs": encoded, "decoder_input_ids": model_input.inputs["decoder_input_ids"]}
+    )
 
 
-def _watched_inputs(model: Checkpoint, given: ModelInput, more: tuple[int, ...], at: int) -> dict[str, object]:
-    """Return what the network is called with for the text, or its decoder's start, and the ids `more` that continue it."""
-    inputs = given.followed_by(more)
+def _watched_inputs(
+    model: Checkpoint, model_input: ModelInput, more: tuple[int, ...], position: int
+) -> dict[str, object]:
+    """Return the network's inputs for the text, or its decoder's start, followed by the ids `more`."""
+    inputs = model_input.followed_by(more)
     if "decoder_input_ids" not in inputs:
-        model.check_tokens((*given.tokens, *(Token("", number) for number in more)))
+        model.check_tokens((*model_input.tokens, *(Token("", number) for number in more)))
         if "logits_to_keep" in model.forward_keywords:
-            inputs["logits_to_keep"] = len(given.tokens) + len(more) - at
+            inputs["logits_to_keep"] = len(model_input.tokens) + len(more) - position
     return inputs | ({"use_cache": False} if "use_cache" in model.forward_keywords else {})
 
 
 def class_named(classes: Mapping[int, str], text: str, name: str) -> Word:
-    """The class that a text names: by its label, one of its label's names ("tabby, tabby cat"), or its id.
+    """Return the class of this name: its label, one of its label's names ("tabby, tabby cat"), or its id.
 
-    Raises UsageError where it names none, or several.
+    Raises UsageError if there is no such class, or several.
     """
-    wanted = text.strip().strip("\0").casefold()
-    by_label = {at for at, label in classes.items() if wanted == label.casefold()}
-    by_part = {at for at, label in classes.items() if wanted in map(str.strip, label.casefold().split(","))}
-    found = sorted(by_label or by_part or {at for at in classes if wanted == str(at)})
-    if len(found) == 1:
-        return Word(classes[found[0]], found[0])
-    known = ", ".join(f"{classes[at]} ({at})" for at in (found or sorted(classes))[:4])
-    what = "several such classes" if found else f"no such class among its {len(classes):,}"
-    raise UsageError(f"{name} has {what}: {visible_text(known)}", option="target", value=text)
+    name_of_class = text.strip().strip("\0").casefold()
+    by_label = {number for number, label in classes.items() if name_of_class == label.casefold()}
+    by_part = {
+        number for number, label in classes.items() if name_of_class in map(str.strip, label.casefold().split(","))
+    }
+    matches = sorted(by_label or by_part or {number for number in classes if name_of_class == str(number)})
+    if len(matches) == 1:
+        return Word(classes[matches[0]], matches[0])
+    listed = ", ".join(f"{classes[number]} ({number})" for number in (matches or sorted(classes))[:4])
+    problem = "several such classes" if matches else f"no such class among its {len(classes):,}"
+    raise UsageError(f"{name} has {problem}: {visible_text(listed)}", option="target", value=text)
 
 
 def spelled_id(tokenizer: Tokenizer | LibraryTokenizer, number: int) -> str:
-    """The text of one id of a vocabulary."""
+    """Return the text of one id of a vocabulary."""
     return tokenizer.decode([number], skip_special_tokens=False) or tokenizer.id_to_token(number) or f"id {number}"
 
 
 def word_of(tokenizer: Tokenizer | LibraryTokenizer, text: str, name: str, *, as_target: bool = False) -> Word:
-    """A text, or `as_target` a text that a decoder writes, as the ids that spell it.
+    """Return the ids that spell a text, or with `as_target` a text of the decoder, as a word.
 
-    Raises UsageError where the vocabulary lacks it.
+    Raises UsageError if the vocabulary does not contain it.
     """
     if not text.strip():
-        raise UsageError("is empty: give a word, with the space before it where it has one", option="target")
-    how: dict[str, Any] = {"as_target": as_target} if isinstance(tokenizer, LibraryTokenizer) else {}
-    ids = tokenizer.encode(text, add_special_tokens=False, **how).ids
+        raise UsageError("is empty: give a word, with the space before it if it has one", option="target")
+    options: dict[str, Any] = {"as_target": as_target} if isinstance(tokenizer, LibraryTokenizer) else {}
+    ids = tokenizer.encode(text, add_special_tokens=False, **options).ids
     unknown = getattr(tokenizer.model, "unk_token", None)
     if not ids or (unknown is not None and tokenizer.token_to_id(unknown) in ids):
         raise UsageError(f"the vocabulary of {name} has no such word", option="target", value=text)

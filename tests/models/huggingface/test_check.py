@@ -95,7 +95,7 @@ def test_what_is_not_recomputed_is_not_called_right(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(put_out, "PRODUCTS", frozenset())
     by_what = {finding.sentence: finding for finding in check_attention(opened_case(family, "bloom causal"), TEXT)}
     assert by_what[CONTEXT].holds is None and "values that are not shown" in by_what[CONTEXT].result
-    assert by_what[MULTIPLIED].holds is None and "their rows alone checked" in by_what[MULTIPLIED].result
+    assert by_what[MULTIPLIED].holds is None and "only the sums of its rows were checked" in by_what[MULTIPLIED].result
 
 
 @pytest.mark.parametrize(("dtype", "said"), [("float32", False), ("bfloat16", None)])
@@ -132,7 +132,7 @@ def test_a_model_with_a_head_off_is_checked_with_it_off(monkeypatch: pytest.Monk
 def test_a_softmax_of_another_temperature_is_found(monkeypatch: pytest.MonkeyPatch, shelf: Shelf) -> None:
     model, plain = open_model(shelf("llama")), attention.softmax
     monkeypatch.setattr(attention, "softmax", lambda x, *more: plain(x * 1.01, *more))
-    with pytest.raises(AttnctlError, match=r"layer 0 of LlamaForCausalLM attends otherwise than by the softmax"):
+    with pytest.raises(AttnctlError, match=r"layer 0 of LlamaForCausalLM does not attend by the softmax"):
         record_trace(model, TEXT)  # found while it runs
     monkeypatch.setattr(attention_interface, "context_disagreement", lambda *_: None)
     found = {what.split()[0]: holds for what, holds in marks(model).items()}

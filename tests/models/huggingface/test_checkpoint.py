@@ -82,7 +82,9 @@ def test_a_start_of_the_decoder_that_is_no_id(start: object, shelf: Shelf, tmp_p
     folder = shutil.copytree(shelf("bart", eos=True), tmp_path / "model")
     settings = json.loads((folder / "generation_config.json").read_text())
     (folder / "generation_config.json").write_text(json.dumps(settings | {"decoder_start_token_id": start}))
-    with pytest.raises(AttnctlError, match=r"no token's id: see decoder_start_token_id in its generation_config\.json"):
+    with pytest.raises(
+        AttnctlError, match=r"not the id of a token: see decoder_start_token_id in its generation_config\.json"
+    ):
         open_model(str(folder), attention="cross", target="ta").tokenize("at ate")
 
 
@@ -156,7 +158,7 @@ def test_a_beginning_of_the_text(shelf: Shelf) -> None:
     assert any("adds no <s>" in note for note in attend("at", plain).notes)
     (sunk,) = attend("at", plain, bos=True).notes
     assert "goes to the first token, <s>" in sunk
-    assert any("stands twice" in note for note in attend("<s>at", adds).notes)
+    assert any("is twice at the start" in note for note in attend("<s>at", adds).notes)
 
 
 def test_a_text_too_long(shelf: Shelf) -> None:
@@ -259,7 +261,7 @@ def test_a_text_of_a_batch_has_a_target_of_its_own(shelf: Shelf, off: str | None
     for case, options, says in (
         ("llama", {}, "a target is for decoder and cross attention, and .* shows self attention"),
         ("t5, bias", {}, "shows encoder attention"),
-        ("t5, bias", {"generate": 2}, "a target does not go with generate"),
+        ("t5, bias", {"generate": 2}, "a target cannot be combined with generate"),
     ):
         with pytest.raises(AttnctlError, match=says):
             next(attnctl.batch([own], shelf(case), off=off, **options))

@@ -9,7 +9,7 @@ import torch
 import transformers
 
 import attnctl
-from attnctl.models.huggingface.checkpoint import default_input_notes
+from attnctl.models.huggingface.readers.text import default_input_notes
 from tests.tools import architectures as zoo
 from tests.tools.folders import VOCABULARY, tokenizer
 
@@ -34,7 +34,7 @@ def notes_of(network: Any) -> list[str]:
 def test_boxes_that_are_not_given_are_noted() -> None:
     network = layoutlm()
     (note,) = notes_of(network)
-    assert note.startswith("LayoutLMModel also reads bbox, which a text does not tell")
+    assert note.startswith("LayoutLMModel also reads bbox, which a text does not contain")
     ids = torch.tensor([[5, 6, 7]])  # they matter
     with torch.no_grad():
         first, second = (

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+import attnctl
 from attnctl.errors import UsageError
 from attnctl.models import open_model
+from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.watched import watch_network
 from attnctl.readings.statistics_reading import HeadStatisticsReading
 from attnctl.source import TextSource
@@ -19,7 +22,16 @@ from tests.tools.sweep.checkpoints import TEXT
 def test_keys_that_hold_several_tokens_are_refused(refused: Refused, shelf: Shelf, command: str) -> None:
     """DeepSeek-V4 compresses each whole window of tokens into one key more."""
     said = refused(command, TEXT, "--model", shelf("deepseek_v4 causal"))
-    assert "keys for 11 tokens" in said and "no token" in said
+    assert "layer 1 of deepseek_v4-causal has 13 keys for 11 tokens" in said
+    assert "A shorter text may have no such keys" in said and "attnctl.capture records them" in said
+
+
+def test_capture_records_keys_that_hold_several_tokens(shelf: Shelf) -> None:
+    model = open_model(shelf("deepseek_v4 causal"))
+    assert isinstance(model, Checkpoint)
+    with attnctl.capture(model.network, layer=1) as traces, torch.no_grad():
+        model.network(**model.read(TEXT, model.tokenize(TEXT)).inputs)
+    assert traces[0].weights.shape[-2:] == (11, 13)
 
 
 def test_a_text_shorter_than_a_window_has_no_other_keys(run: Run, shelf: Shelf) -> None:

@@ -153,7 +153,7 @@ def test_languages_are_refused_where_there_are_none(translator: Translator, refu
     said = refused(
         "heatmap", SOURCE, "--model", nllb, "--attention", "encoder", "--target-language", "fra_Latn", code=2
     )
-    assert said == "--target-language says nothing to --attention encoder"
+    assert said == "--target-language has no effect with --attention encoder"
     assert "--model demo" in refused("explain", SOURCE, "--source-language", "fra_Latn", code=2)
 
 

@@ -308,7 +308,7 @@ def test_a_picture_is_drawn_told_and_refused(run: Run, tmp_path: Path, picture: 
         ("heatmap", picture): "is a picture, and demo reads text",
         ("heads", "a sentence", "--model", model): "no picture 'a sentence': this model reads pictures",
         ("ablate", picture, "--model", model, "--target", "cat"): "predicts no words; its final states are compared",
-        ("needle", "--model", model): "reads pictures, and this takes a model of text",
+        ("needle", "--model", model): "reads pictures: this needs a model that reads texts",
         ("batch", picture, "--model", model): "give a file with the names of pictures",
         ("heatmap", picture, "--model", model, "--rows", "1-2"): "--rows has no effect here: a photograph is shown",
         ("heatmap", picture, "--model", model, "--log"): "--log has no effect here: the numbers of the patches",

@@ -746,7 +746,7 @@ def test_commands_take_a_picture_beside_the_text_or_refuse_it(run: Run, tmp_path
     for words, said in {
         ("explain", "What is this?", "--image", picture): "--image does not go with --model demo",
         ("explain", "What is this?", *model[:3], "none.png"): "no picture 'none.png'",
-        ("explain", "What is this?", *model, "--no-bos"): "--bos does not go with --image",
+        ("explain", "What is this?", *model, "--no-bos"): "--bos cannot be combined with --image",
         ("explain", "What is this?", "--model", "minilm", "--image", picture): "reads no picture beside a text",
     }.items():
         refused = run(*words)

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from attnctl.formats.audio import read_audio
 from attnctl.models import open_model
-from attnctl.models.huggingface.checkpoint import sound as sound_reader
+from attnctl.models.huggingface.readers import sound as sound_reader
 from attnctl.source import record_trace
 from tests.conftest import Run, check_schema
 from tests.tools import whisper

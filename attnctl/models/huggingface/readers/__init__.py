@@ -1,1 +1,1 @@
-"""The readers of a checkpoint: one file for each way in which a text, a picture or a sound is read."""
+"""The readers of a checkpoint: one file for each kind of input (text, picture, sound)."""

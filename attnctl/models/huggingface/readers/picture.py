@@ -1,4 +1,4 @@
-"""The reader of pictures: of a vision transformer, whose tokens are patches with their boxes in the picture."""
+"""The reader of pictures for vision transformers: the tokens are patches, each with its box in the picture."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.formats.photographs import read_photograph
 from attnctl.models.huggingface.attention_sites import attention_sites
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PictureReader(Reader):
-    """The reader of pictures: a user gives the name of a picture's file in a text's place.
+    """The reader of pictures: a user gives the name of a picture's file in place of a text.
+
+    `processor` is the image processor of the checkpoint: it resizes, crops and scales.
 
     `processor` is the checkpoint's own: it resizes, crops and scales.
     """
@@ -41,37 +44,39 @@ class PictureReader(Reader):
     tokenizer = None
 
     def tokenize(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
-        """Return the tokens of the picture in the file `text`: the network's own (CLS, registers), then row by row patches.
+        """Return the tokens of the picture file `text`: the special tokens (CLS, registers), then the patches row by row.
 
-        A patch is called r3c5 (row 3, column 5). Raises AttnctlError for what is no picture, and for a network whose
+        A patch is called r3c5 (row 3, column 5). Raises AttnctlError if the file is not a picture, or if the network's
         tokens are not the patches of a grid.
         """
         photograph = read_photograph(text)
         values, config = self.processed(model, photograph), picture_config(model)
         patches = self._patches(model, photograph, values)
-        own = _token_count(model, values) - len(patches)
-        after = int(getattr(config, "num_detection_tokens", 0) or 0)
-        names = ["[CLS]"] if own - after > 0 else []
-        names += ["[DIST]"] if config.model_type == "deit" and own > 1 else []
-        names += [f"[REG{number}]" for number in range(own - after - len(names))]
-        if own < 0 or own - after > 1 + max(int(getattr(config, "num_register_tokens", 0) or 0), len(names) - 1):
+        n_special = _token_count(model, values) - len(patches)
+        n_detection = int(getattr(config, "num_detection_tokens", 0) or 0)
+        names = ["[CLS]"] if n_special - n_detection > 0 else []
+        names += ["[DIST]"] if config.model_type == "deit" and n_special > 1 else []
+        names += [f"[REG{number}]" for number in range(n_special - n_detection - len(names))]
+        if n_special < 0 or n_special - n_detection > 1 + max(
+            int(getattr(config, "num_register_tokens", 0) or 0), len(names) - 1
+        ):
             raise AttnctlError(
-                f"{model.info.name} makes other tokens of a picture than its {len(patches)} patches: they have no "
-                "place to show"
+                f"{model.info.name} makes other tokens of a picture than its {len(patches)} patches: their "
+                "places in the picture are unknown"
             )
         before = tuple(Token(name, special=True) for name in names)
-        return (*before, *patches, *(Token(f"[DET{number}]", special=True) for number in range(after)))
+        return (*before, *patches, *(Token(f"[DET{number}]", special=True) for number in range(n_detection)))
 
     def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
-        """Return the picture in the file `text`, which has no ids beside it."""
+        """Return the network's inputs for the picture file `text`: its pixel values alone."""
         return ModelInput(tokens, {"pixel_values": self.processed(model, read_photograph(text))})
 
-    def processed(self, model: Checkpoint, photograph: Image, **changed: bool) -> Any:
-        """Return what the checkpoint's processor makes of a picture: (1, 3, height, width)."""
+    def processed(self, model: Checkpoint, photograph: Image, **changed: bool) -> Array:
+        """Return the picture as the checkpoint's processor prepares it: (1, 3, height, width)."""
         try:
             with quiet_library():
                 values = self.processor(photograph, return_tensors="pt", **changed)["pixel_values"]
-        except Exception as error:  # each family's processor has its own
+        except Exception as error:  # each family's processor raises its own errors
             raise AttnctlError(
                 f"the image processor of {model.info.name} fails on this picture: {in_one_line(error)}"
             ) from error
@@ -79,23 +84,23 @@ class PictureReader(Reader):
             raise AttnctlError(f"the image processor of {model.info.name} makes several pictures of one")
         return values.to(device_of_inputs(model.network), model.network.dtype)
 
-    def _patches(self, model: Checkpoint, photograph: Image, values: Any) -> list[Token]:
-        """Return the patches row by row, each with its box in the picture before it was resized and cropped."""
-        sides = values.shape[-2:]  # height, width, of what the network takes
+    def _patches(self, model: Checkpoint, photograph: Image, values: Array) -> list[Token]:
+        """Return the patches row by row, each with its box in the picture before resizing and cropping."""
+        sides = values.shape[-2:]  # height and width of the network's input
         patch = picture_config(model).patch_size
-        down, across = patch if isinstance(patch, (list, tuple)) else (patch, patch)
-        grid = (sides[0] // down, sides[1] // across)
-        seen = (grid[0] * down, grid[1] * across)
-        return boxes_of_grid(photograph, grid, sides, partial(self.processed, model), seen)
+        patch_height, patch_width = patch if isinstance(patch, (list, tuple)) else (patch, patch)
+        grid = (sides[0] // patch_height, sides[1] // patch_width)
+        covered = (grid[0] * patch_height, grid[1] * patch_width)
+        return boxes_of_grid(photograph, grid, sides, partial(self.processed, model), covered)
 
 
 def picture_config(model: Checkpoint) -> Any:
-    """Return the configuration of what reads the picture."""
+    """Return the configuration of the part of the network that reads pictures."""
     return getattr(model.network.config, "vision_config", model.network.config)
 
 
-def _token_count(model: Checkpoint, values: Any) -> int:
-    """Return how many tokens the first attention is over; -1 where it is over no tokens of one picture."""
+def _token_count(model: Checkpoint, values: Array) -> int:
+    """Return how many tokens the first attention reads; -1 if it does not read the tokens of one picture."""
     counts: list[int] = []
 
     def stop(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -119,39 +124,42 @@ def boxes_of_grid(
     photograph: Image,
     grid: tuple[int, int],
     sides: tuple[int, int] | None,
-    processed: Callable[..., Any] | None = None,
-    seen: tuple[int, int] | None = None,
+    processed: Callable[..., Array] | None = None,
+    covered: tuple[int, int] | None = None,
 ) -> list[Token]:
-    """The tokens of a grid (rows, columns) row by row, each with its box in the picture as it was given.
+    """Return the tokens of a grid (rows, columns) row by row, each with its box in the original picture.
 
-    `sides` (height, width) is what the network takes, the middle of what `processed` makes without the crop; None: all of
-    the picture. `seen` is how much of that the grid covers, from its upper left corner on; None: all.
+    `sides` (height, width) is the network's input: the middle of the result of `processed` without the crop; None: the
+    whole picture. `covered` (height, width) is the part of the input that the grid covers, from its upper left corner;
+    None: all of it.
     """
-    given = np.array((photograph.height, photograph.width))
-    part = given if sides is None else np.array(sides)
-    whole, places = tuple(given.tolist()), tuple((0.0, float(side)) for side in given)
+    original = np.array((photograph.height, photograph.width))
+    size = original if sides is None else np.array(sides)
+    full, picture_spans = tuple(original.tolist()), tuple((0.0, float(side)) for side in original)
     if sides is not None and processed is not None:
-        whole, places = _place_in_processed(photograph, processed)
-    steps, offset = np.array(seen or tuple(part)) / grid, (np.array(whole) - part) // 2
+        full, picture_spans = _place_in_processed(photograph, processed)
+    steps, offset = np.array(covered or tuple(size)) / grid, (np.array(full) - size) // 2
 
     def spans(axis: int) -> list[tuple[int, int] | None]:
-        start, end = places[axis]
+        start, end = picture_spans[axis]
         pixels = np.arange(grid[axis] + 1) * steps[axis] + offset[axis]  # (count + 1,)
-        exact = (pixels - start) * given[axis] / (end - start)
-        edges = np.clip(np.round(exact), 0, given[axis]).astype(int).tolist()
-        outside = [low < 0 or high > given[axis] for low, high in pairwise(exact.tolist())]
-        return [None if a == b and out else (a, b) for (a, b), out in zip(pairwise(edges), outside, strict=True)]
+        exact = (pixels - start) * original[axis] / (end - start)
+        edges = np.clip(np.round(exact), 0, original[axis]).astype(int).tolist()
+        is_outside = [low < 0 or high > original[axis] for low, high in pairwise(exact.tolist())]
+        return [None if a == b and out else (a, b) for (a, b), out in zip(pairwise(edges), is_outside, strict=True)]
 
     return _boxes_of_spans(spans(0), spans(1))
 
 
-Place = tuple[float, float]  # where something begins and ends along one side
+Place = tuple[float, float]  # start and end along one side, in pixels
 
 
 def _place_in_processed(
-    photograph: Image, processed: Callable[..., Any]
+    photograph: Image, processed: Callable[..., Array]
 ) -> tuple[tuple[int, int], tuple[Place, Place]]:
-    """Return height and width of what a processor makes of a picture before the crop, and where in it the picture lies.
+    """Return the size (height, width) of a processed picture before the crop, and where the picture lies in it.
+
+    The processor runs on a white and on a black picture of this size: where both results are equal is padding.
 
     Padding is what a white picture and a black one of this size have in common.
     """
@@ -176,24 +184,26 @@ def _place_in_processed(
     return whole, (place(0), place(1))
 
 
-def boxes_between(downs: Sequence[int], acrosses: Sequence[int]) -> list[Token]:
-    """The tokens of a grid row by row, by the edges of its rows and of its columns in pixels."""
-    return _boxes_of_spans(list(pairwise(downs)), list(pairwise(acrosses)))
+def boxes_between(row_edges: Sequence[int], column_edges: Sequence[int]) -> list[Token]:
+    """Return the tokens of a grid row by row, given the edges of its rows and of its columns in pixels."""
+    return _boxes_of_spans(list(pairwise(row_edges)), list(pairwise(column_edges)))
 
 
-def _boxes_of_spans(downs: Sequence[tuple[int, int] | None], acrosses: Sequence[tuple[int, int] | None]) -> list[Token]:
-    """The tokens of a grid row by row, by where its rows and its columns lie; what lies nowhere (None) is padding."""
+def _boxes_of_spans(
+    row_spans: Sequence[tuple[int, int] | None], column_spans: Sequence[tuple[int, int] | None]
+) -> list[Token]:
+    """Return the tokens of a grid row by row, given the spans of its rows and columns; a span of None is padding."""
     return [
         Token(f"{PADDING}r{row}c{column}", special=True)
-        if down is None or across is None
-        else Token(f"r{row}c{column}", box=(across[0], down[0], across[1], down[1]))
-        for row, down in enumerate(downs)
-        for column, across in enumerate(acrosses)
+        if row_span is None or column_span is None
+        else Token(f"r{row}c{column}", box=(column_span[0], row_span[0], column_span[1], row_span[1]))
+        for row, row_span in enumerate(row_spans)
+        for column, column_span in enumerate(column_spans)
     ]
 
 
 def read_processor(name: str, load: Callable[[], Any]) -> Any:
-    """Return the processor that `load` reads for the checkpoint `name`. Raises AttnctlError, one line, where that fails."""
+    """Return the processor that `load` reads for the checkpoint `name`. Raises AttnctlError, in one line, if that fails."""
     try:
         with quiet_library():
             return load()
@@ -207,9 +217,9 @@ def read_processor(name: str, load: Callable[[], Any]) -> Any:
 
 
 def open_picture_reader(folder: Path, name: str) -> PictureReader:
-    """Return the reader of pictures of a checkpoint's folder. Raises AttnctlError where its processor cannot be read."""
+    """Return the picture reader of a checkpoint's folder. Raises AttnctlError if its processor cannot be read."""
     if not has_processor(folder):
         raise AttnctlError(f"{name} has no preprocessor_config.json: how its pictures are resized is not known")
     auto = import_extra("transformers").AutoImageProcessor
-    how = {"local_files_only": True, "trust_remote_code": False, "backend": "pil"}
-    return PictureReader(name, read_processor(name, lambda: auto.from_pretrained(folder, **how)))
+    options = {"local_files_only": True, "trust_remote_code": False, "backend": "pil"}
+    return PictureReader(name, read_processor(name, lambda: auto.from_pretrained(folder, **options)))

@@ -1,4 +1,4 @@
-"""The reader of a text beside pictures: of a vision-language checkpoint, where some tokens are parts of a picture."""
+"""The reader of a text with pictures, for vision-language checkpoints: some tokens are parts of a picture."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PicturePromptReader(Reader):
-    """The reader of a text beside one picture or several: each text is what is said to the checkpoint about them.
+    """The reader of a prompt with one picture or several: each text is a message about them.
 
-    The checkpoint's chat template puts the two together; where it has none, its mark of a picture stands before the text.
-    The tokens of the picture have their boxes in it as it was given.
+    The checkpoint's chat template joins pictures and text; without a template, the picture token is put before the text.
+    The tokens of a picture have their boxes in the original picture.
     """
 
     tokenizer: Pieces
@@ -48,105 +48,115 @@ class PicturePromptReader(Reader):
 
     @cached_property
     def photograph(self) -> Image:
-        """The picture, or several side by side, in which boxes are."""
+        """Return the picture that boxes refer to: the only one, or several side by side."""
         return side_by_side(self.photographs)
 
     def tokenize(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
-        """Return the tokens of the prompt: the picture's are called r3c5 (row 3, column 5); none has a place in `text`."""
-        made = self._processed(model, text)
-        ids, mark = made["input_ids"][0].tolist(), self._picture_id(model, made)
+        """Return the tokens of the prompt.
+
+        Tokens of a picture are called r3c5 (row 3, column 5). No token has a position in `text`.
+        """
+        processed = self._processed(model, text)
+        ids, mark = processed["input_ids"][0].tolist(), self._picture_id(model, processed)
         tokens: list[Token] = []
-        runs: list[tuple[str, int]] = []  # what stands before a run of the picture's tokens, and their number
+        runs: list[tuple[str, int]] = []  # (the token before a run of picture tokens, their number)
         before = ""
-        for is_picture, run in groupby(ids, lambda number: number == mark):
-            some = list(run)
+        for is_picture, group in groupby(ids, lambda number: number == mark):
+            run_ids = list(group)
             if is_picture:
-                runs.append((before, len(some)))
-            tokens += [Token("", number) for number in some] if is_picture else self.pieces.continued_tokens((), some)
-            before = self.pieces.tokenizer.id_to_token(some[-1]) or ""
-        places = [at for at, number in enumerate(ids) if number == mark]
-        layout = PictureLayout(self.processor, model.network.config, made, self.photographs, runs)
-        for at, patch in zip(places, layout.tokens(), strict=True):
-            tokens[at] = replace(patch, id=mark)
+                runs.append((before, len(run_ids)))
+            tokens += (
+                [Token("", number) for number in run_ids] if is_picture else self.pieces.continued_tokens((), run_ids)
+            )
+            before = self.pieces.tokenizer.id_to_token(run_ids[-1]) or ""
+        positions = [position for position, number in enumerate(ids) if number == mark]
+        layout = PictureLayout(self.processor, model.network.config, processed, self.photographs, runs)
+        for position, patch in zip(positions, layout.tokens(), strict=True):
+            tokens[position] = replace(patch, id=mark)
         if model.generate:
             tokens += generated_tokens(model, self.read(model, text, tuple(tokens)).inputs)
         return tuple(tokens)
 
     def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
-        """Return the tokens' ids, and what the processor makes beside those of the prompt.
+        """Return the ids of the tokens, and the other inputs that the processor makes for the prompt.
 
-        The notes are about the tokens that were generated; the others are the processor's.
+        The notes are about generated tokens only: the processor made the others.
         """
         model.check_tokens(tokens)
-        made = self._processed(model, text)
-        n, device, dtype = made["input_ids"].shape[-1], device_of_inputs(model.network), model.network.dtype
+        processed = self._processed(model, text)
+        n, device, dtype = processed["input_ids"].shape[-1], device_of_inputs(model.network), model.network.dtype
         inputs = {
             name: value.to(device, dtype if value.is_floating_point() else None)
-            for name, value in made.items()
+            for name, value in processed.items()
             if name not in ("attention_mask", "labels") and hasattr(value, "shape")
         }
-        whole = self._is_seen_whole(model, made)
-        mark = self._picture_id(model, made)
-        together = len(tokens) if whole else 1 + max(at for at, token in enumerate(tokens) if token.id == mark)
+        whole = self._is_seen_whole(model, processed)
+        mark = self._picture_id(model, processed)
+        together = (
+            len(tokens) if whole else 1 + max(position for position, token in enumerate(tokens) if token.id == mark)
+        )
         prompt = ModelInput(tokens, inputs, together=together, type_behind=int(whole))
         ids = model.token_ids(tokens)
-        inputs = {"input_ids": ids, **prompt.beside(ids.shape[-1])}
+        inputs = {"input_ids": ids, **prompt.other_inputs(ids.shape[-1])}
         notes = (*input_notes(model, tokens[n:], inputs), *continuation_notes(model, tokens), *table_notes(model))
         return replace(prompt, inputs=inputs, notes=notes, blanks=self.pieces.mask_positions(tokens))
 
     def _processed(self, model: Checkpoint, text: str) -> dict[str, Any]:
-        """Return what the processor makes of pictures and text. Raises AttnctlError where it fails on them."""
+        """Return the processor's result for pictures and text. Raises AttnctlError if the processor fails."""
         if text not in self._last:
             prompt = self.prompt(model, text)
             try:
                 with quiet_library():
-                    made = self.processor(text=[prompt], images=list(self.photographs), return_tensors="pt")
-            except Exception as error:  # each family's processor has its own
+                    processed = self.processor(text=[prompt], images=list(self.photographs), return_tensors="pt")
+            except Exception as error:  # each family's processor raises its own errors
                 raise AttnctlError(
                     f"the processor of {model.info.name} fails on this picture and text: {in_one_line(error)}"
                 ) from error
             self._last.clear()
-            self._last[text] = dict(made)
+            self._last[text] = dict(processed)
         return self._last[text]
 
-    def _is_seen_whole(self, model: Checkpoint, made: Mapping[str, Any]) -> bool:
-        """Return whether a prompt sees itself whole: its token type is 0, and that of what follows it 1 (PaliGemma)."""
-        types = None if model.info.causal else made.get("token_type_ids")
+    def _is_seen_whole(self, model: Checkpoint, processed: Mapping[str, Any]) -> bool:
+        """Return whether all tokens of the prompt see each other: their token type is 0, and 1 after them (PaliGemma)."""
+        types = None if model.info.causal else processed.get("token_type_ids")
         return types is not None and not bool(types.any())
 
     def prompt(self, model: Checkpoint, text: str) -> str:
-        """Return picture and text as the chat template puts them together."""
+        """Return pictures and text joined by the chat template."""
         settings = self.pieces.settings
         template = getattr(self.processor, "chat_template", None) or settings.get("chat_template")
         if not isinstance(template, str):
             mark = getattr(self.processor, "boi_token", None) or getattr(self.processor, "image_token", "<image>")
-            # others end the line themselves, or not at all
+            # other processors add a line end, or need none
             between = "\n" if "Llava" in type(self.processor).__name__ else ""
             return f"{str(mark) * len(self.photographs)}{between}{text}"
         special = {key: named_token(settings, key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
-        said = [
+        conversation = [
             {"role": "user", "content": [*[{"type": "image"}] * len(self.photographs), {"type": "text", "text": text}]}
         ]
         try:
-            return fill_templates(template, [said], add_generation_prompt=True, **special)[0]
+            return fill_templates(template, [conversation], add_generation_prompt=True, **special)[0]
         except ValueError as error:
             why = f"the chat template of {model.info.name} refuses a picture beside a text: {in_one_line(error)}"
             raise AttnctlError(why) from error
 
-    def _picture_id(self, model: Checkpoint, made: Mapping[str, Any]) -> int:
-        """Return the id that stands for a part of the picture."""
+    def _picture_id(self, model: Checkpoint, processed: Mapping[str, Any]) -> int:
+        """Return the token id that stands for a part of a picture."""
         config = model.network.config
         named = (getattr(config, name, None) for name in ("image_token_id", "image_token_index"))
         mark = next((number for number in named if isinstance(number, int)), None)
-        if mark is None or not bool((made["input_ids"] == mark).any()):
+        if mark is None or not bool((processed["input_ids"] == mark).any()):
             raise AttnctlError(
-                f"{model.info.name} has no tokens of a picture in its prompt: which keys are it is not known"
+                f"{model.info.name} has no picture tokens in its prompt: the keys of the picture are not known"
             )
         return mark
 
 
 def beside_picture(model: Checkpoint, folder: Path, path: str) -> Checkpoint:
-    """Return the checkpoint beside the pictures that `path` names, with commas. Raises UsageError for one without sight."""
+    """Return the checkpoint that reads its texts with the pictures of `path` (names separated by commas).
+
+    Raises UsageError if the checkpoint reads no pictures.
+    """
     if getattr(model.network.config, "vision_config", None) is None or model.kind != "self":
         raise UsageError(f"{model.info.name} reads no picture beside a text", option="image", value=path)
     photographs = read_photographs(path)
@@ -155,21 +165,24 @@ def beside_picture(model: Checkpoint, folder: Path, path: str) -> Checkpoint:
         raise AttnctlError(
             f"{model.info.name} has no preprocessor_config.json: how its pictures are resized is not known"
         )
-    pieces = replace(model.pieces, bos=False)  # the template begins as it does
+    pieces = replace(model.pieces, bos=False)  # the template adds the beginning token if it needs one
     return replace(model, reader=PicturePromptReader(pieces, processor, photographs))
 
 
 def _processor_of_pictures(folder: Path, config: Any) -> Any:
-    """Return the processor in a checkpoint's folder, without its part for videos, which needs torchvision."""
+    """Return the processor in a checkpoint's folder, without its part for videos, which would need torchvision."""
     processing = import_extra("transformers.models.auto.processing_auto")
-    how = {"local_files_only": True, "trust_remote_code": False}
+    options = {"local_files_only": True, "trust_remote_code": False}
     files = (folder / name for name in ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json"))
-    name = next((found for file in files if file.is_file() and (found := read_json(file).get("processor_class"))), None)
+    name = next(
+        (class_name for file in files if file.is_file() and (class_name := read_json(file).get("processor_class"))),
+        None,
+    )
     kind: Any = processing.processor_class_from_name(str(name)) if name else None
     if kind is None and type(config) in processing.PROCESSOR_MAPPING:
         kind = processing.PROCESSOR_MAPPING[type(config)]
     if kind is None or "video_processor" not in kind.get_attributes():
-        return processing.AutoProcessor.from_pretrained(folder, **how, backend="pil")
+        return processing.AutoProcessor.from_pretrained(folder, **options, backend="pil")
 
     class WithoutVideos(kind):  # type: ignore[misc]
         def check_argument_for_proper_class(self, argument_name: str, argument: object) -> object:
@@ -179,5 +192,5 @@ def _processor_of_pictures(folder: Path, config: Any) -> Any:
     parts: list[Any] = []
     for part in kind.get_attributes():
         pil = {"backend": "pil"} if part == "image_processor" else {}
-        parts.append(None if part == "video_processor" else auto[part].from_pretrained(folder, **how, **pil))
+        parts.append(None if part == "video_processor" else auto[part].from_pretrained(folder, **options, **pil))
     return WithoutVideos.from_args_and_dict(parts, kind.get_processor_dict(folder, local_files_only=True)[0])

@@ -1,4 +1,4 @@
-"""Where the tokens of a prompt's pictures stand in them: one grid, tiles beside a small view of the whole, several."""
+"""Find the boxes of a prompt's picture tokens: one grid, tiles with a small view of the whole, or several pictures."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.formats.photographs import strip_offsets
 from attnctl.models.huggingface.hub import import_extra
@@ -24,42 +25,42 @@ _GLOBAL = "<global-img>"
 
 @dataclass(frozen=True)
 class PictureLayout:
-    """What a processor made of some pictures, and the runs of tokens that stand for them in the prompt.
+    """The processor's result for some pictures, and the runs of picture tokens in the prompt.
 
-    `runs` are (what stands before it, how many tokens); `made` is what the processor hands to the network.
+    A run is (the token before it, its number of tokens); `processed` is the processor's result for the network.
     """
 
     processor: Any
     config: Any
-    made: Mapping[str, Any]
+    processed: Mapping[str, Any]
     pictures: Sequence[Image]
     runs: Sequence[tuple[str, int]]
 
     def tokens(self) -> list[Token]:
-        """A token for each that stands for a part of a picture, in order, with its box; several pictures in a strip.
+        """Return a token with its box for each picture token of the prompt, in order; several pictures are side by side.
 
-        Raises AttnctlError where the parts are no grids over the pictures that are known.
+        Raises AttnctlError if the picture tokens are not a known kind of grid.
         """
-        found = list(self._tokens_of_each())
-        made, wanted = sum(map(len, found)), sum(count for _, count in self.runs)
-        if len(found) != len(self.pictures) or made != wanted:
+        pictures = list(self._tokens_of_each())
+        n_found, n_expected = sum(map(len, pictures)), sum(count for _, count in self.runs)
+        if len(pictures) != len(self.pictures) or n_found != n_expected:
             raise AttnctlError(
-                f"{type(self.processor).__name__} makes {wanted:,} tokens of the picture that are no grid known to attnctl: "
-                "they have no place to show"
+                f"{type(self.processor).__name__} makes {n_expected:,} tokens of the picture, which are not a grid "
+                "that attnctl knows: their places in the picture are unknown"
             )
-        if len(found) == 1:
-            return found[0]
+        if len(pictures) == 1:
+            return pictures[0]
         offsets = strip_offsets(self.pictures)
         return [
             _in_strip(token, number, offset)
-            for number, (tokens, offset) in enumerate(zip(found, offsets, strict=True))
+            for number, (tokens, offset) in enumerate(zip(pictures, offsets, strict=True))
             for token in tokens
         ]
 
     def _tokens_of_each(self) -> Iterable[list[Token]]:
-        """The tokens of each picture, their boxes in it."""
-        values, sizes = self.made.get("pixel_values"), self.made.get("image_sizes")
-        if (grids := self.made.get("image_grid_thw")) is not None:
+        """Return the tokens of each picture, with their boxes in that picture."""
+        values, sizes = self.processed.get("pixel_values"), self.processed.get("image_sizes")
+        if (grids := self.processed.get("image_grid_thw")) is not None:
             merged = getattr(self.config.vision_config, "spatial_merge_size", 1)
             shapes = [(int(grid[1]) // merged, int(grid[2]) // merged) for grid in grids]
             return [boxes_of_grid(*each, None) for each in zip(self.pictures, shapes, strict=False)]
@@ -69,19 +70,19 @@ class PictureLayout:
             return [self._base_and_tiles(picture) for picture in self.pictures]
         if values is None or len(values) != len(self.pictures):
             return []
-        if sizes is not None:  # each in its own shape, the others filled up (Pixtral)
+        if sizes is not None:  # each picture has its own shape; smaller ones are padded (Pixtral)
             side = self.config.vision_config.patch_size * getattr(self.config, "spatial_merge_size", 1)
             shapes = [(int(high) // side, int(wide) // side) for high, wide in sizes]
             return [boxes_of_grid(*each, None) for each in zip(self.pictures, shapes, strict=True)]
         side = math.isqrt(sum(count for _, count in self.runs) // len(self.pictures))
         return [boxes_of_grid(picture, (side, side), values.shape[-2:], self._processed) for picture in self.pictures]
 
-    def _processed(self, picture: Image, **changed: bool) -> Any:
-        """Return what the processor makes of a picture: (1, 3, height, width)."""
+    def _processed(self, picture: Image, **changed: bool) -> Array:
+        """Return the picture as the processor prepares it: (1, 3, height, width)."""
         return self.processor.image_processor(picture, return_tensors="pt", **changed)["pixel_values"]
 
     def _named_tiles(self) -> Iterator[list[Token]]:
-        """Of Idefics 3 and SmolVLM: tiles that their row and column stand before, and last a small view of the whole."""
+        """Yield each picture's tokens for Idefics 3 and SmolVLM: tiles named by row and column, then a view of the whole."""
         pictures, tiles = iter(self.pictures), []
         for before, count in self.runs:
             side = math.isqrt(count)
@@ -90,9 +91,9 @@ class PictureLayout:
                 continue
             if (picture := next(pictures, None)) is None:
                 return
-            whole, found = boxes_of_grid(picture, (side, side), None), list[Token]()
+            whole, tile_tokens = boxes_of_grid(picture, (side, side), None), list[Token]()
             if tiles:
-                rows, columns = (side * (1 + max(at)) for at in zip(*tiles, strict=True))
+                rows, columns = (side * (1 + max(numbers)) for numbers in zip(*tiles, strict=True))
                 grid = boxes_of_grid(picture, (rows, columns), None)
                 places = [
                     (side * row + y, side * column + x)
@@ -100,20 +101,20 @@ class PictureLayout:
                     for y in range(side)
                     for x in range(side)
                 ]
-                found = [grid[y * columns + x] for y, x in places]
+                tile_tokens = [grid[y * columns + x] for y, x in places]
                 whole = _as_whole(whole)
-            yield [*found, *whole]
+            yield [*tile_tokens, *whole]
             tiles = []
 
     def _base_and_tiles(self, picture: Image) -> list[Token]:
-        """Of LLaVA-NeXT and -OneVision: a small view of the whole, then its tiles row by row, a token ending each row.
+        """Return a picture's tokens for LLaVA-NeXT and LLaVA-OneVision: a view of the whole, then its tiles row by row.
 
-        Of several pictures OneVision makes no tiles: one token ends each.
+        A token ends each row. With several pictures OneVision makes no tiles: one token ends each picture.
         """
-        side = self.made["pixel_values"].shape[-1]
+        side = self.processed["pixel_values"].shape[-1]
         patches = side // self.config.vision_config.patch_size
         base = boxes_of_grid(picture, (patches, patches), None)
-        counts = self.made.get("batch_num_images")
+        counts = self.processed.get("batch_num_images")
         if counts is not None and int(counts[0]) > 1:
             return [*base, Token("end", special=True)]
         utilities = import_extra("transformers.image_processing_utils")
@@ -121,35 +122,37 @@ class PictureLayout:
         target = utilities.select_best_resolution(sides, self.processor.image_processor.image_grid_pinpoints)
         tiles = [length // side for length in target]
         cells, rows = self.processor._get_unpadded_features(*sides, patches, patches, *tiles)
-        scale = min(target[at] / sides[at] for at in (0, 1))
-        downs, acrosses = (
-            _unpadded_edges(sides[at], scale, target[at], patches * tiles[at], count)
-            for at, count in enumerate((rows, cells // rows))
+        scale = min(target[axis] / sides[axis] for axis in (0, 1))
+        row_edges, column_edges = (
+            _unpadded_edges(sides[axis], scale, target[axis], patches * tiles[axis], count)
+            for axis, count in enumerate((rows, cells // rows))
         )
-        found = _as_whole(base)
-        for row, own in groupby(boxes_between(downs, acrosses), lambda token: token.text.partition("c")[0]):
-            found += [*own, Token(f"{row}end", special=True)]
-        return found
+        tokens = _as_whole(base)
+        for row, row_tokens in groupby(
+            boxes_between(row_edges, column_edges), lambda token: token.text.partition("c")[0]
+        ):
+            tokens += [*row_tokens, Token(f"{row}end", special=True)]
+        return tokens
 
 
 def _unpadded_edges(length: int, scale: float, target: int, patches: int, count: int) -> list[int]:
-    """Edges, in pixels of a picture's side, of the `count` tokens along it that are left when its padding is cut off.
+    """Return the edges, in pixels of a picture's side, of the `count` tokens along it that remain without padding.
 
-    The side of `length` pixels was resized by `scale` into the middle of `target` pixels, which are `patches` tokens; whole
-    tokens of padding are cut off at both ends, and what is left may be pooled to fewer.
+    The side of `length` pixels was resized by `scale` into the middle of `target` pixels, which are `patches` tokens. Whole
+    tokens of padding are cut off at both ends; the others may be pooled to fewer.
     """
     resized, pixels = min(math.ceil(length * scale), target), target / patches
     cut = (patches - int(round(length * scale / pixels, 7))) // 2
     step, start = (patches - 2 * cut) / count * pixels, cut * pixels - (target - resized) // 2
-    return [min(max(round((start + at * step) * length / resized), 0), length) for at in range(count + 1)]
+    return [min(max(round((start + number * step) * length / resized), 0), length) for number in range(count + 1)]
 
 
 def _as_whole(tokens: Sequence[Token]) -> list[Token]:
-    """Tokens of a small view of the whole picture, called so: its tiles have rows and columns too."""
+    """Return the tokens of a small view of the whole picture, renamed to tell them from those in tiles."""
     return [replace(token, text=f"{WHOLE}{token.text}") for token in tokens]
 
 
 def _in_strip(token: Token, number: int, offset: int) -> Token:
-    """A token of one of several pictures that stand side by side."""
+    """Return a token of picture `number` as a token of several pictures side by side, `offset` pixels to the right."""
     box = None if token.box is None else (token.box[0] + offset, token.box[1], token.box[2] + offset, token.box[3])
     return replace(token, text=f"p{number}-{token.text}", box=box, picture=number)

@@ -1,4 +1,4 @@
-"""The reader of sounds: of Whisper and wav2vec 2.0's kin, whose tokens are frames of sound, each with its seconds."""
+"""The reader of sounds for Whisper and wav2vec 2.0: the tokens are frames, each with its start and end in seconds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from attnctl.arrays import Floats
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.files import names_sound
 from attnctl.formats.audio import RATE, read_audio
@@ -25,16 +26,17 @@ from attnctl.tokens import Token
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from attnctl.models.huggingface.attention_sites import Output
     from attnctl.models.huggingface.checkpoint import Checkpoint
     from attnctl.models.huggingface.tokenizer import Pieces
 
 
 @dataclass(frozen=True)
 class SoundReader(Reader):
-    """The reader of sounds: a user gives the name of a file of sound in a text's place.
+    """The reader of sounds: a user gives the name of a sound file in place of a text.
 
-    The tokens of an encoder, and the keys of cross attention, are frames, called by when they begin ("0.42 s"); those of a
-    decoder are what is said. `extractor` is the checkpoint's own, `tokenizer` that of a decoder.
+    The tokens of an encoder, and the keys of cross attention, are frames, named by their start ("0.42 s"). The tokens of a
+    decoder are the spoken words. `extractor` is the feature extractor of the checkpoint, `tokenizer` that of its decoder.
     """
 
     name: str
@@ -44,24 +46,24 @@ class SoundReader(Reader):
     _last: list[tuple[tuple[object, ...], Sound]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def tokenize(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
-        """Return the frames of the sound in the file `text`, or what is said in it for decoder and cross."""
+        """Return the frames of the sound file `text`, or for decoder and cross attention the tokens of the spoken words."""
         sound = self.sound_in(model, text)
         if model.kind not in ("decoder", "cross"):
             return sound.frames()
-        if model.target not in sound.said:
+        if model.target not in sound.spoken:
             with running_network(model.network, model.network.config.max_target_positions, model.info.name):
                 marks = sound.spoken_marks()[0]
-                ids = sound.said_ids(marks, model.target)
-            said = (*self.pieces.continued_tokens((), marks), *self.pieces.continued_tokens(marks, ids))
-            sound.said[model.target] = said
-        return sound.said[model.target]
+                ids = sound.spoken_ids(marks, model.target)
+            tokens = (*self.pieces.continued_tokens((), marks), *self.pieces.continued_tokens(marks, ids))
+            sound.spoken[model.target] = tokens
+        return sound.spoken[model.target]
 
     def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
-        """Return the sound, or for a decoder what the encoder made of it, which no change of the decoder reaches."""
+        """Return the sound; for decoder and cross attention the encoder's output, which does not depend on the decoder."""
         sound = self.sound_in(model, text)
         if model.kind not in ("decoder", "cross"):
             inputs = {model.network.main_input_name: sound.values}
-            if model.kind == "encoder":  # the decoder must be given something; its attention is not read
+            if model.kind == "encoder":  # the decoder needs an input; its attention is not read
                 inputs["decoder_input_ids"] = model.token_ids(self.decoder_start(model, text))
             return ModelInput(tokens, inputs, notes=sound.notes(tokens))
         model.check_tokens(tokens)
@@ -69,25 +71,25 @@ class SoundReader(Reader):
         frames, notes = sound.frames(), sound.notes(sound.frames())
         if model.target is None:
             notes += (
-                "What is said was written down by the model, the likeliest token each time; the option target gives it.",
+                "The model wrote down the spoken words, the likeliest token each time; the option target gives them.",
             )
         return ModelInput(tokens, inputs, frames if model.kind == "cross" else None, notes, frames)
 
     def key_tokens(self, model: Checkpoint, text: str, tokens: Sequence[Token]) -> tuple[Token, ...] | None:
-        """Return the frames for cross attention; else None: the keys are the tokens."""
+        """Return the frames for cross attention; None otherwise: the keys are the tokens."""
         return self.sound_in(model, text).frames() if model.kind == "cross" else None
 
     def decoder_start(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
-        """Return the marks that Whisper's decoder begins with: its start, language and task."""
+        """Return the tokens that Whisper's decoder begins with: start, language and task."""
         if model.kind == "self":
             return ()
         with running_network(model.network, model.network.config.max_target_positions, model.info.name):
             return self.pieces.continued_tokens((), self.sound_in(model, text).spoken_marks()[0])
 
     def sound_in(self, model: Checkpoint, path: str) -> Sound:
-        """Return the sound in a file, which is read again only where the file, or what is off in the model, has changed.
+        """Return the sound in a file; read it again only if the file or the model's intervention has changed.
 
-        Raises AttnctlError for what is no sound.
+        Raises AttnctlError if the file is not a sound.
         """
         if not names_sound(path):
             raise AttnctlError(
@@ -97,46 +99,50 @@ class SoundReader(Reader):
         with suppress(OSError):
             status = Path(path).stat()
             file = path, status.st_ino, status.st_size, status.st_mtime_ns
-        for known, sound in self._last:
-            same = sound.model.network is model.network and sound.model.intervention is model.intervention
-            if known == file and same and sound.model.kind == model.kind:
+        for stored_file, sound in self._last:
+            same_model = sound.model.network is model.network and sound.model.intervention is model.intervention
+            if stored_file == file and same_model and sound.model.kind == model.kind:
                 return sound
         sound = self.sound_of(model, read_audio(path))
         self._last[:] = [(file, sound)]
         return sound
 
     def sound_of(self, model: Checkpoint, samples: Floats) -> Sound:
-        """Return samples (n,) at 16 kHz as the extractor fills them up, or cuts them, for the network."""
+        """Return the sound of samples (n,) at 16 kHz, padded or cut by the extractor to what the network takes."""
         try:
             with quiet_library():
-                made = self.extractor(samples, sampling_rate=RATE, return_tensors="np")
-        except Exception as error:  # each family's extractor has its own
+                processed = self.extractor(samples, sampling_rate=RATE, return_tensors="np")
+        except Exception as error:  # each family's extractor raises its own errors
             raise AttnctlError(
                 f"the extractor of {model.info.name} fails on this sound: {in_one_line(error)}"
             ) from error
-        values = import_extra("torch").from_numpy(np.asarray(made[model.network.main_input_name]))
+        values = import_extra("torch").from_numpy(np.asarray(processed[model.network.main_input_name]))
         values = values.to(device_of_inputs(model.network), model.network.dtype)
         return Sound(model, self, values, len(samples) / RATE)
 
 
 @dataclass(frozen=True, eq=False)
 class Sound:
-    """A sound as a network takes it, (1, mels, frames) or (1, samples), and how long it is without what fills it up."""
+    """A sound as the network takes it, (1, mels, frames) or (1, samples), and its length without padding."""
 
     model: Checkpoint
     reader: SoundReader
-    values: Any
+    values: Array
     seconds: float
-    said: dict[str | None, tuple[Token, ...]] = field(
-        default_factory=dict, repr=False
-    )  # by target; None: its own words
+    # target → tokens; None: the model's own words
+    spoken: dict[str | None, tuple[Token, ...]] = field(default_factory=dict, repr=False)
+
+    @property
+    def network(self) -> Any:
+        """Return the model's network, with the attributes of its own class."""
+        return self.model.network
 
     def notes(self, frames: Sequence[Token]) -> tuple[str, ...]:
-        """Return what a reader must know: how much of the sound is heard, and how much of it is silence."""
-        heard, notes = frames[-1].seconds[1] if frames[-1].seconds else 0.0, list[str]()
-        if self.seconds > heard + 0.05:
+        """Return the notes for a reader: how much of the sound is used, and how much of it is padding."""
+        used, notes = frames[-1].seconds[1] if frames[-1].seconds else 0.0, list[str]()
+        if self.seconds > used + 0.05:
             notes.append(
-                f"Of {self.seconds:.1f} seconds the first {heard:g} are heard: cut the sound to hear the others."
+                f"Of {self.seconds:.1f} seconds the first {used:g} are heard: cut the sound to hear the others."
             )
         filled = sum(token.special for token in frames)
         if filled:
@@ -146,100 +152,110 @@ class Sound:
         return tuple(notes)
 
     def frames(self) -> tuple[Token, ...]:
-        """Return a token for each frame that the encoder's first layer attends to, those after the sound's end special."""
-        network: Any = self.model.network
+        """Return a token for each frame that the encoder's first layer reads; frames after the sound's end are special."""
+        network = self.network
         config = network.config
         if network.main_input_name == "input_features":
             count, step = int(config.max_source_positions), 2 * int(self.reader.extractor.hop_length) / RATE
         else:
-            squeezed = getattr(config, "squeeze_factor", 1)  # SEW attends to means of so many frames
+            squeezed = getattr(config, "squeeze_factor", 1)  # SEW attends to means of this many frames
             count = int(network._get_feat_extract_output_lengths(self.values.shape[-1])) // squeezed
             step = squeezed * math.prod(config.conv_stride) / RATE
-        begins = [round(number * step, 4) for number in range(count + 1)]
+        starts = [round(number * step, 4) for number in range(count + 1)]
         return tuple(
             Token(f"{start:.2f} s", special=start >= self.seconds, seconds=(start, end))
-            for start, end in zip(begins, begins[1:], strict=False)
+            for start, end in zip(starts, starts[1:], strict=False)
         )
 
     @cached_property
-    def encoded(self) -> Any:
-        """What the encoder makes of the sound."""
-        network: Any = self.model.network
+    def encoded(self) -> Output:
+        """Return the encoder's output for the sound."""
+        network = self.network
         with running_network(network, self.values.shape[-1], self.model.info.name):
             return network.get_encoder()(self.values)
 
     def spoken_marks(self, language: str | None = None) -> tuple[list[int], str | None]:
-        """Token ids of the marks that Whisper begins with (start, language where it knows several, task), and the language.
+        """Return the ids that Whisper's decoder begins with (start; language and task if it has several), and the language.
 
-        None: the language of generation_config, or the likeliest. Raises UsageError for one that it does not know.
+        `language` None: the one in generation_config, or the likeliest. Raises UsageError for an unknown language.
         """
-        network: Any = self.model.network
+        network = self.network
         tokenizer, name, first = self.reader.pieces.tokenizer, self.model.info.name, decoder_start_id(self.model)
-        several = getattr(network.generation_config, "lang_to_id", None) or {}
-        configured, task = self._configured_speech() if several else (None, None)
-        asked, language = language, configured if language is None else language
-        if several and language is None:
-            begun = import_extra("torch").tensor([[first]], device=device_of_inputs(network))
-            logits = network(encoder_outputs=self.encoded, decoder_input_ids=begun).logits[0, -1]  # (vocabulary,)
-            spoken = max(several, key=lambda one: float(logits[several[one]]))
+        language_ids = getattr(network.generation_config, "lang_to_id", None) or {}
+        configured, task = self._configured_speech() if language_ids else (None, None)
+        requested, language = language, configured if language is None else language
+        if language_ids and language is None:
+            start_ids = import_extra("torch").tensor([[first]], device=device_of_inputs(network))
+            logits = network(encoder_outputs=self.encoded, decoder_input_ids=start_ids).logits[0, -1]  # (vocabulary,)
+            spoken = max(language_ids, key=lambda mark: float(logits[language_ids[mark]]))
             language = spoken.strip("<|>")
-        if language is not None and f"<|{language}|>" not in several:
-            known = ", ".join(sorted(one.strip("<|>") for one in several)) or "none: it hears one language alone"
-            if asked is None:
-                raise AttnctlError(f"generation_config.json of {name} says the language {language}: it knows {known}")
-            raise UsageError(f"{name} knows {known}", option="language", value=language)
-        marks = (f"<|{language}|>", f"<|{task or 'transcribe'}|>") * bool(several)
-        ids: list[Any] = [first, *(tokenizer.token_to_id(one) for one in (*marks[:2], "<|notimestamps|>"))]
+        if language is not None and f"<|{language}|>" not in language_ids:
+            languages = (
+                ", ".join(sorted(mark.strip("<|>") for mark in language_ids)) or "none: it hears one language alone"
+            )
+            if requested is None:
+                raise AttnctlError(
+                    f"generation_config.json of {name} says the language {language}: it knows {languages}"
+                )
+            raise UsageError(f"{name} knows {languages}", option="language", value=language)
+        marks = (f"<|{language}|>", f"<|{task or 'transcribe'}|>") * bool(language_ids)
+        ids: list[Any] = [first, *(tokenizer.token_to_id(mark) for mark in (*marks[:2], "<|notimestamps|>"))]
         if None in ids:
-            raise AttnctlError(f"the tokenizer of {name} lacks the marks of Whisper: it is another model's")
+            raise AttnctlError(
+                f"the tokenizer of {name} lacks the start tokens of Whisper: it belongs to another model"
+            )
         return ids, language
 
     def _configured_speech(self) -> tuple[str | None, str | None]:
-        """Return the language ("de") and the task ("translate") that `generate` takes unasked; None: it names none."""
+        """Return the language ("de") and the task ("translate") that `generate` uses by default; None where none is set."""
         from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
-        settings: Any = self.model.network.generation_config
+        settings = self.network.generation_config
         language, task = getattr(settings, "language", None), getattr(settings, "task", None)
-        if language is None and task is None:  # older checkpoints force the tokens in these places
-            listed = getattr(settings, "forced_decoder_ids", None) or ()
+        if language is None and task is None:  # older checkpoints force the tokens at positions 1 and 2
+            pairs = getattr(settings, "forced_decoder_ids", None) or ()
             try:
-                forced = dict(listed)
+                forced = dict(pairs)
                 names = [
-                    self.reader.pieces.tokenizer.id_to_token(forced[at]) if forced.get(at) else None for at in (1, 2)
+                    self.reader.pieces.tokenizer.id_to_token(forced[position]) if forced.get(position) else None
+                    for position in (1, 2)
                 ]
             except (TypeError, ValueError, OverflowError) as error:
-                which = f"generation_config.json of {self.model.info.name} says forced_decoder_ids {str(listed)[:80]}"
-                raise AttnctlError(f"{which}: they are pairs of a place and a token's id") from error
+                settings_text = (
+                    f"generation_config.json of {self.model.info.name} says forced_decoder_ids {str(pairs)[:80]}"
+                )
+                raise AttnctlError(f"{settings_text}: they are pairs of a place and a token's id") from error
             language, task = (None if name is None else name.strip("<|>") for name in names)
         if language is not None:
             language = str(language).lower().strip("<|>")
             language = TO_LANGUAGE_CODE.get(language, language)
         return language, task
 
-    def said_ids(self, marks: Sequence[int], target: str | None) -> list[int]:
-        """Token ids of what is said: of `target`, or what the model writes behind its marks, the likeliest token each time.
+    def spoken_ids(self, marks: Sequence[int], target: str | None) -> list[int]:
+        """Return the ids of the spoken words: of `target`, or greedily generated by the model after its `marks`.
 
-        Raises AttnctlError for a text that is too long.
+        Raises AttnctlError if the text is too long.
         """
-        network: Any = self.model.network
-        name, most = self.model.info.name, network.config.max_target_positions
+        network = self.network
+        name, limit = self.model.info.name, network.config.max_target_positions
         if target is None:
             mark = self.reader.pieces.tokenizer.id_to_token(marks[1]) if len(marks) > 2 else None
             task = self.reader.pieces.tokenizer.id_to_token(marks[2]) if len(marks) > 2 else None
-            how = {} if mark is None or task is None else {"language": mark.strip("<|>"), "task": task.strip("<|>")}
+            options = {} if mark is None or task is None else {"language": mark.strip("<|>"), "task": task.strip("<|>")}
             out = network.generate(
-                self.values, encoder_outputs=self.encoded, return_timestamps=False, max_new_tokens=most - len(marks) - 1,
-                **GREEDY, **how,
+                self.values, encoder_outputs=self.encoded, return_timestamps=False, max_new_tokens=limit - len(marks) - 1,
+                **GREEDY, **options,
             )  # fmt: skip
-            ends = min(end_ids(network), default=len(self.reader.pieces.tokenizer.get_vocab()))  # marks of times follow
+            # timestamp tokens have larger ids
+            end_id = min(end_ids(network), default=len(self.reader.pieces.tokenizer.get_vocab()))
             text = [
-                number for number in out[0].tolist() if number not in self.reader.pieces.special_ids and number < ends
+                number for number in out[0].tolist() if number not in self.reader.pieces.special_ids and number < end_id
             ]
         else:
             text = self.reader.pieces.tokenizer.encode(f" {target.strip()}", add_special_tokens=False).ids
-        if len(marks) + len(text) + 1 > most:
+        if len(marks) + len(text) + 1 > limit:
             raise AttnctlError(
-                f"it has {len(text):,} tokens, and {name} writes {most - len(marks) - 1:,}",
+                f"it has {len(text):,} tokens, and {name} writes {limit - len(marks) - 1:,}",
                 option="target",
                 value=target,
             )
@@ -249,13 +265,15 @@ class Sound:
 def open_sound_reader(
     folder: Path, network: PreTrainedModel, name: str, kind: str, pieces: Pieces | None
 ) -> SoundReader:
-    """Return the reader of sounds of a checkpoint's folder.
+    """Return the sound reader of a checkpoint's folder.
 
-    Raises AttnctlError where the settings of its processor are missing or unreadable, UsageError for a network that writes
-    no text and is asked for its decoder's attention.
+    Raises AttnctlError if the settings of its processor are missing or unreadable; UsageError if decoder or cross attention
+    is asked of a network that writes no text.
     """
     if not has_processor(folder):
-        raise AttnctlError(f"{name} has no preprocessor_config.json, which says how sound is put to it: copy it there")
+        raise AttnctlError(
+            f"{name} has no preprocessor_config.json, which says how sound is prepared for it: copy the file into its folder"
+        )
     if kind in ("decoder", "cross") and not network.can_generate():
         instead = option_name("attention", "encoder")
         raise UsageError(f"{name} is {type(network).__name__}, which writes no text: see {instead}")
@@ -265,5 +283,5 @@ def open_sound_reader(
     except AttnctlError:
         raise
     except Exception as error:
-        raise AttnctlError(f"{name}: cannot read how sound is put to it: {in_one_line(error)}") from error
+        raise AttnctlError(f"{name}: cannot read how sound is prepared for it: {in_one_line(error)}") from error
     return SoundReader(name, extractor, pieces)

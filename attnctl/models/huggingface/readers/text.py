@@ -1,4 +1,4 @@
-"""Readers of texts: one text, a pair, the rest of a conversation; and of an encoder-decoder its source and its target."""
+"""Readers of texts: one text, a pair of texts, and the source and target of an encoder-decoder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import ModelInput, Reader
-from attnctl.models.huggingface.network import end_ids, generation_setting, running_network
+from attnctl.models.huggingface.network import end_ids, forced_first_id, generation_setting, running_network
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.source.model import check_text
 from attnctl.text import visible_text
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.checkpoint import Checkpoint
 
 
-# how a text is continued, whatever switches were saved in generation_config: greedily, and the ids alone come back
+# generate greedily and return only ids, whatever generation_config says
 GREEDY = {
     "do_sample": False, "num_beams": 1, "num_return_sequences": 1, "return_dict_in_generate": False,
     "output_attentions": False, "output_hidden_states": False, "output_scores": False, "output_logits": False,
@@ -34,18 +34,18 @@ GREEDY = {
 
 @dataclass(frozen=True)
 class TextReader(Reader):
-    """The reader of a text, and of a second text behind it where the tokenizer holds one."""
+    """The reader of a text, and of a second text after it if the tokenizer has a `text_pair`."""
 
     tokenizer: Pieces
     shares_passes: ClassVar[bool] = True
 
     def tokenize(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
-        """Return the tokens of the text, and those that the model continues it with."""
+        """Return the tokens of the text, and the tokens that the model generates after it."""
         tokens = self.pieces.tokenize_text(text)
         return (*tokens, *generated_tokens(model, text_inputs(model, tokens))) if model.generate else tokens
 
     def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
-        """Return the ids of the tokens, and their types where the tokenizer tells two texts apart."""
+        """Return the ids of the tokens, and their types if the tokenizer gives types."""
         model.check_tokens(tokens)
         inputs = text_inputs(model, tokens)
         notes = [*self.pieces.beginning_notes(tokens, bool(model.info.causal)), *input_notes(model, tokens, inputs)]
@@ -53,18 +53,18 @@ class TextReader(Reader):
         return ModelInput(tokens, inputs, notes=tuple(notes), blanks=self.pieces.mask_positions(tokens))
 
     def text_as_read(self, text: str) -> str:
-        """Return the text in which the tokens have their places: both where a pair is read."""
+        """Return the text that the tokens' positions refer to: both texts if a pair is read."""
         return self.pieces.joined_text(text)
 
     def model_for(self, model: Checkpoint, text: str) -> Checkpoint:
-        """Return the model. Raises UsageError for the file of a picture or of a sound."""
+        """Return the model. Raises UsageError if `text` is the file of a picture or a sound."""
         beside = hasattr(model.network.config, "vision_config")  # a vision-language model
         instead = f'ask about it: "…" {option_name("image", text)}' if beside else "name a vision model"
         check_text(text, model.info.name, instead)
         return model
 
     def with_text_pair(self, model: Checkpoint, text_pair: str) -> Reader:
-        """Return the reader of `text_pair` behind each text. Raises UsageError for one that is empty."""
+        """Return the reader of `text_pair` after each text. Raises UsageError if `text_pair` is empty."""
         if not text_pair.strip():
             raise UsageError("is empty: it is the second of two texts", option="text_pair")
         return replace(self, tokenizer=replace(self.tokenizer, text_pair=checked_text(text_pair)))
@@ -72,14 +72,14 @@ class TextReader(Reader):
 
 @dataclass(frozen=True)
 class SourceTargetReader(TextReader):
-    """The reader of an encoder-decoder: the source, and for decoder and cross attention the target, or what it writes."""
+    """The reader of an encoder-decoder: the source, and for decoder and cross attention a given or generated target."""
 
     shares_passes: ClassVar[bool] = False
 
     def tokenize(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
-        """Return the tokens of the source for its encoder's attention, else those of the decoder.
+        """Return the tokens of the source for encoder attention, else the tokens of the decoder.
 
-        The decoder's tokens have no place in the text, which is the source's.
+        The decoder's tokens have no position in the text: the text is the source.
         """
         source = self.pieces.tokenize_text(text)
         if model.kind == "encoder":
@@ -88,24 +88,25 @@ class SourceTargetReader(TextReader):
         if model.target is None:
             return (*start, *generated_tokens(model, text_inputs(model, source), start))
         tokens = self._shifted_target(model, self.pieces.tokenize_target(model.target))
-        known = len(start) if [token.id for token in tokens[: len(start)]] == [token.id for token in start] else 1
-        return (*start, *(replace(token, start=None, end=None, word=None) for token in tokens[known:]))
+        n_start = len(start) if [token.id for token in tokens[: len(start)]] == [token.id for token in start] else 1
+        return (*start, *(replace(token, start=None, end=None, word=None) for token in tokens[n_start:]))
 
     def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
-        """Return the ids of the source, and those of the decoder: of an encoder's attention its start alone."""
+        """Return the ids of the source and of the decoder; for encoder attention, only the decoder's start."""
         if model.kind == "encoder":
-            given = super().read(model, text, tokens)
+            model_input = super().read(model, text, tokens)
             start = model.token_ids(self.decoder_start(model, text))
-            return replace(given, inputs={**given.inputs, "decoder_input_ids": start}, blanks=())
+            return replace(model_input, inputs={**model_input.inputs, "decoder_input_ids": start}, blanks=())
         model.check_tokens(tokens)
         source = self.pieces.tokenize_text(text)
         inputs = text_inputs(model, source)
         notes = [*self.pieces.beginning_notes(source, bool(model.info.causal)), *input_notes(model, source, inputs)]
         if model.target is None and len(tokens) > len(self.decoder_start(model, text)):
-            own = [token for token in tokens if not token.special]
-            said = f" (“{_spelled_tokens(model, own)}”)" if own else ""
+            written = [token for token in tokens if not token.special]
+            spelled = f" (“{_spelled_tokens(model, written)}”)" if written else ""
             notes.append(
-                f"The decoder's tokens are the model's own{said}, the likeliest each time; the option target gives others."
+                f"The decoder's tokens are the model's own{spelled}, the likeliest each time; "
+                "the option target gives others."
             )
         notes += [*self.pieces.language_notes(model.target is not None), *table_notes(model)]
         inputs |= {"decoder_input_ids": model.token_ids(tokens)}
@@ -114,7 +115,7 @@ class SourceTargetReader(TextReader):
         return ModelInput(tokens, inputs, keys, tuple(notes), source, blanks)
 
     def key_tokens(self, model: Checkpoint, text: str, tokens: Sequence[Token]) -> tuple[Token, ...] | None:
-        """Return the source's tokens for cross attention, and both where one softmax is over both."""
+        """Return the tokens of the source for cross attention, and both if one softmax covers source and target."""
         if model.kind == "cross":
             return self.pieces.tokenize_text(text)
         if model.kind == "decoder" and merges_source(model.network):
@@ -122,32 +123,30 @@ class SourceTargetReader(TextReader):
         return None
 
     def decoder_start(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
-        """Return the decoder's start, and what `generate` puts next: a language or a forced token."""
+        """Return the decoder's first token, and the language or forced token that `generate` puts after it."""
         if self.pieces.target_language is not None:
             tokens = self._shifted_target(model, self.pieces.tokenize_target(""))
             return tokens[:-1] if len(tokens) > 1 and _ends_text(model, tokens[-1]) else tokens
-        # config.json alone says nothing here: `generate` does not ask it
-        forced = getattr(getattr(model.network, "generation_config", None), "forced_bos_token_id", None)
-        start = decoder_start_id(model)
-        return tuple(self.pieces.named_id(number) for number in (start, forced) if number is not None)
+        ids = (decoder_start_id(model), forced_first_id(model.network))
+        return tuple(self.pieces.named_id(number) for number in ids if number is not None)
 
     def _shifted_target(self, model: Checkpoint, labels: tuple[Token, ...]) -> tuple[Token, ...]:
-        """Return the tokens that a decoder reads to predict `labels`: as its network shifts them, less the text's end."""
+        """Return the tokens that a decoder reads to predict `labels`: shifted as in its network, without the end token."""
         last = labels[-1] if labels else None
         ended = last is not None and last.special and (last.start == last.end or _ends_text(model, last))
-        rest = labels[:-1] if ended else labels
+        body = labels[:-1] if ended else labels
         if ended and last and not _ends_text(model, last) and self._begins_with_last(model, labels):
-            return (replace(last, start=None, end=None, word=None), *rest)  # mBART: a target ends with its language
-        return (self.pieces.named_id(decoder_start_id(model)), *rest)
+            return (replace(last, start=None, end=None, word=None), *body)  # mBART: a target ends with its language
+        return (self.pieces.named_id(decoder_start_id(model)), *body)
 
     def _begins_with_last(self, model: Checkpoint, labels: Sequence[Token]) -> bool:
-        """Return whether the network's own shift of labels puts the last one first."""
+        """Return whether the network's function that shifts labels puts the last one first."""
         shift = getattr(sys.modules[type(model.network).__module__], "shift_tokens_right", None)
         if shift is None:
             return False
         config = model.network.config
-        given = (model.token_ids(labels), config.pad_token_id, getattr(config, "decoder_start_token_id", None))
-        shifted = shift(*given[: len(inspect.signature(shift).parameters)])  # (1, n)
+        arguments = (model.token_ids(labels), config.pad_token_id, getattr(config, "decoder_start_token_id", None))
+        shifted = shift(*arguments[: len(inspect.signature(shift).parameters)])  # (1, n)
         return bool(shifted[0, 0] == labels[-1].id)
 
 
@@ -156,23 +155,23 @@ def _ends_text(model: Checkpoint, token: Token) -> bool:
 
 
 def decoder_start_id(model: Checkpoint) -> int:
-    """Return the id that `generate` begins a decoder's text with; without one the tokenizer's first, or 0."""
-    # generate falls back to generation_config's bos_token_id before it looks at config.json
+    """Return the id that `generate` begins a decoder's text with; without one the tokenizer's first id, or 0."""
+    # generate uses generation_config's bos_token_id before config.json
     parts = (getattr(model.network, "generation_config", None), model.network.config)
     names = ("decoder_start_token_id", "bos_token_id")
     stated = [i for part in parts for name in names if (i := getattr(part, name, None)) is not None]
     first = next(iter(stated), model.pieces.bos_id or 0)
-    number = first[0] if isinstance(first, list) and first else first  # a list has one for each text of a batch
+    number = first[0] if isinstance(first, list) and first else first  # a list has one id per text of a batch
     if not isinstance(number, int) or not 0 <= number < 2**31:
         raise AttnctlError(
-            f"{model.info.name} begins its decoder's text with {str(first)[:40]!r}, which is no token's id: see "
+            f"{model.info.name} begins its decoder's text with {str(first)[:40]!r}, which is not the id of a token: see "
             "decoder_start_token_id in its generation_config.json and config.json"
         )
     return number
 
 
 def text_inputs(model: Checkpoint, tokens: Sequence[Token]) -> dict[str, Any]:
-    """Return the ids of a text's tokens, and their types where their tokenizer tells them apart: (1, n) each."""
+    """Return the ids of a text's tokens, and their types if the network and the tokenizer have any: (1, n) each."""
     inputs = {"input_ids": model.token_ids(tokens)}
     if "token_type_ids" in model.forward_keywords and any(token.type for token in tokens):
         inputs["token_type_ids"] = inputs["input_ids"].new_tensor([[token.type or 0 for token in tokens]])
@@ -180,9 +179,9 @@ def text_inputs(model: Checkpoint, tokens: Sequence[Token]) -> dict[str, Any]:
 
 
 def generated_tokens(model: Checkpoint, inputs: Mapping[str, Any], start: Sequence[Token] = ()) -> tuple[Token, ...]:
-    """Return the tokens with which the network continues `inputs`, greedily; of a decoder those behind its `start`.
+    """Return the tokens that the network generates greedily after `inputs`; for a decoder, those after its `start`.
 
-    Raises UsageError for a network that writes no text, AttnctlError where it could not read what it writes.
+    Raises UsageError if the network writes no text; AttnctlError if the result would be longer than it can read.
     """
     network, ids, count = model.network, inputs["input_ids"], model.generate or 16
     if not hasattr(network, "generate") or not network.can_generate():
@@ -191,31 +190,31 @@ def generated_tokens(model: Checkpoint, inputs: Mapping[str, Any], start: Sequen
     n, limit = ids.shape[-1], model.pieces.limit
     if limit is not None and not start and n + count > limit:
         raise AttnctlError(f"{n:,} tokens and {count:,} new ones are more than {model.info.name} reads: {limit:,}")
-    begun: dict[str, Any] = {}
+    decoder_inputs: dict[str, Any] = {}
     if len(start) > 1:  # a decoder that writes in a language
-        begun["decoder_input_ids"] = model.token_ids(start)
+        decoder_inputs["decoder_input_ids"] = model.token_ids(start)
     if start and model.pieces.target_language is not None:
-        begun["decoder_start_token_id"] = start[0].id
+        decoder_inputs["decoder_start_token_id"] = start[0].id
     with running_network(network, n, model.info.name):
-        made = generate_greedily(network, {**inputs, **begun}, count)
-    known = len(start) or n
-    return model.pieces.continued_tokens(made[:known], made[known:])
+        ids_with_new = generate_greedily(network, {**inputs, **decoder_inputs}, count)
+    n_known = len(start) or n
+    return model.pieces.continued_tokens(ids_with_new[:n_known], ids_with_new[n_known:])
 
 
-def generate_greedily(network: PreTrainedModel, inputs: Mapping[str, Any], most: int) -> list[int]:
-    """Return the ids of a text and of at most `most` new tokens, as `generate` writes them for these inputs."""
+def generate_greedily(network: PreTrainedModel, inputs: Mapping[str, Any], count: int) -> list[int]:
+    """Return the ids of a text and of at most `count` new tokens, as `generate` writes them for these inputs."""
     ids, padding = inputs["input_ids"], generation_setting(network, "pad_token_id")
     padding = padding if isinstance(padding, int) and padding >= 0 else 0
-    how = {"attention_mask": ids.new_ones(ids.shape), "max_new_tokens": most, "pad_token_id": padding, **GREEDY}
-    made: list[int] = network.generate(**inputs, **how)[0].tolist()  # type: ignore[operator]
-    return made
+    options = {"attention_mask": ids.new_ones(ids.shape), "max_new_tokens": count, "pad_token_id": padding, **GREEDY}
+    generated: list[int] = network.generate(**inputs, **options)[0].tolist()  # type: ignore[operator]
+    return generated
 
 
 # --- what a reader must know of a text -------------------------------------------------------------------------------
 
 
 def input_notes(model: Checkpoint, tokens: Sequence[Token], inputs: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the notes about a network's inputs: a separator within the text, and inputs that nobody gives."""
+    """Return the notes about a network's inputs: a separator within the text, and inputs that a text does not give."""
     config: Any = model.network.config
     pieces, keywords = model.pieces, model.forward_keywords
     one_type = pieces.text_pair is not None and getattr(config, "type_vocab_size", 0) > 1
@@ -229,9 +228,9 @@ def input_notes(model: Checkpoint, tokens: Sequence[Token], inputs: Mapping[str,
     )
 
 
-# inputs of a value for each token, for which a network puts one value where they are not given
+# inputs with a value per token that a network sets to a default if they are missing
 _VALUE_OF_TOKEN = re.compile(r"bbox|langs|global_attention_mask|\w+_ids|\w+_seq")
-# of these the default is the right one, or the text has none of what they tell of
+# for these inputs the default is right, or a text has nothing that they describe
 _RIGHT_BY_DEFAULT = re.compile(
     r"(position|token_type|mm_token_type|moe_mm_token_type|mc_token|speaker)_ids|\w*input_ids|"
     r"(decoder|entity|image|video|audio|visual|vision|aspect_ratio)_\w+"
@@ -239,26 +238,26 @@ _RIGHT_BY_DEFAULT = re.compile(
 
 
 def default_input_notes(network: PreTrainedModel, not_given: Iterable[str]) -> tuple[str, ...]:
-    """Return a note about inputs that affect the result and are `not_given` (boxes, languages); () without any."""
+    """Return a note about inputs that affect the result and are `not_given` (boxes, languages); () if there are none."""
     config: Any = network.config
     names = {n for n in not_given if _VALUE_OF_TOKEN.fullmatch(n) and not _RIGHT_BY_DEFAULT.fullmatch(n)}
     if getattr(config, "n_langs", 1) < 2:  # XLM
         names -= {"langs"}
     if not getattr(config, "use_task_id", True):  # ERNIE
         names -= {"task_type_ids"}
-    if isinstance(getattr(config, "type_vocab_sizes", None), list):  # TAPAS: seven token types a token
+    if isinstance(getattr(config, "type_vocab_sizes", None), list):  # TAPAS: seven token types per token
         names |= {"token_type_ids"} & set(not_given)
     if not names:
         return ()
-    said = (
-        f"{type(network).__name__} also reads {', '.join(sorted(names))}, which a text does not tell: every token has its "
-        "default. In your own code attnctl.capture records a run that has them."
+    sentence = (
+        f"{type(network).__name__} also reads {', '.join(sorted(names))}, which a text does not contain: every token has "
+        "the default. In your own code attnctl.capture records a run that has them."
     )
-    return (Note(said, "input"),)
+    return (Note(sentence, "input"),)
 
 
 def continuation_notes(model: Checkpoint, tokens: Sequence[Token]) -> tuple[str, ...]:
-    """Return a note about the last tokens where the model itself has written them; else ()."""
+    """Return a note about the last tokens if the model generated them; else ()."""
     new = [token for token in tokens[-model.generate :] if token.start is None] if model.generate else []
     if not new or model.kind != "self":
         return ()
@@ -267,12 +266,12 @@ def continuation_notes(model: Checkpoint, tokens: Sequence[Token]) -> tuple[str,
 
 
 def table_notes(model: Checkpoint) -> tuple[str, ...]:
-    """Return a note where the network has rows for many more tokens than the tokenizer gives; else ()."""
+    """Return a note if the network has embeddings for many more tokens than the tokenizer has; else ()."""
     rows = model.embedding_rows
     return () if rows is None else model.pieces.size_notes(rows)
 
 
 def _spelled_tokens(model: Checkpoint, tokens: Sequence[Token]) -> str:
-    """Return the text that tokens spell, safe in a terminal."""
+    """Return the text of these tokens, safe to print in a terminal."""
     ids = [token.id or 0 for token in tokens]
     return visible_text(model.pieces.tokenizer.decode(ids, skip_special_tokens=False).strip())

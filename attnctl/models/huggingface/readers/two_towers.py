@@ -1,4 +1,4 @@
-"""Readers of networks of two towers (CLIP, SigLIP): one tower reads a text, the other a picture."""
+"""Readers of networks with two towers (CLIP, SigLIP): one reads a text, the other a picture."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TextTowerReader(TextReader):
-    """The reader of the tower for texts; `both` is the whole network, `folder` that of its files."""
+    """The reader of the text tower; `both` is the whole network, `folder` the folder of its files."""
 
-    both: Any = None
-    folder: Path = Path()
+    both: Any
+    folder: Path
     shares_passes: ClassVar[bool] = False
 
     def model_for(self, model: Checkpoint, text: str) -> Checkpoint:
-        """Return the tower that reads `text`: for a picture's file that of pictures, with the same heads off.
+        """Return the tower that reads `text`: for a picture file the picture tower, with the same heads off.
 
-        Errors as of `open_picture_reader` and `selected_heads`.
+        Raises the errors of `open_picture_reader` and `selected_heads`.
         """
         if not names_picture(text):
             return super().model_for(model, text)
@@ -45,7 +45,7 @@ class TextTowerReader(TextReader):
         return Checkpoint(info, self.both.vision_model, reader, "self", intervention=model.intervention)
 
     def beside_picture(self, model: Checkpoint, path: str) -> Checkpoint:
-        """Return the picture in the file `path`, read by its tower; each text is the captions among which it chooses.
+        """Return the picture tower that reads the picture in the file `path`; each text gives the captions to choose among.
 
         Raises UsageError for a network that gives each caption a probability of its own.
         """
@@ -57,28 +57,35 @@ class TextTowerReader(TextReader):
         return Checkpoint(self._picture_info(model), self.both, reader, "vision")
 
     def with_text_pair(self, model: Checkpoint, text_pair: str) -> Reader:
-        """Raise UsageError: one text is read."""
+        """Raise UsageError: this network reads one text."""
         return Reader.with_text_pair(self, model, text_pair)
 
     def _picture_info(self, model: Checkpoint) -> ModelInfo:
         info = network_info(self.both.vision_model, model.info.name, "self")
-        origin = {name: getattr(model.info, name) for name in ("source", "revision", "sha256", "quantised")}
-        return replace(info, causal=False, **origin)
+        text_info = model.info
+        return replace(
+            info,
+            causal=False,
+            source=text_info.source,
+            revision=text_info.revision,
+            sha256=text_info.sha256,
+            quantised=text_info.quantised,
+        )
 
 
 @dataclass(frozen=True)
 class CaptionReader(PictureReader):
-    """The reader of a picture beside captions ("a cat | a dog"): the picture's attention, the captions as its classes."""
+    """The reader of a picture with captions ("a cat | a dog"): the picture's attention, and the captions as classes."""
 
     path: str
     text_tower: Checkpoint
 
     def tokenize(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
-        """Return the tokens of the picture. Errors as of `PictureReader.tokenize`."""
+        """Return the tokens of the picture. Raises the errors of `PictureReader.tokenize`."""
         return super().tokenize(model, self.path)
 
     def read(self, model: Checkpoint, text: str, tokens: tuple[Token, ...]) -> ModelInput:
-        """Return the picture, and the captions filled up to the longest: input_ids and attention_mask (captions, n).
+        """Return the inputs of the picture and of the captions, padded: input_ids and attention_mask (captions, n).
 
         Raises UsageError for fewer than two captions.
         """
@@ -87,12 +94,12 @@ class CaptionReader(PictureReader):
             raise UsageError(
                 f'give two captions or more to choose among, as "a cat | a dog", not {visible_text(text)!r}'
             )
-        given = super().read(model, self.path, tokens)
+        model_input = super().read(model, self.path, tokens)
         ids = [self.text_tower.token_ids(self.text_tower.tokenize(caption))[0] for caption in captions]
         pad = import_extra("torch").nn.utils.rnn.pad_sequence
         padding = self.text_tower.network.config.pad_token_id or 0
         inputs = {
             "input_ids": pad(ids, batch_first=True, padding_value=padding),
-            "attention_mask": pad([one.new_ones(len(one)) for one in ids], batch_first=True),
+            "attention_mask": pad([caption_ids.new_ones(len(caption_ids)) for caption_ids in ids], batch_first=True),
         }
-        return replace(given, inputs={**given.inputs, **inputs}, classes=dict(enumerate(captions)))
+        return replace(model_input, inputs={**model_input.inputs, **inputs}, classes=dict(enumerate(captions)))

@@ -14,7 +14,7 @@ import attnctl
 from attnctl.commands.ablate.network import watch_given_network
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
-from attnctl.models.huggingface.contributions import TargetLogit, taken_apart
+from attnctl.models.huggingface.contributions import TargetLogit, logit_as_sum
 from attnctl.watched.effects import ContributionPart, Contributions
 from attnctl.watched.measure import EffectRequest, measure_effects
 from tests.conftest import Run
@@ -114,7 +114,7 @@ def test_effects_on_the_class_of_a_text_are_those_of_a_projection_without_the_he
 @pytest.mark.parametrize("kind", ["regression", "multi_label_classification"])
 def test_numbers_that_are_no_choice_of_a_class_are_refused(kind: str) -> None:
     model = zoo.build("bert of classes", problem_type=kind)
-    with pytest.raises(AttnctlError, match="prediction is none of several"):
+    with pytest.raises(AttnctlError, match="prediction is not one of several classes"):
         attnctl.effects(model, zoo.inputs("bert of classes"))
 
 
@@ -171,7 +171,7 @@ TARGET, AGAINST = 5, 7
 
 def apart(model: Any, given: dict[str, Any], query: int = 8, **how: Any) -> Contributions:
     target = TargetLogit(given["input_ids"].shape[1] - query, query, TARGET, AGAINST)
-    return taken_apart(model, given, target, Intervention(**how))[0]
+    return logit_as_sum(model, given, target, Intervention(**how))[0]
 
 
 def part_of(found: Contributions, layer: int, head: int) -> ContributionPart:
@@ -210,7 +210,7 @@ def test_a_head_of_llama_by_the_formula() -> None:
 def test_capped_logits_are_taken_apart_before_the_cap_which_is_said_and_without_the_heads_that_are_off() -> None:
     model = zoo.build("gemma2, soft cap and window", final_logit_softcapping=0.5)
     given = zoo.inputs("llama")
-    parts, notes = taken_apart(model, given, TargetLogit(1, 8, TARGET, AGAINST), Intervention())
+    parts, notes = logit_as_sum(model, given, TargetLogit(1, 8, TARGET, AGAINST), Intervention())
     assert "caps its logits at ±0.5" in notes[0]
     logits = model(**given).logits[0, -1]
     assert parts.logit == pytest.approx(float(logits[TARGET] - logits[AGAINST]), rel=1e-4)

@@ -334,7 +334,7 @@ def test_effects_behind_a_gate_are_those_of_hooks_and_of_their_gradient() -> Non
     given = {"input_ids": torch.tensor([[5, 6, 7, 8, 9, 10, 11]])}
     exact = attnctl.effects(network, given, target=9, how="mean", layer=[layer])
     first = attnctl.effects(network, given, target=9, how="mean", layer=[layer], approximate=True)
-    assert all(any("what the gate lets through" in note for note in found.notes) for found in (exact, first))
+    assert all(any("is the output after the gate" in note for note in found.notes) for found in (exact, first))
     assert not attnctl.effects(network, given, target=9, layer=[layer]).notes
     kept: list[torch.Tensor] = []
 

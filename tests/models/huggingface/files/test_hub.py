@@ -63,13 +63,13 @@ def test_of_several_revisions_in_the_cache_main_is_read_and_no_other(shelf: Shel
     main = "f" * 40
     shutil.copytree(shelf("llama"), cache / "snapshots" / COMMIT)
     shutil.copytree(shelf("gpt2"), cache / "snapshots" / main)
-    with pytest.raises(AttnctlError, match="owner/tiny is not whole on this machine"):  # neither is known to be main
+    with pytest.raises(AttnctlError, match="owner/tiny is incomplete on this machine"):  # neither is known to be main
         open_model("owner/tiny")
     name_main(cache, main)
     assert hub.find_checkpoint("owner/tiny").name == main
     (cache / "snapshots" / main / "model.safetensors").unlink()  # as `attnctl model owner/tiny` leaves it
     assert hub.find_checkpoint("owner/tiny", weights=False).name == main
-    with pytest.raises(AttnctlError, match="owner/tiny is not whole on this machine, and HF_HUB_OFFLINE forbids"):
+    with pytest.raises(AttnctlError, match="owner/tiny is incomplete on this machine, and HF_HUB_OFFLINE forbids"):
         open_model("owner/tiny")
 
 
@@ -94,14 +94,14 @@ def test_an_interrupted_download_is_not_taken_for_a_whole_one(
         assert attend("at", "owner/tiny").model.name == "tiny"
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     (snapshot / lost).unlink()
-    with pytest.raises(AttnctlError, match="owner/tiny is not whole on this machine"):
+    with pytest.raises(AttnctlError, match="owner/tiny is incomplete on this machine"):
         open_model("owner/tiny")
 
 
 def test_a_snapshot_is_named_by_its_commit_and_a_folder_by_the_digest_of_its_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network, "kept_file", lambda path, what: tmp_path / "kept" / f"{path.name}.{what}")
+    monkeypatch.setattr(network, "cached_fact", lambda path, what: tmp_path / "kept" / f"{path.name}.{what}")
     folder = tmp_path / "models--HuggingFaceTB--SmolLM2-135M" / "snapshots" / COMMIT
     assert network.origin_of(folder) == {"source": "HuggingFaceTB/SmolLM2-135M", "revision": COMMIT}
     folder = tmp_path / "mine"
@@ -116,7 +116,7 @@ def test_a_snapshot_is_named_by_its_commit_and_a_folder_by_the_digest_of_its_wei
     assert network.origin_of(folder, "minilm")["source"] == "sentence-transformers/all-MiniLM-L6-v2"
     (folder / "more.safetensors").write_bytes(b"x")
     assert network.origin_of(folder) == {"source": "mine"}  # no one file is the weights
-    monkeypatch.setattr(network, "kept_file", lambda path, what: folder / "more.safetensors" / what)
+    monkeypatch.setattr(network, "cached_fact", lambda path, what: folder / "more.safetensors" / what)
     digest = {"sha256": told["sha256"]}
     assert network.digest_of(folder / "model.safetensors") == digest  # what cannot be kept is said all the same
     monkeypatch.setattr("attnctl.limits.DIGEST_BYTES", 3)
