@@ -16,9 +16,9 @@ from rich.cells import cell_len
 import attnctl
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.headline import headline
+from attnctl.render.form_builders.explanation import Explanation
 from attnctl.render.forms import Column, Grid, Table, label_fit, token_label
 from attnctl.render.terminal.console import SafeConsole, Shown, as_text, kept_lines
-from attnctl.render.told.explanation import Explanation
 from attnctl.text import number_text
 from attnctl.tokens import Token
 from attnctl.trace import Trace

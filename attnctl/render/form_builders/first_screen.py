@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from attnctl.errors import option_name
 from attnctl.readings.questions.headline import ROLES, other_headlines
-from attnctl.render.forms import Column, Form, Line, Table, token_label
-from attnctl.render.told.explanation import (
+from attnctl.render.form_builders.explanation import (
     NAMED,
     Arithmetic,
     Explanation,
@@ -16,6 +15,7 @@ from attnctl.render.told.explanation import (
     place_name,
     told_apart,
 )
+from attnctl.render.forms import Column, Form, Line, Table, token_label
 from attnctl.text import number_text, percent
 from attnctl.trace import Headline, Trace
 from attnctl.trace.steps import is_default_scale
