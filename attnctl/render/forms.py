@@ -131,7 +131,7 @@ class Column:
     heading: str
     values: Sequence[Value] | Floats | Doubles
     kind: str = "number"
-    told: str | Callable[[Value], str] = ""  # a format of numbers, or a function; "": as its kind is told
+    format: str | Callable[[Value], str] = ""  # a format of numbers, or a function; "": the format of its kind
     rank: int | None = None  # where a table is too wide, columns of the lowest rank are left out first; None: never
     most: int = 0  # cells: what is longer is cut at its end, and a bar of 1 is as long; 0: any number
     cut: str = ""  # where room is short, text gives way: cut at its "end", at its "start", or going on "below"
@@ -148,20 +148,22 @@ class Column:
             return "" if self.kind == "text" else ABSENT
         if isinstance(value, str):
             return value
-        if callable(self.told):
-            return self.told(value)
+        if callable(self.format):
+            return self.format(value)
         if isinstance(value, Line):
             return value.text
-        return percent(value, 1) if self.kind == "share" else format(value, self.told or ",")
+        return percent(value, 1) if self.kind == "share" else format(value, self.format or ",")
 
     def shade_at(self, row: int) -> float | None:
         """How a value of heat or change is shaded; None: not."""
         return self.shade[row] if self.shade else self.values[row] if self.kind == "heat" else None
 
 
-def bar_columns(values: Sequence[float | None], told: str = "", most: int = 20, tone: str = "") -> list[Column]:
-    """Numbers from 0 to 1 with a bar each, which gives way first: as `told`, or in percent."""
-    number = Column("", values, "number" if told else "share", told)
+def bar_columns(
+    values: Sequence[float | None], number_format: str = "", most: int = 20, tone: str = ""
+) -> list[Column]:
+    """Numbers from 0 to 1 with a bar each, which gives way first: in `number_format`, or in percent."""
+    number = Column("", values, "number" if number_format else "share", number_format)
     return [number, Column("", values, "bar", most=most, rank=0, tone=tone)]
 
 

@@ -127,7 +127,7 @@ def _memory_table(*rows: tuple[str, int, str]) -> Table:
     """Return what memory holds, its bytes, and their meaning."""
     names, sizes, about = zip(*rows, strict=True)
     return Table(
-        [Column("", names, "text"), Column("", sizes, told=bytes_text), Column("", about, "text", cut="below")],
+        [Column("", names, "text"), Column("", sizes, format=bytes_text), Column("", about, "text", cut="below")],
         indent=2,
     )
 

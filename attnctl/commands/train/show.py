@@ -89,7 +89,7 @@ def lesson_forms(step: Lesson) -> Iterator[Form]:
         [
             Column("", [token_label(given) for given, *_ in step.predictions], "text", cut="end", most=40),
             Column("", words, "text", most=22, cut="end"),
-            Column("", chances, told=".6f", tone="accent"),
+            Column("", chances, format=".6f", tone="accent"),
             Column("", [f"−ln {_digits(p)} = {-math.log(max(p, 1e-45)):7.4f}" for p in chances], rank=0, tone="dim"),
         ],
         indent=5,
@@ -121,7 +121,7 @@ def _headed(said: str) -> Iterator[Form]:
 
 
 def _numbers(array: Floats) -> Table:
-    return Table([Column("", column, told=".5f", rank=-at) for at, column in enumerate(array.T)], indent=7)
+    return Table([Column("", column, format=".5f", rank=-at) for at, column in enumerate(array.T)], indent=7)
 
 
 def _fall_forms(step: Lesson) -> Iterator[Form]:
@@ -137,7 +137,7 @@ def _fall_forms(step: Lesson) -> Iterator[Form]:
     yield Table(
         [
             Column("", [name for name, _ in rows], "text"),
-            Column("", falls, told=".4f"),
+            Column("", falls, format=".4f"),
             *bar_columns(shares, tone="accent"),
         ],
         foot=["together", f"{total:.4f}"],

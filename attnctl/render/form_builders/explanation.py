@@ -155,7 +155,7 @@ class Arithmetic:
             e = {j: float(np.exp(scaled[j] - shift)) for j in self.visible}
             title = "scaled" if self.trace.model.temperature is None else "÷ T"
             for heading, values in ((title, scaled), (exponential_heading(shift, number), e)):
-                columns.append(Column(heading, [values[j] for j in self.keys], told=number))
+                columns.append(Column(heading, [values[j] for j in self.keys], format=number))
             foot = ["Σ", "", number(sum(e.values())), number(float(weights.sum()))]
         formula = "exp(score) / Σ exp(scores)" if scores is not None else ""
         if measure is not None:
@@ -168,7 +168,7 @@ class Arithmetic:
         columns = [
             Column("", names, "text"),
             *columns,
-            Column("÷ Σ" if columns else single, shown, told=number, tone="bold"),
+            Column("÷ Σ" if columns else single, shown, format=number, tone="bold"),
             Column("", shown, "bar", most=24, rank=0),
         ]
         yield Table(columns, foot=foot, rest=self._others())

@@ -109,16 +109,16 @@ class FirstScreen:
         keys = row.keys
         columns = [Column("", [row.names[j] for j in keys], "text")]
         if layer.scores is not None:
-            columns.append(Column("q · k", [float(layer.scores[row.at, row.row, j]) for j in keys], told=row.number))
+            columns.append(Column("q · k", [float(layer.scores[row.at, row.row, j]) for j in keys], format=row.number))
         if layer.scaled_scores is not None:
             scaled = [float(layer.scaled_scores[row.at, row.row, j]) for j in keys]
-            columns.append(Column(self._scaling(), scaled, told=row.number))
+            columns.append(Column(self._scaling(), scaled, format=row.number))
         shares = [float(weights[j]) for j in keys]
         columns.append(
             Column(
                 trace.measure or "softmax" if layer.scaled_scores is not None else "weight",
                 shares,
-                told=row.number,
+                format=row.number,
                 tone="bold",
             )
         )

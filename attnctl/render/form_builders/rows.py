@@ -45,7 +45,7 @@ def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole
             [
                 Column("layer", [layer for layer, _ in best]),
                 Column("head", [head for _, head in best]),
-                Column("entropy", entropies if whole else [None] * len(best), told=".2f"),
+                Column("entropy", entropies if whole else [None] * len(best), format=".2f"),
                 Column("looks most at", keys, "text", cut="end"),
             ]
         )

@@ -17,7 +17,7 @@ from attnctl.tokens import split_words
 
 TABLE = Table([
     Column("name", ["a", "bb"], "text"),
-    Column("one", [1.5, 10.5], told=".1f", rank=2),
+    Column("one", [1.5, 10.5], format=".1f", rank=2),
     Column("two", [None, 3], rank=1),
     Column("three", [None, None]),
 ])  # fmt: skip
