@@ -121,7 +121,7 @@ POOLED = {"mass": "mass", "mean": "mean weight", "max": "largest weight"}  # how
 
 @dataclass(frozen=True)
 class HeatmapGrid:
-    """The weights to be shown, and `said`: what was done to them, in words for the reader of the picture."""
+    """The weights to be shown, and `remarks`: what was done to them, in words for the reader of the picture."""
 
     name: str  # of the model
     layers: tuple[int, ...]
@@ -130,7 +130,7 @@ class HeatmapGrid:
     keys: tuple[Token, ...]
     weights: dict[tuple[int, int], Floats]  # (layer, head) → (n_q, n_k)
     masks: dict[int, Bools]  # layer → (n_q, n_k), true where a query may look; only layers that have one
-    said: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     # of a part of a text, or where weights are pooled: each row's and column's first token
     starts: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     places: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # each row's and column's token, by its number
@@ -209,21 +209,21 @@ def of_overview(
         for parts, tokens in ((grid.rows, overview.tokens), (grid.columns, overview.key_axis))
         for part in parts
     )
-    said = []
+    remarks = []
     if grid.pool != "mass" and not single:
         cell = f"each cell of {_part_labels(grid.rows)} × {_part_labels(grid.columns)}"
-        said.append(f"{cell}: the {'mean' if grid.pool == 'mean' else 'largest'} of its weights")
+        remarks.append(f"{cell}: the {'mean' if grid.pool == 'mean' else 'largest'} of its weights")
     elif grid.pool == "mass":
-        said.append("share of its attention that a query of the row gives to the column, on average")
+        remarks.append("share of its attention that a query of the row gives to the column, on average")
         if any(part.name == REST for part in (*grid.rows, *grid.columns)):
-            said.append(f"{REST}: tokens in no part")
+            remarks.append(f"{REST}: tokens in no part")
     if single and "no-weights" in overview.noted:
         measure = AS_GIVEN
     numbers = range(len(overview.key_axis)) if key_numbers is None else key_numbers
     starts = _part_starts(grid.rows), tuple(numbers[at] for at in _part_starts(grid.columns))
     roles = {at: _short_role(found) for at, found in roles_of_heads(overview.model).items() if at in grid.weights}
     if "sink" in overview.noted and measure is None and not notes_of_kind(done, "rescaled"):
-        said.append(SINK_TAKES_PART)
+        remarks.append(SINK_TAKES_PART)
     return HeatmapGrid(
         name=overview.model.name,
         cited=overview.model.citation,
@@ -233,7 +233,7 @@ def of_overview(
         keys=tuple(overview.key_axis[part.first_token] if plain else Token(part.name) for part in grid.columns),
         weights=grid.weights,
         masks=grid.masks,
-        said=(*said, *done),
+        remarks=(*remarks, *done),
         measure=measure if measure is not None or (single and grid.pool != "mass") else grid.pool,
         full=_full_parts(grid.rows, grid.columns) if grid.pool == "mean" else None,
         places=starts if plain else None,
@@ -249,12 +249,12 @@ def with_headline(reading: HeatmapGrid, trace: Trace, line: Headline) -> Heatmap
     number = trace.key_numbers[line.key]
     query, key = visible_text(trace.tokens[line.query].text), visible_text(trace.key_axis[line.key].text)
     sure = f" ({line.certainty})" if line.certainty else ""
-    said = f"headline: {query} → {key} {line.weight:.2f}{sure}"
+    remark = f"headline: {query} → {key} {line.weight:.2f}{sure}"
     rows, columns = map(list, reading.numbers)
     ring = None
     if line.query in rows and number in columns:
         ring = line.layer, line.head, rows.index(line.query), columns.index(number)
-    return replace(reading, said=(said, *reading.said), ring=ring)
+    return replace(reading, remarks=(remark, *reading.remarks), ring=ring)
 
 
 def _short_role(found: Sequence[str]) -> str:

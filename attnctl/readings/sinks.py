@@ -31,16 +31,16 @@ WHAT = "a head parks attention there that it does not need"
 class Sinks(NamedTuple):
     """What a map says below its grid: the sentence, the columns that are sinks, the values of `drop` that leave them out."""
 
-    said: str
+    sentence: str
     columns: tuple[int, ...] = ()
     drop: tuple[str, ...] = ()
 
     def caption(self, log: bool = False) -> str:
         """Return the sentence and how to see past the sinks; `log`: the colours are logarithmic already."""
         if not self.drop:
-            return f"{self.said} {option_name('renormalise', True)} shares it among the keys."
+            return f"{self.sentence} {option_name('renormalise', True)} shares it among the keys."
         ways = [" ".join(option_name("drop", name) for name in self.drop), *[option_name("log", True)] * (not log)]
-        return f"{self.said} To see past {'it' if len(self.columns) == 1 else 'them'}: {' or '.join(ways)}."
+        return f"{self.sentence} To see past {'it' if len(self.columns) == 1 else 'them'}: {' or '.join(ways)}."
 
 
 class Cells(NamedTuple):

@@ -81,7 +81,7 @@ class Line:
     Pieces that have a rank are left out, the lowest first, where the others then have room in one line.
     """
 
-    said: Piece | list[Piece]
+    content: Piece | list[Piece]
     tone: str = ""
     indent: int = 0
     hanging: int = 0
@@ -96,7 +96,7 @@ class Line:
     @cached_property
     def pieces(self) -> list[tuple[str, str, int | None]]:
         """Each piece's text, tone and rank."""
-        return [piece_parts(one) for one in (self.said if isinstance(self.said, list) else [self.said])]
+        return [piece_parts(one) for one in (self.content if isinstance(self.content, list) else [self.content])]
 
     @property
     def text(self) -> str:

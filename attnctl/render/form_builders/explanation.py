@@ -55,7 +55,7 @@ class Arithmetic:
         if layer.weights is not None:  # those with the largest weights, in the order of the text
             weights = layer.weights[self.at, self.row]
             self.keys = sorted(sorted(self.visible, key=lambda j: -weights[j])[:SHOWN_KEYS])
-        self.names = {j: "".join(told_apart(trace.key_axis, j, 14, trace.key_numbers[j])) for j in self.keys}
+        self.names = {j: "".join(distinct_label(trace.key_axis, j, 14, trace.key_numbers[j])) for j in self.keys}
 
     def steps(self) -> dict[str, Callable[[], Iterator[Form]]]:
         """The arithmetic of each step that has any, by the step's name."""
@@ -197,7 +197,7 @@ def _equation(left: str, result: str) -> Line:
     return Line([left, (f"= {result}", "bold")], hanging=2, between=" ")
 
 
-def told_apart(tokens: Sequence[Token], at: int, width: int, number: int | None = None) -> tuple[str, str]:
+def distinct_label(tokens: Sequence[Token], at: int, width: int, number: int | None = None) -> tuple[str, str]:
     """A token's label in `width` cells, and its index, or `number`, where another reads the same: "the" and " (4)"."""
     twins = sum(token.text == tokens[at].text for token in tokens) > 1
     index = f" ({at if number is None else number})" * twins
@@ -214,14 +214,14 @@ def summary_pieces(trace: Trace, layer: LayerTrace, head: int, query: int, headi
     if trace.noted >= {"left-out", "rescaled"} and what:
         what = " of the rest of its attention"
     row = layer.weights[layer.position_of(head), layer.row_of(query)]  # (n_k,)
-    name, index = told_apart(trace.tokens, query, NAMED)
+    name, index = distinct_label(trace.tokens, query, NAMED)
     if not row.any():
         return [name, f"{index} {'looks' if layer.mask is None else 'may look'} at nothing"]
     numbers, said = trace.key_numbers, list[Piece]([name, f"{index} {verb} "])
     own = trace.reads_itself or "left-out" in trace.noted and own_numbers(trace.tokens, trace.key_axis) is not None
     order = np.argsort(-row, kind="stable")[:SHARES].tolist()
     for at, j in enumerate(order):
-        whom = ("itself", "") if own and numbers[j] == query else told_apart(trace.key_axis, j, NAMED, numbers[j])
+        whom = ("itself", "") if own and numbers[j] == query else distinct_label(trace.key_axis, j, NAMED, numbers[j])
         if not at:
             said += [percent(row[j]), (what, "", 0 if heading else None), f" {to} ", *whom]
         elif row[j] >= 0.05:
@@ -321,7 +321,7 @@ class Explanation:
         for at, line in enumerate(line for line in self.headlines if line.reason):
             where = place_name(self.trace.model, line.layer, line.head)
             query, key = (
-                "".join(told_apart(tokens, at, LINKED))
+                "".join(distinct_label(tokens, at, LINKED))
                 for tokens, at in ((self.trace.tokens, line.query), (self.trace.key_axis, line.key))
             )
             if self.only is not None and not at:

@@ -12,8 +12,8 @@ from attnctl.render.form_builders.explanation import (
     Arithmetic,
     Explanation,
     conclusion_of,
+    distinct_label,
     place_name,
-    told_apart,
 )
 from attnctl.render.forms import Column, Form, Line, Table, token_label
 from attnctl.text import number_text, percent
@@ -69,9 +69,9 @@ class FirstScreen:
 
     def _sentence(self) -> str:
         trace, line = self.trace, self.headline
-        query = "“{}”{}".format(*told_apart(trace.tokens, line.query, NAMED))
+        query = "“{}”{}".format(*distinct_label(trace.tokens, line.query, NAMED))
         number = trace.key_numbers[line.key]
-        key = "“{}”{}".format(*told_apart(trace.key_axis, line.key, NAMED, number))
+        key = "“{}”{}".format(*distinct_label(trace.key_axis, line.key, NAMED, number))
         if trace.reads_itself and number == line.query:
             key = "itself"
         if not line.weight:

@@ -373,7 +373,7 @@ def _with_ranks(line: Line, ranks: Collection[int]) -> Line:
     if line.rest and len(told) < len(line.pieces):
         at = next(at for at, one in enumerate(line.pieces) if one not in told)
         told.insert(at, line.rest[at == 0].format(len(line.pieces) - len(told)))
-    return replace(line, said=told)
+    return replace(line, content=told)
 
 
 def _joined(line: Line) -> Text:
@@ -431,7 +431,7 @@ def text_lines(line: Line, width: int) -> list[Text]:
 
 def _with_cut(line: Line, most: int) -> Line:
     """The line with each of its pieces in at most `most` cells."""
-    return replace(line, said=[(label_fit(text, most), tone, rank) for text, tone, rank in line.pieces])
+    return replace(line, content=[(label_fit(text, most), tone, rank) for text, tone, rank in line.pieces])
 
 
 def _unbroken_parts(line: Line, room: int) -> Iterator[tuple[int, int, bool]]:

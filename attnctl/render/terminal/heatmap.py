@@ -53,10 +53,10 @@ class Blocks:
         self.title = reading.picture_title if title is None else title
         self.below = "" if reading.sinks is None else reading.sinks.caption(log)
         self.low, self.high = weight_span(reading)
-        self.said, self.log = reading.said, log
+        self.remarks, self.log = reading.remarks, log
         if log:
             self.low, self.high, words = log_span(reading)
-            self.said += (words,)
+            self.remarks += (words,)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Title, what was done, each panel, the colours' meaning, and what a sink is."""
@@ -65,7 +65,7 @@ class Blocks:
             yield Text(token_label(self.sentence, width), style="bold")
         if self.title:
             yield Text(token_label(self.title), style=DIM if self.sentence else "bold")
-        for line in self.said:
+        for line in self.remarks:
             yield Text(token_label(line), style=DIM)
         panels = list(self.reading.panels())
         if len(panels) > SIDE_BY_SIDE:
