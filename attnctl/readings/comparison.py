@@ -1,4 +1,4 @@
-"""Two traces side by side: their weights, the difference over the tokens that both have, and where it is largest."""
+"""Two traces side by side: their weights, the difference over the tokens that both have, and its largest cell."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TokenPairs = Annotated[tuple[tuple[Index, Index], ...], about("(index in A, inde
 
 
 class AlignedTokens(Part):
-    """Which tokens are compared."""
+    """The pairs of tokens that are compared."""
 
     queries: TokenPairs
     keys: TokenPairs
@@ -35,7 +35,7 @@ class AlignedTokens(Part):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Traces `a` and `b`, and the layers and heads that both hold; differences are b - a, over `aligned` tokens."""
+    """Traces `a` and `b`, and the layers and heads that both hold; differences are b - a over the `aligned` tokens."""
 
     a: Trace
     b: Trace
@@ -49,34 +49,34 @@ class Comparison:
         return f"Comparison of {a} and {b}, {heads} of both: {quoted_beginning(self.a.text)}"
 
     def whole_weights(self, layer: int, head: int) -> tuple[Floats, Floats]:
-        """Both sides' weights at one place, every token of either text: (n_q, n_k) of A, (n_q, n_k) of B."""
+        """Return both weight matrices of one layer and head with all tokens: (n_q, n_k) of A, (n_q, n_k) of B."""
         return self.a.layer(layer).head_weights(head), self.b.layer(layer).head_weights(head)
 
     def both_weights(self, layer: int, head: int) -> tuple[Floats, Floats]:
-        """Both sides' weights at one place, of the tokens that both have: (n_q, n_k) each."""
+        """Return both weight matrices of one layer and head, over the tokens that both have: (n_q, n_k) each."""
         a, b = self.whole_weights(layer, head)
         return self._of_aligned(a, 0), self._of_aligned(b, 1)
 
     def _of_aligned(self, array: Array, side: int) -> Array:
-        """The rows and columns of one side's array that the other has, too."""
+        """Return the rows and columns of one side's array that the other side has, too."""
         if self.aligned is None:
             return array
         rows, columns = ([pair[side] for pair in pairs] for pairs in (self.aligned.queries, self.aligned.keys))
         return array[np.ix_(rows, columns)]  # (n_q, n_k)
 
     def whole_masks(self, layer: int) -> tuple[Bools | None, Bools | None]:
-        """True where a query may look, every token of either text: (n_q, n_k) each; None where all is seen."""
+        """Return both masks of a layer with all tokens, true where a query may look: (n_q, n_k) each; None for no mask."""
         return self.a.layer(layer).mask, self.b.layer(layer).mask
 
     def both_masks(self, layer: int) -> tuple[Bools | None, Bools | None, Bools | None]:
-        """True where a query may look in A, in B, and in both: (n_q, n_k) each; None where all is seen."""
+        """Return the masks of A, of B, and of both, over the tokens that both have: (n_q, n_k) each; None for no mask."""
         a, b = (
             None if mask is None else self._of_aligned(mask, side) for side, mask in enumerate(self.whole_masks(layer))
         )
         return a, b, b if a is None else a if b is None else a & b
 
     def unmatched_tokens(self) -> str:
-        """A sentence on the tokens that one side alone has; empty where there are none."""
+        """Return a sentence on the tokens that only one side has; empty if every token has a partner."""
         if self.aligned is None:
             return ""
         alone = []
@@ -89,7 +89,7 @@ class Comparison:
         return "" if not alone else f"The difference is of the tokens that both have: {'; '.join(alone)}."
 
     def hidden_in_one(self, layer: int) -> Bools | None:
-        """True where one trace alone hides a key: there is no weight to compare. None where there is no such place."""
+        """Return true where only one of the traces hides a key, so that there is no weight to compare; None if nowhere."""
         a, b, _ = self.both_masks(layer)
         if a is None or b is None:
             alone = b if a is None else a
@@ -97,7 +97,7 @@ class Comparison:
         return (a ^ b) if (a ^ b).any() else None
 
     def largest_difference(self, layer: int | None = None, head: int | None = None) -> tuple[int, int, int, int]:
-        """(layer, head, query, key) where the two differ most, within what is chosen.
+        """Return (layer, head, query, key) of the largest difference, within the layer and head that are chosen.
 
         Raises AttnctlError where the two have no such layer or head in common.
         """
@@ -119,13 +119,13 @@ class Comparison:
         return where
 
     def gap_of_head(self, place: tuple[int, int]) -> float:
-        """How far the two are apart at most in a (layer, head)."""
+        """Return the largest difference of the two in a (layer, head)."""
         *_, i, j = self.largest_difference(*place)
         x, y = self.both_weights(*place)
         return float(abs(y[i, j] - x[i, j]))
 
     def axis_labels(self) -> tuple[list[str], list[str]]:
-        """Labels of the rows and columns: the token, or both where the texts differ there."""
+        """Return the labels of rows and columns: the token, or both tokens if the texts differ there."""
         sides = (self.a.tokens, self.b.tokens), (self.a.key_axis, self.b.key_axis)
         pairs = (
             [tuple((at, at) for at in range(len(ours))) for ours, _ in sides]
@@ -140,7 +140,7 @@ class Comparison:
 
 
 def compare_traces(a: Trace, b: Trace, names: tuple[str, str] = ("A", "B")) -> Comparison:
-    """Pair two traces; of texts with different tokens, those that both have. Raises AttnctlError where nothing is shared."""
+    """Return a comparison of two traces over the tokens that both have. Raises AttnctlError if they share nothing."""
     for name, trace in zip(names, (a, b), strict=True):
         if all(layer.weights is None for layer in trace.layers):
             raise AttnctlError(f"{name} holds no weights to compare")
@@ -157,7 +157,7 @@ def compare_traces(a: Trace, b: Trace, names: tuple[str, str] = ("A", "B")) -> C
 
 
 def _aligned_axes(a: Trace, b: Trace, names: tuple[str, str]) -> AlignedTokens | None:
-    """Which tokens are which; None where each is the one at its place. Raises AttnctlError where the texts share none."""
+    """Return the pairs of tokens; None if all pairs have equal indices. Raises AttnctlError if there are no pairs."""
     queries = _token_pairs(a.tokens, b.tokens, a.text, b.text)
     cross = a.key_tokens is not None or b.key_tokens is not None
     keys = _token_pairs(a.key_axis, b.key_axis, "", "") if cross else queries
@@ -170,14 +170,14 @@ def _aligned_axes(a: Trace, b: Trace, names: tuple[str, str]) -> AlignedTokens |
 
 
 def _token_pairs(ours: Sequence[Token], theirs: Sequence[Token], our_text: str, their_text: str) -> TokenPairs:
-    """(our index, their index) of each token that is one and the same on either side."""
+    """Return (our index, their index) of each token that both sides align with each other."""
     there = aligned_tokens(ours, theirs, our_text, their_text)
     back = aligned_tokens(theirs, ours, their_text, our_text)
     return tuple((i, j) for i, j in enumerate(there) if j is not None and back[j] == i)
 
 
 def _shared_label(ours: str, theirs: str) -> str:
-    """The token, or both where they differ by more than the space before them."""
+    """Return the token, or both if they differ by more than the space around them."""
     return ours if ours.strip() == theirs.strip() else f"{ours}/{theirs}"
 
 
@@ -188,7 +188,7 @@ Name = tuple[bool, str]  # whether a token is special, and its text
 def aligned_tokens(
     ours: Sequence[Token], theirs: Sequence[Token], our_text: str = "", their_text: str = ""
 ) -> list[int | None]:
-    """For each of our tokens the index of theirs that is the same; None where there is none.
+    """Return for each of our tokens the index of the same token among theirs; None if they do not have it.
 
     Of one text, cut by two tokenizers, the token that begins at the same letter, or that covers it. Of two texts, the same
     words in the same order; between these, as many on either side stand for each other.
@@ -215,7 +215,7 @@ def aligned_tokens(
 
 
 def _equal_pairs(ours: Sequence[Name], theirs: Sequence[Name]) -> list[tuple[int, int]]:
-    """(our index, their index) of equal names where as few as can be are put in, taken out or replaced; in order.
+    """Return (our index, their index) of equal names in order: those that a shortest list of edits leaves in place.
 
     Of two lists that are too long for that, of the longest runs that they share. Either list may be the first.
     """
@@ -245,7 +245,7 @@ def _equal_pairs(ours: Sequence[Name], theirs: Sequence[Name]) -> list[tuple[int
 
 
 def _at_letter(number: int, ours: Sequence[Token], theirs: Sequence[Token], text: str) -> int | None:
-    """The token of `theirs` that covers the first letter of our token; of special ones the one of the same text.
+    """Return the token of `theirs` that covers the first letter of our token; a special token needs the same text.
 
     Of several special ones of one text, as the two [SEP] of a pair of texts, the first is the first.
     """

@@ -1,4 +1,4 @@
-"""Statistics of each head: the table of them, with name, unit and source, and their values for one call of attention."""
+"""Statistics of each head: the table of their names, units and sources, and their values for one attention layer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SINK_MASS = 0.3  # of all that a head gives, from which a key is a sink (Gu et a
 
 @dataclass(frozen=True, slots=True)
 class HeadStatistics:
-    """What one head does over a text: means over the queries that each statistic has a meaning for, by its name."""
+    """The statistics of one head over a text, by name: each is a mean over the queries for which it is defined."""
 
     layer: int
     head: int
@@ -35,14 +35,14 @@ class HeadStatistics:
         return f"HeadStatistics of layer {self.layer}, head {self.head}: {', '.join([*known, *self.names])}"
 
     def __getitem__(self, name: str) -> float | None:
-        """The value of a statistic of STATISTICS; None where it has no meaning."""
+        """Return the value of a statistic of STATISTICS; None if it is not defined here."""
         return self.values.get(name)
 
 
 def head_statistics(
     layer: LayerAttention, tokens: Sequence[Token], keys: Sequence[Token] | None = None
 ) -> list[HeadStatistics]:
-    """The statistics of each head of one layer; `keys` are what its keys stand for (None: the queries' own `tokens`).
+    """Return the statistics of each head of one layer; `keys` are the tokens of its keys (None: the queries' own `tokens`).
 
     Of another text's keys there is no distance, and of keys beside the text's own (compressed slots) no position either.
     Raises AttnctlError where its scores are NaN or infinite.
@@ -98,7 +98,7 @@ def head_statistics(
 
 
 def _at_offsets(layer: LayerAttention, ahead: bool) -> dict[int, Array]:
-    """Offset → the mean mass there (heads,), of offsets that some query can see."""
+    """Return offset → mean weight at that offset (heads,), for the offsets that some query can see."""
     found = {
         offset: _mean_over_queries(layer.at_offset(offset))
         for offset in range(-FARTHEST, FARTHEST + 1)
@@ -108,7 +108,7 @@ def _at_offsets(layer: LayerAttention, ahead: bool) -> dict[int, Array]:
 
 
 def _best_offset(offsets: dict[int, Array]) -> tuple[Array, Array]:
-    """The offset with most mass and that mass, (heads,) each; None where there is but one."""
+    """Return the offset with the largest weight and that weight, (heads,) each; None if there is only one offset."""
     if len(offsets) < 2:
         return None, None
     known = np.array(list(offsets))  # (offsets,)
@@ -117,7 +117,7 @@ def _best_offset(offsets: dict[int, Array]) -> tuple[Array, Array]:
 
 
 def _on_picture(layer: LayerAttention, tokens: Sequence[Token], ahead: bool) -> tuple[Array, Array]:
-    """Of one query, its weight on the tokens with a box and the spatial entropy of it, (heads,) each; None without them.
+    """Return one query's weight on the tokens with a box and its spatial entropy, (heads,) each; None for text alone.
 
     The query is the last token, or of a picture alone whose tokens look `ahead` the first that is no part of it (CLS). Of
     tiles beside a small view of the whole the entropy is of the tiles; of several pictures there is none.
@@ -136,7 +136,7 @@ def _on_picture(layer: LayerAttention, tokens: Sequence[Token], ahead: bool) -> 
 
 
 def spatial_entropy(weights: Array) -> Array:
-    """How scattered a grid's weight is, (heads, rows, columns) → (heads,) in nats (Kang et al. 2025).
+    """Return how scattered the weight of a grid is, (heads, rows, columns) → (heads,) in nats (Kang et al. 2025).
 
     The entropy over the connected parts (8 neighbours) of the cells above the grid's mean, each part's share by its count
     of cells: 0 is one part. NaN where no cell is above it.
@@ -152,7 +152,7 @@ def spatial_entropy(weights: Array) -> Array:
 
 
 def _sink_kinds(layer: LayerAttention, pooled: Array, learned: Array) -> dict[str, Array]:
-    """What a head's sinks pass on, the keys with SINK_MASS or more of it → two arrays (heads,), NaN for a head without one.
+    """Return what the sinks of a head add to its context → two arrays (heads,), NaN for a head without a sink.
 
     `pooled` (heads, row parts, key parts) are the layer's masses in RANKED even parts a side. A learned sink, which takes
     `learned` (heads,), has no value and passes nothing on. None where the values are not known, and of a text too short
@@ -182,7 +182,7 @@ def _sink_kinds(layer: LayerAttention, pooled: Array, learned: Array) -> dict[st
 
 
 def name_head(head: HeadStatistics, n: int, sure: Container[str] = ()) -> HeadStatistics:
-    """The statistics with the head's names: labels whose thresholds it passes, the most particular first.
+    """Return the statistics with the head's labels, those whose thresholds it passes, the most specific first.
 
     Over a text of n tokens, fewer than LEAST_TOKENS, a label is doubted ("sink?"), but for the statistics named `sure`.
     """
@@ -198,7 +198,7 @@ def name_head(head: HeadStatistics, n: int, sure: Container[str] = ()) -> HeadSt
 
 
 def _mean_over_queries(rows: Array) -> Array:
-    """Means over the queries with a number (heads, n_q) → (heads,); None where no query has one."""
+    """Return the means over the queries with a number, (heads, n_q) → (heads,); None if no query has one."""
     there = ~np.isnan(rows[0])
     return rows[:, there].mean(-1) if there.any() else None
 
@@ -210,7 +210,7 @@ LEAST_TOKENS = 20  # of a text whose labels are not doubted: with fewer, looking
 
 
 class Statistic(NamedTuple):
-    """One statistic of a head: what every table, picture, page and schema says of it."""
+    """One statistic of a head: the texts about it in every table, picture, page and schema."""
 
     name: str  # in JSON, CSV and --by
     heading: str  # of a column, 7 characters at most
@@ -224,23 +224,23 @@ class Statistic(NamedTuple):
 
     @property
     def is_share(self) -> bool:
-        """Whether its values are shares, 0 to 1."""
+        """Return whether its values are shares, 0 to 1."""
         return self.unit == "share"
 
     @property
     def title_with_unit(self) -> str:
-        """The sentence with its unit: "entropy (nats)"."""
+        """Return the sentence with its unit: "entropy (nats)"."""
         return self.sentence if self.unit in ("", "share") else f"{self.sentence} ({self.unit})"
 
     def label_of(self, value: float | None) -> str | None:
-        """The label of a head with this value; None where it bears none."""
+        """Return the label of a head with this value; None if the value gives no label."""
         if value is None or self.threshold is None:
             return None
         return self.label if value >= self.threshold else self.label_below
 
     @property
     def label_text(self) -> str:
-        """From what on a head bears its label: " (sink: 0.3 or more)"; empty without one."""
+        """Return the threshold of the label as text: " (sink: 0.3 or more)"; empty for a statistic without a label."""
         if self.label is None or self.threshold is None:
             return ""
         below = f"; {self.label_below}: less" * (self.label_below is not None)

@@ -1,4 +1,4 @@
-"""Grids of weights: the readings that make them, whole, pooled or by parts of a text, and the words that say so."""
+"""Grids of weights: the readings that make them, whole, pooled or by parts of a text, and the sentences about them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from attnctl.trace.run import Run, notes_of_kind
 
 
 class GridReading:
-    """The weights between the parts `rows` and `columns` of a text; a cell is the mean or max of its weights, or mass."""
+    """A reading of the weights between the parts `rows` and `columns`; a cell is the mean, maximum or mass of its weights."""
 
     predicts = False
 
@@ -36,7 +36,7 @@ class GridReading:
         self._masks: dict[int, Array] = {}
 
     def take(self, layer: LayerAttention) -> None:
-        """Take in one layer. Raises AttnctlError for a weight that is not finite."""
+        """Pool the weights of one layer. Raises AttnctlError for a weight that is not finite."""
         parts = [part.ranges for part in self.rows], [part.ranges for part in self.columns]
         grids = layer.pooled(*parts, self.pool)  # (heads, rows, columns)
         if not np.isfinite(grids).all():
@@ -46,7 +46,7 @@ class GridReading:
             self._masks[layer.layer] = mask
 
     def kept_in(self, overview: Overview | LongRow, name: str) -> PooledGrid:
-        """These rows and columns of an overview's grid. Raises AttnctlError where it has none such."""
+        """Return these rows and columns of an overview's grid. Raises AttnctlError if it does not hold them."""
         grid = overview.grid if isinstance(overview, Overview) else None
         if (
             grid is None
@@ -64,12 +64,12 @@ class GridReading:
         return PooledGrid(self.pool, self.rows, self.columns, weights, masks)
 
     def value(self, run: Run) -> PooledGrid:
-        """The grid of each layer and head."""
+        """Return the grid of each layer and head."""
         return PooledGrid(self.pool, self.rows, self.columns, self._weights, self._masks)
 
 
 class OverviewReading:
-    """A grid, the statistics of each head, the strongest links: whichever of them are given."""
+    """A reading of a grid, the statistics of each head and the strongest links, as far as each is given."""
 
     predicts = False
 
@@ -82,13 +82,13 @@ class OverviewReading:
         self._grid, self._statistics, self._links = grid, statistics, links
 
     def take(self, layer: LayerAttention) -> None:
-        """Take in one layer. Raises AttnctlError where its scores are NaN or infinite."""
+        """Pass one layer to each reading. Raises AttnctlError if its scores are NaN or infinite."""
         for reading in (self._grid, self._statistics, self._links):
             if reading is not None:
                 reading.take(layer)
 
     def kept_in(self, overview: Overview | LongRow, name: str) -> Overview:
-        """What an overview holds of it. Raises AttnctlError where it does not hold what is asked for."""
+        """Return these parts of an overview. Raises AttnctlError if it does not hold them."""
         return Overview(
             overview.text,
             overview.tokens,
@@ -101,7 +101,7 @@ class OverviewReading:
         )
 
     def value(self, run: Run) -> Overview:
-        """The overview."""
+        """Return the overview."""
         return Overview(
             text=run.text,
             tokens=run.tokens,
@@ -121,7 +121,7 @@ POOLED = {"mass": "mass", "mean": "mean weight", "max": "largest weight"}  # how
 
 @dataclass(frozen=True)
 class HeatmapGrid:
-    """The weights to be shown, and `remarks`: what was done to them, in words for the reader of the picture."""
+    """The weights of a heat map, and `remarks`: what was done to them, in words for the reader of the picture."""
 
     name: str  # of the model
     layers: tuple[int, ...]
@@ -145,21 +145,21 @@ class HeatmapGrid:
 
     @property
     def numbers(self) -> tuple[Sequence[int], Sequence[int]]:
-        """The number in the text of each row's and each column's first token."""
+        """Return the number in the text of each row's and each column's first token."""
         return self.starts or self.places or (range(len(self.queries)), range(len(self.keys)))
 
     def panels(self) -> Iterator[tuple[int, int, Floats, Bools | None]]:
-        """Each (layer, head, weights (n_q, n_k), mask (n_q, n_k) or None) there is, layer by layer."""
+        """Yield (layer, head, weights (n_q, n_k), mask (n_q, n_k) or None) of each panel, layer by layer."""
         for (layer, head), weights in self.weights.items():
             yield layer, head, weights, self.masks.get(layer)
 
     @property
     def hides_keys(self) -> bool:
-        """Whether anything shown is hidden from some query."""
+        """Return whether any weight of the map is hidden by a mask."""
         return any(not mask.all() for mask in self.masks.values())
 
     def panel_name(self, head: int) -> str:
-        """What stands over the panel of a head."""
+        """Return the heading over the panel of a head."""
         all_heads = self._measure is not None and self._measure.joins_heads
         return self.names[head] if self.names else "all heads" if all_heads else f"head {head}"
 
@@ -169,7 +169,7 @@ class HeatmapGrid:
 
     @property
     def picture_title(self) -> str:
-        """The model, the layers and the heads, as a title says them; of one head its role, too."""
+        """Return the title: the model, the layers and the heads; for a single head also its role."""
         heads = _numbers_text(self.heads, "head")
         if self._measure is not None and self._measure.joins_heads:
             heads = f"{self._measure.title.lower()} of all heads"
@@ -178,14 +178,14 @@ class HeatmapGrid:
 
     @property
     def unit_of_cells(self) -> str:
-        """What a cell's number is, for the colour bar."""
+        """Return the meaning of a cell's number, for the colour bar."""
         if self._measure is not None:
             return self._measure.unit
         return (POOLED | {AS_GIVEN: "number as given"}).get(self.measure or "", "weight")
 
 
 class Evolution(NamedTuple):
-    """One head over training: its weights at each kept step of a run, and what run and head are called."""
+    """One head over training: its weights at each step of a run that was kept, and the name of run and head."""
 
     readings: Sequence[HeatmapGrid]
     steps: Sequence[int]
@@ -195,7 +195,7 @@ class Evolution(NamedTuple):
 def of_overview(
     overview: Overview, done: tuple[str, ...] = (), measure: str | None = None, key_numbers: Sequence[int] | None = None
 ) -> HeatmapGrid:
-    """The grids of an overview, each row and column under its name.
+    """Return the grids of an overview, with a label for each row and column.
 
     `done` says what else was done to them, `measure` what stands in place of the weights, `key_numbers` which numbers the
     keys have in the text (None: they are all there). Where each row and each column is
@@ -245,7 +245,7 @@ def of_overview(
 
 
 def with_headline(reading: HeatmapGrid, trace: Trace, line: Headline) -> HeatmapGrid:
-    """The grids with the headline of their trace said and, where its cell is among them, ringed."""
+    """Return the grids with the trace's headline as a first remark and, if they hold its cell, a ring around the cell."""
     number = trace.key_numbers[line.key]
     query, key = visible_text(trace.tokens[line.query].text), visible_text(trace.key_axis[line.key].text)
     sure = f" ({line.certainty})" if line.certainty else ""
@@ -258,7 +258,7 @@ def with_headline(reading: HeatmapGrid, trace: Trace, line: Headline) -> Heatmap
 
 
 def _short_role(found: Sequence[str]) -> str:
-    """The surest of a head's roles; of "verb → subject past others" and "verb → subject" the latter, which says enough."""
+    """Return the surest role of a head; of "verb → subject past others" and "verb → subject" the shorter one."""
     return min((role for role in found if found[0].startswith(role)), key=len)
 
 
@@ -266,13 +266,13 @@ LONGEST_SENTENCE = 300  # characters: no title is as wide
 
 
 def _sentence_of(text: str) -> str:
-    """The text as a title has it: on one line, its beginning if it is long, and nothing hidden in it."""
+    """Return the text for a title: on one line, shortened if it is long, with invisible characters made visible."""
     said = " ".join(text[: 4 * LONGEST_SENTENCE].split())
     return shortened(visible_text(said), LONGEST_SENTENCE) if said else ""
 
 
 def sinks_of_grid(overview: Overview, grid: PooledGrid, starts: tuple[Sequence[int], Sequence[int]]) -> Sinks | None:
-    """The sinks of an overview's grid, whose rows and columns begin at tokens `starts`; None where no head has one."""
+    """Return the sinks of an overview's grid, whose rows and columns begin at tokens `starts`; None if no head has one."""
     own = overview.reads_itself
     if not may_have_sinks(overview.model, len(grid.rows), own) or grid.pool == "max" or "no-weights" in overview.noted:
         return None
@@ -288,7 +288,7 @@ def sinks_of_grid(overview: Overview, grid: PooledGrid, starts: tuple[Sequence[i
 
 
 def _full_parts(rows: Sequence[TextPart], columns: Sequence[TextPart]) -> tuple[Bools, Bools] | None:
-    """Which rows and columns hold as many tokens as any; None where all do."""
+    """Return which rows and columns hold the largest number of tokens; None if all do."""
     counts = [np.array([part.token_count for part in parts]) for parts in (rows, columns)]
     full = counts[0] == counts[0].max(), counts[1] == counts[1].max()  # (n_q,), (n_k,)
     return None if all(side.all() for side in full) else full
@@ -304,7 +304,7 @@ def _part_labels(parts: Sequence[TextPart]) -> str:
 
 
 def _numbers_text(numbers: Sequence[int], what: str) -> str:
-    """`head 3`, `heads 0–7`, `heads 1, 4, 7`, `12 heads`."""
+    """Return `head 3`, `heads 0–7`, `heads 1, 4, 7` or `12 heads`."""
     if len(numbers) == 1:
         return f"{what} {numbers[0]}"
     if list(numbers) == list(range(numbers[0], numbers[0] + len(numbers))):
@@ -313,13 +313,13 @@ def _numbers_text(numbers: Sequence[int], what: str) -> str:
 
 
 def is_drowned(reading: HeatmapGrid) -> bool:
-    """Whether most cells would have the colour of zero, and a logarithm would show them."""
+    """Return whether most cells would have the colour of zero, while a logarithmic scale would show them."""
     shown = np.concatenate([w.ravel() if mask is None else w[mask] for _, _, w, mask in reading.panels()])  # (cells,)
     return bool(shown.min() >= 0 and np.median(shown) < 0.02 * weight_span(reading)[1])
 
 
 def weight_span(reading: HeatmapGrid) -> tuple[float, float]:
-    """The least (at most 0) and the greatest weight that a query may give: the ends of the colour scale."""
+    """Return the smallest (at most 0) and the largest weight that a query may give: the ends of the colour scale."""
     low, high, highest = 0.0, 0.0, 0.0
     for _, _, weights, mask in reading.panels():
         seen: Array = weights if mask is None else weights[mask]
@@ -336,7 +336,7 @@ DECADES = 6  # that a logarithmic scale spans at most
 
 
 def log_span(reading: HeatmapGrid) -> tuple[float, float, str]:
-    """The ends of a logarithmic colour scale, and the words that say so.
+    """Return the ends of a logarithmic colour scale, and a remark about it.
 
     Raises AttnctlError where the weights have no logarithm.
     """

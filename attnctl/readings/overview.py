@@ -1,4 +1,4 @@
-"""What is kept of a long text instead of its weights: a pooled grid, statistics of each head, strongest links."""
+"""What is kept of a long text instead of its weights: a pooled grid, the statistics of each head, the strongest links."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class TextPart(Part, frozen=True):  # type: ignore[misc]  # a rule of dataclasse
 
     @property
     def first_token(self) -> int:
-        """Its first token."""
+        """Return the number of its first token."""
         return self.ranges[0][0]
 
     @property
     def token_count(self) -> int:
-        """How many tokens it holds."""
+        """Return the number of its tokens."""
         return sum(b - a for a, b in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
 class PooledGrid:
-    """The weights between parts of the text, pooled: how they were, (rows, columns), and where anything can be seen."""
+    """The pooled weights between parts of a text: the kind of pooling, (rows, columns), and masks of the visible cells."""
 
     pool: str  # mean, max, mass
     rows: tuple[TextPart, ...]
@@ -64,13 +64,13 @@ class Links:
 
     @property
     def mass_covered(self) -> float:
-        """The mass that these links hold, of all there is."""
+        """Return the share of all weight that these links hold."""
         return float(self.weights.sum(-1).mean())
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Overview(WithAxes):
-    """A long text through a model, and what was asked about its attention."""
+    """A long text, its model, and the parts of its attention that were kept: a grid, statistics or links."""
 
     text: str
     tokens: tuple[Token, ...]
@@ -88,7 +88,7 @@ class Overview(WithAxes):
         return f"Overview of {quoted_beginning(self.text)} by {self.model.name}: {tokens}, {kept}"
 
     def narrowed(self, wanted: Callable[[int, int], bool]) -> Overview:
-        """What it holds of the layers and heads that are wanted."""
+        """Return the overview with only the layers and heads for which `wanted` returns true."""
         grid = self.grid
         if grid is not None:
             weights = {at: cells for at, cells in grid.weights.items() if wanted(*at)}
@@ -103,7 +103,7 @@ class Overview(WithAxes):
         )
 
     def without_keys(self, out: Sequence[int], name: str) -> Overview:
-        """The grid without the columns of some keys. Raises UsageError for a key of `name` that is pooled with others."""
+        """Return the grid without the columns of some keys. Raises UsageError if a key of `name` is pooled with others."""
         grid = self.grid
         assert grid is not None
         gone = {
@@ -127,7 +127,7 @@ class Overview(WithAxes):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LongRow:
-    """Where one query of a long text looks: its exact weights on every key, for each head that was asked for."""
+    """One query of a long text: its exact weights on every key, for each chosen head."""
 
     text: str
     tokens: tuple[Token, ...]
@@ -143,11 +143,11 @@ class LongRow:
 
     @property
     def key_axis(self) -> tuple[Token, ...]:
-        """The tokens of the key axis."""
+        """Return the tokens of the key axis."""
         return self.keys
 
     def narrowed(self, wanted: Callable[[int, int], bool]) -> LongRow:
-        """What it holds of the layers and heads that are wanted."""
+        """Return the row with only the layers and heads for which `wanted` returns true."""
         return replace(self, weights={at: row for at, row in self.weights.items() if wanted(*at)})
 
     def save(self, path: str | Path) -> None:
@@ -156,7 +156,7 @@ class LongRow:
 
 
 def part_snippet(tokens: Sequence[Token], a: int, b: int, text: str, most: int, number: int) -> str:
-    """What tokens [a, b) are called: the number of the first, and the beginning of their text; `most` characters."""
+    """Return a label of at most `most` characters for tokens [a, b): the number of the first, and how their text begins."""
     start = next((token.start for token in tokens[a:b] if token.start is not None and not token.special), None)
     end = next((token.end for token in reversed(tokens[a:b]) if token.end is not None and not token.special), None)
     said = " ".join(token.text for token in tokens[a : min(b, a + most)])

@@ -1,4 +1,4 @@
-"""How far two rankings agree."""
+"""How well two rankings agree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attnctl.attention import Array
 
 
 def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Kendall's τ-b of two rankings (Kendall 1945), ties counted; None for fewer than two, or where one is all ties."""
+    """Return Kendall's τ-b of two rankings (Kendall 1945), with ties counted; None for fewer than two values, or all ties."""
     x, y = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)  # (n,)
     both = x_pairs = y_pairs = 0.0
     for at in range(1, len(x)):
@@ -22,7 +22,7 @@ def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float | None:
 
 
 def spearman_rho(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Spearman's rank correlation, ties sharing their mean rank; None for fewer than two, or where one is all ties."""
+    """Return Spearman's rank correlation, ties share their mean rank; None for fewer than two values, or all ties."""
     a, b = _mean_ranks(one), _mean_ranks(other)  # (n,)
     if len(a) < 2 or not a.std() or not b.std():
         return None

@@ -1,4 +1,4 @@
-"""Single rows of weights, exact, and the strongest links: of a trace, and of a long text block by block."""
+"""Single rows of exact weights and the strongest links, of a trace and of a long text that is read block by block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attnctl.trace.run import Run
 
 
 class RowReading:
-    """The weights of one query, by its index, on every key."""
+    """A reading of the weights of one query, by its index, on every key."""
 
     predicts = False
 
@@ -25,19 +25,19 @@ class RowReading:
         self._weights: dict[tuple[int, int], Floats] = {}
 
     def take(self, layer: LayerAttention) -> None:
-        """Take in one layer."""
+        """Keep the row of each head of one layer."""
         rows = layer.rows_of([self._query])[:, 0]  # (heads, n_k)
         self._weights |= {(layer.layer, head): row for head, row in zip(layer.heads, rows, strict=True)}
 
     def kept_in(self, overview: Overview | LongRow, name: str) -> LongRow:
-        """The row, where it is the one that was kept. Raises AttnctlError where not."""
+        """Return the row if `overview` holds this query. Raises AttnctlError if it does not."""
         if not isinstance(overview, LongRow) or overview.query != self._query:
             held = f"query {overview.query} alone" if isinstance(overview, LongRow) else "no single rows"
             raise AttnctlError(f"{name} holds {held}, not query {self._query}: give the text and its model")
         return overview
 
     def value(self, run: Run) -> LongRow:
-        """The row of each layer and head."""
+        """Return the row of each layer and head."""
         keys = run.tokens if run.key_tokens is None else run.key_tokens
         return LongRow(run.text, run.tokens, keys, run.known_model, self._query, self._weights, run.notes)
 
@@ -46,7 +46,7 @@ Block = tuple[int, int, int, int]  # first query, one past the last, first key, 
 
 
 class BlocksReading:
-    """The weights of some blocks, and which queries may look where: (layer, head) → two (rows, keys) each."""
+    """A reading of some blocks of weights and of their masks: (layer, head) → (rows, keys) of both for each block."""
 
     predicts = False
 
@@ -55,19 +55,19 @@ class BlocksReading:
         self._weights: dict[tuple[int, int], list[tuple[Floats, Bools]]] = {}
 
     def take(self, layer: LayerAttention) -> None:
-        """Take in one layer."""
+        """Keep the blocks of each head of one layer."""
         for a, b, c, d in self._blocks:
             visible = layer.visible_at(np.arange(a, b)[None], np.arange(c, d)[None])[0]  # (rows, keys)
             for head, weights in zip(layer.heads, layer.block(a, b, c, d), strict=True):
                 self._weights.setdefault((layer.layer, head), []).append((weights, visible))
 
     def value(self, run: Run) -> dict[tuple[int, int], list[tuple[Floats, Bools]]]:
-        """(layer, head) → the weights of each block, and which queries may look where."""
+        """Return (layer, head) → the weights of each block, and its mask: true where the query may look at the key."""
         return self._weights
 
 
 class LinksReading:
-    """The `count` keys that each query attends to most, for each layer and head."""
+    """A reading of the `count` keys that each query attends to most, for each layer and head."""
 
     predicts = False
 
@@ -76,13 +76,13 @@ class LinksReading:
         self._links: dict[tuple[int, int], Links] = {}
 
     def take(self, layer: LayerAttention) -> None:
-        """Take in one layer."""
+        """Keep the strongest links of each head of one layer."""
         keys, weights = layer.links(self._count)  # (heads, n_q, count) each
         for head, *link in zip(layer.heads, keys, weights, strict=True):
             self._links[layer.layer, head] = Links(*link)
 
     def kept_in(self, overview: Overview | LongRow, name: str) -> dict[tuple[int, int], Links]:
-        """The links of an overview, the strongest of each query. Raises AttnctlError where it has fewer."""
+        """Return the strongest links of each query in an overview. Raises AttnctlError if it holds fewer."""
         found = overview.links if isinstance(overview, Overview) else {}
         held = min((link.keys.shape[1] for link in found.values()), default=0)
         if held < min(self._count, len(overview.key_axis)):
@@ -91,7 +91,7 @@ class LinksReading:
         return {at: Links(link.keys[:, : self._count], link.weights[:, : self._count]) for at, link in found.items()}
 
     def value(self, run: Run) -> dict[tuple[int, int], Links]:
-        """(layer, head) → its links."""
+        """Return (layer, head) → its links."""
         return self._links
 
 
@@ -102,7 +102,7 @@ SIDE = 64  # of an exact block, tokens
 
 @dataclass(frozen=True)
 class ExactBlock:
-    """Weights of one head kept exactly: queries [a, b), keys [a, b), weights and mask (queries, keys)."""
+    """Exact weights of one head: queries [a, b), keys [a, b), weights and mask (queries, keys)."""
 
     layer: int
     head: int
@@ -113,7 +113,7 @@ class ExactBlock:
 
 
 def strongest_links(links: Links, causal: bool) -> list[tuple[int, int, float]]:
-    """The strongest links of a head, (query, key, weight), the most telling first.
+    """Return the strongest links of a head as (query, key, weight), the most informative first.
 
     A large weight tells less where a causal query has few keys to choose from, and little on the first token (where unused
     attention is parked) or on itself.
@@ -130,7 +130,7 @@ def strongest_links(links: Links, causal: bool) -> list[tuple[int, int, float]]:
 
 
 def telling_blocks(overview: Overview) -> list[tuple[int, int, int, int]]:
-    """Where to look exactly: blocks (first query, past, first key, past) that hold the strongest links of all heads."""
+    """Return the blocks (first query, end, first key, end) that hold the strongest links of all heads."""
     causal = bool(overview.model.causal)
     # in turn: each head's most telling link, then each head's second, …
     turns = zip_longest(*(strongest_links(found, causal) for found in overview.links.values()))

@@ -1,4 +1,4 @@
-"""Sinks on a map of weights: which keys take much of the attention of some head, in words, and how to see past them.
+"""Sinks on a map of weights: which keys take much of the attention of some head, and how to see the other keys.
 
 A sink is the first token, a special one or a mark that gets SINK_MASS of a head or more, and OF_EVEN times what it would get
 of rows that look everywhere alike: with few keys even those give each a large share.
@@ -29,14 +29,14 @@ WHAT = "a head parks attention there that it does not need"
 
 
 class Sinks(NamedTuple):
-    """What a map says below its grid: the sentence, the columns that are sinks, the values of `drop` that leave them out."""
+    """The sinks of a map: the sentence below its grid, the columns, and the values of `drop` that leave them out."""
 
     sentence: str
     columns: tuple[int, ...] = ()
     drop: tuple[str, ...] = ()
 
     def caption(self, log: bool = False) -> str:
-        """Return the sentence and how to see past the sinks; `log`: the colours are logarithmic already."""
+        """Return the sentence, and how to see the other keys; `log`: the colours are logarithmic already."""
         if not self.drop:
             return f"{self.sentence} {option_name('renormalise', True)} shares it among the keys."
         ways = [" ".join(option_name("drop", name) for name in self.drop), *[option_name("log", True)] * (not log)]
@@ -57,7 +57,7 @@ class Cells(NamedTuple):
 
 
 def may_have_sinks(model: ModelInfo, rows: int, reads_itself: bool) -> bool:
-    """Return whether a bright column of a map with so many rows may be a sink.
+    """Return whether a bright column of a map with `rows` rows may be a sink.
 
     A head that was measured to find a relation looks at what it finds.
     """
@@ -67,7 +67,7 @@ def may_have_sinks(model: ModelInfo, rows: int, reads_itself: bool) -> bool:
 
 
 def sinks_of_cells(cells: Cells) -> Sinks | None:
-    """Return the sinks of a map; None where no head has one."""
+    """Return the sinks of a map; None if no head has one."""
     places = list(cells.weights)
     some = next(iter(cells.weights.values()))
     rows = [row for row in range(len(some)) if row != cells.own_row]
@@ -114,7 +114,7 @@ def sinks_of_heads(trace: Trace, layer: LayerTrace) -> list[Sinks | None]:
 
 
 def _kind(key: Token, number: int, count: int) -> str:
-    """Return "first", "special" or "mark"; empty for a word, which is no sink."""
+    """Return "first", "special" or "mark"; empty for a word, which cannot be a sink."""
     if number == 0 and not key.seconds:
         return "first"
     if count > 1:
@@ -125,7 +125,7 @@ def _kind(key: Token, number: int, count: int) -> str:
 
 
 def _even_shares(cells: Cells, layer: int, rows: Sequence[int]) -> Floats:
-    """Return what each key would get on average of `rows` that look alike at all they see → (n_k,)."""
+    """Return the mean share of each key if each of `rows` gave the same weight to every key that it sees → (n_k,)."""
     counts = np.asarray(cells.counts, dtype=np.float64)  # (n_k,)
     mask = cells.masks.get(layer)
     seen = np.broadcast_to(counts, (len(rows), len(counts))) if mask is None else mask[rows] * counts  # (rows, n_k)
@@ -144,7 +144,7 @@ def _beginning(sinks: Sequence[int], kinds: Mapping[int, str], having: int, head
 def _named_shares(
     cells: Cells, mean: Floats, sinks: Sequence[int], kinds: Mapping[int, str]
 ) -> list[tuple[float, str]]:
-    """Return the share of the first token, of the other special ones and of each mark, those with a sink among them."""
+    """Return share and name of the first token, of the other special tokens and of each mark, if a sink is among them."""
     found: list[tuple[float, str]] = []
     for at in sinks:
         if kinds[at] == "first":
@@ -162,7 +162,7 @@ def _named_shares(
 
 
 def _ways_to_drop(cells: Cells, sinks: Sequence[int], kinds: Mapping[int, str]) -> tuple[str, ...]:
-    """Return the values of `drop` that leave the sinks out, the fewest."""
+    """Return the shortest list of values of `drop` that leaves the sinks out."""
     special = [at for at in sinks if cells.keys[at].special]
     if len(special) == len(sinks) and any(kinds[at] == "special" for at in sinks):
         return ("special",)
@@ -171,7 +171,7 @@ def _ways_to_drop(cells: Cells, sinks: Sequence[int], kinds: Mapping[int, str]) 
 
 
 def _learned_sink(places: Sequence[tuple[int, int]], lacking: Floats) -> Sinks | None:
-    """Return what a learned sink takes of each head, `lacking` (heads,) in its rows; None where that is little."""
+    """Return the sentence on a learned sink, which takes `lacking` (heads,) of the rows; None if it takes little everywhere."""
     having = int((lacking >= SINK_MASS).sum())
     if not having:
         return None

@@ -29,7 +29,7 @@ Region = tuple[str, tuple[float, float, float, float]]  # name, (left, top, righ
 
 
 def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, ...]:
-    """The parts that `kind` names (one of KINDS, or a file), as stretches of tokens; tokens in none of them are the rest.
+    """Return the parts that `kind` names (one of KINDS, or a file), as ranges of tokens; all other tokens form a last part.
 
     A token belongs to the part that its last character stands in, a token of a picture to the region that the middle of its
     box lies in. Raises AttnctlError where spans overlap, are not in the text, or cannot be read, UsageError where the text
@@ -56,7 +56,7 @@ def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, .
 
 
 def _owned_parts(owner: Sequence[int], called: Sequence[str], rest: str) -> tuple[TextPart, ...]:
-    """Parts as stretches of tokens, by the part that owns each token, -1 for `rest`; parts without tokens are left out."""
+    """Return the parts that hold tokens, as ranges of tokens; `owner` holds the part of each token, -1 for `rest`."""
     held = set(owner)
     names = {at: name for at, name in enumerate(called) if at in held} | ({-1: rest} if -1 in held else {})
     if len(names) > limits.SPANS:
@@ -71,7 +71,7 @@ def _owned_parts(owner: Sequence[int], called: Sequence[str], rest: str) -> tupl
 
 
 def _regions_of(kind: str, tokens: Sequence[Token]) -> list[Region] | None:
-    """The regions of a picture that `kind` names: nine for "regions", or a file's; None where it names spans of a text."""
+    """Return the regions of a picture that `kind` names: nine for "regions", or a file's; None for spans of a text."""
     if kind == REGIONS:
         pictures = {token.picture: None for token in tokens if token.box is not None}
         if not pictures:
@@ -97,7 +97,7 @@ def _regions_of(kind: str, tokens: Sequence[Token]) -> list[Region] | None:
 
 
 def _nine_regions(tokens: Sequence[Token], picture: int | None) -> Iterator[Region]:
-    """Three rows of three over the boxes of one of several pictures, or of the only one (None)."""
+    """Yield three rows of three regions over the boxes of one of several pictures, or of the only picture (None)."""
     boxes = [token.box for token in tokens if token.box is not None and token.picture == picture]
     left, top = (float(min(box[at] for box in boxes)) for at in (0, 1))
     wide, high = (max(box[2] for box in boxes) - left) / 3, (max(box[3] for box in boxes) - top) / 3
@@ -109,12 +109,12 @@ def _nine_regions(tokens: Sequence[Token], picture: int | None) -> Iterator[Regi
 
 
 def _is_within(box: tuple[float, ...], region: tuple[float, ...]) -> bool:
-    """Whether the middle of a box lies in a region: (left, top, right, bottom) each."""
+    """Return whether the middle of a box lies in a region: (left, top, right, bottom) each."""
     return all(region[at] <= (box[at] + box[at + 2]) / 2 < region[at + 2] for at in (0, 1))
 
 
 def _region_parts(regions: Sequence[Region], tokens: Sequence[Token], named: bool) -> tuple[TextPart, ...]:
-    """The tokens in each region; those of the text and of the picture's rest are the rest. Errors as of `parts_of`.
+    """Return the tokens of each region; all other tokens form a last part. Raises the same errors as `parts_of`.
 
     Regions that a user has `named` hold a token each.
     """
@@ -137,7 +137,7 @@ def _region_parts(regions: Sequence[Region], tokens: Sequence[Token], named: boo
 
 
 def box_of(ranges: Iterable[tuple[int, int]], tokens: Sequence[Token]) -> tuple[int, int, int, int] | None:
-    """The smallest box that holds those of the tokens in these stretches; None where none has one."""
+    """Return the smallest box around the boxes of the tokens in these ranges; None if no token has a box."""
     boxes = [token.box for a, b in ranges for token in tokens[a:b] if token.box is not None]
     if not boxes:
         return None
@@ -146,13 +146,13 @@ def box_of(ranges: Iterable[tuple[int, int]], tokens: Sequence[Token]) -> tuple[
 
 
 def stand_in_text(tokens: Sequence[Token]) -> bool:
-    """Whether any of these tokens has a place in the text, or all are special."""
+    """Return whether any of these tokens has a position in the text, or all are special."""
     own = [token for token in tokens if not token.special]
     return not own or any(token.start is not None for token in own)
 
 
 def span_owners(spans: Sequence[Span], tokens: Sequence[Token]) -> Iterator[int]:
-    """Of each token, the index of the span that holds it, or -1."""
+    """Yield for each token the index of the span that holds it, or -1."""
     at = 0
     for token in tokens:
         # special tokens stand nowhere in the text; a token may begin with the white space before it
@@ -166,7 +166,7 @@ def span_owners(spans: Sequence[Span], tokens: Sequence[Token]) -> Iterator[int]
 
 
 def spans_of(kind: str, text: str) -> list[Span]:
-    """The spans that `kind` names, in characters; errors as of `parts_of`."""
+    """Return the spans that `kind` names, in characters. Raises the same errors as `parts_of`."""
     if kind == "paragraphs":
         found = [m.span() for m in re.finditer(r"\S(?:.|\n(?![ \t\r]*\n))*", text)]
         return [(f"{at} {_first_words(text[a:b])}", a, b) for at, (a, b) in enumerate(found)]
@@ -183,7 +183,7 @@ def spans_of(kind: str, text: str) -> list[Span]:
 
 
 def _marked_spans(kind: str, text: str) -> list[Span]:
-    """From each heading or marker to the next; what stands before the first is a part of its own."""
+    """Return the spans from each heading or marker to the next; text before the first marker is a span of its own."""
     marks = list((_HEADING if kind == "headings" else _DOCUMENT).finditer(text))
     if not marks:
         wanted = "lines that begin with #" if kind == "headings" else "lines that begin with [name] or <document>"
@@ -202,7 +202,7 @@ def _first_words(text: str) -> str:
 
 
 def _rows_of_file(path: str) -> list[Document]:
-    """The rows of a .json list of objects, or of a .csv or .tsv. Raises UsageError for what names no file."""
+    """Return the rows of a .json list of objects, or of a .csv or .tsv. Raises UsageError if `path` names no file."""
     from attnctl.files import decode_text, read_bytes
 
     if "." not in path and "/" not in path:
@@ -213,7 +213,7 @@ def _rows_of_file(path: str) -> list[Document]:
 
 
 def _read_spans(path: str, text: str) -> list[Span]:
-    """Spans of a file of {name, start, end}; start and end in characters."""
+    """Return the spans of a file of {name, start, end}; start and end in characters."""
     rows = _rows_of_file(path)
     spans = []
     for number, row in enumerate(rows):
@@ -239,7 +239,7 @@ def _read_spans(path: str, text: str) -> list[Span]:
 
 
 def _character_count(value: object) -> int:
-    """A whole number, of JSON or of a table's cell. Raises ValueError for anything else: 1.5, true, "1_0"."""
+    """Return a whole number of JSON or of a table cell. Raises ValueError for anything else: 1.5, true, "1_0"."""
     if isinstance(value, str):
         return limits.whole_number(value)
     if isinstance(value, bool) or not isinstance(value, int):

@@ -1,4 +1,4 @@
-"""The reading of a whole trace, and what its reader must know of the tokens where attention is parked."""
+"""The reading of a whole trace, and the sentence about attention parked on the first and on special tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attnctl.trace.run import Note, Run
 
 
 class TraceReading:
-    """Everything that each layer knows, for some queries (None: all), as a Trace."""
+    """A reading that keeps every array of each layer, for some queries (None: all), and returns them as a Trace."""
 
     def __init__(self, rows: Sequence[int] | None = None, predictions: bool = True) -> None:
         self.rows = None if rows is None else tuple(rows)
@@ -52,7 +52,7 @@ class TraceReading:
 
 
 def _with_gates(layer: LayerTrace, run: Run) -> LayerTrace:
-    """Return the layer with how far its gates were open, which a run knows when the layer has ended."""
+    """Return the layer with the opening of its gates, which a run knows only after the layer has ended."""
     gate = run.gates.get(layer.layer)  # (heads, n)
     if gate is None or layer.context is None:
         return layer
@@ -61,7 +61,7 @@ def _with_gates(layer: LayerTrace, run: Run) -> LayerTrace:
 
 
 def sink_sentence(trace: Trace) -> str | None:
-    """Return a sentence on how much of the attention goes to the first and to other special tokens; None for one token.
+    """Return a sentence on how much attention goes to the first token and to special tokens; None for a single key.
 
     The first token's own row is left out: if the future is hidden it has nowhere else to look.
     """
@@ -91,7 +91,7 @@ def sink_sentence(trace: Trace) -> str | None:
 
 
 def parked_sentence(where: str, shares: Sequence[tuple[float, str]], rest: bool = False) -> str:
-    """Return a sentence on how much of the attention of `where` goes to keys: the share and the name of each.
+    """Return a sentence on how much attention of `where` goes to certain keys; `shares` holds each key's share and name.
 
     `rest`: shares of what is left of the attention when some keys are left out.
     """

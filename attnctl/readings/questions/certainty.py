@@ -1,4 +1,4 @@
-"""How probable it is that a head's link between two words is the right one, by a measurement on marked sentences.
+"""How probable it is that a head's link between two words is right, from a measurement on marked sentences.
 
 A head that was measured to find subjects does not find every subject. What can be seen of a link tells how far to trust it:
 its weight, its lead over the second key, words that the model does not know, other words that would fit as well. A logistic
@@ -74,7 +74,7 @@ _TIMES = word_set("morning mornings evening evenings night nights noon day days 
 
 
 class Sentence:
-    """A sentence as certainty sees it: its words, the classes that each may have, and which the model does not know."""
+    """A sentence for the certainty of its links: its words, the classes of each, and whether the model knows it."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self.words = [token.text for token in tokens]
@@ -100,7 +100,7 @@ class Sentence:
         return family is not SUBJECT or self.is_subject(key)
 
     def asks(self, family: Family, query: int) -> bool:
-        """Return whether the word at `query` is looking for one of this family: of pronouns no "her" before a noun."""
+        """Return whether the word at `query` can look for a word of this family; "her" before a noun is no such pronoun."""
         if family is not ANTECEDENT:
             return True
         word = self.words[query].lower()
@@ -108,7 +108,7 @@ class Sentence:
         return word in ASKING_PRONOUNS and not (word == "her" and follows & {NOUN, ADJECTIVE})
 
     def role_name(self, relations: Sequence[str], query: int, key: int) -> str:
-        """Return which of a head's relations of one family the link is: past other nouns or not, of "it" or of "she"."""
+        """Return which of a head's relations the link is: past other nouns or not, from "it" or from another pronoun."""
         between = range(min(query, key) + 1, max(query, key))
         passes_others = any(self.classes[j] & {NOUN, PRONOUN} for j in between)
         of_thing = self.words[query].lower() in ("it", "they")
@@ -117,7 +117,7 @@ class Sentence:
         return (fitting or list(relations))[0]
 
     def _may_mean(self, pronoun: int, key: int) -> bool:
-        """Return whether the gender of the pronoun allows the word at `key`, as far as both are known."""
+        """Return whether the gender of the pronoun allows the word at `key`; an unknown gender allows every word."""
         word, meant = self.words[key], self.words[pronoun].lower()
         if meant in _OBJECTS and self.in_one_clause(key, pronoun):
             return False  # "Ann saw her": that would be herself
@@ -133,7 +133,7 @@ class Sentence:
         return usual_gender(word) in (gender, "x", None) if is_name(word) else True
 
     def is_noun(self, i: int) -> bool:
-        """Return whether there is a word at `i` that is a noun and can be nothing else."""
+        """Return whether the word at `i` is a noun and nothing else."""
         return 0 <= i < len(self.words) and self.classes[i] == {NOUN}
 
     def are_alike(self, first: int, second: int) -> bool:
@@ -167,12 +167,12 @@ class Sentence:
         return before >= 0 and PREPOSITION in word_classes(self.words[before])
 
     def rivals(self, family: Family, query: int, key: int) -> list[int]:
-        """Return the other words that the relation could join to the query as well as the one at `key`."""
+        """Return the other words to which the relation could join the query."""
         return [j for j in range(len(self.words)) if j != key and self.fits(family, query, j)]
 
 
 def evidence(sentence: Sentence, family: Family, query: int, key: int, row: Floats) -> dict[str, float]:
-    """Return what can be seen of a link, by name; `row` (n,) are the query's weights."""
+    """Return the evidence for a link, by name; `row` (n,) holds the query's weights."""
     weight, own = float(row[key]), float(row[query])
     others = np.delete(row, [query, key])
     second = float(others.max()) if others.size else 0.0
@@ -219,7 +219,7 @@ def log_odds(share: float) -> float:
 
 @dataclass(frozen=True)
 class Certainty:
-    """How probable the links of a model are: a logistic regression a family, and from which probability on one is sure.
+    """The certainty of a model's links: a logistic regression for each family, and the probability from which a link is sure.
 
     `coefficients` holds family → name of a piece of evidence → its coefficient, and "intercept". Empty: never measured.
     `sure_from` holds the probability of a family, and under "others" that of all that it does not name.
@@ -230,11 +230,11 @@ class Certainty:
 
     @property
     def is_measured(self) -> bool:
-        """Whether links of this model were marked and counted."""
+        """Return whether links of this model were marked and counted."""
         return bool(self.coefficients)
 
     def probability(self, family: Family, seen: Mapping[str, float]) -> float:
-        """Return the probability, 0 to 1, that a link is right; without a measurement one that orders links alike."""
+        """Return the probability, 0 to 1, that a link is right; without a measurement, a number that orders links by weight."""
         known = self.coefficients.get(family.name)
         if known is None:
             return 1 / (1 + math.exp(-seen["odds"]))

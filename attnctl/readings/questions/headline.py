@@ -1,4 +1,4 @@
-"""The headline of a text: the one link between two words to look at first, what its head usually does, and how sure it is.
+"""The headline of a text: the one link between two words to look at first, the usual role of its head, and its certainty.
 
 Where heads of the model were measured to find relations, every link that can be such a relation is a candidate: a layer, a
 head and a query with the key that it looks at most. Each has a probability of being right (certainty.py). The highest wins
@@ -67,7 +67,7 @@ NO_OTHER = "no token but the query itself, or a sink, gets attention here"
 def headline(
     trace: Trace, layer: int | None = None, head: int | Collection[int] | None = None, query: int | None = None
 ) -> Headline | None:
-    """Return the link to look at first, within the layer, heads and query that are given.
+    """Return the link to look at first, within the given layer, heads and query.
 
     None for a trace without weights, or a query that it does not hold.
     """
@@ -95,7 +95,7 @@ def _has_numbers(part: LayerTrace) -> bool:
 
 
 class Candidate(NamedTuple):
-    """A link that may be the relation of its head's name, with what can be seen of it."""
+    """A link that may be the relation of its head's name, with the evidence for it."""
 
     family: Family
     layer: int
@@ -128,7 +128,7 @@ def roles_of_heads(info: ModelInfo) -> dict[tuple[int, int], tuple[str, ...]]:
 
 
 def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = None) -> Iterator[Candidate]:
-    """Yield the links of measured heads that their words allow, in `places` (layer and head; None: all of the trace).
+    """Yield the links of measured heads that their words allow, in `places` (layer and head; None: the whole trace).
 
     A key is its place among the keys, some of which may be left out of the trace; the words of all of them are known.
     """
@@ -174,7 +174,7 @@ def _relation_headline(trace: Trace, places: Sequence[tuple[LayerTrace, int]], q
 
 
 def _judged(link: Candidate, certainty: Certainty) -> tuple[tuple[int, float, bool, float], Headline]:
-    """Return a candidate's rank among others, and it as a headline.
+    """Return the rank of a candidate among others, and the candidate as a headline.
 
     Of probabilities that differ by less than a hundredth, which is less than they are sure of, a verb's subject comes first.
     """
@@ -195,7 +195,7 @@ def _judged(link: Candidate, certainty: Certainty) -> tuple[tuple[int, float, bo
 
 
 def _rank(link: Candidate, judged: Headline) -> int:
-    """Return 2 for a pronoun's link, 1 for one of who does what, 0 for others and for a link that is more likely wrong.
+    """Return 2 for a pronoun's link, 1 for a subject or object, 0 for other links and for one that is probably wrong.
 
     Of a doubtful pronoun with a rival of the same kind the reader is to see that it is doubtful. A link whose query keeps
     more for itself comes last.
@@ -208,13 +208,13 @@ def _rank(link: Candidate, judged: Headline) -> int:
 
 
 def _certainty_of(trace: Trace) -> Certainty:
-    """Return the measurement of a trace's model; of a text that it cannot read well, one under which nothing is sure."""
+    """Return the measurement of a trace's model; for a text that it cannot read well, one that calls no link sure."""
     measured = certainty_of_model(trace.model.name, trace.model.kind, trace.model.causal)
     return replace(measured, sure_from={}) if "guess" in trace.noted else measured
 
 
 def other_headlines(trace: Trace, line: Headline) -> list[Headline]:
-    """Return the sure links of other measured heads about who does what, the likeliest first, one a head."""
+    """Return the sure links of other measured heads about subjects and objects, the most probable first, one for each head."""
     certainty = _certainty_of(trace)
     ranked = sorted(
         (_judged(link, certainty) for link in candidates(trace)), key=lambda judged: judged[0], reverse=True
@@ -229,7 +229,7 @@ def other_headlines(trace: Trace, line: Headline) -> list[Headline]:
 
 
 def doubt_of(trace: Trace, line: Headline) -> str:
-    """Return in one sentence why a headline is unsure; empty for one that is sure, or whose links were never marked."""
+    """Return one sentence on why a headline is unsure; empty for a sure headline, and for a model without a measurement."""
     key = trace.key_numbers[line.key]
     if line.sure is not False or "guess" in trace.noted:  # a note says why
         return ""
@@ -250,7 +250,7 @@ def doubt_of(trace: Trace, line: Headline) -> str:
 
 
 def _largest_of_row(part: LayerTrace, head: int, query: int) -> Headline | None:
-    """Return the largest weight of a row that was asked for; None if the layer does not hold the row."""
+    """Return the largest weight of one row; None if the layer does not hold the row."""
     if part.weights is None:
         return None
     rows = part.rows or range(part.weights.shape[1])
@@ -295,7 +295,7 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
 
 
 def _without_induction(trace: Trace, places: Sequence[tuple[LayerTrace, int]]) -> list[tuple[LayerTrace, int]]:
-    """Return the places whose heads have something to find: an induction head has nothing in a text without repetition."""
+    """Return the places without induction heads if no word is repeated: such a head has nothing to find then."""
     words = [token.text.lower() for token in trace.tokens]
     roles = roles_of_heads(trace.model)
     idle = [place for place, own in roles.items() if own == ("induction",)] if len({*words}) == len(words) else []
@@ -307,7 +307,7 @@ def _special(trace: Trace, query: int) -> bool:
 
 
 def _sinks(weights: np.ndarray) -> list[int]:
-    """Return the keys that take more than SINK of the other rows' attention on average, in a text of several rows."""
+    """Return the keys that take more than SINK of the other rows' attention on average; none for a text of few rows."""
     rows, n_k = weights.shape
     if rows <= FEWEST_KEYS or rows != n_k:
         return []
@@ -321,7 +321,7 @@ WALKED_LAYERS = 2  # as many as are walked through when none are named
 def walked_heads(
     trace: Trace, any_layer: bool, any_head: bool, heads: Sequence[int] | None, queries: Sequence[int | None]
 ) -> tuple[Trace, list[Headline], dict[int, tuple[int, ...]]]:
-    """Return the layers to walk through, each query's headline, and layer → heads: those asked for, else the headlines'."""
+    """Return the layers to show, the headline of each query, and layer → heads: the chosen ones, or those of the headlines."""
     only = trace.layers[0].layer if len(trace.layers) == 1 else None
     lines = [line for query in queries if (line := headline(trace, layer=only, head=heads, query=query)) is not None]
     if any_layer and lines and len(trace.layers) > WALKED_LAYERS:

@@ -1,4 +1,4 @@
-"""What kind of word each word of a sentence may be: noun, verb, pronoun, …, and the usual gender of a name.
+"""The possible classes of each word of a sentence (noun, verb, pronoun, …), and the usual gender of a name.
 
 The bundled list of words and a short list of function words answer; the words beside it in its sentence then rule some
 classes out: behind "the" stands no verb.
@@ -50,7 +50,7 @@ def word_set(words: str) -> frozenset[str]:
 
 @cache
 def word_classes(word: str) -> frozenset[str]:
-    """Return the classes that a word may have by itself.
+    """Return the classes that a word may have without its sentence.
 
     A word with a capital that no list holds is a name. Another word that no list holds may be of any open class; a mark has
     no class.
@@ -66,7 +66,7 @@ def word_classes(word: str) -> frozenset[str]:
 
 
 def classes_in_sentence(words: Sequence[str]) -> list[frozenset[str]]:
-    """Return the classes that each word may have where it stands.
+    """Return the classes that each word may have in its sentence.
 
     Behind a determiner or a preposition, with adjectives between or not, stands no verb. Behind a subject pronoun, an
     auxiliary or "to" a word that may be a verb is no noun.
@@ -89,7 +89,7 @@ def classes_in_sentence(words: Sequence[str]) -> list[frozenset[str]]:
 
 
 def _with_a_verb(classes: list[frozenset[str]]) -> list[frozenset[str]]:
-    """Return the classes of a sentence's words so that it has a verb and a noun: "Dogs bark", "Rivals compete"."""
+    """Return the classes of a sentence's words, changed so that it has a verb and a noun: "Dogs bark", "Rivals compete"."""
     pairs = list(zip(range(1, len(classes)), classes, classes[1:], strict=False))
     if len(classes) <= SHORT and not any(VERB in own for own in classes):
         for i, before, own in pairs:
@@ -107,7 +107,7 @@ def _with_a_verb(classes: list[frozenset[str]]) -> list[frozenset[str]]:
 
 @cache
 def grammatical_number(word: str) -> str | None:
-    """Return "singular" or "plural" of a noun or name in the list; None for a word that may be both, or is in none."""
+    """Return "singular" or "plural" for a noun or name in the list; None for a word that may be both or is not listed."""
     kinds = {*_kinds_and_gender(word)[0].split(), *_kinds_and_gender(word.lower())[0].split()}
     singular, plural = bool(kinds & {"noun", "mass", "name"}), "nouns" in kinds
     return None if singular == plural else "singular" if singular else "plural"
@@ -137,7 +137,7 @@ def _is_listed(word: str) -> bool:
 
 
 def _kinds_and_gender(word: str) -> tuple[str, str]:
-    """Return the kinds and the gender that the list gives a word, empty for others."""
+    """Return the kinds and the gender of a word in the list; empty texts for a word that is not listed."""
     text = _list_of_words()  # searched, not read line by line: that takes longer than all else
     start = text.find(f"\n{word}\t")
     _, kinds, gender, *_ = text[start + 1 : text.find("\n", start + 1)].split("\t") if start >= 0 else ("", "", "")
@@ -145,5 +145,5 @@ def _kinds_and_gender(word: str) -> tuple[str, str]:
 
 
 def _listed_classes(word: str) -> frozenset[str]:
-    """Return the classes that the list gives a word."""
+    """Return the classes of a word in the list."""
     return frozenset(_CLASSES[kind] for kind in _kinds_and_gender(word)[0].split() if kind in _CLASSES)
