@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from attnctl.attention import Array
 
 
-NAMED = 6  # tokens of one side alone that are named
+NAMED = 6  # tokens of only one side that the note names
 
 TokenPairs = Annotated[tuple[tuple[Index, Index], ...], about("(index in A, index in B) of each that both have.")]
 
@@ -41,7 +41,7 @@ class Comparison:
     b: Trace
     names: tuple[str, str]
     places: tuple[tuple[int, int], ...]  # (layer, head), in order
-    aligned: AlignedTokens | None = None  # where the texts have different tokens; None: each with that of its index
+    aligned: AlignedTokens | None = None  # the pairs if the texts have different tokens; None: pairs of equal indices
 
     def __repr__(self) -> str:
         a, b = self.names
@@ -99,7 +99,7 @@ class Comparison:
     def largest_difference(self, layer: int | None = None, head: int | None = None) -> tuple[int, int, int, int]:
         """Return (layer, head, query, key) of the largest difference, within the layer and head that are chosen.
 
-        Raises AttnctlError where the two have no such layer or head in common.
+        Raises AttnctlError if the two traces do not share this layer or head.
         """
         check_types("largest_difference", int | None, layer=layer, head=head)
         best, where = -1.0, None
@@ -181,7 +181,7 @@ def _shared_label(ours: str, theirs: str) -> str:
     return ours if ours.strip() == theirs.strip() else f"{ours}/{theirs}"
 
 
-MOST_CELLS = 1_000_000  # pairs of tokens of two texts that are weighed against each other: a quarter of a second
+MOST_CELLS = 1_000_000  # pairs of tokens that the exact alignment compares at most: a quarter of a second
 Name = tuple[bool, str]  # whether a token is special, and its text
 
 
@@ -190,8 +190,8 @@ def aligned_tokens(
 ) -> list[int | None]:
     """Return for each of our tokens the index of the same token among theirs; None if they do not have it.
 
-    Of one text, cut by two tokenizers, the token that begins at the same letter, or that covers it. Of two texts, the same
-    words in the same order; between these, as many on either side stand for each other.
+    For one text with two tokenizers it is the token that covers the same first letter. For two texts it is the same word
+    in the same order; between two such words, tokens pair in order if both sides have the same number of them.
     """
     placed = all(
         any(token.start is not None for token in side) for side in (ours, theirs)
@@ -217,14 +217,15 @@ def aligned_tokens(
 def _equal_pairs(ours: Sequence[Name], theirs: Sequence[Name]) -> list[tuple[int, int]]:
     """Return (our index, their index) of equal names in order: those that a shortest list of edits leaves in place.
 
-    Of two lists that are too long for that, of the longest runs that they share. Either list may be the first.
+    Lists with more than MOST_CELLS pairs align by their longest common runs. The order of the two lists does not matter.
     """
-    if list(theirs) < list(ours):  # of several ways that are as short, the same one from either side
+    if list(theirs) < list(ours):  # so that several shortest lists of edits give the same one from either side
         return [(i, j) for j, i in _equal_pairs(theirs, ours)]
     if len(ours) * len(theirs) > MOST_CELLS:
         blocks = SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks()
         return [(a + step, b + step) for a, b, size in blocks for step in range(size)]
-    # the changes that are left from each place of ours, the last first: one row a place, one entry a place of theirs
+    # dynamic programming, from the end: a row for each index of ours, an entry for each index of theirs, with the number
+    # of edits from there on
     rest = [list(range(len(theirs), -1, -1))]
     for name in reversed(ours):
         below, row = rest[-1], [rest[-1][-1] + 1]
@@ -247,7 +248,7 @@ def _equal_pairs(ours: Sequence[Name], theirs: Sequence[Name]) -> list[tuple[int
 def _at_letter(number: int, ours: Sequence[Token], theirs: Sequence[Token], text: str) -> int | None:
     """Return the token of `theirs` that covers the first letter of our token; a special token needs the same text.
 
-    Of several special ones of one text, as the two [SEP] of a pair of texts, the first is the first.
+    Special tokens with the same text, such as the two [SEP] of a pair of texts, pair in order.
     """
     token = ours[number]
     if token.special or token.start is None or token.end is None:

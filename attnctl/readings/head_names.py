@@ -23,4 +23,4 @@ class NamesHeads(Protocol):
     """A table of measurements that gives names to heads."""
 
     def head_names(self) -> HeadNames:
-        """Return the names."""
+        """Return the names of the heads, with the model that they belong to."""

@@ -17,7 +17,7 @@ from attnctl.measures.value_norm import value_lengths
 from attnctl.tokens import PADDING, WHOLE, Token
 from attnctl.tolerances import WHOLE_ROW
 
-SINK_MASS = 0.3  # of all that a head gives, from which a key is a sink (Gu et al. 2025)
+SINK_MASS = 0.3  # a key with this share of a head's attention or more is a sink (Gu et al. 2025)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class HeadStatistics:
     layer: int
     head: int
     values: Mapping[str, float | None]
-    names: tuple[str, ...] = ()  # what it looks like
-    is_doubted: bool = False  # whether a name is, as the text is too short to tell: it ends in "?"
+    names: tuple[str, ...] = ()  # labels such as "previous token"
+    is_doubted: bool = False  # whether a label is uncertain, because the text is short: it ends in "?"
 
     def __repr__(self) -> str:
         known = [f"{name} {value:.3g}" for name in STATISTICS if (value := self[name]) is not None]
@@ -44,8 +44,8 @@ def head_statistics(
 ) -> list[HeadStatistics]:
     """Return the statistics of each head of one layer; `keys` are the tokens of its keys (None: the queries' own `tokens`).
 
-    Of another text's keys there is no distance, and of keys beside the text's own (compressed slots) no position either.
-    Raises AttnctlError where its scores are NaN or infinite.
+    Keys of another text have no distance, and keys beside the text's own (compressed slots) have no position either.
+    Raises AttnctlError if the scores are NaN or infinite.
     """
     own = (keys is None or tuple(keys) == tuple(tokens)) and layer.n_q == layer.n_k == len(tokens)
     placed = own or keys is None or tuple(keys[: len(tokens)]) != tuple(tokens)
@@ -119,8 +119,8 @@ def _best_offset(offsets: dict[int, Array]) -> tuple[Array, Array]:
 def _on_picture(layer: LayerAttention, tokens: Sequence[Token], ahead: bool) -> tuple[Array, Array]:
     """Return one query's weight on the tokens with a box and its spatial entropy, (heads,) each; None for text alone.
 
-    The query is the last token, or of a picture alone whose tokens look `ahead` the first that is no part of it (CLS). Of
-    tiles beside a small view of the whole the entropy is of the tiles; of several pictures there is none.
+    The query is the last token; for a picture without text, if its tokens look `ahead`, it is the first token outside the
+    picture (CLS). For tiles and a small view of the whole the entropy is that of the tiles; several pictures have none.
     """
     boxes = {at: token.box for at, token in enumerate(tokens) if token.box is not None}
     beside = [at for at in range(len(tokens)) if at not in boxes and PADDING not in tokens[at].text]
@@ -138,12 +138,12 @@ def _on_picture(layer: LayerAttention, tokens: Sequence[Token], ahead: bool) -> 
 def spatial_entropy(weights: Array) -> Array:
     """Return how scattered the weight of a grid is, (heads, rows, columns) → (heads,) in nats (Kang et al. 2025).
 
-    The entropy over the connected parts (8 neighbours) of the cells above the grid's mean, each part's share by its count
-    of cells: 0 is one part. NaN where no cell is above it.
+    It is the entropy over the connected parts (8 neighbours) of the cells above the grid's mean; the share of a part is
+    its share of these cells. 0 means one part; NaN, that no cell is above the mean.
     """
     above = weights > weights.mean((1, 2), keepdims=True)  # (heads, rows, columns)
     spread, parts = np.arange(1, weights[0].size + 1).reshape(weights.shape[1:]) * above, None
-    while parts is None or (spread != parts).any():  # until each part bears the largest of its cells' numbers
+    while parts is None or (spread != parts).any():  # until each part has the largest number of its cells
         parts = spread
         near = np.lib.stride_tricks.sliding_window_view(np.pad(parts, ((0, 0), (1, 1), (1, 1))), (3, 3), (1, 2))
         spread = near.max((-2, -1)) * above
@@ -154,9 +154,9 @@ def spatial_entropy(weights: Array) -> Array:
 def _sink_kinds(layer: LayerAttention, pooled: Array, learned: Array) -> dict[str, Array]:
     """Return what the sinks of a head add to its context → two arrays (heads,), NaN for a head without a sink.
 
-    `pooled` (heads, row parts, key parts) are the layer's masses in RANKED even parts a side. A learned sink, which takes
-    `learned` (heads,), has no value and passes nothing on. None where the values are not known, and of a text too short
-    to tell a sink from a word.
+    `pooled` (heads, row parts, key parts) holds the layer's masses in RANKED even parts a side. A learned sink, which takes
+    `learned` (heads,), has no value vector and adds nothing. The arrays are None if the values are not known, or if the
+    text is too short to distinguish a sink from a word.
     """
     if layer.values is None or layer.n_q < LEAST_TOKENS:
         return {"sink_kind": None, "sink_norm": None}
@@ -184,12 +184,12 @@ def _sink_kinds(layer: LayerAttention, pooled: Array, learned: Array) -> dict[st
 def name_head(head: HeadStatistics, n: int, sure: Container[str] = ()) -> HeadStatistics:
     """Return the statistics with the head's labels, those whose thresholds it passes, the most specific first.
 
-    Over a text of n tokens, fewer than LEAST_TOKENS, a label is doubted ("sink?"), but for the statistics named `sure`.
+    For n tokens, fewer than LEAST_TOKENS, a label is doubted ("sink?"), except for the statistics named in `sure`.
     """
     passed = [
         (one.name, label)
         for one in reversed(STATISTICS.values())
-        if one.name != "first" or head["sink_norm"] is None  # whose label says more
+        if one.name != "first" or head["sink_norm"] is None  # the label of `sink_norm` says more
         if (label := one.label_of(head[one.name])) is not None
     ]
     doubted = {name for name, _ in passed if n < LEAST_TOKENS and name not in sure}
@@ -205,8 +205,8 @@ def _mean_over_queries(rows: Array) -> Array:
 
 FARTHEST = 5  # tokens: fixed offsets go from -5 to 5
 STREAMING = (4, 64)  # the first and the last tokens that a streaming cache keeps
-RANKED = 64  # cells a side of the overview whose effective rank is told
-LEAST_TOKENS = 20  # of a text whose labels are not doubted: with fewer, looking everywhere alike comes near a threshold
+RANKED = 64  # cells on each side of the overview whose effective rank is computed
+LEAST_TOKENS = 20  # a label of a shorter text is doubted: there even uniform attention comes near a threshold
 
 
 class Statistic(NamedTuple):
@@ -216,11 +216,11 @@ class Statistic(NamedTuple):
     heading: str  # of a column, 7 characters at most
     sentence: str  # mean over the queries of …
     unit: str  # "share" (0 to 1), "nats", "tokens", "places" (whole, with a sign), or "" for a bare number
-    rank: int  # in a narrow table the columns of the lowest rank go first
-    label: str | None = None  # what a head with at least `threshold` of it looks like
+    rank: int  # a narrow table leaves out the columns of the lowest rank first
+    label: str | None = None  # the label of a head with `threshold` or more
     threshold: float | None = None
-    source: str | None = None  # of the label and its threshold
-    label_below: str | None = None  # what a head with less than `threshold` of it looks like
+    source: str | None = None  # the source of the label and its threshold
+    label_below: str | None = None  # the label of a head with less than `threshold`
 
     @property
     def is_share(self) -> bool:

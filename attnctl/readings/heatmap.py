@@ -26,7 +26,7 @@ from attnctl.trace.run import Run, notes_of_kind
 
 
 class GridReading:
-    """A reading of the weights between the parts `rows` and `columns`; a cell is the mean, maximum or mass of its weights."""
+    """A reading of the weights between the parts `rows` and `columns`; a cell is the mean or largest weight, or a mass."""
 
     predicts = False
 
@@ -115,7 +115,7 @@ class OverviewReading:
 
 
 SINK_TAKES_PART = "a learned sink takes a part of each row"
-AS_GIVEN = "given"  # in place of a measure: a matrix of numbers that are no attention weights
+AS_GIVEN = "given"  # in place of a measure, for a matrix of numbers that are not attention weights
 POOLED = {"mass": "mass", "mean": "mean weight", "max": "largest weight"}  # how weights are pooled → a cell's number
 
 
@@ -123,25 +123,25 @@ POOLED = {"mass": "mass", "mean": "mean weight", "max": "largest weight"}  # how
 class HeatmapGrid:
     """The weights of a heat map, and `remarks`: what was done to them, in words for the reader of the picture."""
 
-    name: str  # of the model
+    name: str  # the model's name
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     queries: tuple[Token, ...]
     keys: tuple[Token, ...]
     weights: dict[tuple[int, int], Floats]  # (layer, head) → (n_q, n_k)
-    masks: dict[int, Bools]  # layer → (n_q, n_k), true where a query may look; only layers that have one
+    masks: dict[int, Bools]  # layer → (n_q, n_k), true where a query may look; only layers with a mask
     remarks: tuple[str, ...] = ()
-    # of a part of a text, or where weights are pooled: each row's and column's first token
+    # for parts of a text, or pooled weights: the first token of each row and column
     starts: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    places: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # each row's and column's token, by its number
-    measure: str | None = None  # what stands in place of the weights: one of `measures`, mean, max, mass
-    cited: str = ""  # what the numbers come from, for the metadata of a picture
-    names: tuple[str, ...] = ()  # of the panels, where they are no heads
-    full: tuple[Bools, Bools] | None = None  # rows and columns as wide as the others, where some hold fewer tokens
-    sentence: str = ""  # the text, on one line; of a long one its beginning
+    places: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # the token of each row and column, by its number
+    measure: str | None = None  # the measure in place of the weights: one of `measures`, mean, max, mass
+    cited: str = ""  # the source of the numbers, for the metadata of a picture
+    names: tuple[str, ...] = ()  # names of the panels, if they are not heads
+    full: tuple[Bools, Bools] | None = None  # rows and columns with as many tokens as the largest; None: all are
+    sentence: str = ""  # the text, on one line; only the beginning of a long text
     roles: Mapping[tuple[int, int], str] = field(default_factory=dict)  # (layer, head) → what it was measured to find
     sinks: Sinks | None = None
-    ring: tuple[int, int, int, int] | None = None  # layer, head, row and column of the cell that stands out
+    ring: tuple[int, int, int, int] | None = None  # layer, head, row and column of the headline's cell
 
     @property
     def numbers(self) -> tuple[Sequence[int], Sequence[int]]:
@@ -197,9 +197,9 @@ def of_overview(
 ) -> HeatmapGrid:
     """Return the grids of an overview, with a label for each row and column.
 
-    `done` says what else was done to them, `measure` what stands in place of the weights, `key_numbers` which numbers the
-    keys have in the text (None: they are all there). Where each row and each column is
-    one token by its own name, the tokens stand beside them.
+    `done` are remarks on other changes, `measure` names the measure in place of the weights, `key_numbers` holds the numbers
+    of the keys in the text (None: all keys are there). If each row and column is a single token with its own text as name,
+    the grid has these tokens; else it has tokens with the names of the parts.
     """
     grid = overview.grid
     assert grid is not None
@@ -262,7 +262,7 @@ def _short_role(found: Sequence[str]) -> str:
     return min((role for role in found if found[0].startswith(role)), key=len)
 
 
-LONGEST_SENTENCE = 300  # characters: no title is as wide
+LONGEST_SENTENCE = 300  # characters: no title has room for more
 
 
 def _sentence_of(text: str) -> str:
@@ -325,20 +325,20 @@ def weight_span(reading: HeatmapGrid) -> tuple[float, float]:
         seen: Array = weights if mask is None else weights[mask]
         if seen.size:
             low, highest = min(low, float(seen.min())), max(highest, float(seen.max()))
-        if reading.full is not None:  # cells with fewer tokens, as the last, do not set the scale
+        if reading.full is not None:  # cells with fewer tokens, such as the last, do not set the scale
             there = np.outer(*reading.full) if mask is None else np.outer(*reading.full) & mask  # (n_q, n_k)
             high = max(high, float(weights[there].max(initial=0.0)))
     high = high or highest
     return low, high if high > low else 1.0
 
 
-DECADES = 6  # that a logarithmic scale spans at most
+DECADES = 6  # powers of ten on a logarithmic scale, at most
 
 
 def log_span(reading: HeatmapGrid) -> tuple[float, float, str]:
     """Return the ends of a logarithmic colour scale, and a remark about it.
 
-    Raises AttnctlError where the weights have no logarithm.
+    Raises AttnctlError if some weights are negative or all are 0.
     """
     low, high = weight_span(reading)
     least = min((float(w[w > 0].min()) for _, _, w, _ in reading.panels() if (w > 0).any()), default=None)

@@ -52,7 +52,7 @@ class PooledGrid:
     rows: tuple[TextPart, ...]
     columns: tuple[TextPart, ...]
     weights: dict[tuple[int, int], Floats]  # (layer, head) → (rows, columns)
-    masks: dict[int, Bools]  # layer → (rows, columns), false where no query sees any key
+    masks: dict[int, Bools]  # layer → (rows, columns), false if no query of the row sees a key of the column
 
 
 @dataclass(frozen=True, slots=True)

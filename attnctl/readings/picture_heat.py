@@ -15,13 +15,13 @@ from attnctl.selection import find_token
 from attnctl.text import counted, visible_text
 from attnctl.tokens import PADDING, WHOLE, Token
 
-SINK = 0.3  # of a query's weight on one token, from which on it is named
+SINK = 0.3  # a token with this share of a query's weight or more is named
 
 
 def query_of_picture(tokens: tuple[Token, ...], query: str | None, causal: bool) -> int:
-    """Return the query that `query` names. The default is CLS (the first token that is no patch); beside a text, the last token.
+    """Return the query that `query` names; by default CLS (the first token that is no patch), beside a text the last token.
 
-    Raises UsageError where there is none, or none is named.
+    Raises UsageError if there is no such token, or no CLS token.
     """
     if query is not None:
         return find_token(tokens, query)
@@ -41,10 +41,10 @@ def has_text(tokens: Sequence[Token]) -> bool:
 
 
 def heat_of_boxes(weights: Floats, keys: tuple[Token, ...], size: tuple[int, int], shape: tuple[int, int]) -> Floats:
-    """Return weights (n_k,) as an image (rows, columns) of their boxes, NaN outside; `size` is the picture's (width, height).
+    """Return weights (n_k,) as an image (rows, columns) of their boxes, NaN outside; `size` is (width, height) in pixels.
 
-    Where boxes lie over each other, as of tiles and a small view of the whole, their weights are added up, each spread
-    evenly over its box: what is shown is what a box of the smallest size in its picture has.
+    If boxes lie over each other (tiles and a small view of the whole), their weights are added up, each spread evenly over
+    its box: a pixel shows the weight of a box of the smallest size in its picture.
     """
     heat = np.full(shape, np.nan, np.float32)  # (rows, columns)
     adds, least = lie_over_each_other(keys), dict[int | None, int]()  # the smallest area of a box in each picture

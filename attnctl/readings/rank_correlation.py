@@ -10,7 +10,7 @@ from attnctl.attention import Array
 
 
 def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Return Kendall's τ-b of two rankings (Kendall 1945), with ties counted; None for fewer than two values, or all ties."""
+    """Return Kendall's τ-b of two rankings (Kendall 1945), ties counted; None for fewer than two values, or all ties."""
     x, y = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)  # (n,)
     both = x_pairs = y_pairs = 0.0
     for at in range(1, len(x)):

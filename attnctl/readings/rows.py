@@ -42,7 +42,7 @@ class RowReading:
         return LongRow(run.text, run.tokens, keys, run.known_model, self._query, self._weights, run.notes)
 
 
-Block = tuple[int, int, int, int]  # first query, one past the last, first key, one past the last
+Block = tuple[int, int, int, int]  # first query, end, first key, end
 
 
 class BlocksReading:
@@ -95,9 +95,9 @@ class LinksReading:
         return self._links
 
 
-MOST_LINKS = 14  # of a head
-MOST_EXACT = 4_000_000  # weights kept exactly, over all heads
-SIDE = 64  # of an exact block, tokens
+MOST_LINKS = 14  # links of a head
+MOST_EXACT = 4_000_000  # exact weights of all heads together
+SIDE = 64  # tokens on each side of an exact block
 
 
 @dataclass(frozen=True)
@@ -115,14 +115,14 @@ class ExactBlock:
 def strongest_links(links: Links, causal: bool) -> list[tuple[int, int, float]]:
     """Return the strongest links of a head as (query, key, weight), the most informative first.
 
-    A large weight tells less where a causal query has few keys to choose from, and little on the first token (where unused
-    attention is parked) or on itself.
+    A large weight says less for a causal query with few keys to choose from, and little on the first token (where unused
+    attention is parked) or on the query itself.
     """
     weights = np.array(links.weights, dtype=np.float64)  # (n_q, count)
     keys = np.asarray(links.keys)  # (n_q, count)
     i = np.arange(len(keys))[:, None]  # (n_q, 1)
     rank = weights * np.log1p(i) if causal else weights
-    rank = np.where((keys == 0) | (keys == i), rank * 1e-3, rank)  # not 0: taken where nothing else is there
+    rank = np.where((keys == 0) | (keys == i), rank * 1e-3, rank)  # not 0: chosen if there are no others
     best = np.argsort(-rank, axis=None, kind="stable")[:MOST_LINKS]
     rows, places = np.unravel_index(best, rank.shape)
     found = zip(rows, places, strict=True)
@@ -132,7 +132,7 @@ def strongest_links(links: Links, causal: bool) -> list[tuple[int, int, float]]:
 def telling_blocks(overview: Overview) -> list[tuple[int, int, int, int]]:
     """Return the blocks (first query, end, first key, end) that hold the strongest links of all heads."""
     causal = bool(overview.model.causal)
-    # in turn: each head's most telling link, then each head's second, …
+    # in turn: each head's first link, then each head's second, …
     turns = zip_longest(*(strongest_links(found, causal) for found in overview.links.values()))
     links = [link for turn in turns for link in turn if link is not None]
     n_q, n_k = len(overview.tokens), len(overview.key_axis)

@@ -1,7 +1,7 @@
 """Sinks on a map of weights: which keys take much of the attention of some head, and how to see the other keys.
 
-A sink is the first token, a special one or a mark that gets SINK_MASS of a head or more, and OF_EVEN times what it would get
-of rows that look everywhere alike: with few keys even those give each a large share.
+A sink is the first token, a special token or a mark that gets SINK_MASS or more of a head's attention, and at least OF_EVEN
+times its share of uniform attention: with few keys uniform attention gives each key a large share.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ from attnctl.tokens import Token
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
 
-OF_EVEN = 1.5  # times the share that rows would give if they looked everywhere alike
-WITHOUT = ("random", "dot", "demo")  # kinds of models that park nothing; the demo's heads keep it on the token itself
-FEWEST_ROWS = 4  # of bare numbers: in fewer, a column may be bright by chance
+OF_EVEN = 1.5  # times the share that uniform attention would give
+WITHOUT = (
+    "random",
+    "dot",
+    "demo",
+)  # kinds of models without sinks; the demo's heads keep attention on the token itself
+FEWEST_ROWS = 4  # rows of a matrix of numbers: with fewer, a column may be bright by chance
 WHAT = "a head parks attention there that it does not need"
 
 
@@ -49,17 +53,17 @@ class Cells(NamedTuple):
     weights: Mapping[tuple[int, int], Floats]
     masks: Mapping[int, Bools]
     keys: Sequence[Token]
-    numbers: Sequence[int]  # of the first token of each column, in the text
-    counts: Sequence[int]  # tokens of each column
-    own_row: int | None = None  # of the first token, where the text reads itself
-    learned: bool = False  # whether what a row lacks went to a learned sink
-    rest: bool = False  # whether they are shares of what is left of a row without some keys
+    numbers: Sequence[int]  # the number in the text of each column's first token
+    counts: Sequence[int]  # the number of tokens of each column
+    own_row: int | None = None  # the row of the first token, if the text reads itself
+    learned: bool = False  # whether the missing part of a row went to a learned sink
+    rest: bool = False  # whether keys were left out, and the cells are shares of what remains
 
 
 def may_have_sinks(model: ModelInfo, rows: int, reads_itself: bool) -> bool:
     """Return whether a bright column of a map with `rows` rows may be a sink.
 
-    A head that was measured to find a relation looks at what it finds.
+    A head that was measured to find a relation parks nothing: it looks at the word that it finds.
     """
     if model.kind == "matrix":
         return reads_itself and rows >= FEWEST_ROWS
@@ -171,7 +175,7 @@ def _ways_to_drop(cells: Cells, sinks: Sequence[int], kinds: Mapping[int, str]) 
 
 
 def _learned_sink(places: Sequence[tuple[int, int]], lacking: Floats) -> Sinks | None:
-    """Return the sentence on a learned sink, which takes `lacking` (heads,) of the rows; None if it takes little everywhere."""
+    """Return the sentence on a learned sink, which takes `lacking` (heads,) of the rows; None if it takes little."""
     having = int((lacking >= SINK_MASS).sum())
     if not having:
         return None

@@ -31,9 +31,9 @@ Region = tuple[str, tuple[float, float, float, float]]  # name, (left, top, righ
 def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, ...]:
     """Return the parts that `kind` names (one of KINDS, or a file), as ranges of tokens; all other tokens form a last part.
 
-    A token belongs to the part that its last character stands in, a token of a picture to the region that the middle of its
-    box lies in. Raises AttnctlError where spans overlap, are not in the text, or cannot be read, UsageError where the text
-    has no such parts, or no token stands in it.
+    A token belongs to the part that holds its last character, a token of a picture to the region that holds the middle of
+    its box. Raises AttnctlError if spans overlap, are not in the text, or cannot be read, UsageError if the text has no
+    such parts, or no token has a place in it.
     """
     if (regions := _regions_of(kind, tokens)) is not None:
         return _region_parts(regions, tokens, named=kind not in KINDS)
@@ -116,7 +116,7 @@ def _is_within(box: tuple[float, ...], region: tuple[float, ...]) -> bool:
 def _region_parts(regions: Sequence[Region], tokens: Sequence[Token], named: bool) -> tuple[TextPart, ...]:
     """Return the tokens of each region; all other tokens form a last part. Raises the same errors as `parts_of`.
 
-    Regions that a user has `named` hold a token each.
+    Raises AttnctlError if a region that a user has `named` holds no token.
     """
     owner: list[int] = []
     for token in tokens:
@@ -155,7 +155,7 @@ def span_owners(spans: Sequence[Span], tokens: Sequence[Token]) -> Iterator[int]
     """Yield for each token the index of the span that holds it, or -1."""
     at = 0
     for token in tokens:
-        # special tokens stand nowhere in the text; a token may begin with the white space before it
+        # special tokens have no place in the text; a token may begin with the white space before it
         if token.special or token.start is None or token.end is None:
             yield -1
             continue

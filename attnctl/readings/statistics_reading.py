@@ -40,5 +40,5 @@ class HeadStatisticsReading:
 
 
 def _gated_statistics(head: HeadStatistics, gates: Array) -> HeadStatistics:
-    """Return the statistics with the mean opening of the head's gate; `gates` (heads, n_q) of its layer, None for no gates."""
+    """Return the statistics with the mean opening of the gate; `gates` (heads, n_q) of its layer, None without gates."""
     return head if gates is None else replace(head, values={**head.values, "gate": float(gates[head.head].mean())})

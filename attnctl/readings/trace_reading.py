@@ -63,7 +63,7 @@ def _with_gates(layer: LayerTrace, run: Run) -> LayerTrace:
 def sink_sentence(trace: Trace) -> str | None:
     """Return a sentence on how much attention goes to the first token and to special tokens; None for a single key.
 
-    The first token's own row is left out: if the future is hidden it has nowhere else to look.
+    The row of the first token is left out: if the future is hidden, that token can only look at itself.
     """
     keys = trace.key_axis
     first, special = [], []
@@ -81,7 +81,7 @@ def sink_sentence(trace: Trace) -> str | None:
         return None
     kept = [layer for layer in trace.layers if layer.weights is not None]
     where = heads_text([(layer.layer, head) for layer in kept for head in layer.heads])
-    if keys[0].seconds:  # frames: the special ones are what a sound was filled up with
+    if keys[0].seconds:  # frames: the special ones pad a sound to its full length
         share = float(np.mean(special))
         return parked_sentence(where, [(share, "frames after the end of the sound")]) if others else None
     shares = [(float(np.mean(first)), f"the first token, {visible_text(keys[0].text)}")]
@@ -93,7 +93,7 @@ def sink_sentence(trace: Trace) -> str | None:
 def parked_sentence(where: str, shares: Sequence[tuple[float, str]], rest: bool = False) -> str:
     """Return a sentence on how much attention of `where` goes to certain keys; `shares` holds each key's share and name.
 
-    `rest`: shares of what is left of the attention when some keys are left out.
+    `rest`: the shares are of the attention without the keys that are left out.
     """
     (share, name), *others = shares
     more = (f", {percent(share)} to {name}" for share, name in others)

@@ -1,9 +1,9 @@
 """How probable it is that a head's link between two words is right, from a measurement on marked sentences.
 
-A head that was measured to find subjects does not find every subject. What can be seen of a link tells how far to trust it:
-its weight, its lead over the second key, words that the model does not know, other words that would fit as well. A logistic
-regression on these, one a family of relations, was fitted on sentences that were marked by hand and that no training met
-(`python -m tests.tools.calibration`); certainty.json holds it.
+A head that was measured to find subjects does not find every subject. The evidence for a link is its weight, its lead over
+the second key, words that the model does not know, other words that would fit as well. For each family of relations a
+logistic regression on this evidence was fitted on sentences that were marked by hand and not used in training
+(`python -m tests.tools.calibration`); certainty.json holds its coefficients.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from attnctl.readings.questions.word_classes import (
 )
 from attnctl.tokens import Token
 
-PAST = "past others"  # how the name of a relation ends that passes over other nouns
-MOST_ODDS = 7.0  # of a weight, as a logarithm: 0.999
+PAST = "past others"  # the end of the name of a relation that passes over other nouns
+MOST_ODDS = 7.0  # the largest log odds of a weight: those of 0.999
 
 
 class Family(NamedTuple):
@@ -91,7 +91,7 @@ class Sentence:
             return key > 0 and self.words[key - 1].lower() == self.words[query].lower()
         if not (self.classes[query] & family.query and self.classes[key] & family.key):
             return False
-        if family is ANTECEDENT:  # what may be a verb is no antecedent
+        if family is ANTECEDENT:  # a word that may be a verb is not an antecedent
             return (
                 self.words[query].lower() in ASKING_PRONOUNS
                 and VERB not in self.classes[key]
@@ -120,9 +120,9 @@ class Sentence:
         """Return whether the gender of the pronoun allows the word at `key`; an unknown gender allows every word."""
         word, meant = self.words[key], self.words[pronoun].lower()
         if meant in _OBJECTS and self.in_one_clause(key, pronoun):
-            return False  # "Ann saw her": that would be herself
+            return False  # in "Ann saw her", "her" is not Ann: that would be "herself"
         if not any(VERB in classes for classes in self.classes[:pronoun]):
-            return False  # "At the market she …": a subject is named in another clause
+            return False  # "At the market she …": the person is named in an earlier clause
         if grammatical_number(word) == ("singular" if meant in _PLURAL else "plural"):
             return False
         if PRONOUN in self.classes[key]:  # "he" may mean an earlier "he" or "him"
@@ -219,10 +219,10 @@ def log_odds(share: float) -> float:
 
 @dataclass(frozen=True)
 class Certainty:
-    """The certainty of a model's links: a logistic regression for each family, and the probability from which a link is sure.
+    """The certainty of a model's links: a logistic regression for each family, and the probability from which one is sure.
 
-    `coefficients` holds family → name of a piece of evidence → its coefficient, and "intercept". Empty: never measured.
-    `sure_from` holds the probability of a family, and under "others" that of all that it does not name.
+    `coefficients` holds family → name of a piece of evidence → its coefficient, and "intercept". Empty: not measured.
+    `sure_from` holds the smallest sure probability of a family, and under "others" that of all families not named.
     """
 
     coefficients: Mapping[str, Mapping[str, float]]
@@ -234,7 +234,7 @@ class Certainty:
         return bool(self.coefficients)
 
     def probability(self, family: Family, seen: Mapping[str, float]) -> float:
-        """Return the probability, 0 to 1, that a link is right; without a measurement, a number that orders links by weight."""
+        """Return the probability, 0 to 1, that a link is right; without a measurement, a number that only orders links."""
         known = self.coefficients.get(family.name)
         if known is None:
             return 1 / (1 + math.exp(-seen["odds"]))

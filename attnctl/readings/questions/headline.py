@@ -1,12 +1,11 @@
 """The headline of a text: the one link between two words to look at first, the usual role of its head, and its certainty.
 
-Where heads of the model were measured to find relations, every link that can be such a relation is a candidate: a layer, a
-head and a query with the key that it looks at most. Each has a probability of being right (certainty.py). The highest wins
-among the links of a pronoun to what it stands for; else among those of verbs with their subjects and objects; else among the
-other relations. A sentence is about who does what, and most relations of "the" are right: without these ranks they would
-win.
+If heads of the model were measured to find relations, every link that can be such a relation is a candidate: a layer, a
+head, and a query with its largest key. Each has a probability of being right (certainty.py). The most probable link wins,
+first among the links of pronouns to their antecedents, then among verbs with their subjects and objects, then among the
+other relations. Without these ranks the relations of "the" would win: most of them are right, but they say little.
 
-Of other models it is the largest weight on a token that is neither the query nor a sink.
+For other models it is the largest weight on a token that is neither the query nor a sink.
 """
 
 from __future__ import annotations
@@ -37,15 +36,17 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 
-EQUAL_DIGITS = 6  # after the point: weights that differ by less are equal, on any processor, and the first one is taken
-LEAST = 0.6  # of its held-out sentences that a head must be right on to bear the relation's name
-SINK = 0.5  # of the attention of the other rows on average: a key that takes more is a sink
-FEWEST_KEYS = 3  # that a query must see: with two, even chance gives a large weight
+EQUAL_DIGITS = (
+    6  # decimals: weights that differ by less count as equal, so that any processor chooses the first of them
+)
+LEAST = 0.6  # a head that is right on this share of held-out sentences bears the relation's name
+SINK = 0.5  # a key that takes more than this mean share of the other rows' attention is a sink
+FEWEST_KEYS = 3  # keys that a query must see: of two, one has a large weight by chance
 
-# a head that was measured to find the verb of objects: it was trained for subjects, auxiliaries and adverbs as well
+# the head that was measured to find the verb of an object was trained for subjects, auxiliaries and adverbs as well
 VERB_OF_WORD = "word → its verb"
 ROLE_OF_RELATION = {"object → verb": VERB_OF_WORD}
-# what a head is known for, as a sentence goes on that begins with "usually links"
+# role of a head → the end of a sentence that begins with "usually links"
 ROLES = {
     "verb → subject": "a verb to its subject",
     "verb → subject past others": "a verb to its subject, past other nouns",
@@ -69,12 +70,12 @@ def headline(
 ) -> Headline | None:
     """Return the link to look at first, within the given layer, heads and query.
 
-    None for a trace without weights, or a query that it does not hold.
+    Return None for a trace without weights, or a query that it does not hold.
     """
     heads = None if head is None else (head,) if isinstance(head, int) else tuple(head)
     parts = [part for part in trace.layers if layer in (None, part.layer) and _has_numbers(part)]
     places = [(part, h) for part in parts for h in part.heads if heads is None or h in heads]
-    # the context of a head that is off goes nowhere
+    # the context of a head that is switched off is not used
     places = [(part, h) for part, h in places if h not in trace.model.heads_off_in(part.layer)] or places
     marked = _relation_headline(trace, places, query)
     if query is not None and len(places) == 1:  # nothing is left to choose
@@ -114,7 +115,7 @@ def measured_roles(figures: Document) -> tuple[tuple[int, int, str], ...] | None
     """
     known = [row for row in figures.values() if float(row["held_out"]) >= LEAST]
     sure = sorted(known, key=lambda row: -round(row["held_out"], 2))
-    # of equals the first in the file, which is the simpler relation
+    # among equals the first in the file comes first: it is the simpler relation
     roles = (ROLE_OF_RELATION.get(str(row["relation"]), str(row["relation"])) for row in sure)
     return tuple((int(row["layer"]), int(row["head"]), role) for row, role in zip(sure, roles, strict=True)) or None
 
@@ -130,7 +131,7 @@ def roles_of_heads(info: ModelInfo) -> dict[tuple[int, int], tuple[str, ...]]:
 def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = None) -> Iterator[Candidate]:
     """Yield the links of measured heads that their words allow, in `places` (layer and head; None: the whole trace).
 
-    A key is its place among the keys, some of which may be left out of the trace; the words of all of them are known.
+    `key` is an index among the trace's keys: some keys may be left out of it, but the words of all tokens are known.
     """
     roles, keys = roles_of_heads(trace.model), _own_keys(trace)
     if not roles or keys is None:
@@ -148,7 +149,7 @@ def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = N
                 whole = np.zeros(len(trace.tokens), weights.dtype)  # (n,)
                 whole[keys] = weights[row]
                 others = whole.round(EQUAL_DIGITS)
-                others[query] = -1  # a head finds what it looks at most, its own token left out
+                others[query] = -1  # the head finds the word with its largest weight, except the query itself
                 key = int(np.argmax(others))
                 if others[key] > 0 and sentence.asks(family, query) and sentence.fits(family, query, key):
                     role = sentence.role_name(relations, query, key)
@@ -176,7 +177,7 @@ def _relation_headline(trace: Trace, places: Sequence[tuple[LayerTrace, int]], q
 def _judged(link: Candidate, certainty: Certainty) -> tuple[tuple[int, float, bool, float], Headline]:
     """Return the rank of a candidate among others, and the candidate as a headline.
 
-    Of probabilities that differ by less than a hundredth, which is less than they are sure of, a verb's subject comes first.
+    Among probabilities that differ by less than a hundredth (their own uncertainty is larger) a verb's subject comes first.
     """
     probability = certainty.probability(link.family, link.evidence)
     measured = certainty.is_measured
@@ -197,8 +198,8 @@ def _judged(link: Candidate, certainty: Certainty) -> tuple[tuple[int, float, bo
 def _rank(link: Candidate, judged: Headline) -> int:
     """Return 2 for a pronoun's link, 1 for a subject or object, 0 for other links and for one that is probably wrong.
 
-    Of a doubtful pronoun with a rival of the same kind the reader is to see that it is doubtful. A link whose query keeps
-    more for itself comes last.
+    A doubtful pronoun with a rival of the same kind keeps rank 2, so that the reader sees the doubt. A link whose query
+    keeps more attention for itself comes last.
     """
     if link.weight < link.evidence["own"]:
         return -1
@@ -214,7 +215,7 @@ def _certainty_of(trace: Trace) -> Certainty:
 
 
 def other_headlines(trace: Trace, line: Headline) -> list[Headline]:
-    """Return the sure links of other measured heads about subjects and objects, the most probable first, one for each head."""
+    """Return the sure links of other measured heads about subjects and objects, the most probable first, one for a head."""
     certainty = _certainty_of(trace)
     ranked = sorted(
         (_judged(link, certainty) for link in candidates(trace)), key=lambda judged: judged[0], reverse=True
@@ -246,7 +247,7 @@ def doubt_of(trace: Trace, line: Headline) -> str:
     return f"Links like this one are right in {percent(line.probability or 0.0)} of marked sentences."
 
 
-# --- models of which nothing was measured ------------------------------------------------------------------------
+# --- models without a measurement --------------------------------------------------------------------------------
 
 
 def _largest_of_row(part: LayerTrace, head: int, query: int) -> Headline | None:
@@ -315,13 +316,13 @@ def _sinks(weights: np.ndarray) -> list[int]:
     return np.flatnonzero(others > SINK).tolist()
 
 
-WALKED_LAYERS = 2  # as many as are walked through when none are named
+WALKED_LAYERS = 2  # a model with more layers shows only those of its headlines by default
 
 
 def walked_heads(
     trace: Trace, any_layer: bool, any_head: bool, heads: Sequence[int] | None, queries: Sequence[int | None]
 ) -> tuple[Trace, list[Headline], dict[int, tuple[int, ...]]]:
-    """Return the layers to show, the headline of each query, and layer → heads: the chosen ones, or those of the headlines."""
+    """Return the layers to show, the headline of each query, and layer → heads: the chosen or those of the headlines."""
     only = trace.layers[0].layer if len(trace.layers) == 1 else None
     lines = [line for query in queries if (line := headline(trace, layer=only, head=heads, query=query)) is not None]
     if any_layer and lines and len(trace.layers) > WALKED_LAYERS:

@@ -1,7 +1,7 @@
 """The possible classes of each word of a sentence (noun, verb, pronoun, …), and the usual gender of a name.
 
-The bundled list of words and a short list of function words answer; the words beside it in its sentence then rule some
-classes out: behind "the" stands no verb.
+A bundled list of words and a short list of function words give the classes of a word; the words beside it in its sentence
+then exclude some of them: no verb follows "the".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOUN, VERB, ADJECTIVE, DETERMINER, PREPOSITION, PRONOUN, AUXILIARY = (
 _CLASSES = dict.fromkeys(("noun", "nouns", "mass", "name"), NOUN) | {"adjective": ADJECTIVE}
 _CLASSES |= dict.fromkeys(("base", "third", "past", "ing", "participle"), VERB)
 
-# the words that no list of open classes holds, since there are few
+# the words of the closed classes, which have few words
 _FUNCTION_WORDS = {
     DETERMINER: "the a an this that these those my your his her its our their some every each no any most many few several "
     "all both",
@@ -39,7 +39,7 @@ _CLASSES_OF_FUNCTION_WORDS = {
     for line in _FUNCTION_WORDS.values()
     for word in line.split()
 }
-SHORT = 4  # words of a sentence that is thought to have a verb, though no list knows one; longer ones may be lists
+SHORT = 4  # a sentence of at most so many words must have a verb, even an unlisted one; a longer text may be a list of words
 _SUBJECTS = frozenset(("i", "you", "he", "she", "it", "we", "they", "who"))
 
 
@@ -52,15 +52,14 @@ def word_set(words: str) -> frozenset[str]:
 def word_classes(word: str) -> frozenset[str]:
     """Return the classes that a word may have without its sentence.
 
-    A word with a capital that no list holds is a name. Another word that no list holds may be of any open class; a mark has
-    no class.
+    An unlisted word with a capital is a name. Any other unlisted word may have every open class; a mark has no class.
     """
     folded = word.lower()
     if folded in _CLASSES_OF_FUNCTION_WORDS:
         return _CLASSES_OF_FUNCTION_WORDS[folded]
     if listed := _listed_classes(word) | _listed_classes(folded):
         return listed
-    if not word[:1].isalpha() or _is_listed(folded):  # of a class that is not asked for: adverbs, numerals, …
+    if not word[:1].isalpha() or _is_listed(folded):  # a class that no relation needs: adverbs, numerals, …
         return frozenset()
     return frozenset([NOUN]) if word[:1].isupper() else frozenset([NOUN, VERB, ADJECTIVE])
 
@@ -68,14 +67,14 @@ def word_classes(word: str) -> frozenset[str]:
 def classes_in_sentence(words: Sequence[str]) -> list[frozenset[str]]:
     """Return the classes that each word may have in its sentence.
 
-    Behind a determiner or a preposition, with adjectives between or not, stands no verb. Behind a subject pronoun, an
-    auxiliary or "to" a word that may be a verb is no noun.
+    No verb follows a determiner or a preposition, even with adjectives between. After a subject pronoun, an auxiliary or
+    "to", a word that may be a verb is not a noun.
     """
     result: list[frozenset[str]] = []
     in_noun_phrase = False  # a determiner or a preposition began one, and no noun has ended it
     for i, word in enumerate(words):
         classes = word_classes(word)
-        if i and word[:1].isupper() and NOUN in classes:  # a name, whatever the word means without its capital
+        if i and word[:1].isupper() and NOUN in classes:  # a name, even if the word without its capital is not
             classes = frozenset([NOUN])
         if VERB in classes and (in_noun_phrase or i and result[i - 1] == {ADJECTIVE} and NOUN in classes):
             classes = classes - {VERB} or frozenset([NOUN])
@@ -98,7 +97,7 @@ def _with_a_verb(classes: list[frozenset[str]]) -> list[frozenset[str]]:
     for i, own, after in pairs:
         if own == {VERB} and after == {VERB}:
             classes[i - 1] = own | {NOUN}
-        # "the bus stop is near": behind a determiner, between a noun and a verb, stands a noun
+        # "the bus stop is near": between "the", a noun and a verb the word is a noun
         within = i > 2 and DETERMINER in classes[i - 3] and classes[i - 2] == {NOUN}
         if within and after == {VERB} and classes[i - 1] >= {NOUN, VERB}:
             classes[i - 1] -= {VERB}
@@ -138,7 +137,7 @@ def _is_listed(word: str) -> bool:
 
 def _kinds_and_gender(word: str) -> tuple[str, str]:
     """Return the kinds and the gender of a word in the list; empty texts for a word that is not listed."""
-    text = _list_of_words()  # searched, not read line by line: that takes longer than all else
+    text = _list_of_words()  # a search in the text is much faster than reading line by line
     start = text.find(f"\n{word}\t")
     _, kinds, gender, *_ = text[start + 1 : text.find("\n", start + 1)].split("\t") if start >= 0 else ("", "", "")
     return kinds, gender

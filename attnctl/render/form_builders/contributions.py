@@ -1,4 +1,4 @@
-"""What heads and MLPs add to a logit."""
+"""The forms of contributions: what heads and MLPs add to a logit."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from attnctl.render.forms import Column, Form, Line, Table, listed, token_label
 from attnctl.text import bare_word, counted, sentence_percent
 from attnctl.watched.effects import ContributionPart, Effects
 
-SHOWN = 10  # heads and MLPs in a table, unless told otherwise
-TOKENS = 4  # that a head writes from
+SHOWN = 10  # heads and MLPs in a table by default
+TOKENS = 4  # source tokens that are named for a head
 KINDS = (("embedding", "embedding"), ("head", "heads"), ("mlp", "MLPs"), ("bias", "biases"))
 
 
 def contributions_forms(found: Effects, top: int | None = None) -> Iterator[Form]:
-    """The logit as a sum: a line for each kind of part, the total beside the model's own, the strongest parts."""
+    """Yield the logit as a sum: a line for each kind of part, the total beside the model's logit, the strongest parts."""
     parts = found.contributions
     assert parts is not None and found.target is not None
     yield f"{found.model.name}, {counted(len(found.tokens), 'token')}", "bold"

@@ -1,6 +1,6 @@
-"""The walk through a trace: numbers, formulas and plain sentences, in the order of the mathematics.
+"""The forms of a trace: its numbers, formulas and plain sentences, in the order of the computation.
 
-Of the query that tells most the arithmetic is written out: every printed number can be worked out from those before it.
+For the query of the headline the arithmetic is written out: every printed number follows from the numbers before it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import notes_of_kind
 from attnctl.trace.steps import Step, StepPart, is_default_scale, walk_steps
 
-SHOWN_KEYS = 8  # as many keys as a reader will follow
+SHOWN_KEYS = 8  # keys in the arithmetic of one query: more are hard to follow
 
 
 class Arithmetic:
-    """The arithmetic of query `query` in head `head` of `layer`."""
+    """The arithmetic of query `query` in head `head` of `layer`, with its numbers."""
 
     def __init__(self, trace: Trace, layer: LayerTrace, head: int, query: int, precision: int) -> None:
         self.trace, self.layer, self.precision = trace, layer, precision
@@ -58,7 +58,7 @@ class Arithmetic:
         self.names = {j: "".join(distinct_label(trace.key_axis, j, 14, trace.key_numbers[j])) for j in self.keys}
 
     def steps(self) -> dict[str, Callable[[], Iterator[Form]]]:
-        """The arithmetic of each step that has any, by the step's name."""
+        """Return the arithmetic of each step that has any, by the name of the step."""
         return {
             "projections": self.projection, "rope": self.rotation, "scores": self.dot_products,
             "scaled": self.division, "weights": self.softmax, "context": self.weighted_values,
@@ -69,7 +69,7 @@ class Arithmetic:
         return f"… {left} more key{'s' * (left != 1)}, of smaller weight" if left else ""
 
     def _terms(self, a: Floats, b: Floats) -> list[str]:
-        """The terms of `a·b`: 0.26×0.21, + 0.72×0.44."""
+        """Return the terms of `a·b`: 0.26×0.21, + 0.72×0.44."""
         terms: list[str] = []
         for x, y in zip(map(self.number, a.tolist()), map(self.number, b.tolist()), strict=True):
             y = f"({y})" if y.startswith("-") else y
@@ -78,7 +78,7 @@ class Arithmetic:
         return terms
 
     def projection(self) -> Iterator[Form]:
-        """How the first number of the query comes about from X and W_Q."""
+        """Yield the first number of the query as a sum over X and W_Q."""
         x = self.trace.embeddings if self.layer.input is None else self.layer.input  # (n, d_model)
         w = self.layer.parameters.get("W_Q")
         rows = self.layer.queries if self.layer.queries_before_rope is None else self.layer.queries_before_rope
@@ -91,7 +91,7 @@ class Arithmetic:
         yield Table(sum_columns([f"q({self.name})₀ ="], [terms], [result], extra), gap=1)
 
     def rotation(self) -> Iterator[Form]:
-        """The first pair of the query's dimensions, turned."""
+        """Yield the rotation of the first pair of the query's dimensions."""
         before, angles, after = self.layer.queries_before_rope, self.layer.rope_angles, self.layer.queries
         if before is None or angles is None or after is None:
             return
@@ -103,7 +103,7 @@ class Arithmetic:
         yield _equation(f"q({self.name}): ({a}, {b}) turned by {angle}", f"({x}, {y})")
 
     def dot_products(self) -> Iterator[Form]:
-        """The query's dot product with each key."""
+        """Yield the query's dot product with each key."""
         q, k, scores = self.layer.queries, self.layer.keys, self.layer.scores
         if q is None or k is None or scores is None:
             return
@@ -116,7 +116,7 @@ class Arithmetic:
         return Line([(f"{self.name} ", "bold accent"), f"{what}:", (f" {formula}" * bool(formula), "dim", 0)])
 
     def division(self) -> Iterator[Form]:
-        """One score scaled, with its numbers, and what that did to the row's largest weight."""
+        """Yield one score divided by the scale, and the effect of that on the row's largest weight."""
         scores, scaled, weights = self.layer.scores, self.layer.scaled_scores, self.layer.weights
         scale = self.trace.model.scale
         if scores is None or scaled is None or scale is None or scale == 1.0 or not self.keys:
@@ -135,7 +135,7 @@ class Arithmetic:
             yield f"weight of {self.names[j]}: {weight}, and {unscaled} without the scaling", "dim"
 
     def softmax(self) -> Iterator[Form]:
-        """Exponentials, their sum, and each one's share."""
+        """Yield the exponentials, their sum, and the share of each."""
         if self.layer.weights is None:
             return
         weights = self.layer.weights[self.at, self.row]  # (n_k,)
@@ -146,12 +146,12 @@ class Arithmetic:
             names.append("sink")
             shown.append(sink)
         columns, foot, shift = [], [], 0.0
-        # where a sink takes part of the sum the shares alone are shown
+        # if a sink takes part of the sum, only the shares are shown
         if scores is not None and self.visible and sink is None and abs(1.0 - float(weights.sum())) <= WHOLE_ROW:
             t = self.trace.model.temperature or 1.0
             scaled = {j: float(scores[self.at, self.row, j]) / t for j in self.visible}
             top = max(scaled.values())
-            shift = top if abs(top) > 8 else 0.0  # so that what is raised stays small
+            shift = top if abs(top) > 8 else 0.0  # subtracted, so that the exponentials stay small
             e = {j: float(np.exp(scaled[j] - shift)) for j in self.visible}
             title = "scaled" if self.trace.model.temperature is None else "÷ T"
             for heading, values in ((title, scaled), (exponential_heading(shift, number), e)):
@@ -176,7 +176,7 @@ class Arithmetic:
             yield f"{number(shift)}, the row's largest, is taken off first: the shares stay the same.", "dim"
 
     def weighted_values(self) -> Iterator[Form]:
-        """Each value times its weight, and their sum: the context."""
+        """Yield each value times its weight, and their sum: the context."""
         used = self.layer.weights if self.layer.dropped_weights is None else self.layer.dropped_weights
         if used is None or self.layer.values is None or self.layer.context is None:
             return
@@ -193,21 +193,21 @@ class Arithmetic:
 
 
 def _equation(left: str, result: str) -> Line:
-    """`left = result`, on two lines where one is too narrow."""
+    """Return `left = result`, which takes two lines if one is too narrow."""
     return Line([left, (f"= {result}", "bold")], hanging=2, between=" ")
 
 
 def distinct_label(tokens: Sequence[Token], at: int, width: int, number: int | None = None) -> tuple[str, str]:
-    """A token's label in `width` cells, and its index, or `number`, where another reads the same: "the" and " (4)"."""
+    """Return a token's label in `width` cells, and its index, or `number`, if its text occurs twice: "the" and " (4)"."""
     twins = sum(token.text == tokens[at].text for token in tokens) > 1
     index = f" ({at if number is None else number})" * twins
     return label_fit(token_label(tokens[at]), width - len(index)), index
 
 
 def summary_pieces(trace: Trace, layer: LayerTrace, head: int, query: int, heading: bool = True) -> list[Piece]:
-    """Where one query's attention went: "eat pays 70 % of its attention to Alice"; smaller shares where there is room.
+    """Return where one query's attention goes: "eat pays 70 % of its attention to Alice"; smaller shares if there is room.
 
-    `heading`: above it stands that it is attention. Of another measure than the weights: "eat comes 70 % from Alice".
+    `heading`: a heading above names the attention already. For a measure other than weights: "eat comes 70 % from Alice".
     """
     assert layer.weights is not None
     verb, what, to = ("pays", " of its attention", "to") if trace.measure is None else ("comes", "", "from")
@@ -230,7 +230,7 @@ def summary_pieces(trace: Trace, layer: LayerTrace, head: int, query: int, headi
 
 
 def _kept_back(layer: LayerTrace, head: int, query: int) -> str:
-    """What a learned sink takes of a row, and how far its gate is shut, for a summary line; empty where there are none."""
+    """Return the share of a learned sink, and how far the gate is shut, for a summary line; empty without either."""
     at, row = layer.position_of(head), layer.row_of(query)
     told = ""
     if layer.sink_weights is not None and layer.sink_weights[at, row] >= 0.05:
@@ -243,16 +243,16 @@ def _kept_back(layer: LayerTrace, head: int, query: int) -> str:
 
 INDENT = 5
 NAMED, LINKED = 24, 60  # cells of a token in a sentence, and of each end of a link
-SHARES = 3  # keys that are named of a row
-MOST_ROWS = 24  # of tokens, of a summary
+SHARES = 3  # keys that a summary of a row names
+MOST_ROWS = 24  # rows of the list of tokens, and of the summary
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A trace told: every step, for one head a layer, the arithmetic of one query or more written out.
+    """The forms of a trace: every step for the chosen heads of each layer, and the arithmetic of one or more queries.
 
-    `headlines` name the layers, heads and queries that are looked at most closely, the one that the walk ends on first;
-    `heads` the heads of each layer whose steps are shown (None: all), `only` the steps (None: all, and a heading).
+    `headlines` name the layers, heads and queries whose arithmetic is written out, the most important first. `heads` holds
+    the heads of each layer whose steps are shown (None: all), `only` the steps (None: all, with a title).
     """
 
     trace: Trace
@@ -261,10 +261,10 @@ class Explanation:
     only: Collection[str] | None = None
     precision: int = 2
     story: bool = False
-    brief: bool = False  # the arithmetic stands for the grid of the contexts, and a grid shows few rows
+    brief: bool = False  # the arithmetic replaces the grids of mask and context, and a grid shows few rows
 
     def forms(self) -> Iterator[Form]:
-        """The walk."""
+        """Yield the title, the steps, and a note on how to see more."""
         if self.only is None:
             yield from self._title_forms()
         yield from self._headline_forms()
@@ -310,14 +310,14 @@ class Explanation:
         )
         yield Line(self._model_line(), "dim", 2)
         for note in self.trace.notes:
-            if not notes_of_kind([note], "guess"):  # that is the last line of all
+            if not notes_of_kind([note], "guess"):  # this one is the last line of the summary
                 yield Line(note, indent=2)
         if any(token.unknown for token in self.trace.tokens):
             said = "† not among the words the model knows: read by its shape, or as its unknown word"
             yield Line(said, indent=2)
 
     def _headline_forms(self) -> Iterator[Form]:
-        """By which rule the places were chosen that are looked at most closely; nothing where they were asked for."""
+        """Yield the rule by which each headline was chosen; nothing for places that the user has chosen."""
         for at, line in enumerate(line for line in self.headlines if line.reason):
             where = place_name(self.trace.model, line.layer, line.head)
             query, key = (
@@ -348,7 +348,7 @@ class Explanation:
         yield Line([(line, "bold accent"), (more, "dim", 0)], mark=(" ──", "bold accent"), hanging=INDENT - 1)
 
     def _heading_forms(self, number: int, step: Step) -> Iterator[Form]:
-        """Number, title, formula and shape of a step; what the step does."""
+        """Yield the number, title, formula and shape of a step, and a sentence about it."""
         said: list[Piece] = (
             [(step.title, "bold"), *step.formula.split("   ")] if step.formula else [(step.title, "bold")]
         )
@@ -451,7 +451,7 @@ class Explanation:
                     yield Line(summary_pieces(self.trace, layer, head, query), indent=2, cut=True)
                 if len(rows) > MOST_ROWS:
                     yield f"  … {counted(len(rows) - MOST_ROWS, 'more token')}", "dim"
-        # what is said instead of shares where the model cannot read the sentence well
+        # if the model cannot read the sentence well, a note replaces the shares
         guess = next((f"{note}." for note in notes_of_kind(self.trace.notes, "guess")), None)
         for line in self.headlines[:1] if guess else self.headlines:
             yield ""
@@ -479,20 +479,20 @@ def _shape_text(part: StepPart) -> str:
     return "(" + " × ".join(str(size) for size in part.array.shape) + ")"
 
 
-PARKED = 0.5  # weight on itself, or of most words on the first token, above which that is called a place to park
+PARKED = 0.5  # a larger weight on itself, or of most words on the first token, is called parked
 PARKED_HERE = "What it keeps for itself is parked there: nothing better to look at was found."
 OFTEN_PARKED = "Attention that stays on the token itself is often parked there, and then says little."
-UNTRAINED = ("random", "dot")  # kinds of models that can have learned nothing, nor to park attention
+UNTRAINED = ("random", "dot")  # kinds of models that have learned nothing, so they do not park attention
 
 
 def place_name(model: ModelInfo, layer: int, head: int) -> str:
-    """A layer and head by their numbers, each where the model has several: "layer 1, head 2"."""
+    """Return a layer and head by their numbers, each only if the model has several: "layer 1, head 2"."""
     where = [f"layer {layer}"] if (model.n_layers or 1) > 1 else []
     return ", ".join(where + [f"head {head}"] * ((model.n_heads or 1) > 1))
 
 
 def conclusion_of(trace: Trace, line: Headline) -> str:
-    """What a reader may conclude of the strongest link, in a sentence; empty where it speaks for itself."""
+    """Return a sentence on what the strongest link means; empty if no remark is needed."""
     finds = roles_of_heads(trace.model).get((line.layer, line.head), ())
     trained, layer = trace.model.kind not in UNTRAINED, trace.layer(line.layer)
     weights = layer.head_weights(line.head)  # (rows, n_k)
@@ -500,7 +500,7 @@ def conclusion_of(trace: Trace, line: Headline) -> str:
         if weights.shape[1] == 1 or layer.mask is not None and layer.mask[layer.row_of(line.query)].sum() == 1:
             return "It sees no other token: the softmax of one score is 1."
         return (PARKED_HERE if finds else OFTEN_PARKED) if trained else ""
-    # most words from the fourth on
+    # whether most words, from the fourth on, look at the first token
     parked = len(weights) > 3 and float((weights[3:, 0] > PARKED).mean()) > 0.5
     if trained and line.key == 0 and line.query > 3 and parked:
         return "Most words look at the first token here: attention is parked there, and says little about it."

@@ -1,4 +1,4 @@
-"""What a check of the weights found."""
+"""The forms of a check of the weights."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from attnctl.render.forms import Column, Table
 if TYPE_CHECKING:
     from attnctl.trace.consistency import CheckFinding
 
-MARKS = {True: "✓", False: "✗", None: "·"}  # of a check: it holds, it does not, it could not be checked
+MARKS = {True: "✓", False: "✗", None: "·"}  # the check holds, it does not, it could not be made
 
 
 def findings_table(findings: Sequence[CheckFinding]) -> Table:
-    """What a check recomputed, a line a finding: whether it holds, what it is of, and what was found."""
+    """Return a table with a row for each finding: whether the check holds, its subject, and the numbers found."""
     what = Column("", [f"{MARKS[one.holds]} {one.what}" for one in findings], "text", cut="below")
     return Table([what, Column("", [one.found for one in findings], "text", cut="below")], in_full=True)

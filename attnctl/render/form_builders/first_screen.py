@@ -21,12 +21,12 @@ from attnctl.trace import Headline, Trace
 from attnctl.trace.steps import is_default_scale
 
 STEPS = ("scores", "scaled", "mask", "weights", "context")
-MOST_OTHERS = 2  # other links that are named below the bars
+MOST_OTHERS = 2  # other links, named below the bars
 
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """A trace and its headline, as a learner reads them first."""
+    """The forms of a trace and its headline, for a reader who sees them for the first time."""
 
     trace: Trace
     headline: Headline
@@ -100,7 +100,7 @@ class FirstScreen:
         return f"{query} → {key} {number_text(line.weight, self.precision)}" + (f" ({where})" if where else "")
 
     def _row_table(self) -> Table:
-        """Return the headline's row: its dot products, scaled, their softmax, and a bar for each key."""
+        """Return the headline's row: its dot products, the scaled scores, their softmax, and a bar for each key."""
         trace, line = self.trace, self.headline
         row = Arithmetic(trace, trace.layer(line.layer), line.head, line.query, self.precision)
         layer = row.layer

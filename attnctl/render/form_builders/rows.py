@@ -1,4 +1,4 @@
-"""Where one query of a long text looks: for each head its entropy, its top keys in the text, its mass by parts."""
+"""The forms of one query of a long text: for each head its entropy, its top keys in the text, its mass by parts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from attnctl.trace import own_numbers
 
 AROUND = 40  # characters of the text on each side of a key
 BAR = 12
-IN_FULL = 6  # heads, beyond which each has one line
+IN_FULL = 6  # heads; with more, each has one line
 BRIEF = 4  # keys in that line
 
 
 def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole: bool = True) -> Iterator[Form]:
-    """The query in its text, then head by head.
+    """Yield the query in its text, then the row of each head.
 
-    Where it is not the `whole` row, its keys are its strongest links, and neither entropy nor the other keys are told.
+    If it is not the `whole` row, its keys are its strongest links, and neither its entropy nor its other keys are known.
     """
     own = own_numbers(row.tokens, row.keys)  # also where keys were left out
     numbers, text = (range(len(row.keys)), "") if own is None else (own, row.text)
@@ -53,7 +53,7 @@ def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole
     for (place, weights), nats in zip(row.weights.items(), entropies, strict=True):
         yield ""
         chosen = best[place]
-        if not chosen:  # every key that it may look at was left out
+        if not chosen:  # every key that the query may look at was left out
             yield Line([f"layer {place[0]}, head {place[1]}", ("   looks at no key that is left", "dim")])
             continue
         said = f"   entropy {nats:.2f} nats, as if spread evenly over {np.exp(nats):.0f} keys"
@@ -79,16 +79,16 @@ def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole
 
 
 def row_entropy(weights: Floats) -> float:
-    """Of one row, in nats."""
+    """Return the entropy of one row, in nats."""
     some = weights[weights > 0].astype(np.float64)
     return float(-(some * np.log(some)).sum())
 
 
 def _surroundings(text: str, tokens: Sequence[Token]) -> list[Column]:
-    """Tokens, each between what stands before and behind it in the text."""
+    """Return the columns of tokens, each between the text before and after it."""
     before, names, after = [], [], []
     for token in tokens:
-        name = f"‹{token_label(token, 24)}›"  # marked where there is no colour, too
+        name = f"‹{token_label(token, 24)}›"  # marked for terminals without colours, too
         start, end = token.start, token.end
         if not text or start is None or end is None or end <= start:
             before.append("")
@@ -105,6 +105,6 @@ def _surroundings(text: str, tokens: Sequence[Token]) -> list[Column]:
 
 
 def _one_line(text: str) -> str:
-    """The words of a stretch of text on one line; nothing where there are none."""
+    """Return the words of a range of text on one line; empty for white space."""
     words = " ".join(text.split())
     return visible_text(words) if words else ""

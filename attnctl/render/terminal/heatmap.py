@@ -1,4 +1,4 @@
-"""The grid of weights in a terminal: values on colours where they fit, coloured squares or half blocks where not."""
+"""The grid of weights in a terminal: numbers on colours if they fit, else coloured squares or half blocks."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from attnctl.text import csv_table, in_a_cell
 from attnctl.tokens import Token
 
 Colour = tuple[int, int, int]
-SHADES = "▁░▒▓█"  # from little to much, where there are no colours
+SHADES = "▁░▒▓█"  # from little to much, for a terminal without colours
 SIDE_BY_SIDE = 4  # more panels than these are drawn small, beside each other
 
 
 class Blocks:
-    """A Reading as a rich renderable, as wide as the console allows.
+    """A HeatmapGrid as a rich renderable, as wide as the console allows.
 
-    `values`: write the weights (None: where they fit). `log`: colours on a logarithmic scale. `colour` gives the colour for
-    0 to 1 (None: viridis).
+    `values`: write the weights (None: if they fit). `log`: use a logarithmic colour scale. `colour` returns the colour for
+    a number from 0 to 1 (None: viridis).
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Blocks:
             self.remarks += (words,)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Title, what was done, each panel, the colours' meaning, and what a sink is."""
+        """Yield the title, the remarks, each panel, the legend of the colours, and the sentence on sinks."""
         width, self._coloured = options.max_width, console.color_system is not None and not console.no_color
         if self.sentence:
             yield Text(token_label(self.sentence, width), style="bold")
@@ -83,7 +83,7 @@ class Blocks:
             yield from text_lines(Line(self.below, "dim"), width)
 
     def _colour_shares(self, weights: Floats) -> Floats:
-        """Weights (rows, columns), NaN where masked, as places on the colour scale: 0 to 1."""
+        """Return weights (rows, columns), NaN for masked cells, as positions on the colour scale: 0 to 1."""
         low, high = self.low, self.high
         if self.log:
             clipped = np.clip(weights, low, high)  # (rows, columns)
@@ -110,7 +110,7 @@ class Blocks:
             yield from self._coloured_lines(weights, names, left, width)
 
     def _coloured_lines(self, weights: Floats, names: Sequence[str], left: int, width: int) -> Iterator[Text]:
-        """Colours alone, with the indices of the tokens: squares, or two rows a line, pooled where they are too many."""
+        """Yield colours with the indices of the tokens: squares, or half blocks (two rows a line), pooled if too many."""
         (n_q, n_k), (down, across), starts = weights.shape, self.reading.numbers, self.reading.starts
         digits = len(str(max(down, default=0))) + 1
         if left + digits + 2 * n_k <= width and n_q <= 60:
@@ -154,7 +154,7 @@ class Blocks:
             yield line
 
     def _square_cells(self, shares: Floats) -> Text:
-        """One row, each weight two cells wide: about a square."""
+        """Return one row, with each weight two cells wide: about a square."""
         line = Text()
         for share in shares.tolist():
             if math.isnan(share):
@@ -191,7 +191,7 @@ class Blocks:
     # --- many panels ---------------------------------------------------------------------------------------------
 
     def _mosaic_lines(self, width: int) -> Iterator[Text]:
-        """Every layer × head small, as many beside each other as there is room for, a layer starting a new line."""
+        """Yield a small map of every layer and head, as many beside each other as fit, a layer on a new line."""
         n_k = len(self.reading.keys)
         factor = max(1, -(-n_k // min(32, width)))
         if factor > 1:
@@ -224,10 +224,10 @@ class Blocks:
                     line.rstrip()
                     yield line
 
-    # --- around them ---------------------------------------------------------------------------------------------
+    # --- names and legend ----------------------------------------------------------------------------------------
 
     def _name_lines(self, width: int, what: str, tokens: Sequence[Token], numbers: Sequence[int]) -> Iterator[Text]:
-        """`keys  0 Alice  1 will …`, on three lines at most; the names of parts begin with their numbers."""
+        """Yield `keys  0 Alice  1 will …`, on three lines at most; the names of parts begin with their numbers."""
         labels = [token_label(token.text, 20) for token in tokens]
         names = labels if self.reading.starts else list(map("{} {}".format, numbers, labels))
         yield from text_lines(Line([what, *names], "dim", hanging=len(what) + 2, between="  ", lines=3), width)
@@ -247,17 +247,17 @@ class Blocks:
 
 
 def _shade(share: float) -> str:
-    """Return the character for a place on the colour scale, 0 to 1, where there are no colours."""
+    """Return the character for a position on the colour scale, 0 to 1, for a terminal without colours."""
     return SHADES[min(int(share * len(SHADES)), len(SHADES) - 1)]
 
 
 def _masked_as_nan(weights: Floats, mask: Bools | None) -> Floats:
-    """Weights (n_q, n_k) with NaN where masked."""
+    """Return weights (n_q, n_k) with NaN for masked cells."""
     return weights if mask is None else np.where(mask, weights, np.nan)  # (n_q, n_k)
 
 
 def pool_cells(weights: Floats, factor: int) -> Floats:
-    """Means of factor × factor cells of weights (n_q, n_k), masked cells (NaN) not counted; NaN where all are masked."""
+    """Return means of factor × factor cells of weights (n_q, n_k) without the masked cells (NaN); NaN if all are masked."""
     if factor == 1:
         return weights
     down, across = ([*range(0, size, factor), size] for size in weights.shape)
@@ -270,10 +270,10 @@ def pool_cells(weights: Floats, factor: int) -> Floats:
 
 
 def tab_separated(reading: HeatmapGrid) -> str:
-    """The weights as a table of tabs: layer, head, index and text of the query, then one column a key.
+    """Return the weights as tab-separated text: layer, head, index and text of the query, then a column for each key.
 
-    A column is named by its key's index and text, "3:pizza"; of a pooled text the index, which its name begins with, is that
-    of a part's first token. Masked cells are empty.
+    A column is named by its key's index and text, "3:pizza". In a pooled text the name of a part begins with the index of
+    its first token. Masked cells are empty.
     """
     queries, keys = (
         [(at, one.text if reading.starts is None else one.text.removeprefix(f"{at} ")) for at, one in named]

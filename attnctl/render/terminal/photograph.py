@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 WIDEST = 64  # columns of a panel
-MOST_PANELS = 12  # that are shown beneath each other
+MOST_PANELS = 12  # panels that are shown, one below the other
 
 
 class PhotographPanels:
-    """A query's weights over the picture, a panel a head, as wide as the console allows; without colours their numbers."""
+    """A query's weights over the picture, a panel for each head, as wide as the console allows; a note without colours."""
 
     def __init__(
         self, row: LongRow, photograph: Image, colour: Callable[[float], tuple[int, int, int]] | None = None
@@ -32,7 +32,7 @@ class PhotographPanels:
         self.row, self.photograph, self.colour = row, photograph, colour or viridis_colour
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The heading, the sentences, and each panel."""
+        """Yield the heading, the sentences, and each panel."""
         yield Text(heading_of_row(self.row), style="bold")
         for said in sentences_of_row(self.row):
             yield Text(said, style=DIM)
@@ -64,7 +64,7 @@ class PhotographPanels:
             yield Text(f"… {len(shown) - MOST_PANELS} more heads: choose layers and heads, or -o heat.png", style=DIM)
 
     def _pixel(self, grey: float, share: float) -> tuple[int, int, int]:
-        """The picture's grey under the colour of a weight, 0 to 1; NaN: no patch is there."""
+        """Return the picture's grey mixed with the colour of a weight, 0 to 1; NaN: outside every patch."""
         own = 255 * (0.2 + 0.8 * grey)
         if np.isnan(share):
             return int(own * 0.6), int(own * 0.6), int(own * 0.6)
@@ -74,7 +74,7 @@ class PhotographPanels:
 
 
 def patches_as_tsv(row: LongRow) -> str:
-    """A line a head and key: its box in the picture, empty where it has none, and its weight; tab-separated."""
+    """Return a line for each head and key, tab-separated: its box in the picture, empty for no box, and its weight."""
     lines = [
         (layer, head, key.text, *(key.box or (None,) * 4), float(weight))
         for (layer, head), weights in row.weights.items()
