@@ -79,21 +79,21 @@ class Comparison:
         """Return a sentence on the tokens that only one side has; empty if every token has a partner."""
         if self.aligned is None:
             return ""
-        alone = []
+        unmatched = []
         for side, trace in enumerate((self.a, self.b)):
             met = {pair[side] for pair in self.aligned.queries}
-            rest = [token.text for at, token in enumerate(trace.tokens) if at not in met]
-            if rest:
-                said = ", ".join(visible_text(text.strip() or text) for text in rest[:NAMED])
-                alone.append(f"{'AB'[side]} alone has {said}{', …' if len(rest) > NAMED else ''}")
-        return "" if not alone else f"The difference is of the tokens that both have: {'; '.join(alone)}."
+            texts = [token.text for index, token in enumerate(trace.tokens) if index not in met]
+            if texts:
+                names = ", ".join(visible_text(text.strip() or text) for text in texts[:NAMED])
+                unmatched.append(f"{'AB'[side]} alone has {names}{', …' if len(texts) > NAMED else ''}")
+        return "" if not unmatched else f"The difference is of the tokens that both have: {'; '.join(unmatched)}."
 
     def hidden_in_one(self, layer: int) -> Bools | None:
         """Return true where only one of the traces hides a key, so that there is no weight to compare; None if nowhere."""
         a, b, _ = self.both_masks(layer)
         if a is None or b is None:
-            alone = b if a is None else a
-            return None if alone is None or alone.all() else ~alone
+            mask = b if a is None else a
+            return None if mask is None or mask.all() else ~mask
         return (a ^ b) if (a ^ b).any() else None
 
     def largest_difference(self, layer: int | None = None, head: int | None = None) -> tuple[int, int, int, int]:
@@ -128,7 +128,7 @@ class Comparison:
         """Return the labels of rows and columns: the token, or both tokens if the texts differ there."""
         sides = (self.a.tokens, self.b.tokens), (self.a.key_axis, self.b.key_axis)
         pairs = (
-            [tuple((at, at) for at in range(len(ours))) for ours, _ in sides]
+            [tuple((index, index) for index in range(len(ours))) for ours, _ in sides]
             if self.aligned is None
             else [self.aligned.queries, self.aligned.keys]
         )
@@ -162,7 +162,7 @@ def _aligned_axes(a: Trace, b: Trace, names: tuple[str, str]) -> AlignedTokens |
     cross = a.key_tokens is not None or b.key_tokens is not None
     keys = _token_pairs(a.key_axis, b.key_axis, "", "") if cross else queries
     longest = max(len(a.tokens), len(b.tokens)), max(len(a.key_axis), len(b.key_axis))
-    if (queries, keys) == tuple(tuple((at, at) for at in range(count)) for count in longest):
+    if (queries, keys) == tuple(tuple((index, index) for index in range(count)) for count in longest):
         return None
     if not queries or not keys:
         raise AttnctlError(f"{names[0]} and {names[1]} share no token: attnctl view shows the two side by side")
@@ -171,9 +171,9 @@ def _aligned_axes(a: Trace, b: Trace, names: tuple[str, str]) -> AlignedTokens |
 
 def _token_pairs(ours: Sequence[Token], theirs: Sequence[Token], our_text: str, their_text: str) -> TokenPairs:
     """Return (our index, their index) of each token that both sides align with each other."""
-    there = aligned_tokens(ours, theirs, our_text, their_text)
+    forward = aligned_tokens(ours, theirs, our_text, their_text)
     back = aligned_tokens(theirs, ours, their_text, our_text)
-    return tuple((i, j) for i, j in enumerate(there) if j is not None and back[j] == i)
+    return tuple((i, j) for i, j in enumerate(forward) if j is not None and back[j] == i)
 
 
 def _shared_label(ours: str, theirs: str) -> str:
@@ -197,21 +197,21 @@ def aligned_tokens(
         any(token.start is not None for token in side) for side in (ours, theirs)
     )  # patches and frames are not
     if placed and our_text and our_text == their_text:
-        return [_at_letter(at, ours, theirs, our_text) for at in range(len(ours))]
+        return [_token_at_letter(index, ours, theirs, our_text) for index in range(len(ours))]
     our_names, their_names = (
         [(token.special, token.text.strip().casefold()) for token in side] for side in (ours, theirs)
     )
-    found: list[int | None] = [None] * len(ours)
+    matches: list[int | None] = [None] * len(ours)
     a = b = 0  # what comes after the pair before
     for past_a, past_b in [*_equal_pairs(our_names, their_names), (len(ours), len(theirs))]:
         if past_a - a == past_b - b:
             for step in range(past_a - a):
                 if ours[a + step].special == theirs[b + step].special:
-                    found[a + step] = b + step
+                    matches[a + step] = b + step
         if past_a < len(ours):
-            found[past_a] = past_b
+            matches[past_a] = past_b
         a, b = past_a + 1, past_b + 1
-    return found
+    return matches
 
 
 def _equal_pairs(ours: Sequence[Name], theirs: Sequence[Name]) -> list[tuple[int, int]]:
@@ -226,26 +226,26 @@ def _equal_pairs(ours: Sequence[Name], theirs: Sequence[Name]) -> list[tuple[int
         return [(a + step, b + step) for a, b, size in blocks for step in range(size)]
     # dynamic programming, from the end: a row for each index of ours, an entry for each index of theirs, with the number
     # of edits from there on
-    rest = [list(range(len(theirs), -1, -1))]
+    edits = [list(range(len(theirs), -1, -1))]
     for name in reversed(ours):
-        below, row = rest[-1], [rest[-1][-1] + 1]
+        below, row = edits[-1], [edits[-1][-1] + 1]
         for j in range(len(theirs) - 1, -1, -1):
             row.append(min(below[j + 1] + (name != theirs[j]), below[j] + 1, row[-1] + 1))
-        rest.append(row[::-1])
-    rest.reverse()
+        edits.append(row[::-1])
+    edits.reverse()
     pairs, i, j = [], 0, 0
     while i < len(ours) and j < len(theirs):
-        if rest[i][j] == rest[i + 1][j + 1] + (ours[i] != theirs[j]):
+        if edits[i][j] == edits[i + 1][j + 1] + (ours[i] != theirs[j]):
             pairs += [(i, j)] * (ours[i] == theirs[j])
             i, j = i + 1, j + 1
-        elif rest[i][j] == rest[i + 1][j] + 1:
+        elif edits[i][j] == edits[i + 1][j] + 1:
             i += 1
         else:
             j += 1
     return pairs
 
 
-def _at_letter(number: int, ours: Sequence[Token], theirs: Sequence[Token], text: str) -> int | None:
+def _token_at_letter(number: int, ours: Sequence[Token], theirs: Sequence[Token], text: str) -> int | None:
     """Return the token of `theirs` that covers the first letter of our token; a special token needs the same text.
 
     Special tokens with the same text, such as the two [SEP] of a pair of texts, pair in order.
@@ -253,13 +253,13 @@ def _at_letter(number: int, ours: Sequence[Token], theirs: Sequence[Token], text
     token = ours[number]
     if token.special or token.start is None or token.end is None:
         before = sum(other.special and other.text == token.text for other in ours[:number])
-        same = [at for at, other in enumerate(theirs) if other.special and other.text == token.text]
+        same = [index for index, other in enumerate(theirs) if other.special and other.text == token.text]
         return same[before] if before < len(same) else None
-    letters = (at for at in range(token.start, token.end) if not text[at : at + 1].isspace())
+    letters = (index for index in range(token.start, token.end) if not text[index : index + 1].isspace())
     first = next(letters, token.start)
     covering = (
-        at
-        for at, other in enumerate(theirs)
+        index
+        for index, other in enumerate(theirs)
         if not other.special and other.start is not None and other.end is not None and other.start <= first < other.end
     )
     return next(covering, None)

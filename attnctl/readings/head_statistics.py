@@ -31,8 +31,8 @@ class HeadStatistics:
     is_doubted: bool = False  # whether a label is uncertain, because the text is short: it ends in "?"
 
     def __repr__(self) -> str:
-        known = [f"{name} {value:.3g}" for name in STATISTICS if (value := self[name]) is not None]
-        return f"HeadStatistics of layer {self.layer}, head {self.head}: {', '.join([*known, *self.names])}"
+        values = [f"{name} {value:.3g}" for name in STATISTICS if (value := self[name]) is not None]
+        return f"HeadStatistics of layer {self.layer}, head {self.head}: {', '.join([*values, *self.names])}"
 
     def __getitem__(self, name: str) -> float | None:
         """Return the value of a statistic of STATISTICS; None if it is not defined here."""
@@ -47,73 +47,79 @@ def head_statistics(
     Keys of another text have no distance, and keys beside the text's own (compressed slots) have no position either.
     Raises AttnctlError if the scores are NaN or infinite.
     """
-    own = (keys is None or tuple(keys) == tuple(tokens)) and layer.n_q == layer.n_k == len(tokens)
-    placed = own or keys is None or tuple(keys[: len(tokens)]) != tuple(tokens)
+    reads_itself = (keys is None or tuple(keys) == tuple(tokens)) and layer.n_q == layer.n_k == len(tokens)
+    placed = reads_itself or keys is None or tuple(keys[: len(tokens)]) != tuple(tokens)
     marks = np.zeros((3, layer.n_k), bool)
     marks[0, 0] = True
-    if own:
+    if reads_itself:
         marks[1] = [token.special for token in tokens]
         words = ["" if token.special else token.text.strip() for token in tokens]
         marks[2] = [word != "" and all(unicodedata.category(sign)[0] == "P" for sign in word) for word in words]
-    found = layer.statistics(marks, RANKED)
-    if not np.isfinite(found.entropy).all():  # a row that sees nothing has entropy 0
+    statistics = layer.statistics(marks, RANKED)
+    if not np.isfinite(statistics.entropy).all():  # a row that sees nothing has entropy 0
         raise AttnctlError(f"the scores of layer {layer.layer} are no finite numbers: see the weights up to there")
-    most = np.log(np.maximum(layer.visible_counts(), 1))  # (n_q,), nats
+    largest_entropy = np.log(np.maximum(layer.visible_counts(), 1))  # (n_q,), nats
     # the mass that learned sinks take, (heads, n_q); a row that sees nothing has no sink either
-    taken = np.where(found.kept > 0, 1 - found.kept, 0)
-    learned = taken.mean(-1) if (taken > WHOLE_ROW).any() else None
+    sink_mass = np.where(statistics.kept > 0, 1 - statistics.kept, 0)
+    learned = sink_mass.mean(-1) if (sink_mass > WHOLE_ROW).any() else None
     means: dict[str, Array] = {
-        "entropy": found.entropy.mean(-1),
-        "entropy_share": (found.entropy[:, most > 0] / most[most > 0]).mean(-1) if (most > 0).any() else None,
-        "confidence": found.largest.mean(-1),
+        "entropy": statistics.entropy.mean(-1),
+        "entropy_share": (statistics.entropy[:, largest_entropy > 0] / largest_entropy[largest_entropy > 0]).mean(-1)
+        if (largest_entropy > 0).any()
+        else None,
+        "confidence": statistics.largest.mean(-1),
         "sink": learned,
-        **_sink_kinds(layer, found.pooled, learned),
+        **_sink_kinds(layer, statistics.pooled, learned),
         "gate": None,  # known when the layer has ended
-        "first": found.marked[:, 0].mean(-1),
-        "special": found.marked[:, 1].mean(-1) if marks[1].any() else None,
-        "punctuation": found.marked[:, 2].mean(-1) if marks[2].any() else None,
-        "distance": found.distance.mean(-1) if own or keys is None else None,
-        "spread": found.spread.mean(-1) if placed else None,
-        "rank": effective_rank(found.pooled),
+        "first": statistics.marked[:, 0].mean(-1),
+        "special": statistics.marked[:, 1].mean(-1) if marks[1].any() else None,
+        "punctuation": statistics.marked[:, 2].mean(-1) if marks[2].any() else None,
+        "distance": statistics.distance.mean(-1) if reads_itself or keys is None else None,
+        "spread": statistics.spread.mean(-1) if placed else None,
+        "rank": effective_rank(statistics.pooled),
     }
     first, later = np.zeros((1, 1), int), np.arange(1, layer.n_k)[None]  # (1, 1), (1, n_k - 1)
     ahead = bool(layer.visible_at(first, later).any())  # the first query may look at a later key
-    offsets = _at_offsets(layer, ahead) if own else {}
+    offsets = _at_offsets(layer, ahead) if reads_itself else {}
     for name, offset in (("self", 0), ("previous", -1), ("next", 1)):
         means[name] = offsets.get(offset)
     means["offset"], means["at_offset"] = _best_offset(offsets)
-    change = layer.streaming_change(*STREAMING) if own and not ahead and layer.n_q > sum(STREAMING) else None
+    change = layer.streaming_change(*STREAMING) if reads_itself and not ahead and layer.n_q > sum(STREAMING) else None
     means["streaming"] = None if change is None else change.mean(-1)
-    means["picture"], means["spatial_entropy"] = _on_picture(layer, tokens, ahead) if own else (None, None)
+    means["picture"], means["spatial_entropy"] = _on_picture(layer, tokens, ahead) if reads_itself else (None, None)
     ids = [(token.id, token.text) for token in tokens]
-    names = {name: at for at, name in enumerate(dict.fromkeys(ids))}
+    names = {name: number for number, name in enumerate(dict.fromkeys(ids))}
     for name, shift in (("induction", 1), ("duplicate", 0)):
-        means[name] = _mean_over_queries(layer.on_copies([names[at] for at in ids], shift)) if own else None
+        means[name] = (
+            _mean_over_queries(layer.on_copies([names[name_id] for name_id in ids], shift)) if reads_itself else None
+        )
     heads = []
-    for at, head in enumerate(layer.heads):
-        known = {name: float(mean[at]) for name, mean in means.items() if mean is not None and not np.isnan(mean[at])}
-        values = {name: known.get(name) for name in STATISTICS}
+    for row, head in enumerate(layer.heads):
+        numbers = {
+            name: float(mean[row]) for name, mean in means.items() if mean is not None and not np.isnan(mean[row])
+        }
+        values = {name: numbers.get(name) for name in STATISTICS}
         heads.append(name_head(HeadStatistics(layer.layer, head, values), layer.n_k))
     return heads
 
 
 def _at_offsets(layer: LayerAttention, ahead: bool) -> dict[int, Array]:
     """Return offset → mean weight at that offset (heads,), for the offsets that some query can see."""
-    found = {
+    means = {
         offset: _mean_over_queries(layer.at_offset(offset))
         for offset in range(-FARTHEST, FARTHEST + 1)
         if abs(offset) < layer.n_k and (offset <= 0 or ahead)
     }
-    return {offset: mean for offset, mean in found.items() if mean is not None}
+    return {offset: mean for offset, mean in means.items() if mean is not None}
 
 
 def _best_offset(offsets: dict[int, Array]) -> tuple[Array, Array]:
     """Return the offset with the largest weight and that weight, (heads,) each; None if there is only one offset."""
     if len(offsets) < 2:
         return None, None
-    known = np.array(list(offsets))  # (offsets,)
-    masses = np.stack([offsets[offset] for offset in known])  # (offsets, heads)
-    return known[masses.argmax(0)], masses.max(0)
+    numbers = np.array(list(offsets))  # (offsets,)
+    masses = np.stack([offsets[offset] for offset in numbers])  # (offsets, heads)
+    return numbers[masses.argmax(0)], masses.max(0)
 
 
 def _on_picture(layer: LayerAttention, tokens: Sequence[Token], ahead: bool) -> tuple[Array, Array]:
@@ -122,15 +128,17 @@ def _on_picture(layer: LayerAttention, tokens: Sequence[Token], ahead: bool) -> 
     The query is the last token; for a picture without text, if its tokens look `ahead`, it is the first token outside the
     picture (CLS). For tiles and a small view of the whole the entropy is that of the tiles; several pictures have none.
     """
-    boxes = {at: token.box for at, token in enumerate(tokens) if token.box is not None}
-    beside = [at for at in range(len(tokens)) if at not in boxes and PADDING not in tokens[at].text]
+    boxes = {index: token.box for index, token in enumerate(tokens) if token.box is not None}
+    beside = [index for index in range(len(tokens)) if index not in boxes and PADDING not in tokens[index].text]
     if not boxes or not beside:
         return None, None
-    first = ahead and all(tokens[at].special for at in beside)
+    first = ahead and all(tokens[index].special for index in beside)
     weights = layer.rows_of([beside[0] if first else layer.n_q - 1])[:, 0]  # (heads, n_k)
-    cells = {at: box for at, box in boxes.items() if WHOLE not in tokens[at].text and tokens[at].picture is None}
+    cells = {
+        index: box for index, box in boxes.items() if WHOLE not in tokens[index].text and tokens[index].picture is None
+    }
     rows, columns = (len({box[side] for box in cells.values()}) for side in (1, 0))
-    in_rows = sorted(cells, key=lambda at: (cells[at][1], cells[at][0]))  # tiles stand one after another
+    in_rows = sorted(cells, key=lambda index: (cells[index][1], cells[index][0]))  # tiles stand one after another
     grid = weights[:, in_rows].reshape(-1, rows, columns) if cells and rows * columns == len(cells) else None
     return weights[:, list(boxes)].sum(-1), None if grid is None else spatial_entropy(grid)
 
@@ -160,13 +168,13 @@ def _sink_kinds(layer: LayerAttention, pooled: Array, learned: Array) -> dict[st
     """
     if layer.values is None or layer.n_q < LEAST_TOKENS:
         return {"sink_kind": None, "sink_norm": None}
-    every, parts = ((0, layer.n_q),), even_parts(0, layer.n_k, RANKED)
+    all_queries, parts = ((0, layer.n_q),), even_parts(0, layer.n_k, RANKED)
     sizes = np.array([part[-1][1] - part[0][0] for part in even_parts(0, layer.n_q, RANKED)])  # (row parts,)
-    most = (sizes @ np.asarray(pooled) / layer.n_q).max(0)  # (key parts,): a key has at most its part's mass
-    keys = [key for part, mass in zip(parts, most, strict=True) if mass >= SINK_MASS for key in range(*part[0])]
+    largest_mass = (sizes @ np.asarray(pooled) / layer.n_q).max(0)  # (key parts,): a key has at most its part's mass
+    keys = [key for part, mass in zip(parts, largest_mass, strict=True) if mass >= SINK_MASS for key in range(*part[0])]
     lengths = value_lengths(layer)  # (heads, n_k)
     each, typical = [((key, key + 1),) for key in keys], lengths.mean(-1)  # (heads,)
-    mass = layer.pooled([every], each, "mass")[:, 0] if keys else np.zeros((len(layer.heads), 0))  # (heads, keys)
+    mass = layer.pooled([all_queries], each, "mass")[:, 0] if keys else np.zeros((len(layer.heads), 0))  # (heads, keys)
     taking = mass >= SINK_MASS
     total = (mass * taking).sum(-1)  # (heads,)
     if learned is not None:
@@ -174,8 +182,8 @@ def _sink_kinds(layer: LayerAttention, pooled: Array, learned: Array) -> dict[st
     share = np.where(total > 0, 0.0, np.nan)
     having = np.flatnonzero(taking.any(-1))  # places of the heads with a sink among the keys
     if len(having):
-        heads = layer.select_heads([layer.heads[at] for at in having]).reweighted(lengths[having])
-        share[having] = (heads.pooled([every], each, "mass")[:, 0] * taking[having]).sum(-1)
+        heads = layer.select_heads([layer.heads[index] for index in having]).reweighted(lengths[having])
+        share[having] = (heads.pooled([all_queries], each, "mass")[:, 0] * taking[having]).sum(-1)
     with np.errstate(invalid="ignore"):
         norm = (mass * taking * lengths[:, keys]).sum(-1) / (total * np.where(typical > 0, typical, 1))
     return {"sink_kind": share, "sink_norm": norm}  # (heads,) each
@@ -187,10 +195,10 @@ def name_head(head: HeadStatistics, n: int, sure: Container[str] = ()) -> HeadSt
     For n tokens, fewer than LEAST_TOKENS, a label is doubted ("sink?"), except for the statistics named in `sure`.
     """
     passed = [
-        (one.name, label)
-        for one in reversed(STATISTICS.values())
-        if one.name != "first" or head["sink_norm"] is None  # the label of `sink_norm` says more
-        if (label := one.label_of(head[one.name])) is not None
+        (statistic.name, label)
+        for statistic in reversed(STATISTICS.values())
+        if statistic.name != "first" or head["sink_norm"] is None  # the label of `sink_norm` says more
+        if (label := statistic.label_of(head[statistic.name])) is not None
     ]
     doubted = {name for name, _ in passed if n < LEAST_TOKENS and name not in sure}
     names = (f"{label}{'?' * (name in doubted)}" for name, label in passed)
@@ -199,8 +207,8 @@ def name_head(head: HeadStatistics, n: int, sure: Container[str] = ()) -> HeadSt
 
 def _mean_over_queries(rows: Array) -> Array:
     """Return the means over the queries with a number, (heads, n_q) → (heads,); None if no query has one."""
-    there = ~np.isnan(rows[0])
-    return rows[:, there].mean(-1) if there.any() else None
+    is_number = ~np.isnan(rows[0])
+    return rows[:, is_number].mean(-1) if is_number.any() else None
 
 
 FARTHEST = 5  # tokens: fixed offsets go from -5 to 5

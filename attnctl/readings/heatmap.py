@@ -54,12 +54,14 @@ class GridReading:
             or not {*self.rows} <= {*grid.rows}
             or not {*self.columns} <= {*grid.columns}
         ):
-            held = "no grid" if grid is None else f"a grid of {len(grid.rows)} × {len(grid.columns)} cells, {grid.pool}"
-            raise AttnctlError(f"{name} holds {held}, and not the cells asked for: give the text and its model")
+            contents = (
+                "no grid" if grid is None else f"a grid of {len(grid.rows)} × {len(grid.columns)} cells, {grid.pool}"
+            )
+            raise AttnctlError(f"{name} holds {contents}, and not the cells asked for: give the text and its model")
         rows, columns = [grid.rows.index(row) for row in self.rows], [grid.columns.index(part) for part in self.columns]
         if not grid.weights:
             raise AttnctlError(f"{name} has no grid of these layers and heads")
-        weights = {at: cells[rows][:, columns] for at, cells in grid.weights.items()}
+        weights = {place: cells[rows][:, columns] for place, cells in grid.weights.items()}
         masks = {layer: mask[rows][:, columns] for layer, mask in grid.masks.items()}
         return PooledGrid(self.pool, self.rows, self.columns, weights, masks)
 
@@ -193,13 +195,16 @@ class Evolution(NamedTuple):
 
 
 def of_overview(
-    overview: Overview, done: tuple[str, ...] = (), measure: str | None = None, key_numbers: Sequence[int] | None = None
+    overview: Overview,
+    changes: tuple[str, ...] = (),
+    measure: str | None = None,
+    key_numbers: Sequence[int] | None = None,
 ) -> HeatmapGrid:
     """Return the grids of an overview, with a label for each row and column.
 
-    `done` are remarks on other changes, `measure` names the measure in place of the weights, `key_numbers` holds the numbers
-    of the keys in the text (None: all keys are there). If each row and column is a single token with its own text as name,
-    the grid has these tokens; else it has tokens with the names of the parts.
+    `changes` are remarks on other changes, `measure` names the measure in place of the weights, `key_numbers` holds the
+    numbers of the keys in the text (None: all keys are there). If each row and column is a single token with its own text
+    as name, the grid has these tokens; else it has tokens with the names of the parts.
     """
     grid = overview.grid
     assert grid is not None
@@ -220,9 +225,13 @@ def of_overview(
     if single and "no-weights" in overview.noted:
         measure = AS_GIVEN
     numbers = range(len(overview.key_axis)) if key_numbers is None else key_numbers
-    starts = _part_starts(grid.rows), tuple(numbers[at] for at in _part_starts(grid.columns))
-    roles = {at: _short_role(found) for at, found in roles_of_heads(overview.model).items() if at in grid.weights}
-    if "sink" in overview.noted and measure is None and not notes_of_kind(done, "rescaled"):
+    starts = _part_starts(grid.rows), tuple(numbers[index] for index in _part_starts(grid.columns))
+    roles = {
+        place: _short_role(relations)
+        for place, relations in roles_of_heads(overview.model).items()
+        if place in grid.weights
+    }
+    if "sink" in overview.noted and measure is None and not notes_of_kind(changes, "rescaled"):
         remarks.append(SINK_TAKES_PART)
     return HeatmapGrid(
         name=overview.model.name,
@@ -233,7 +242,7 @@ def of_overview(
         keys=tuple(overview.key_axis[part.first_token] if plain else Token(part.name) for part in grid.columns),
         weights=grid.weights,
         masks=grid.masks,
-        remarks=(*remarks, *done),
+        remarks=(*remarks, *changes),
         measure=measure if measure is not None or (single and grid.pool != "mass") else grid.pool,
         full=_full_parts(grid.rows, grid.columns) if grid.pool == "mean" else None,
         places=starts if plain else None,
@@ -257,9 +266,9 @@ def with_headline(reading: HeatmapGrid, trace: Trace, line: Headline) -> Heatmap
     return replace(reading, remarks=(remark, *reading.remarks), ring=ring)
 
 
-def _short_role(found: Sequence[str]) -> str:
+def _short_role(roles: Sequence[str]) -> str:
     """Return the surest role of a head; of "verb → subject past others" and "verb → subject" the shorter one."""
-    return min((role for role in found if found[0].startswith(role)), key=len)
+    return min((role for role in roles if roles[0].startswith(role)), key=len)
 
 
 LONGEST_SENTENCE = 300  # characters: no title has room for more
@@ -267,24 +276,28 @@ LONGEST_SENTENCE = 300  # characters: no title has room for more
 
 def _sentence_of(text: str) -> str:
     """Return the text for a title: on one line, shortened if it is long, with invisible characters made visible."""
-    said = " ".join(text[: 4 * LONGEST_SENTENCE].split())
-    return shortened(visible_text(said), LONGEST_SENTENCE) if said else ""
+    line = " ".join(text[: 4 * LONGEST_SENTENCE].split())
+    return shortened(visible_text(line), LONGEST_SENTENCE) if line else ""
 
 
 def sinks_of_grid(overview: Overview, grid: PooledGrid, starts: tuple[Sequence[int], Sequence[int]]) -> Sinks | None:
     """Return the sinks of an overview's grid, whose rows and columns begin at tokens `starts`; None if no head has one."""
-    own = overview.reads_itself
-    if not may_have_sinks(overview.model, len(grid.rows), own) or grid.pool == "max" or "no-weights" in overview.noted:
+    reads_itself = overview.reads_itself
+    if (
+        not may_have_sinks(overview.model, len(grid.rows), reads_itself)
+        or grid.pool == "max"
+        or "no-weights" in overview.noted
+    ):
         return None
     counts = np.array([part.token_count for part in grid.columns])  # (columns,)
     shares = grid.pool == "mass" or counts.max() == 1
-    weights = grid.weights if shares else {at: cells * counts for at, cells in grid.weights.items()}
+    weights = grid.weights if shares else {place: cells * counts for place, cells in grid.weights.items()}
     whole = int(counts.sum()) == len(overview.key_axis)
     keys = [overview.key_axis[part.first_token] if part.token_count == 1 else Token(part.name) for part in grid.columns]
-    first = starts[0].index(0) if own and 0 in starts[0] else None
+    first = starts[0].index(0) if reads_itself and 0 in starts[0] else None
     learned = "sink" in overview.noted and not overview.noted & {"rescaled", "left-out"} and whole
-    rest = overview.noted >= {"rescaled", "left-out"}
-    return sinks_of_cells(Cells(weights, grid.masks, keys, starts[1], counts.tolist(), first, learned, rest))
+    is_remainder = overview.noted >= {"rescaled", "left-out"}
+    return sinks_of_cells(Cells(weights, grid.masks, keys, starts[1], counts.tolist(), first, learned, is_remainder))
 
 
 def _full_parts(rows: Sequence[TextPart], columns: Sequence[TextPart]) -> tuple[Bools, Bools] | None:
@@ -299,35 +312,35 @@ def _part_starts(parts: Sequence[TextPart]) -> tuple[int, ...]:
 
 
 def _part_labels(parts: Sequence[TextPart]) -> str:
-    most = max(part.token_count for part in parts)
-    return f"{most} token{'s' * (most != 1)}"
+    count = max(part.token_count for part in parts)
+    return f"{count} token{'s' * (count != 1)}"
 
 
-def _numbers_text(numbers: Sequence[int], what: str) -> str:
+def _numbers_text(numbers: Sequence[int], noun: str) -> str:
     """Return `head 3`, `heads 0–7`, `heads 1, 4, 7` or `12 heads`."""
     if len(numbers) == 1:
-        return f"{what} {numbers[0]}"
+        return f"{noun} {numbers[0]}"
     if list(numbers) == list(range(numbers[0], numbers[0] + len(numbers))):
-        return f"{what}s {numbers[0]}–{numbers[-1]}"
-    return f"{what}s {', '.join(map(str, numbers))}" if len(numbers) <= 6 else f"{len(numbers)} {what}s"
+        return f"{noun}s {numbers[0]}–{numbers[-1]}"
+    return f"{noun}s {', '.join(map(str, numbers))}" if len(numbers) <= 6 else f"{len(numbers)} {noun}s"
 
 
 def is_drowned(reading: HeatmapGrid) -> bool:
     """Return whether most cells would have the colour of zero, while a logarithmic scale would show them."""
-    shown = np.concatenate([w.ravel() if mask is None else w[mask] for _, _, w, mask in reading.panels()])  # (cells,)
-    return bool(shown.min() >= 0 and np.median(shown) < 0.02 * weight_span(reading)[1])
+    visible = np.concatenate([w.ravel() if mask is None else w[mask] for _, _, w, mask in reading.panels()])  # (cells,)
+    return bool(visible.min() >= 0 and np.median(visible) < 0.02 * weight_span(reading)[1])
 
 
 def weight_span(reading: HeatmapGrid) -> tuple[float, float]:
     """Return the smallest (at most 0) and the largest weight that a query may give: the ends of the colour scale."""
     low, high, highest = 0.0, 0.0, 0.0
     for _, _, weights, mask in reading.panels():
-        seen: Array = weights if mask is None else weights[mask]
-        if seen.size:
-            low, highest = min(low, float(seen.min())), max(highest, float(seen.max()))
+        visible: Array = weights if mask is None else weights[mask]
+        if visible.size:
+            low, highest = min(low, float(visible.min())), max(highest, float(visible.max()))
         if reading.full is not None:  # cells with fewer tokens, such as the last, do not set the scale
-            there = np.outer(*reading.full) if mask is None else np.outer(*reading.full) & mask  # (n_q, n_k)
-            high = max(high, float(weights[there].max(initial=0.0)))
+            is_full = np.outer(*reading.full) if mask is None else np.outer(*reading.full) & mask  # (n_q, n_k)
+            high = max(high, float(weights[is_full].max(initial=0.0)))
     high = high or highest
     return low, high if high > low else 1.0
 
@@ -341,11 +354,11 @@ def log_span(reading: HeatmapGrid) -> tuple[float, float, str]:
     Raises AttnctlError if some weights are negative or all are 0.
     """
     low, high = weight_span(reading)
-    least = min((float(w[w > 0].min()) for _, _, w, _ in reading.panels() if (w > 0).any()), default=None)
-    if low < 0 or least is None:
+    smallest = min((float(w[w > 0].min()) for _, _, w, _ in reading.panels() if (w > 0).any()), default=None)
+    if low < 0 or smallest is None:
         raise AttnctlError(f"no logarithmic scale for these weights: {'some are negative' if low < 0 else 'all are 0'}")
     floor = high * 10.0**-DECADES
-    said = "colours on a logarithmic scale"
-    if least < floor:
-        said += f", all below {floor:.0e} alike".replace("e-0", "e-")
-    return min(max(least, floor), high / 10), high, said
+    remark = "colours on a logarithmic scale"
+    if smallest < floor:
+        remark += f", all below {floor:.0e} alike".replace("e-0", "e-")
+    return min(max(smallest, floor), high / 10), high, remark

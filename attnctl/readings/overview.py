@@ -82,24 +82,28 @@ class Overview(WithAxes):
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        held = {"a grid": self.grid is not None, "statistics": bool(self.head_statistics), "links": bool(self.links)}
-        kept = ", ".join(name for name, there in held.items() if there) or "nothing"
+        contents = {
+            "a grid": self.grid is not None,
+            "statistics": bool(self.head_statistics),
+            "links": bool(self.links),
+        }
+        names = ", ".join(name for name, is_held in contents.items() if is_held) or "nothing"
         tokens = counted(len(self.tokens), "token")
-        return f"Overview of {quoted_beginning(self.text)} by {self.model.name}: {tokens}, {kept}"
+        return f"Overview of {quoted_beginning(self.text)} by {self.model.name}: {tokens}, {names}"
 
     def narrowed(self, wanted: Callable[[int, int], bool]) -> Overview:
         """Return the overview with only the layers and heads for which `wanted` returns true."""
         grid = self.grid
         if grid is not None:
-            weights = {at: cells for at, cells in grid.weights.items() if wanted(*at)}
-            masks = {layer: mask for layer, mask in grid.masks.items() if any(layer == at[0] for at in weights)}
+            weights = {place: cells for place, cells in grid.weights.items() if wanted(*place)}
+            masks = {layer: mask for layer, mask in grid.masks.items() if any(layer == place[0] for place in weights)}
             grid = replace(grid, weights=weights, masks=masks)
         statistics = tuple(measured for measured in self.head_statistics if wanted(measured.layer, measured.head))
         return replace(
             self,
             grid=grid,
             head_statistics=statistics,
-            links={at: one for at, one in self.links.items() if wanted(*at)},
+            links={place: links for place, links in self.links.items() if wanted(*place)},
         )
 
     def without_keys(self, out: Sequence[int], name: str) -> Overview:
@@ -107,16 +111,19 @@ class Overview(WithAxes):
         grid = self.grid
         assert grid is not None
         gone = {
-            column for column, part in enumerate(grid.columns) for a, b in part.ranges if any(a <= at < b for at in out)
+            column
+            for column, part in enumerate(grid.columns)
+            for a, b in part.ranges
+            if any(a <= key < b for key in out)
         }
         if any(grid.columns[column].token_count > 1 for column in gone):
             raise UsageError(f"does not go with {name}: the key is pooled with others already", option="drop")
-        kept = [column for column in range(len(grid.columns)) if column not in gone]
+        columns = [column for column in range(len(grid.columns)) if column not in gone]
         narrowed = replace(
             grid,
-            columns=tuple(grid.columns[column] for column in kept),
-            weights={at: cells[:, kept] for at, cells in grid.weights.items()},
-            masks={layer: mask[:, kept] for layer, mask in grid.masks.items()},
+            columns=tuple(grid.columns[column] for column in columns),
+            weights={place: cells[:, columns] for place, cells in grid.weights.items()},
+            masks={layer: mask[:, columns] for layer, mask in grid.masks.items()},
         )
         return replace(self, grid=narrowed, links={}, head_statistics=())
 
@@ -148,21 +155,21 @@ class LongRow:
 
     def narrowed(self, wanted: Callable[[int, int], bool]) -> LongRow:
         """Return the row with only the layers and heads for which `wanted` returns true."""
-        return replace(self, weights={at: row for at, row in self.weights.items() if wanted(*at)})
+        return replace(self, weights={place: row for place, row in self.weights.items() if wanted(*place)})
 
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
         call_named("attnctl.formats.storage:save_value", self, path)
 
 
-def part_snippet(tokens: Sequence[Token], a: int, b: int, text: str, most: int, number: int) -> str:
-    """Return a label of at most `most` characters for tokens [a, b): the number of the first, and how their text begins."""
+def part_snippet(tokens: Sequence[Token], a: int, b: int, text: str, limit: int, number: int) -> str:
+    """Return a label of at most `limit` characters for tokens [a, b): the number of the first, and how their text begins."""
     start = next((token.start for token in tokens[a:b] if token.start is not None and not token.special), None)
     end = next((token.end for token in reversed(tokens[a:b]) if token.end is not None and not token.special), None)
-    said = " ".join(token.text for token in tokens[a : min(b, a + most)])
+    label = " ".join(token.text for token in tokens[a : min(b, a + limit)])
     if start is not None and end is not None and end > start:
-        said = text[start : min(end, start + 4 * most)]
-    said = f"{number} {' '.join(said.split())}".rstrip()
-    if len(said) > most:
-        said = said[: most + 1].rsplit(" ", 1)[0] if " " in said[most // 2 : most + 1] else said[:most]
-    return said
+        label = text[start : min(end, start + 4 * limit)]
+    label = f"{number} {' '.join(label.split())}".rstrip()
+    if len(label) > limit:
+        label = label[: limit + 1].rsplit(" ", 1)[0] if " " in label[limit // 2 : limit + 1] else label[:limit]
+    return label

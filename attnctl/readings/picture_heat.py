@@ -27,7 +27,7 @@ def query_of_picture(tokens: tuple[Token, ...], query: str | None, causal: bool)
         return find_token(tokens, query)
     if causal or has_text(tokens):
         return len(tokens) - 1
-    first = next((at for at, token in enumerate(tokens) if token.box is None and PADDING not in token.text), None)
+    first = next((index for index, token in enumerate(tokens) if token.box is None and PADDING not in token.text), None)
     if first is None:
         how = f"name a patch with {option_name('query')}, by its pixel (120,80) or its index"
         raise UsageError(f"this model has no CLS token: {how}")
@@ -47,10 +47,10 @@ def heat_of_boxes(weights: Floats, keys: tuple[Token, ...], size: tuple[int, int
     its box: a pixel shows the weight of a box of the smallest size in its picture.
     """
     heat = np.full(shape, np.nan, np.float32)  # (rows, columns)
-    adds, least = lie_over_each_other(keys), dict[int | None, int]()  # the smallest area of a box in each picture
+    adds, smallest = lie_over_each_other(keys), dict[int | None, int]()  # the smallest area of a box in each picture
     for token in keys:
         if token.box is not None:
-            least[token.picture] = min(_area(token.box), least.get(token.picture, _area(token.box)))
+            smallest[token.picture] = min(_area(token.box), smallest.get(token.picture, _area(token.box)))
     for weight, token in zip(weights.tolist(), keys, strict=True):
         if token.box is None:
             continue
@@ -58,7 +58,7 @@ def heat_of_boxes(weights: Floats, keys: tuple[Token, ...], size: tuple[int, int
         rows = _cells_between(top, bottom, shape[0] / size[1])
         columns = _cells_between(left, right, shape[1] / size[0])
         if adds:
-            spread = weight * least[token.picture] / _area(token.box)
+            spread = weight * smallest[token.picture] / _area(token.box)
             heat[rows, columns] = np.nan_to_num(heat[rows, columns]) + spread
         else:
             heat[rows, columns] = weight
@@ -97,12 +97,14 @@ def heading_of_row(row: LongRow) -> str:
 def sentences_of_row(row: LongRow) -> Iterator[str]:
     """Yield sentences on what the heat map does not show: weight on other tokens, and single keys that take much."""
     beside = [1 - share_on_patches(row, place) for place in row.weights]
-    others = [visible_text(key.text) for key in row.keys if key.box is None and PADDING not in key.text]
+    names_beside = [visible_text(key.text) for key in row.keys if key.box is None and PADDING not in key.text]
     padding = ["what fills the picture up"] * any(key.box is None and PADDING in key.text for key in row.keys)
-    if others or padding:
-        least, most = (f"{100 * share:.0f}" for share in (min(beside), max(beside)))
-        span = f"{most} %" if least == most else f"{least} to {most} %"
-        names = ", ".join([*(others if len(others) <= 6 else [f"{others[0]} to {others[-1]}"]), *padding])
+    if names_beside or padding:
+        low, high = (f"{100 * share:.0f}" for share in (min(beside), max(beside)))
+        span = f"{high} %" if low == high else f"{low} to {high} %"
+        names = ", ".join(
+            [*(names_beside if len(names_beside) <= 6 else [f"{names_beside[0]} to {names_beside[-1]}"]), *padding]
+        )
         yield f"Not in the picture: {span} of the weight, on {names}."
     if lie_over_each_other(row.keys):
         yield "Tiles and the view of the whole added up, each weight spread over its box."

@@ -32,8 +32,8 @@ class RowReading:
     def kept_in(self, overview: Overview | LongRow, name: str) -> LongRow:
         """Return the row if `overview` holds this query. Raises AttnctlError if it does not."""
         if not isinstance(overview, LongRow) or overview.query != self._query:
-            held = f"query {overview.query} alone" if isinstance(overview, LongRow) else "no single rows"
-            raise AttnctlError(f"{name} holds {held}, not query {self._query}: give the text and its model")
+            contents = f"query {overview.query} alone" if isinstance(overview, LongRow) else "no single rows"
+            raise AttnctlError(f"{name} holds {contents}, not query {self._query}: give the text and its model")
         return overview
 
     def value(self, run: Run) -> LongRow:
@@ -83,12 +83,14 @@ class LinksReading:
 
     def kept_in(self, overview: Overview | LongRow, name: str) -> dict[tuple[int, int], Links]:
         """Return the strongest links of each query in an overview. Raises AttnctlError if it holds fewer."""
-        found = overview.links if isinstance(overview, Overview) else {}
-        held = min((link.keys.shape[1] for link in found.values()), default=0)
-        if held < min(self._count, len(overview.key_axis)):
-            links_held = f"{held} links a query, not {self._count}" if held else "no links of single queries"
+        links = overview.links if isinstance(overview, Overview) else {}
+        count = min((link.keys.shape[1] for link in links.values()), default=0)
+        if count < min(self._count, len(overview.key_axis)):
+            links_held = f"{count} links a query, not {self._count}" if count else "no links of single queries"
             raise AttnctlError(f"{name} holds {links_held}: give the text and its model")
-        return {at: Links(link.keys[:, : self._count], link.weights[:, : self._count]) for at, link in found.items()}
+        return {
+            place: Links(link.keys[:, : self._count], link.weights[:, : self._count]) for place, link in links.items()
+        }
 
     def value(self, run: Run) -> dict[tuple[int, int], Links]:
         """Return (layer, head) → its links."""
@@ -125,17 +127,21 @@ def strongest_links(links: Links, causal: bool) -> list[tuple[int, int, float]]:
     rank = np.where((keys == 0) | (keys == i), rank * 1e-3, rank)  # not 0: chosen if there are no others
     best = np.argsort(-rank, axis=None, kind="stable")[:MOST_LINKS]
     rows, places = np.unravel_index(best, rank.shape)
-    found = zip(rows, places, strict=True)
-    return [(int(i), int(keys[i, at]), float(links.weights[i, at])) for i, at in found if links.weights[i, at] > 0]
+    cells = zip(rows, places, strict=True)
+    return [
+        (int(i), int(keys[i, place]), float(links.weights[i, place]))
+        for i, place in cells
+        if links.weights[i, place] > 0
+    ]
 
 
 def telling_blocks(overview: Overview) -> list[tuple[int, int, int, int]]:
     """Return the blocks (first query, end, first key, end) that hold the strongest links of all heads."""
     causal = bool(overview.model.causal)
     # in turn: each head's first link, then each head's second, …
-    turns = zip_longest(*(strongest_links(found, causal) for found in overview.links.values()))
+    turns = zip_longest(*(strongest_links(links_of_head, causal) for links_of_head in overview.links.values()))
     links = [link for turn in turns for link in turn if link is not None]
     n_q, n_k = len(overview.tokens), len(overview.key_axis)
-    most = max(1, MOST_EXACT // (SIDE * SIDE * max(1, len(overview.links))))
+    limit = max(1, MOST_EXACT // (SIDE * SIDE * max(1, len(overview.links))))
     corners = dict.fromkeys((i // SIDE * SIDE, j // SIDE * SIDE) for i, j, _ in links)
-    return [(i, min(i + SIDE, n_q), j, min(j + SIDE, n_k)) for i, j in list(corners)[: min(most, 8)]]
+    return [(i, min(i + SIDE, n_q), j, min(j + SIDE, n_k)) for i, j in list(corners)[: min(limit, 8)]]

@@ -29,10 +29,10 @@ class HeadStatisticsReading:
 
     def kept_in(self, overview: Overview | LongRow, name: str) -> tuple[HeadStatistics, ...]:
         """Return the statistics that an overview holds. Raises AttnctlError if it holds no statistics of these heads."""
-        found = overview.head_statistics if isinstance(overview, Overview) else ()
-        if not found:
+        statistics = overview.head_statistics if isinstance(overview, Overview) else ()
+        if not statistics:
             raise AttnctlError(f"{name} holds no statistics of these heads: give the text and its model")
-        return found
+        return statistics
 
     def value(self, run: Run) -> tuple[HeadStatistics, ...]:
         """Return the statistics of all heads, layer by layer."""

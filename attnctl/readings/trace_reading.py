@@ -25,12 +25,12 @@ class TraceReading:
 
     def take(self, layer: LayerAttention) -> None:
         """Keep one layer. Raises AttnctlError where its numbers overflow float32."""
-        kept = layer.record(self.rows)
-        for array, numbers in () if layer.is_finite else kept.arrays_kept():
+        trace = layer.record(self.rows)
+        for array, numbers in () if layer.is_finite else trace.arrays_kept():
             if array.name in CHECKED and not np.isfinite(numbers).all():
-                what = f"the {array.name.replace('_', ' ')} of layer {layer.layer}"
-                raise AttnctlError(f"{what} are too large for float32: see the scale and temperature")
-        self._layers.append(kept)
+                name = f"the {array.name.replace('_', ' ')} of layer {layer.layer}"
+                raise AttnctlError(f"{name} are too large for float32: see the scale and temperature")
+        self._layers.append(trace)
 
     def value(self, run: Run) -> Trace:
         """Return the trace; for a checkpoint, with a note on the tokens where attention is parked."""
@@ -67,37 +67,37 @@ def sink_sentence(trace: Trace) -> str | None:
     """
     keys = trace.key_axis
     first, special = [], []
-    others = [j for j, token in enumerate(keys) if token.special and j > 0]
+    special_keys = [j for j, token in enumerate(keys) if token.special and j > 0]
     for layer in trace.layers:
         if layer.weights is None:
             continue
-        at = range(len(trace.tokens)) if layer.rows is None else layer.rows
-        rows = [place for place, i in enumerate(at) if i > 0 or not trace.reads_itself]
+        queries = range(len(trace.tokens)) if layer.rows is None else layer.rows
+        rows = [place for place, i in enumerate(queries) if i > 0 or not trace.reads_itself]
         part = layer.weights[:, rows]  # (heads, rows, n_k)
         if part.size:
             first.append(part[..., 0].mean(dtype=np.float64))
-            special.append(part[..., others].sum(axis=-1, dtype=np.float64).mean())
+            special.append(part[..., special_keys].sum(axis=-1, dtype=np.float64).mean())
     if not first or len(keys) < 2:
         return None
-    kept = [layer for layer in trace.layers if layer.weights is not None]
-    where = heads_text([(layer.layer, head) for layer in kept for head in layer.heads])
+    with_weights = [layer for layer in trace.layers if layer.weights is not None]
+    where = heads_text([(layer.layer, head) for layer in with_weights for head in layer.heads])
     if keys[0].seconds:  # frames: the special ones pad a sound to its full length
         share = float(np.mean(special))
-        return parked_sentence(where, [(share, "frames after the end of the sound")]) if others else None
+        return parked_sentence(where, [(share, "frames after the end of the sound")]) if special_keys else None
     shares = [(float(np.mean(first)), f"the first token, {visible_text(keys[0].text)}")]
-    if others:
-        shares.append((float(np.mean(special)), other_special([keys[j] for j in others])))
+    if special_keys:
+        shares.append((float(np.mean(special)), other_special([keys[j] for j in special_keys])))
     return parked_sentence(where, shares)
 
 
-def parked_sentence(where: str, shares: Sequence[tuple[float, str]], rest: bool = False) -> str:
+def parked_sentence(where: str, shares: Sequence[tuple[float, str]], is_remainder: bool = False) -> str:
     """Return a sentence on how much attention of `where` goes to certain keys; `shares` holds each key's share and name.
 
-    `rest`: the shares are of the attention without the keys that are left out.
+    `is_remainder`: the shares are of the attention without the keys that are left out.
     """
-    (share, name), *others = shares
-    more = (f", {percent(share)} to {name}" for share, name in others)
-    of = "what is left of the attention" if rest else "the attention"
+    (share, name), *other_shares = shares
+    more = (f", {percent(share)} to {name}" for share, name in other_shares)
+    of = "what is left of the attention" if is_remainder else "the attention"
     return f"Of {of} of {where}, {percent(share)} goes to {name}{''.join(more)}."
 
 

@@ -173,16 +173,16 @@ class Sentence:
 
 def evidence(sentence: Sentence, family: Family, query: int, key: int, row: Floats) -> dict[str, float]:
     """Return the evidence for a link, by name; `row` (n,) holds the query's weights."""
-    weight, own = float(row[key]), float(row[query])
-    others = np.delete(row, [query, key])
-    second = float(others.max()) if others.size else 0.0
+    weight, own_weight = float(row[key]), float(row[query])
+    other_weights = np.delete(row, [query, key])
+    second = float(other_weights.max()) if other_weights.size else 0.0
     between = range(min(query, key) + 1, max(query, key))
     classes = sentence.classes
     rivals = sentence.rivals(family, query, key)
     return {
         "odds": log_odds(weight),
         "lead": weight - second,
-        "own": own,
+        "own": own_weight,
         "unknown_query": float(sentence.unknown[query]),
         "unknown_key": float(sentence.unknown[key]),
         "unknown_words": math.log2(1 + sum(sentence.unknown)),
@@ -233,12 +233,12 @@ class Certainty:
         """Return whether links of this model were marked and counted."""
         return bool(self.coefficients)
 
-    def probability(self, family: Family, seen: Mapping[str, float]) -> float:
+    def probability(self, family: Family, evidence: Mapping[str, float]) -> float:
         """Return the probability, 0 to 1, that a link is right; without a measurement, a number that only orders links."""
-        known = self.coefficients.get(family.name)
-        if known is None:
-            return 1 / (1 + math.exp(-seen["odds"]))
-        total = known["intercept"] + sum(value * known.get(name, 0.0) for name, value in seen.items())
+        coefficients = self.coefficients.get(family.name)
+        if coefficients is None:
+            return 1 / (1 + math.exp(-evidence["odds"]))
+        total = coefficients["intercept"] + sum(value * coefficients.get(name, 0.0) for name, value in evidence.items())
         return 1 / (1 + math.exp(-min(max(total, -30.0), 30.0)))
 
     def is_sure(self, family: Family, probability: float) -> bool:
@@ -253,7 +253,7 @@ UNMEASURED = Certainty({})
 def measured() -> dict[str, Certainty]:
     """Return the measurements of the bundled models, by their names."""
     text = files("attnctl.readings.questions").joinpath("certainty.json").read_text(encoding="utf-8")
-    return {name: Certainty(one["coefficients"], one["sure_from"]) for name, one in json.loads(text).items()}
+    return {name: Certainty(values["coefficients"], values["sure_from"]) for name, values in json.loads(text).items()}
 
 
 def certainty_of_model(name: str, kind: str, causal: bool | None) -> Certainty:

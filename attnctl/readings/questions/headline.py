@@ -113,8 +113,8 @@ def measured_roles(figures: Document) -> tuple[tuple[int, int, str], ...] | None
 
     Raises KeyError, TypeError, ValueError for a document that holds no figures.
     """
-    known = [row for row in figures.values() if float(row["held_out"]) >= LEAST]
-    sure = sorted(known, key=lambda row: -round(row["held_out"], 2))
+    rows = [row for row in figures.values() if float(row["held_out"]) >= LEAST]
+    sure = sorted(rows, key=lambda row: -round(row["held_out"], 2))
     # among equals the first in the file comes first: it is the simpler relation
     roles = (ROLE_OF_RELATION.get(str(row["relation"]), str(row["relation"])) for row in sure)
     return tuple((int(row["layer"]), int(row["head"]), role) for row, role in zip(sure, roles, strict=True)) or None
@@ -148,14 +148,14 @@ def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = N
             for row, query in enumerate(range(len(weights)) if part.rows is None else part.rows):
                 whole = np.zeros(len(trace.tokens), weights.dtype)  # (n,)
                 whole[keys] = weights[row]
-                others = whole.round(EQUAL_DIGITS)
-                others[query] = -1  # the head finds the word with its largest weight, except the query itself
-                key = int(np.argmax(others))
-                if others[key] > 0 and sentence.asks(family, query) and sentence.fits(family, query, key):
+                other_weights = whole.round(EQUAL_DIGITS)
+                other_weights[query] = -1  # the head finds the word with its largest weight, except the query itself
+                key = int(np.argmax(other_weights))
+                if other_weights[key] > 0 and sentence.asks(family, query) and sentence.fits(family, query, key):
                     role = sentence.role_name(relations, query, key)
-                    seen = evidence(sentence, family, query, key, whole)
+                    link_evidence = evidence(sentence, family, query, key, whole)
                     place = keys.index(key)
-                    yield Candidate(family, part.layer, h, query, place, float(whole[key]), role, seen)
+                    yield Candidate(family, part.layer, h, query, place, float(whole[key]), role, link_evidence)
 
 
 def _own_keys(trace: Trace) -> list[int] | None:
@@ -221,12 +221,12 @@ def other_headlines(trace: Trace, line: Headline) -> list[Headline]:
         (_judged(link, certainty) for link in candidates(trace)), key=lambda judged: judged[0], reverse=True
     )
     places = {(line.layer, line.head)}
-    others = []
-    for (rank, *_), other in ranked:
-        if rank > 0 and other.sure and (other.layer, other.head) not in places:
-            places.add((other.layer, other.head))
-            others.append(other)
-    return others
+    headlines = []
+    for (rank, *_), candidate in ranked:
+        if rank > 0 and candidate.sure and (candidate.layer, candidate.head) not in places:
+            places.add((candidate.layer, candidate.head))
+            headlines.append(candidate)
+    return headlines
 
 
 def doubt_of(trace: Trace, line: Headline) -> str:
@@ -267,28 +267,31 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
     best: tuple[tuple[bool, float], Headline] | None = None
     special = [j for j, token in enumerate(trace.key_axis) if token.special]
     parked = trace.model.kind == "checkpoint" and trace.reads_itself
-    own = _own_keys(trace)
+    key_numbers = _own_keys(trace)
     for part, h in places:
         weights = part.head_weights(h).astype(np.float64)  # (rows, n_k)
         queries = list(range(len(weights)) if part.rows is None else part.rows)
-        asked = [row for row, i in enumerate(queries) if query in (None, i)]
-        if not asked:
+        chosen_rows = [row for row, i in enumerate(queries) if query in (None, i)]
+        if not chosen_rows:
             continue
         telling = weights > 0
         telling[:, special] = False
         telling[:, : int(parked)] = False  # checkpoints park attention on their first token
         telling[:, _sinks(weights)] = False
         for place, i in enumerate(queries):
-            if own is not None and i in own:
-                telling[place, own.index(i)] = False
-        seen = np.full(len(queries), weights.shape[1]) if part.mask is None else part.mask.sum(axis=1)  # (rows,)
+            if key_numbers is not None and i in key_numbers:
+                telling[place, key_numbers.index(i)] = False
+        visible_keys = (
+            np.full(len(queries), weights.shape[1]) if part.mask is None else part.mask.sum(axis=1)
+        )  # (rows,)
         of_words = [
-            seen[row] >= min(FEWEST_KEYS, weights.shape[1]) and not _special(trace, queries[row]) for row in asked
+            visible_keys[row] >= min(FEWEST_KEYS, weights.shape[1]) and not _special(trace, queries[row])
+            for row in chosen_rows
         ]
-        shown = np.where(telling, weights, weights - 2)[asked] - 2.0 * ~np.array(of_words)[:, None]
-        row, key = np.unravel_index(int(np.argmax(shown.round(EQUAL_DIGITS))), shown.shape)
-        i, weight = queries[asked[int(row)]], float(weights[asked[int(row)], key])
-        rank = (bool(shown[row, key] > 0), round(float(shown[row, key]), EQUAL_DIGITS))
+        ranked = np.where(telling, weights, weights - 2)[chosen_rows] - 2.0 * ~np.array(of_words)[:, None]
+        row, key = np.unravel_index(int(np.argmax(ranked.round(EQUAL_DIGITS))), ranked.shape)
+        i, weight = queries[chosen_rows[int(row)]], float(weights[chosen_rows[int(row)], key])
+        rank = (bool(ranked[row, key] > 0), round(float(ranked[row, key]), EQUAL_DIGITS))
         reason = LARGEST if rank[0] else NO_OTHER
         if best is None or rank > best[0]:
             best = rank, Headline(part.layer, h, i, int(key), weight, reason=reason)
@@ -299,7 +302,11 @@ def _without_induction(trace: Trace, places: Sequence[tuple[LayerTrace, int]]) -
     """Return the places without induction heads if no word is repeated: such a head has nothing to find then."""
     words = [token.text.lower() for token in trace.tokens]
     roles = roles_of_heads(trace.model)
-    idle = [place for place, own in roles.items() if own == ("induction",)] if len({*words}) == len(words) else []
+    idle = (
+        [place for place, relations in roles.items() if relations == ("induction",)]
+        if len({*words}) == len(words)
+        else []
+    )
     return [(part, h) for part, h in places if (part.layer, h) not in idle] or list(places)
 
 
@@ -312,8 +319,8 @@ def _sinks(weights: np.ndarray) -> list[int]:
     rows, n_k = weights.shape
     if rows <= FEWEST_KEYS or rows != n_k:
         return []
-    others = (weights.sum(axis=0) - weights.diagonal()) / (rows - 1)  # (n_k,)
-    return np.flatnonzero(others > SINK).tolist()
+    mean_shares = (weights.sum(axis=0) - weights.diagonal()) / (rows - 1)  # (n_k,)
+    return np.flatnonzero(mean_shares > SINK).tolist()
 
 
 WALKED_LAYERS = 2  # a model with more layers shows only those of its headlines by default
@@ -327,13 +334,13 @@ def walked_heads(
     lines = [line for query in queries if (line := headline(trace, layer=only, head=heads, query=query)) is not None]
     if any_layer and lines and len(trace.layers) > WALKED_LAYERS:
         trace = replace(trace, layers=tuple(trace.layer(layer) for layer in sorted({line.layer for line in lines})))
-    shown: dict[int, tuple[int, ...]] = {}
+    heads_of_layer: dict[int, tuple[int, ...]] = {}
     for part in trace.layers:
         if not any_head:
-            shown[part.layer] = part.heads if heads is None else tuple(heads)
-        elif here := tuple(sorted({line.head for line in lines if line.layer == part.layer})):
-            shown[part.layer] = here
+            heads_of_layer[part.layer] = part.heads if heads is None else tuple(heads)
+        elif chosen := tuple(sorted({line.head for line in lines if line.layer == part.layer})):
+            heads_of_layer[part.layer] = chosen
         else:
             best = headline(trace, layer=part.layer, query=lines[0].query if lines else None)
-            shown[part.layer] = (best.head,) if best else part.heads[:1]
-    return trace, lines, shown
+            heads_of_layer[part.layer] = (best.head,) if best else part.heads[:1]
+    return trace, lines, heads_of_layer

@@ -39,7 +39,7 @@ _CLASSES_OF_FUNCTION_WORDS = {
     for line in _FUNCTION_WORDS.values()
     for word in line.split()
 }
-SHORT = 4  # a sentence of at most so many words must have a verb, even an unlisted one; a longer text may be a list of words
+SHORT = 4  # words: a sentence as short as this must have a verb, even an unlisted one; a longer text may be a list of words
 _SUBJECTS = frozenset(("i", "you", "he", "she", "it", "we", "they", "who"))
 
 
@@ -90,13 +90,13 @@ def classes_in_sentence(words: Sequence[str]) -> list[frozenset[str]]:
 def _with_a_verb(classes: list[frozenset[str]]) -> list[frozenset[str]]:
     """Return the classes of a sentence's words, changed so that it has a verb and a noun: "Dogs bark", "Rivals compete"."""
     pairs = list(zip(range(1, len(classes)), classes, classes[1:], strict=False))
-    if len(classes) <= SHORT and not any(VERB in own for own in classes):
-        for i, before, own in pairs:
-            if NOUN in own and before & {NOUN, PRONOUN}:
-                classes[i] = own | {VERB}
-    for i, own, after in pairs:
-        if own == {VERB} and after == {VERB}:
-            classes[i - 1] = own | {NOUN}
+    if len(classes) <= SHORT and not any(VERB in classes_of_word for classes_of_word in classes):
+        for i, before, classes_of_word in pairs:
+            if NOUN in classes_of_word and before & {NOUN, PRONOUN}:
+                classes[i] = classes_of_word | {VERB}
+    for i, classes_of_word, after in pairs:
+        if classes_of_word == {VERB} and after == {VERB}:
+            classes[i - 1] = classes_of_word | {NOUN}
         # "the bus stop is near": between "the", a noun and a verb the word is a noun
         within = i > 2 and DETERMINER in classes[i - 3] and classes[i - 2] == {NOUN}
         if within and after == {VERB} and classes[i - 1] >= {NOUN, VERB}:
