@@ -96,7 +96,7 @@ class Line:
     @cached_property
     def pieces(self) -> list[tuple[str, str, int | None]]:
         """Return each piece's text, tone and rank."""
-        return [piece_parts(one) for one in (self.content if isinstance(self.content, list) else [self.content])]
+        return [piece_parts(piece) for piece in (self.content if isinstance(self.content, list) else [self.content])]
 
     @property
     def text(self) -> str:
@@ -108,13 +108,13 @@ def shaded_tokens(tokens: Sequence[Token], shares: Sequence[float] | Floats, kin
     """Return a text with shaded tokens: heat for shares from 0 to 1, change for -1 to 1; empty for a long text."""
     if len(tokens) > MOST_SHADED:
         return []
-    told = zip(tokens, shares, strict=True)
-    return [Line([(token_label(token), f"{kind} {share:.3f}") for token, share in told], between=" ", shaded=True)]
+    pairs = zip(tokens, shares, strict=True)
+    return [Line([(token_label(token), f"{kind} {share:.3f}") for token, share in pairs], between=" ", shaded=True)]
 
 
 def listed(texts: Sequence[str]) -> Line:
     """Return a line of texts beside each other: as many as fit, from the first on."""
-    return Line([(text, "", -at or None) for at, text in enumerate(texts)], between="   ")
+    return Line([(text, "", -rank or None) for rank, text in enumerate(texts)], between="   ")
 
 
 Value = Any  # of a cell: a number, a text, a Line, or any value that the column's `format` function takes
@@ -172,11 +172,13 @@ def sum_columns(
 ) -> list[Column]:
     """Return sums worked out, one for each row: its name, as many of its terms as fit, the last one, and its result."""
     # of the terms the first is left out last, and `last` just before it
-    ranked = [[*((term, "", -2 * at) for at, term in enumerate(one)), (last, "", -1)] for one in terms]
-    shown = [Line(list(one), rest=(" + … {} more", "… {} terms")) for one in ranked]
+    ranked = [
+        [*((term, "", -2 * rank) for rank, term in enumerate(terms_of_sum)), (last, "", -1)] for terms_of_sum in terms
+    ]
+    lines = [Line(list(terms_of_sum), rest=(" + … {} more", "… {} terms")) for terms_of_sum in ranked]
     return [
         Column("", names, "text"),
-        Column("", shown, "text", cut="end"),
+        Column("", lines, "text", cut="end"),
         Column("", [" = "] * len(names), "text", joined=True),
         Column("", results, tone="bold", joined=True),
     ]
@@ -198,9 +200,9 @@ class Table:
 
     def as_csv(self, digits: int | None = 6, delimiter: str = ",") -> str:
         """Return the values as CSV text, with a first line of names."""
-        kept = [one for one in self.columns if one.name != ""]
-        rows = zip(*(one.values for one in kept), strict=True)
-        return csv_table([one.name or one.heading for one in kept], rows, digits, delimiter)
+        named = [column for column in self.columns if column.name != ""]
+        rows = zip(*(column.values for column in named), strict=True)
+        return csv_table([column.name or column.heading for column in named], rows, digits, delimiter)
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,16 @@ TOKENS = 4  # source tokens that are named for a head
 KINDS = (("embedding", "embedding"), ("head", "heads"), ("mlp", "MLPs"), ("bias", "biases"))
 
 
-def contributions_forms(found: Effects, top: int | None = None) -> Iterator[Form]:
+def contributions_forms(effects: Effects, top: int | None = None) -> Iterator[Form]:
     """Yield the logit as a sum: a line for each kind of part, the total beside the model's logit, the strongest parts."""
-    parts = found.contributions
-    assert parts is not None and found.target is not None
-    yield f"{found.model.name}, {counted(len(found.tokens), 'token')}", "bold"
-    above = "" if found.against is None else f", above that of {bare_word(found.against.text)},"
-    at = f"{token_label(found.tokens[found.query], 24)} ({found.query})"
+    parts = effects.contributions
+    assert parts is not None and effects.target is not None
+    yield f"{effects.model.name}, {counted(len(effects.tokens), 'token')}", "bold"
+    above = "" if effects.against is None else f", above that of {bare_word(effects.against.text)},"
+    place = f"{token_label(effects.tokens[effects.query], 24)} ({effects.query})"
     yield (
-        f"The logit of {bare_word(found.target.text)} ({sentence_percent(found.baseline.probability)}){above} "
-        f"{'after' if found.model.causal else 'at'} {at}, as a sum."
+        f"The logit of {bare_word(effects.target.text)} ({sentence_percent(effects.baseline.probability)}){above} "
+        f"{'after' if effects.model.causal else 'at'} {place}, as a sum."
     )
     yield ""
     sums = []
@@ -31,46 +31,48 @@ def contributions_forms(found: Effects, top: int | None = None) -> Iterator[Form
         values = [part.value for part in parts.parts if part.part == kind]
         if values and (kind != "bias" or any(values)):
             sums.append((f"{name} ({len(values)})" if kind in ("head", "mlp") else name, f"{sum(values):+.4f}"))
-    own = f"the model's own {'difference' if found.against else 'logit'}"
+    model_value = f"the model's own {'difference' if effects.against else 'logit'}"
     sums += [("sum", f"{parts.sum_of_parts:.4f}")]
     if parts.logit_before_cap is not None:
-        sums.append((f"{own}, before its cap", f"{parts.logit_before_cap:.4f}"))
-    sums.append((own, f"{parts.logit:.4f}"))
+        sums.append((f"{model_value}, before its cap", f"{parts.logit_before_cap:.4f}"))
+    sums.append((model_value, f"{parts.logit:.4f}"))
     columns = [Column("", [name for name, _ in sums], "text"), Column("", [number for _, number in sums])]
     yield Table(columns, strong=[name == "sum" for name, _ in sums])
     yield ""
-    strongest = sorted((one for one in parts.parts if one.part in ("head", "mlp")), key=lambda part: -abs(part.value))
-    shown, largest = strongest[: top or SHOWN], abs(strongest[0].value) if strongest else 1.0
-    names = [f"head {one.head}" if one.part == "head" else "MLP" for one in shown]
-    layers = ["" if one.layer is None else f" of layer {one.layer}" for one in shown]
+    strongest = sorted(
+        (part for part in parts.parts if part.part in ("head", "mlp")), key=lambda part: -abs(part.value)
+    )
+    rows, largest = strongest[: top or SHOWN], abs(strongest[0].value) if strongest else 1.0
+    names = [f"head {part.head}" if part.part == "head" else "MLP" for part in rows]
+    layers = ["" if part.layer is None else f" of layer {part.layer}" for part in rows]
     yield Table(
         [
             Column("strongest parts", list(map("{}{}".format, names, layers)), "text"),
             Column(
                 "writes",
-                [one.value for one in shown],
+                [part.value for part in rows],
                 "change",
                 "+.3f",
-                shade=[one.value / (largest or 1) for one in shown],
+                shade=[part.value / (largest or 1) for part in rows],
             ),
-            Column("from", [_source_tokens(found, one) for one in shown], "text", rank=0, cut="end", tone="dim"),
+            Column("from", [_source_tokens(effects, part) for part in rows], "text", rank=0, cut="end", tone="dim"),
         ]
     )
-    if len(strongest) > len(shown):
+    if len(strongest) > len(rows):
         yield (
-            f"{len(strongest) - len(shown)} more parts write less: see {option_name('top')}, or {option_name('json')}",
+            f"{len(strongest) - len(rows)} more parts write less: see {option_name('top')}, or {option_name('json')}",
             "dim",
         )
     yield ""
-    along = "the word's row" if found.against is None else "the difference of the two words' rows"
+    along = "the word's row" if effects.against is None else "the difference of the two words' rows"
     yield (
         f"Each part is what it added to the residual stream, along {along} of the unembedding, any final norm "
         "held at its scale on this text. A head's is Σ weight · value · W_O over the tokens that it looks at."
     )
 
 
-def _source_tokens(found: Effects, part: ContributionPart) -> Line:
+def _source_tokens(effects: Effects, part: ContributionPart) -> Line:
     values = part.keys or ()
-    keys = sorted(range(len(values)), key=lambda at: -abs(values[at]))[:TOKENS]
-    said = [f"{token_label(found.key_axis[key], 12)} {values[key]:+.2f}" for key in keys]
-    return listed(said)
+    keys = sorted(range(len(values)), key=lambda index: -abs(values[index]))[:TOKENS]
+    texts = [f"{token_label(effects.key_axis[key], 12)} {values[key]:+.2f}" for key in keys]
+    return listed(texts)

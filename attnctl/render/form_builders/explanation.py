@@ -65,8 +65,8 @@ class Arithmetic:
         }  # fmt: skip
 
     def _others(self) -> str:
-        left = len(self.visible) - len(self.keys)
-        return f"… {left} more key{'s' * (left != 1)}, of smaller weight" if left else ""
+        count = len(self.visible) - len(self.keys)
+        return f"… {count} more key{'s' * (count != 1)}, of smaller weight" if count else ""
 
     def _terms(self, a: Floats, b: Floats) -> list[str]:
         """Return the terms of `a·b`: 0.26×0.21, + 0.72×0.44."""
@@ -95,9 +95,9 @@ class Arithmetic:
         before, angles, after = self.layer.queries_before_rope, self.layer.rope_angles, self.layer.queries
         if before is None or angles is None or after is None:
             return
-        other = 1 if self.trace.model.rope_pairs == "interleaved" else angles.shape[1]
+        partner = 1 if self.trace.model.rope_pairs == "interleaved" else angles.shape[1]
         (a, b), (x, y) = (
-            [self.number(float(rows[self.at, self.row, d])) for d in (0, other)] for rows in (before, after)
+            [self.number(float(rows[self.at, self.row, d])) for d in (0, partner)] for rows in (before, after)
         )
         angle = self.number(float(angles[self.query, 0]))
         yield _equation(f"q({self.name}): ({a}, {b}) turned by {angle}", f"({x}, {y})")
@@ -112,8 +112,8 @@ class Arithmetic:
         yield self._says("asks each key", "q · k")
         yield Table(sum_columns([self.names[j] for j in self.keys], terms, results), rest=self._others())
 
-    def _says(self, what: str, formula: str) -> Line:
-        return Line([(f"{self.name} ", "bold accent"), f"{what}:", (f" {formula}" * bool(formula), "dim", 0)])
+    def _says(self, action: str, formula: str) -> Line:
+        return Line([(f"{self.name} ", "bold accent"), f"{action}:", (f" {formula}" * bool(formula), "dim", 0)])
 
     def division(self) -> Iterator[Form]:
         """Yield one score divided by the scale, and the effect of that on the row's largest weight."""
@@ -140,11 +140,11 @@ class Arithmetic:
             return
         weights = self.layer.weights[self.at, self.row]  # (n_k,)
         scores, number, measure = self.layer.scaled_scores, self.number, self.trace.measure
-        names, shown = [self.names[j] for j in self.keys], [float(weights[j]) for j in self.keys]
+        names, shares = [self.names[j] for j in self.keys], [float(weights[j]) for j in self.keys]
         sink = None if self.layer.sink_weights is None else float(self.layer.sink_weights[self.at, self.row])
         if sink is not None and measure is None:
             names.append("sink")
-            shown.append(sink)
+            shares.append(sink)
         columns, foot, shift = [], [], 0.0
         # if a sink takes part of the sum, only the shares are shown
         if scores is not None and self.visible and sink is None and abs(1.0 - float(weights.sum())) <= WHOLE_ROW:
@@ -162,14 +162,14 @@ class Arithmetic:
             from attnctl.measures import measure_named
 
             formula = measure_named(measure).formula
-        told = "comes from" if measure is not None else "shares out its attention"
-        yield self._says(told if "no-weights" not in self.trace.noted else "has these numbers", formula)
+        action = "comes from" if measure is not None else "shares out its attention"
+        yield self._says(action if "no-weights" not in self.trace.noted else "has these numbers", formula)
         single = "weight" if measure is None else "share"
         columns = [
             Column("", names, "text"),
             *columns,
-            Column("÷ Σ" if columns else single, shown, format=number, tone="bold"),
-            Column("", shown, "bar", most=24, rank=0),
+            Column("÷ Σ" if columns else single, shares, format=number, tone="bold"),
+            Column("", shares, "bar", most=24, rank=0),
         ]
         yield Table(columns, foot=foot, rest=self._others())
         if shift:
@@ -183,9 +183,9 @@ class Arithmetic:
         share = used[self.at, self.row]  # (n_k,)
         products = [share[j] * self.layer.values[self.at, j] for j in self.keys]  # (d_v,) each
         names = [f"{self.number(float(share[j]))} × {self.names[j]}" for j in self.keys]
-        if rest := [j for j in self.visible if j not in self.keys]:
-            products.append(share[rest] @ self.layer.values[self.at, rest])
-            names.append(f"{self.number(float(share[rest].sum()))} × {len(rest)} more")
+        if other_keys := [j for j in self.visible if j not in self.keys]:
+            products.append(share[other_keys] @ self.layer.values[self.at, other_keys])
+            names.append(f"{self.number(float(share[other_keys].sum()))} × {len(other_keys)} more")
         products.append(self.layer.context[self.at, self.row])
         columns = list(map(str, range(len(products[-1]))))
         yield self._says("gathers", "weight × value, added up")
@@ -197,11 +197,11 @@ def _equation(left: str, result: str) -> Line:
     return Line([left, (f"= {result}", "bold")], hanging=2, between=" ")
 
 
-def distinct_label(tokens: Sequence[Token], at: int, width: int, number: int | None = None) -> tuple[str, str]:
+def distinct_label(tokens: Sequence[Token], index: int, width: int, number: int | None = None) -> tuple[str, str]:
     """Return a token's label in `width` cells, and its index, or `number`, if its text occurs twice: "the" and " (4)"."""
-    twins = sum(token.text == tokens[at].text for token in tokens) > 1
-    index = f" ({at if number is None else number})" * twins
-    return label_fit(token_label(tokens[at]), width - len(index)), index
+    twins = sum(token.text == tokens[index].text for token in tokens) > 1
+    suffix = f" ({index if number is None else number})" * twins
+    return label_fit(token_label(tokens[index]), width - len(suffix)), suffix
 
 
 def summary_pieces(trace: Trace, layer: LayerTrace, head: int, query: int, heading: bool = True) -> list[Piece]:
@@ -210,35 +210,41 @@ def summary_pieces(trace: Trace, layer: LayerTrace, head: int, query: int, headi
     `heading`: a heading above names the attention already. For a measure other than weights: "eat comes 70 % from Alice".
     """
     assert layer.weights is not None
-    verb, what, to = ("pays", " of its attention", "to") if trace.measure is None else ("comes", "", "from")
-    if trace.noted >= {"left-out", "rescaled"} and what:
-        what = " of the rest of its attention"
+    verb, of_attention, to = ("pays", " of its attention", "to") if trace.measure is None else ("comes", "", "from")
+    if trace.noted >= {"left-out", "rescaled"} and of_attention:
+        of_attention = " of the rest of its attention"
     row = layer.weights[layer.position_of(head), layer.row_of(query)]  # (n_k,)
     name, index = distinct_label(trace.tokens, query, NAMED)
     if not row.any():
         return [name, f"{index} {'looks' if layer.mask is None else 'may look'} at nothing"]
-    numbers, said = trace.key_numbers, list[Piece]([name, f"{index} {verb} "])
-    own = trace.reads_itself or "left-out" in trace.noted and own_numbers(trace.tokens, trace.key_axis) is not None
+    numbers, pieces = trace.key_numbers, list[Piece]([name, f"{index} {verb} "])
+    is_own_text = (
+        trace.reads_itself or "left-out" in trace.noted and own_numbers(trace.tokens, trace.key_axis) is not None
+    )
     order = np.argsort(-row, kind="stable")[:SHARES].tolist()
-    for at, j in enumerate(order):
-        whom = ("itself", "") if own and numbers[j] == query else distinct_label(trace.key_axis, j, NAMED, numbers[j])
-        if not at:
-            said += [percent(row[j]), (what, "", 0 if heading else None), f" {to} ", *whom]
+    for rank, j in enumerate(order):
+        whom = (
+            ("itself", "")
+            if is_own_text and numbers[j] == query
+            else distinct_label(trace.key_axis, j, NAMED, numbers[j])
+        )
+        if not rank:
+            pieces += [percent(row[j]), (of_attention, "", 0 if heading else None), f" {to} ", *whom]
         elif row[j] >= 0.05:
-            said += [(piece, "", -at) for piece in (f", {percent(row[j])} {to} ", *whom)]
-    return [*said, _kept_back(layer, head, query) if trace.measure is None else ""]
+            pieces += [(piece, "", -rank) for piece in (f", {percent(row[j])} {to} ", *whom)]
+    return [*pieces, _kept_back(layer, head, query) if trace.measure is None else ""]
 
 
 def _kept_back(layer: LayerTrace, head: int, query: int) -> str:
     """Return the share of a learned sink, and how far the gate is shut, for a summary line; empty without either."""
-    at, row = layer.position_of(head), layer.row_of(query)
-    told = ""
-    if layer.sink_weights is not None and layer.sink_weights[at, row] >= 0.05:
-        told += f", {percent(layer.sink_weights[at, row])} to the sink"
+    position, row = layer.position_of(head), layer.row_of(query)
+    text = ""
+    if layer.sink_weights is not None and layer.sink_weights[position, row] >= 0.05:
+        text += f", {percent(layer.sink_weights[position, row])} to the sink"
     if layer.gate is not None:
-        shut = 100 * (1 - float(layer.gate[at, row]))
-        told += f"; its gate is {shut:.0f} % shut" if shut >= 0.5 else ""
-    return told
+        shut = 100 * (1 - float(layer.gate[position, row]))
+        text += f"; its gate is {shut:.0f} % shut" if shut >= 0.5 else ""
+    return text
 
 
 INDENT = 5
@@ -274,7 +280,7 @@ class Explanation:
             small = {"model": "random", "d_model": 4, "d_k": 4, "n_heads": 1}
             yield Line(
                 f"Long rows are cut to the screen: {option_name('json')} has every number. A model small enough to be "
-                f"worked out by hand: {' '.join(option_name(*one) for one in small.items())}.",
+                f"worked out by hand: {' '.join(option_name(*option) for option in small.items())}.",
                 "dim",
                 2,
             )
@@ -283,13 +289,13 @@ class Explanation:
         """Yield the steps, each under its heading."""
         place, number = None, 0
         for step in walk_steps(self.trace, None, self.only):
-            here = (step.layer, step.head)
+            step_place = (step.layer, step.head)
             if step.layer is not None and step.head is not None:
                 if step.head not in self._heads_of(step.layer):
                     continue
-                if self._many_heads and here != place:
+                if self._many_heads and step_place != place:
                     yield from self._place_forms(step.layer, step.head)
-                    place = here
+                    place = step_place
             number += 1
             yield from self._heading_forms(number, step)
             body = list(self._step_body(step))
@@ -313,8 +319,8 @@ class Explanation:
             if not notes_of_kind([note], "guess"):  # this one is the last line of the summary
                 yield Line(note, indent=2)
         if any(token.unknown for token in self.trace.tokens):
-            said = "† not among the words the model knows: read by its shape, or as its unknown word"
-            yield Line(said, indent=2)
+            legend = "† not among the words the model knows: read by its shape, or as its unknown word"
+            yield Line(legend, indent=2)
 
     def _headline_forms(self) -> Iterator[Form]:
         """Yield the rule by which each headline was chosen; nothing for places that the user has chosen."""
@@ -327,13 +333,13 @@ class Explanation:
             if self.only is not None and not at:
                 yield ""
             options = ", ".join(map(option_name, ("layer", "head", "query")))
-            said = f"Shown: {where + ', ' if where else ''}{query} → {key}: {line.reason} ({options})."
-            yield Line(said, "dim", 2)
+            sentence = f"Shown: {where + ', ' if where else ''}{query} → {key}: {line.reason} ({options})."
+            yield Line(sentence, "dim", 2)
 
     def _model_line(self) -> str:
         m = self.trace.model
         parts = [f"model {m.name}{f' ({token_label(m.origin)})' if m.origin else ''}"]
-        parts += [counted(count, what) for count, what in ((m.n_layers, "layer"), (m.n_heads, "head")) if count]
+        parts += [counted(count, noun) for count, noun in ((m.n_layers, "layer"), (m.n_heads, "head")) if count]
         if m.n_kv_heads and m.n_kv_heads != m.n_heads:
             parts.append(counted(m.n_kv_heads, "key/value head"))
         return " · ".join([*parts, *m.settings, *[m.device] * (m.device != "cpu")])
@@ -342,20 +348,20 @@ class Explanation:
         model = self.trace.model
         finds = ", ".join(roles_of_heads(model).get((layer, head), ()))
         line = place_name(model, layer, head) + (f": {finds}" if finds else "")
-        left = (model.n_heads or 1) - len(self._heads_of(layer))
-        more = f"   {counted(left, 'more head')}: {option_name('head', 'all')}" if left > 0 else ""
+        count = (model.n_heads or 1) - len(self._heads_of(layer))
+        more = f"   {counted(count, 'more head')}: {option_name('head', 'all')}" if count > 0 else ""
         yield ""
         yield Line([(line, "bold accent"), (more, "dim", 0)], mark=(" ──", "bold accent"), hanging=INDENT - 1)
 
     def _heading_forms(self, number: int, step: Step) -> Iterator[Form]:
         """Yield the number, title, formula and shape of a step, and a sentence about it."""
-        said: list[Piece] = (
+        pieces: list[Piece] = (
             [(step.title, "bold"), *step.formula.split("   ")] if step.formula else [(step.title, "bold")]
         )
         shape = _shape_text(step.parts[0]) if len(step.parts) == 1 else ""
         mark = (f" {number:>2}", "bold accent")
         yield ""
-        yield Line(said, hanging=INDENT, mark=mark, between="   ", right=(shape, "dim"))
+        yield Line(pieces, hanging=INDENT, mark=mark, between="   ", right=(shape, "dim"))
         yield Line(step.sentence, "dim", INDENT)
         if self.story and step.story:
             yield Line(step.story, "italic", INDENT)
@@ -369,8 +375,8 @@ class Explanation:
             yield from self._summary_forms()
         else:
             grids = () if self.brief and step.name in ("mask", "context") else step.parts
-            for at, part in enumerate(grids):
-                if at:
+            for number, part in enumerate(grids):
+                if number:
                     yield ""
                 if len(step.parts) > 1:
                     yield Line([(part.symbol, "bold"), (f"  {_shape_text(part)}", "dim")])
@@ -388,7 +394,7 @@ class Explanation:
     def _step_grid(self, step: Step, part: StepPart) -> Grid:
         layer = None if step.layer is None else self.trace.layer(step.layer)
         numbers = [[str(d) for d in range(size)] for size in part.array.shape]
-        queries, keys = ([token_label(one) for one in axis] for axis in (self.trace.tokens, self.trace.key_axis))
+        queries, keys = ([token_label(token) for token in axis] for axis in (self.trace.tokens, self.trace.key_axis))
         rows = {"keys": keys, "dimensions": numbers[0]}.get(part.rows, queries)
         marks = [line.query for line in self.headlines] if rows is queries else []
         if layer is not None and layer.rows is not None and part.rows == "queries":
@@ -400,9 +406,13 @@ class Explanation:
         array, mask = part.array, layer.mask if square and weights and layer is not None else None
         must = [line.key for line in self.headlines] if square else []
         if part.name == "weights" and layer is not None and layer.sink_weights is not None and step.head is not None:
-            taken = layer.sink_weights[layer.position_of(step.head)][:, None]  # (rows, 1)
-            array, columns, must = np.concatenate([array, taken], axis=1), [*columns, "sink"], [*must, len(columns)]
-            mask = None if mask is None else np.concatenate([mask, np.ones_like(taken, dtype=bool)], axis=1)
+            sink_column = layer.sink_weights[layer.position_of(step.head)][:, None]  # (rows, 1)
+            array, columns, must = (
+                np.concatenate([array, sink_column], axis=1),
+                [*columns, "sink"],
+                [*must, len(columns)],
+            )
+            mask = None if mask is None else np.concatenate([mask, np.ones_like(sink_column, dtype=bool)], axis=1)
         return Grid(
             array,
             rows,
@@ -418,15 +428,15 @@ class Explanation:
 
     def _token_forms(self) -> Iterator[Form]:
         tokens = self.trace.tokens
-        shown = tokens if len(tokens) <= MOST_ROWS else tokens[: MOST_ROWS - 1]
+        rows = tokens if len(tokens) <= MOST_ROWS else tokens[: MOST_ROWS - 1]
         columns = [
-            Column("index", range(len(shown)), tone="dim"),
-            Column("token", [token_label(token, 24) for token in shown], "text", tone="bold"),
-            Column("id", ["" if token.id is None else str(token.id) for token in shown]),
-            Column("", ["special" if token.special else "" for token in shown], "text", tone="dim"),
+            Column("index", range(len(rows)), tone="dim"),
+            Column("token", [token_label(token, 24) for token in rows], "text", tone="bold"),
+            Column("id", ["" if token.id is None else str(token.id) for token in rows]),
+            Column("", ["special" if token.special else "" for token in rows], "text", tone="dim"),
         ]
-        more = counted(len(tokens) - len(shown), "more token")
-        yield Table(columns, rest=f"    … {more}" if len(shown) < len(tokens) else "")
+        more = counted(len(tokens) - len(rows), "more token")
+        yield Table(columns, rest=f"    … {more}" if len(rows) < len(tokens) else "")
 
     def _prediction_forms(self) -> Iterator[Form]:
         for position in dict.fromkeys(p.position for p in self.trace.predictions):
@@ -458,10 +468,10 @@ class Explanation:
             where = place_name(self.trace.model, line.layer, line.head)
             layer = self.trace.layer(line.layer)
             about = self.trace, layer, line.head, line.query
-            said: list[Piece] = (
+            pieces: list[Piece] = (
                 [guess] if guess else [f"In {where}, " if where else "", *summary_pieces(*about, heading=False), "."]
             )
-            yield Line(said, "bold accent")
+            yield Line(pieces, "bold accent")
             if not guess and self.trace.measure is None:
                 yield from shaded_tokens(self.trace.key_axis, layer.head_weights(line.head)[layer.row_of(line.query)])
             if not guess and (conclusion := conclusion_of(self.trace, line)):

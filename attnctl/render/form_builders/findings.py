@@ -15,5 +15,5 @@ MARKS = {True: "✓", False: "✗", None: "·"}  # the check holds, it does not,
 
 def findings_table(findings: Sequence[CheckFinding]) -> Table:
     """Return a table with a row for each finding: whether the check holds, its subject, and the numbers found."""
-    what = Column("", [f"{MARKS[one.holds]} {one.what}" for one in findings], "text", cut="below")
-    return Table([what, Column("", [one.found for one in findings], "text", cut="below")], in_full=True)
+    checks = Column("", [f"{MARKS[finding.holds]} {finding.what}" for finding in findings], "text", cut="below")
+    return Table([checks, Column("", [finding.found for finding in findings], "text", cut="below")], in_full=True)

@@ -62,10 +62,10 @@ class FirstScreen:
             yield Line(doubt, indent=2)
         yield ""
         yield self._row_table()
-        others = other_headlines(trace, line)[:MOST_OTHERS]
-        if others:
+        links = other_headlines(trace, line)[:MOST_OTHERS]
+        if links:
             yield ""
-            yield Line("also: " + ", ".join(map(self._short_link, others)), "dim", 2)
+            yield Line("also: " + ", ".join(map(self._short_link, links)), "dim", 2)
 
     def _sentence(self) -> str:
         trace, line = self.trace, self.headline
@@ -124,9 +124,11 @@ class FirstScreen:
         )
         if "no-weights" not in trace.noted:
             columns.append(Column("", shares, "bar", most=24, rank=0, tone="accent"))
-        left = sorted(set(range(len(weights))) - set(keys))
-        rest = f"… {len(left)} more, together {row.number(float(weights[left].sum()))}" if left else ""
-        return Table(columns, indent=4, rest=rest)
+        other_keys = sorted(set(range(len(weights))) - set(keys))
+        omitted = (
+            f"… {len(other_keys)} more, together {row.number(float(weights[other_keys].sum()))}" if other_keys else ""
+        )
+        return Table(columns, indent=4, rest=omitted)
 
     def _scaling(self) -> str:
         model = self.trace.model

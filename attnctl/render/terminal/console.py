@@ -54,8 +54,8 @@ class SafeConsole(Console):
     @property
     def size(self) -> ConsoleDimensions:
         """Return the width and height in cells."""
-        found = super().size
-        return ConsoleDimensions(min(max(NARROWEST, found.width), WIDEST), found.height)
+        size = super().size
+        return ConsoleDimensions(min(max(NARROWEST, size.width), WIDEST), size.height)
 
     @size.setter
     def size(self, new_size: tuple[int, int]) -> None:
@@ -190,8 +190,8 @@ def kept_lines(count: int, room: int, must: Sequence[int] = ()) -> list[int | No
     """
     if count <= room:
         return list(range(count))
-    wanted = [index for index in must if 0 <= index < count]
-    ordered = dict.fromkeys([*wanted, count - 1, *range(min(room, count))])
+    required = [index for index in must if 0 <= index < count]
+    ordered = dict.fromkeys([*required, count - 1, *range(min(room, count))])
     chosen = sorted(list(ordered)[: max(room - 1, 1)])  # one line goes to an ellipsis
     result: list[int | None] = []
     for index in chosen:
@@ -210,8 +210,8 @@ def grid_lines(grid: Grid, width: int, style: Callable[[int, int], Style] | None
     columns, widths, sums = _grid_columns(grid, [row for row in rows if row is not None], width - left)
     table = _plain_table(any(grid.columns))
     table.add_column(width=left)
-    for at, wide in zip(columns, widths, strict=True):
-        heading = "…" if at is None else label_fit(grid.columns[at], wide)
+    for column, wide in zip(columns, widths, strict=True):
+        heading = "…" if column is None else label_fit(grid.columns[column], wide)
         table.add_column(safe_text(heading), justify="right", width=GAP + wide)
     if sums:
         table.add_column("Σ", justify="right", width=GAP + 1 + sums, style=DIM)
@@ -221,9 +221,9 @@ def grid_lines(grid: Grid, width: int, style: Callable[[int, int], Style] | None
             continue
         marked = row in grid.marks
         cells = [Text.assemble("▸ " if marked else "  ", (names[row], "bold" if marked else ""))]
-        for at, wide in zip(columns, widths, strict=True):
-            text = "…" if at is None else grid.cell_text(row, at)
-            shade = DIM if at is None or text == ABSENT else style(row, at)
+        for column, wide in zip(columns, widths, strict=True):
+            text = "…" if column is None else grid.cell_text(row, column)
+            shade = DIM if column is None or text == ABSENT else style(row, column)
             # the shade begins one cell before the number
             cells.append(Text.assemble((padded_text(text, wide + (grid.heat or grid.change)), shade)))
         cells.append(Text(grid.number(float(grid.array[row].sum()))))
@@ -231,38 +231,44 @@ def grid_lines(grid: Grid, width: int, style: Callable[[int, int], Style] | None
         table.add_row(*cells[: len(table.columns)], style=tone)
     yield Unpadded(table, width, grid.indent)
     sizes = zip(("row", "column"), grid.array.shape, (rows, columns), strict=True)
-    missing = {what: size - sum(at is not None for at in kept) for what, size, kept in sizes}
-    if more := [counted(count, f"more {what}") for what, count in missing.items() if count]:
+    missing = {axis: size - sum(index is not None for index in shown) for axis, size, shown in sizes}
+    if more := [counted(count, f"more {axis}") for axis, count in missing.items() if count]:
         yield cropped_line(Text(f"{' ' * grid.indent}  … {', '.join(more)}", DIM), width + grid.indent)
 
 
-def _cell_style(grid: Grid, row: int, at: int) -> Style:
-    value = grid.array[row, at]
+def _cell_style(grid: Grid, row: int, column: int) -> Style:
+    value = grid.array[row, column]
     return heat_style(value) if grid.heat else change_style(value) if grid.change else Style()
 
 
 def _grid_columns(grid: Grid, rows: Sequence[int], width: int) -> tuple[list[int | None], list[int], int]:
     """Return which columns are shown (None: an ellipsis), their widths, and the width of the sums; 0 if they do not fit."""
-    seen = grid.array[rows]
-    wide = 1 if seen.dtype == np.bool_ else max(len(grid.number(float(x))) for x in (seen.min(), seen.max()))
+    visible = grid.array[rows]
+    wide = 1 if visible.dtype == np.bool_ else max(len(grid.number(float(x))) for x in (visible.min(), visible.max()))
     names = [cell_len(name) for name in grid.columns]
     cell = max(wide, min(max([*names, 1]), NAME))
-    sums = max(len(grid.number(float(x))) for x in seen.sum(axis=1)) if grid.sums else 0
+    sums = max(len(grid.number(float(x))) for x in visible.sum(axis=1)) if grid.sums else 0
     sums *= width >= cell + sums + 2 * GAP + 1
     room = width - (sums + GAP + 1 if sums else 0)  # cells for the columns
-    own = [[max(wide, min(name, longest)) for name in names] for longest in range(NAME, 3, -1)]
+    own_widths = [[max(wide, min(name, longest)) for name in names] for longest in range(NAME, 3, -1)]
     # first equal widths, then the width of each name: names are shortened, and the sum left out, before a column is
-    tried = [(widths, room, sums) for widths in ([cell] * len(names), *own)]
-    for widths, most, total in [*tried, *((widths, width, 0) for widths in own)]:
-        if sum(widths) + GAP * len(widths) <= most:
+    tried = [(widths, room, sums) for widths in ([cell] * len(names), *own_widths)]
+    for widths, limit, total in [*tried, *((widths, width, 0) for widths in own_widths)]:
+        if sum(widths) + GAP * len(widths) <= limit:
             return list(range(len(widths))), widths, total
     for count in range(min(len(names) - 1, room // (wide + GAP)) + 1, 0, -1):
         columns = kept_lines(len(names), count, grid.must)
-        widths = [1 if at is None else max(wide, min(names[at], NAME)) for at in columns]  # an ellipsis is narrow
+        widths = [
+            1 if column is None else max(wide, min(names[column], NAME)) for column in columns
+        ]  # an ellipsis is narrow
         if sum(widths) + GAP * len(widths) <= room:
             break
     excess = max(0, sum(widths) + GAP * len(widths) - room)  # if one column is left, its name is shortened
-    return columns, [1 if at is None else max(wide, w - excess) for at, w in zip(columns, widths, strict=True)], sums
+    return (
+        columns,
+        [1 if column is None else max(wide, w - excess) for column, w in zip(columns, widths, strict=True)],
+        sums,
+    )
 
 
 def cropped_line(line: Text, width: int) -> Text:
@@ -360,20 +366,20 @@ def _fitting_line(line: Line, width: int) -> Line:
 
     # bisection needs a width that grows with the count: the text about left-out pieces is missing only for all of them
     count = bisect_left(range(1, len(ranks)), True, key=is_wide) if is_wide(len(ranks)) else len(ranks)
-    kept = ranks[:count]
-    for rank in () if line.rest or line.between else ranks[len(kept) :]:
-        if cell_len(_with_ranks(line, [*kept, rank]).text) <= width:
-            kept.append(rank)
-    return _with_ranks(line, kept)
+    kept_ranks = ranks[:count]
+    for rank in () if line.rest or line.between else ranks[len(kept_ranks) :]:
+        if cell_len(_with_ranks(line, [*kept_ranks, rank]).text) <= width:
+            kept_ranks.append(rank)
+    return _with_ranks(line, kept_ranks)
 
 
 def _with_ranks(line: Line, ranks: Collection[int]) -> Line:
     """Return the line with only the ranked pieces of these ranks, and with its text in place of the others."""
-    told: list[Piece] = [one for one in line.pieces if one[2] is None or one[2] in ranks]
-    if line.rest and len(told) < len(line.pieces):
-        at = next(at for at, one in enumerate(line.pieces) if one not in told)
-        told.insert(at, line.rest[at == 0].format(len(line.pieces) - len(told)))
-    return replace(line, content=told)
+    pieces: list[Piece] = [piece for piece in line.pieces if piece[2] is None or piece[2] in ranks]
+    if line.rest and len(pieces) < len(line.pieces):
+        index = next(index for index, piece in enumerate(line.pieces) if piece not in pieces)
+        pieces.insert(index, line.rest[index == 0].format(len(line.pieces) - len(pieces)))
+    return replace(line, content=pieces)
 
 
 def _joined(line: Line) -> Text:
@@ -392,20 +398,22 @@ def text_lines(line: Line, width: int) -> list[Text]:
     elif mark:
         first.append(" " * (below - first.cell_len))
     room = edge - first.cell_len
-    told = _fitting_line(line, room)
+    fitted = _fitting_line(line, room)
     if line.cut:
-        if cell_len(told.text) > room:
-            widest = max(cell_len(text) for text, *_ in told.pieces)
+        if cell_len(fitted.text) > room:
+            widest = max(cell_len(text) for text, *_ in fitted.pieces)
             # the widest pieces are cut, all to the same width
-            fitting = bisect_left(range(1, widest), True, key=lambda most: cell_len(_with_cut(told, most).text) > room)
-            told = _with_cut(told, max(fitting, 1))
-        return [cropped_line(first.append_text(_joined(told)), width)]
-    told = told if cell_len(told.text) <= room else line
-    whole = _joined(told)
+            fitting_width = bisect_left(
+                range(1, widest), True, key=lambda limit: cell_len(_with_cut(fitted, limit).text) > room
+            )
+            fitted = _with_cut(fitted, max(fitting_width, 1))
+        return [cropped_line(first.append_text(_joined(fitted)), width)]
+    fitted = fitted if cell_len(fitted.text) <= room else line
+    whole = _joined(fitted)
     plain, start, end, is_cut = whole.plain, 0, 0, False
     spans: list[tuple[Text, int, int]] = []  # of the lines: how each begins, and which characters follow
-    for begin, after, alone in _unbroken_parts(told, width - below):
-        if end > start and (alone or first.cell_len + cell_len(plain[start:after]) > edge):
+    for begin, after, begins_line in _unbroken_parts(fitted, width - below):
+        if end > start and (begins_line or first.cell_len + cell_len(plain[start:after]) > edge):
             spans.append((first, start, end))
             first, start, edge = Text(" " * below, style), begin, width
         if first.cell_len + cell_len(word := plain[start:after]) > max(edge, below + 8):
@@ -429,20 +437,20 @@ def text_lines(line: Line, width: int) -> list[Text]:
     return lines
 
 
-def _with_cut(line: Line, most: int) -> Line:
+def _with_cut(line: Line, limit: int) -> Line:
     """Return the line with each of its pieces in at most `most` cells."""
-    return replace(line, content=[(label_fit(text, most), tone, rank) for text, tone, rank in line.pieces])
+    return replace(line, content=[(label_fit(text, limit), tone, rank) for text, tone, rank in line.pieces])
 
 
 def _unbroken_parts(line: Line, room: int) -> Iterator[tuple[int, int, bool]]:
     """Yield start and end of each word, or of each piece that is not broken, and whether it must begin a new line."""
-    at = 0
+    offset = 0
     for text, *_ in [(line.text,)] if line.between is None else line.pieces:
         long = line.between is None or cell_len(text) > room
         parts = [word.span() for word in re.finditer(r"\S+", text)] if long else [(0, len(text))]
         for number, (start, end) in enumerate(parts):
-            yield at + start, at + end, long and not number
-        at += len(text) + len(line.between or "")
+            yield offset + start, offset + end, long and not number
+        offset += len(text) + len(line.between or "")
 
 
 class _Measured(NamedTuple):
@@ -466,46 +474,55 @@ def _measured(column: Column, foot: str, gap: int) -> _Measured:
 
 def _fitting(columns: Sequence[_Measured], room: int) -> list[_Measured]:
     """Return the columns that fit; if there is too little room, those of the lowest rank are left out first."""
-    kept = list(columns)
-    for one in sorted((one for one in columns if one.column.rank is not None), key=lambda one: one.column.rank or 0):
-        if sum(other.least + other.gap for other in kept) - kept[0].gap > room:
-            kept.remove(one)
-    return kept
+    fitting = list(columns)
+    for measured in sorted(
+        (measured for measured in columns if measured.column.rank is not None),
+        key=lambda measured: measured.column.rank or 0,
+    ):
+        if sum(remaining.least + remaining.gap for remaining in fitting) - fitting[0].gap > room:
+            fitting.remove(measured)
+    return fitting
 
 
 def table_lines(table: Table, room: int, width: int) -> Iterator[RenderableType]:
     """Yield a table in lines of at most `room` cells, then in lines of `width` cells its legend and what was left out."""
-    shown = [one for one in table.columns if not one.hidden and any(value is not None for value in one.values)]
-    if not shown:
+    visible = [
+        column for column in table.columns if not column.hidden and any(value is not None for value in column.values)
+    ]
+    if not visible:
         return
-    feet = [*table.foot, *[""] * len(shown)]
-    every = [_measured(one, foot, table.gap) for one, foot in zip(shown, feet, strict=False)]
-    every = [one for one in every if one.natural]  # rich gives an empty column a cell
-    kept = _fitting(every, room - table.indent)
-    made = _plain_table(any(one.column.heading for one in kept), bool(table.foot))
-    taken = sum(one.natural + one.gap for one in kept) - kept[0].gap
+    feet = [*table.foot, *[""] * len(visible)]
+    measured_columns = [_measured(column, foot, table.gap) for column, foot in zip(visible, feet, strict=False)]
+    measured_columns = [
+        measured for measured in measured_columns if measured.natural
+    ]  # rich gives an empty column a cell
+    fitting = _fitting(measured_columns, room - table.indent)
+    rich_table = _plain_table(any(measured.column.heading for measured in fitting), bool(table.foot))
+    total = sum(measured.natural + measured.gap for measured in fitting) - fitting[0].gap
     cells = []
-    for number, one in enumerate(kept):
-        gap, column = one.gap if number else 0, one.column
-        left = column.kind in ("text", "bar") and column.cut != "start"
+    for number, measured in enumerate(fitting):
+        gap, column = measured.gap if number else 0, measured.column
+        is_left = column.kind in ("text", "bar") and column.cut != "start"
         flexible = bool(column.cut) or column.kind == "bar"
-        made.add_column(
-            _after(gap, safe_text(column.heading)), _after(gap, safe_text(one.foot)), overflow="ellipsis",
-            justify="left" if left else "right", no_wrap=not flexible, max_width=one.natural + gap,
+        rich_table.add_column(
+            _after(gap, safe_text(column.heading)), _after(gap, safe_text(measured.foot)), overflow="ellipsis",
+            justify="left" if is_left else "right", no_wrap=not flexible, max_width=measured.natural + gap,
         )  # fmt: skip
-        own = max(
-            one.least, one.natural + room - table.indent - taken
+        cell_width = max(
+            measured.least, measured.natural + room - table.indent - total
         )  # cells, where the other columns have all of theirs
-        cells.append([_after(gap, _table_cell(column, row, own)) for row in range(len(column.values))])
+        cells.append([_after(gap, _table_cell(column, row, cell_width)) for row in range(len(column.values))])
     for row, parts in enumerate(zip(*cells, strict=True)):
-        made.add_row(*parts, style="bold" if row < len(table.strong) and table.strong[row] else None)
-    rest = text_lines(Line(table.rest, DIM, table.indent), width) if table.rest else []
-    yield Unpadded(made, room - table.indent, table.indent, rest if table.foot else ())
-    yield from () if table.foot else rest
-    if out := [one.column.heading for one in every if one not in kept and one.column.heading]:
+        rich_table.add_row(*parts, style="bold" if row < len(table.strong) and table.strong[row] else None)
+    omitted = text_lines(Line(table.rest, DIM, table.indent), width) if table.rest else []
+    yield Unpadded(rich_table, room - table.indent, table.indent, omitted if table.foot else ())
+    yield from () if table.foot else omitted
+    if out := [
+        measured.column.heading for measured in measured_columns if measured not in fitting and measured.column.heading
+    ]:
         yield from text_lines(Line(f"left out for width: {', '.join(out)}{table.elsewhere}", DIM, table.indent), width)
     if table.legend:
-        about = "; ".join(one.column.about for one in kept if one.column.about)
+        about = "; ".join(measured.column.about for measured in fitting if measured.column.about)
         yield from text_lines(Line(table.legend.replace("{}", about), DIM, table.indent), width)
 
 

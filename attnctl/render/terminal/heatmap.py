@@ -103,7 +103,7 @@ class Blocks:
             mask = np.isfinite(weights)  # (n_q, n_k)
             grid = Grid(np.nan_to_num(weights), names, keys, mask=mask, heat=True, max_rows=n_q)
             shares = self._colour_shares(weights)  # (n_q, n_k)
-            yield from grid_lines(grid, width, lambda row, at: self._share_style(float(shares[row, at])))
+            yield from grid_lines(grid, width, lambda row, column: self._share_style(float(shares[row, column])))
         elif self.values is not False and room >= 6:
             yield from self._valued_lines(weights, names, left, min(room, max(6, min(longest + 2, 12))))
         else:
@@ -128,9 +128,9 @@ class Blocks:
             ruler = "".join(f"{number:<10}" for number in across[:: 10 * factor])[: pooled.shape[1]]
         if ruler:
             yield Text(" " * left + ruler, style=DIM)
-        for at, line in zip(range(0, n_q, rows_a_line), lines, strict=True):
-            name = label_fit(names[at], left - 1 - (0 if starts else digits))
-            label = name if starts else f"{down[at]:>{digits - 1}} {name}"
+        for first_row, line in zip(range(0, n_q, rows_a_line), lines, strict=True):
+            name = label_fit(names[first_row], left - 1 - (0 if starts else digits))
+            label = name if starts else f"{down[first_row]:>{digits - 1}} {name}"
             yield Text(padded_text(label, left, right=False)).append_text(line)
         if self.reading.keys != self.reading.queries:
             yield from self._name_lines(width, "keys", self.reading.keys, across)
@@ -199,25 +199,29 @@ class Blocks:
         cell = max(-(-n_k // factor), 7)
         across = max(1, (width + 2) // (cell + 2))
         for layer in self.reading.layers:
-            own = [
+            layer_panels = [
                 (head, self._colour_shares(pool_cells(_masked_as_nan(w, m), factor)))
-                for at, head, w, m in self.reading.panels()
-                if at == layer
+                for panel_layer, head, w, m in self.reading.panels()
+                if panel_layer == layer
             ]
             yield Text("")
             yield Text(f"layer {layer}", style="bold")
             roles = [
-                f"{head} {self.reading.roles[layer, head]}" for head, _ in own if (layer, head) in self.reading.roles
+                f"{head} {self.reading.roles[layer, head]}"
+                for head, _ in layer_panels
+                if (layer, head) in self.reading.roles
             ]
             if roles:
                 yield from text_lines(Line(["heads", *roles], "dim", hanging=7, between="  "), width)
-            for start in range(0, len(own), across):
-                some = own[start : start + across]
+            for start in range(0, len(layer_panels), across):
+                panels_of_line = layer_panels[start : start + across]
                 yield Text(
-                    "  ".join(padded_text(self.reading.panel_name(head), cell, right=False) for head, _ in some),
+                    "  ".join(
+                        padded_text(self.reading.panel_name(head), cell, right=False) for head, _ in panels_of_line
+                    ),
                     style=DIM,
                 )
-                for parts in zip(*(self._small_lines(shares) for _, shares in some), strict=True):
+                for parts in zip(*(self._small_lines(shares) for _, shares in panels_of_line), strict=True):
                     line = Text()
                     for part in parts:
                         line.append_text(part).append(" " * (cell - cell_len(part.plain) + 2))
@@ -226,11 +230,11 @@ class Blocks:
 
     # --- names and legend ----------------------------------------------------------------------------------------
 
-    def _name_lines(self, width: int, what: str, tokens: Sequence[Token], numbers: Sequence[int]) -> Iterator[Text]:
+    def _name_lines(self, width: int, heading: str, tokens: Sequence[Token], numbers: Sequence[int]) -> Iterator[Text]:
         """Yield `keys  0 Alice  1 will …`, on three lines at most; the names of parts begin with their numbers."""
         labels = [token_label(token.text, 20) for token in tokens]
         names = labels if self.reading.starts else list(map("{} {}".format, numbers, labels))
-        yield from text_lines(Line([what, *names], "dim", hanging=len(what) + 2, between="  ", lines=3), width)
+        yield from text_lines(Line([heading, *names], "dim", hanging=len(heading) + 2, between="  ", lines=3), width)
 
     def _legend_lines(self) -> Iterator[Text]:
         yield Text("")
@@ -261,10 +265,10 @@ def pool_cells(weights: Floats, factor: int) -> Floats:
     if factor == 1:
         return weights
     down, across = ([*range(0, size, factor), size] for size in weights.shape)
-    seen = ~np.isnan(weights)  # (n_q, n_k)
+    visible = ~np.isnan(weights)  # (n_q, n_k)
     sums, counts = (
         pool_rows(pool_keys(part, across), down)  # (rows, columns)
-        for part in (np.where(seen, weights, 0.0), seen.astype(np.float64))
+        for part in (np.where(visible, weights, 0.0), visible.astype(np.float64))
     )
     return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)  # (rows, columns)
 
@@ -276,7 +280,10 @@ def tab_separated(reading: HeatmapGrid) -> str:
     its first token. Masked cells are empty.
     """
     queries, keys = (
-        [(at, one.text if reading.starts is None else one.text.removeprefix(f"{at} ")) for at, one in named]
+        [
+            (number, token.text if reading.starts is None else token.text.removeprefix(f"{number} "))
+            for number, token in named
+        ]
         for named in map(zip, reading.numbers, (reading.queries, reading.keys))
     )
     rows = (
@@ -284,5 +291,5 @@ def tab_separated(reading: HeatmapGrid) -> str:
         for layer, head, weights, mask in reading.panels()
         for query, row in zip(queries, _masked_as_nan(weights, mask).tolist(), strict=True)
     )
-    heading = ("layer", "head", "index", "query", *(f"{at}:{in_a_cell(name)}" for at, name in keys))
+    heading = ("layer", "head", "index", "query", *(f"{number}:{in_a_cell(name)}" for number, name in keys))
     return csv_table(heading, rows, 6, "\t")

@@ -34,8 +34,8 @@ class PhotographPanels:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the heading, the sentences, and each panel."""
         yield Text(heading_of_row(self.row), style="bold")
-        for said in sentences_of_row(self.row):
-            yield Text(said, style=DIM)
+        for sentence in sentences_of_row(self.row):
+            yield Text(sentence, style=DIM)
         if console.color_system is None or console.no_color:
             yield Text(
                 "Without colours there is no picture here: -o heat.png draws it, a pipe takes the numbers.", style=DIM
@@ -45,31 +45,30 @@ class PhotographPanels:
         wide = min(options.max_width, WIDEST)
         high = max(2, round(wide * size[1] / size[0]) // 2 * 2)
         grey = np.asarray(self.photograph.convert("L").resize((wide, high)), np.float32) / 255  # (rows, columns)
-        shown = list(self.row.weights.items())
-        most = (
-            max(float(np.nanmax(heat_of_boxes(weights, self.row.keys, size, grey.shape))) for _, weights in shown)
-            or 1.0
+        rows = list(self.row.weights.items())
+        largest = (
+            max(float(np.nanmax(heat_of_boxes(weights, self.row.keys, size, grey.shape))) for _, weights in rows) or 1.0
         )
-        for (layer, head), weights in shown[:MOST_PANELS]:
-            heat = heat_of_boxes(weights, self.row.keys, size, grey.shape) / most  # (rows, columns)
+        for (layer, head), weights in rows[:MOST_PANELS]:
+            heat = heat_of_boxes(weights, self.row.keys, size, grey.shape) / largest  # (rows, columns)
             yield Text(f"\nlayer {layer}, head {head}")
             for upper in range(0, high, 2):
                 line = Text()
-                for at in range(wide):
-                    two = [Color.from_rgb(*self._pixel(grey[y, at], heat[y, at])) for y in (upper, upper + 1)]
+                for x in range(wide):
+                    two = [Color.from_rgb(*self._pixel(grey[y, x], heat[y, x])) for y in (upper, upper + 1)]
                     line.append("▀", Style(color=two[0], bgcolor=two[1]))
                 yield line
-        yield Text(f"brightest: {most:.3f} on one patch", style=DIM)
-        if len(shown) > MOST_PANELS:
-            yield Text(f"… {len(shown) - MOST_PANELS} more heads: choose layers and heads, or -o heat.png", style=DIM)
+        yield Text(f"brightest: {largest:.3f} on one patch", style=DIM)
+        if len(rows) > MOST_PANELS:
+            yield Text(f"… {len(rows) - MOST_PANELS} more heads: choose layers and heads, or -o heat.png", style=DIM)
 
     def _pixel(self, grey: float, share: float) -> tuple[int, int, int]:
         """Return the picture's grey mixed with the colour of a weight, 0 to 1; NaN: outside every patch."""
-        own = 255 * (0.2 + 0.8 * grey)
+        brightness = 255 * (0.2 + 0.8 * grey)
         if np.isnan(share):
-            return int(own * 0.6), int(own * 0.6), int(own * 0.6)
+            return int(brightness * 0.6), int(brightness * 0.6), int(brightness * 0.6)
         mixed = 0.25 + 0.6 * float(share)
-        red, green, blue = (int((1 - mixed) * own + mixed * part) for part in self.colour(float(share)))
+        red, green, blue = (int((1 - mixed) * brightness + mixed * part) for part in self.colour(float(share)))
         return red, green, blue
 
 
