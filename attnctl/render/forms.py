@@ -90,7 +90,7 @@ class Line:
     cut: bool = False  # one line, in which the longest pieces are shortened; a line in a table always is one
     lines: int = 0  # the largest number of lines, the last one cut; 0: no limit
     right: Piece = ""  # at the right edge of the first line
-    rest: tuple[str, str] | None = None  # the text for left-out pieces, beside others or alone: {} is their number
+    omission: tuple[str, str] | None = None  # the text for left-out pieces, beside others or alone: {} is their number
     shaded: bool = False  # shown only with colours, as its shades are its content
 
     @cached_property
@@ -133,7 +133,7 @@ class Column:
     kind: str = "number"
     format: str | Callable[[Value], str] = ""  # a format of numbers, or a function; "": the format of its kind
     rank: int | None = None  # if a table is too wide, columns of the lowest rank are left out first; None: never
-    most: int = 0  # cells: a longer text is cut at its end, and a bar of 1 has this length; 0: no limit
+    max_width: int = 0  # cells: a longer text is cut at its end, and a bar of 1 has this length; 0: no limit
     cut: str = ""  # if there is little room, text is cut at its "end" or its "start", or goes on "below"; "": neither
     tone: str = ""
     shade: Sequence[float | None] = ()  # heat from 0 to 1, a change from -1 to 1; (): heat by its values
@@ -160,11 +160,11 @@ class Column:
 
 
 def bar_columns(
-    values: Sequence[float | None], number_format: str = "", most: int = 20, tone: str = ""
+    values: Sequence[float | None], number_format: str = "", max_width: int = 20, tone: str = ""
 ) -> list[Column]:
     """Return numbers from 0 to 1 with a bar each, which is left out first: in `number_format`, or in percent."""
     number = Column("", values, "number" if number_format else "share", number_format)
-    return [number, Column("", values, "bar", most=most, rank=0, tone=tone)]
+    return [number, Column("", values, "bar", max_width=max_width, rank=0, tone=tone)]
 
 
 def sum_columns(
@@ -175,7 +175,7 @@ def sum_columns(
     ranked = [
         [*((term, "", -2 * rank) for rank, term in enumerate(terms_of_sum)), (last, "", -1)] for terms_of_sum in terms
     ]
-    lines = [Line(list(terms_of_sum), rest=(" + … {} more", "… {} terms")) for terms_of_sum in ranked]
+    lines = [Line(list(terms_of_sum), omission=(" + … {} more", "… {} terms")) for terms_of_sum in ranked]
     return [
         Column("", names, "text"),
         Column("", lines, "text", cut="end"),
@@ -196,7 +196,7 @@ class Table:
     legend: str = ""
     elsewhere: str = ""  # where the reader finds the columns that were left out
     in_full: bool = False  # in a pipe no column is left out
-    rest: str = ""  # a line about the rows that are left out, below the others
+    omission: str = ""  # a line about the rows that are left out, below the others
 
     def as_csv(self, digits: int | None = 6, delimiter: str = ",") -> str:
         """Return the values as CSV text, with a first line of names."""

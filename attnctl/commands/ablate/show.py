@@ -38,7 +38,7 @@ def effects_forms(found: Effects, top: int | None = None) -> Iterator[Form]:
     ):
         if rows:
             yield ""
-            name = Column(title, [_cut_name(found, one) for one in rows], "text", most=34, cut="end")
+            name = Column(title, [_cut_name(found, one) for one in rows], "text", max_width=34, cut="end")
             looks = [one.looked_at if isinstance(one, SpanEffect) else None for one in rows]
             yield Table(
                 [name, Column("looked at", looks, format=sentence_percent, rank=1), *_effect_columns(found, rows)]

@@ -53,7 +53,7 @@ def words_table(found: AlignedSpeech) -> Table:
             Column("end", [word.end for word in words], format=".2f"),
             Column("word", [visible_text(word.text) for word in words], "text", cut="end"),
             Column("confidence", sure, "heat", format=".2f"),
-            Column("", sure, "bar", most=10, rank=0, name=""),
+            Column("", sure, "bar", max_width=10, rank=0, name=""),
             Column("doubtful", ["doubtful" if word.doubtful else None for word in words], "text"),
         ]
     )
@@ -81,7 +81,7 @@ def links_table(found: AlignedText) -> Table:
             Column("target", [visible_text(link.text) for link in found.links], "text"),
             Column("source", [visible_text(link.source_text) for link in found.links], "text"),
             Column("weight", weights, "heat", format=".2f"),
-            Column("", weights, "bar", most=10, rank=0, name=""),
+            Column("", weights, "bar", max_width=10, rank=0, name=""),
         ]
     )
 

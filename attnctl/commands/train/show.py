@@ -28,7 +28,7 @@ def live_forms(reports: Sequence[Document], steps: int, width: int) -> Iterator[
     left = int(last["seconds"] / max(done, 1e-9) * (1 - done))
     said = f"{last['tokens_per_second']:,} tokens/s   {left // 60}:{left % 60:02d} left"
     bar, step = (
-        Column("", [done], "bar", most=20, tone="accent"),
+        Column("", [done], "bar", max_width=20, tone="accent"),
         Column("", [f"step {last['step']} of {steps}"], "text"),
     )
     yield ""
@@ -87,8 +87,8 @@ def lesson_forms(step: Lesson) -> Iterator[Form]:
     chances = [chance for *_, chance in step.predictions]
     yield Table(
         [
-            Column("", [token_label(given) for given, *_ in step.predictions], "text", cut="end", most=40),
-            Column("", words, "text", most=22, cut="end"),
+            Column("", [token_label(given) for given, *_ in step.predictions], "text", cut="end", max_width=40),
+            Column("", words, "text", max_width=22, cut="end"),
             Column("", chances, format=".6f", tone="accent"),
             Column("", [f"−ln {_digits(p)} = {-math.log(max(p, 1e-45)):7.4f}" for p in chances], rank=0, tone="dim"),
         ],

@@ -39,7 +39,7 @@ _CLASSES_OF_FUNCTION_WORDS = {
     for line in _FUNCTION_WORDS.values()
     for word in line.split()
 }
-SHORT = 4  # words: a sentence as short as this must have a verb, even an unlisted one; a longer text may be a list of words
+SHORT = 4  # words: a sentence as short as this must have a verb, even an unlisted one; a longer text may be a list
 _SUBJECTS = frozenset(("i", "you", "he", "she", "it", "we", "they", "who"))
 
 

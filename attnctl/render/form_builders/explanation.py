@@ -110,7 +110,7 @@ class Arithmetic:
         terms = [self._terms(q[self.at, self.row], k[self.at, j]) for j in self.keys]
         results = [self.number(float(scores[self.at, self.row, j])) for j in self.keys]
         yield self._says("asks each key", "q · k")
-        yield Table(sum_columns([self.names[j] for j in self.keys], terms, results), rest=self._others())
+        yield Table(sum_columns([self.names[j] for j in self.keys], terms, results), omission=self._others())
 
     def _says(self, action: str, formula: str) -> Line:
         return Line([(f"{self.name} ", "bold accent"), f"{action}:", (f" {formula}" * bool(formula), "dim", 0)])
@@ -169,9 +169,9 @@ class Arithmetic:
             Column("", names, "text"),
             *columns,
             Column("÷ Σ" if columns else single, shares, format=number, tone="bold"),
-            Column("", shares, "bar", most=24, rank=0),
+            Column("", shares, "bar", max_width=24, rank=0),
         ]
-        yield Table(columns, foot=foot, rest=self._others())
+        yield Table(columns, foot=foot, omission=self._others())
         if shift:
             yield f"{number(shift)}, the row's largest, is taken off first: the shares stay the same.", "dim"
 
@@ -436,7 +436,7 @@ class Explanation:
             Column("", ["special" if token.special else "" for token in rows], "text", tone="dim"),
         ]
         more = counted(len(tokens) - len(rows), "more token")
-        yield Table(columns, rest=f"    … {more}" if len(rows) < len(tokens) else "")
+        yield Table(columns, omission=f"    … {more}" if len(rows) < len(tokens) else "")
 
     def _prediction_forms(self) -> Iterator[Form]:
         for position in dict.fromkeys(p.position for p in self.trace.predictions):
@@ -447,7 +447,7 @@ class Explanation:
                 yield Line([("in the place of " if fills else "after ", "dim"), (token_label(blank), "bold")])
             shares = [p.probability for p in mine]
             names = Column("", [token_label(p.text, 20) for p in mine], "text")
-            yield Table([names, *bar_columns(shares, most=24, tone="accent")], indent=2)
+            yield Table([names, *bar_columns(shares, max_width=24, tone="accent")], indent=2)
 
     def _summary_forms(self) -> Iterator[Form]:
         for layer in self.trace.layers:

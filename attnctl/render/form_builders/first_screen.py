@@ -123,12 +123,12 @@ class FirstScreen:
             )
         )
         if "no-weights" not in trace.noted:
-            columns.append(Column("", shares, "bar", most=24, rank=0, tone="accent"))
+            columns.append(Column("", shares, "bar", max_width=24, rank=0, tone="accent"))
         other_keys = sorted(set(range(len(weights))) - set(keys))
-        omitted = (
+        omission = (
             f"… {len(other_keys)} more, together {row.number(float(weights[other_keys].sum()))}" if other_keys else ""
         )
-        return Table(columns, indent=4, rest=omitted)
+        return Table(columns, indent=4, omission=omission)
 
     def _scaling(self) -> str:
         model = self.trace.model

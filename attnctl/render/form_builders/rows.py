@@ -79,7 +79,9 @@ def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole
             names = Column("", [token_label(parts[part_index].name) for part_index in largest], "text", cut="end")
             more = f"… {len(parts) - len(largest)} more parts" if len(parts) > len(largest) else ""
             yield Table(
-                [*bar_columns([masses[part_index] for part_index in largest], ".3f", BAR), names], indent=2, rest=more
+                [*bar_columns([masses[part_index] for part_index in largest], ".3f", BAR), names],
+                indent=2,
+                omission=more,
             )
 
 

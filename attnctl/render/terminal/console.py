@@ -367,7 +367,7 @@ def _fitting_line(line: Line, width: int) -> Line:
     # bisection needs a width that grows with the count: the text about left-out pieces is missing only for all of them
     count = bisect_left(range(1, len(ranks)), True, key=is_wide) if is_wide(len(ranks)) else len(ranks)
     kept_ranks = ranks[:count]
-    for rank in () if line.rest or line.between else ranks[len(kept_ranks) :]:
+    for rank in () if line.omission or line.between else ranks[len(kept_ranks) :]:
         if cell_len(_with_ranks(line, [*kept_ranks, rank]).text) <= width:
             kept_ranks.append(rank)
     return _with_ranks(line, kept_ranks)
@@ -376,9 +376,9 @@ def _fitting_line(line: Line, width: int) -> Line:
 def _with_ranks(line: Line, ranks: Collection[int]) -> Line:
     """Return the line with only the ranked pieces of these ranks, and with its text in place of the others."""
     pieces: list[Piece] = [piece for piece in line.pieces if piece[2] is None or piece[2] in ranks]
-    if line.rest and len(pieces) < len(line.pieces):
+    if line.omission and len(pieces) < len(line.pieces):
         index = next(index for index, piece in enumerate(line.pieces) if piece not in pieces)
-        pieces.insert(index, line.rest[index == 0].format(len(line.pieces) - len(pieces)))
+        pieces.insert(index, line.omission[index == 0].format(len(line.pieces) - len(pieces)))
     return replace(line, content=pieces)
 
 
@@ -453,34 +453,34 @@ def _unbroken_parts(line: Line, room: int) -> Iterator[tuple[int, int, bool]]:
         offset += len(text) + len(line.between or "")
 
 
-class _Measured(NamedTuple):
+class _ColumnWidths(NamedTuple):
     """A column of a table with its foot, its best and its least width in cells, and the gap before it."""
 
     column: Column
     foot: str
     natural: int
-    least: int
+    minimum: int
     gap: int
 
 
-def _measured(column: Column, foot: str, gap: int) -> _Measured:
+def _column_widths(column: Column, foot: str, gap: int) -> _ColumnWidths:
     gap *= not column.joined
     if column.kind == "bar":
-        return _Measured(column, foot, column.most, min(column.most, LEAST_BAR), gap)
+        return _ColumnWidths(column, foot, column.max_width, min(column.max_width, LEAST_BAR), gap)
     widest = max(map(cell_len, (column.heading, foot, *map(column.cell_text, column.values))))
-    natural = min(widest, column.most or widest)
-    return _Measured(column, foot, natural, min(natural, LEAST_TEXT) if column.cut else natural, gap)
+    natural = min(widest, column.max_width or widest)
+    return _ColumnWidths(column, foot, natural, min(natural, LEAST_TEXT) if column.cut else natural, gap)
 
 
-def _fitting(columns: Sequence[_Measured], room: int) -> list[_Measured]:
+def _columns_that_fit(columns: Sequence[_ColumnWidths], room: int) -> list[_ColumnWidths]:
     """Return the columns that fit; if there is too little room, those of the lowest rank are left out first."""
     fitting = list(columns)
-    for measured in sorted(
-        (measured for measured in columns if measured.column.rank is not None),
-        key=lambda measured: measured.column.rank or 0,
+    for widths in sorted(
+        (widths for widths in columns if widths.column.rank is not None),
+        key=lambda widths: widths.column.rank or 0,
     ):
-        if sum(remaining.least + remaining.gap for remaining in fitting) - fitting[0].gap > room:
-            fitting.remove(measured)
+        if sum(remaining.minimum + remaining.gap for remaining in fitting) - fitting[0].gap > room:
+            fitting.remove(widths)
     return fitting
 
 
@@ -492,37 +492,32 @@ def table_lines(table: Table, room: int, width: int) -> Iterator[RenderableType]
     if not visible:
         return
     feet = [*table.foot, *[""] * len(visible)]
-    measured_columns = [_measured(column, foot, table.gap) for column, foot in zip(visible, feet, strict=False)]
-    measured_columns = [
-        measured for measured in measured_columns if measured.natural
-    ]  # rich gives an empty column a cell
-    fitting = _fitting(measured_columns, room - table.indent)
-    rich_table = _plain_table(any(measured.column.heading for measured in fitting), bool(table.foot))
-    total = sum(measured.natural + measured.gap for measured in fitting) - fitting[0].gap
+    all_widths = [_column_widths(column, foot, table.gap) for column, foot in zip(visible, feet, strict=False)]
+    all_widths = [widths for widths in all_widths if widths.natural]  # rich gives an empty column a cell
+    fitting = _columns_that_fit(all_widths, room - table.indent)
+    rich_table = _plain_table(any(widths.column.heading for widths in fitting), bool(table.foot))
+    total = sum(widths.natural + widths.gap for widths in fitting) - fitting[0].gap
     cells = []
-    for number, measured in enumerate(fitting):
-        gap, column = measured.gap if number else 0, measured.column
+    for number, widths in enumerate(fitting):
+        gap, column = widths.gap if number else 0, widths.column
         is_left = column.kind in ("text", "bar") and column.cut != "start"
         flexible = bool(column.cut) or column.kind == "bar"
         rich_table.add_column(
-            _after(gap, safe_text(column.heading)), _after(gap, safe_text(measured.foot)), overflow="ellipsis",
-            justify="left" if is_left else "right", no_wrap=not flexible, max_width=measured.natural + gap,
+            _after(gap, safe_text(column.heading)), _after(gap, safe_text(widths.foot)), overflow="ellipsis",
+            justify="left" if is_left else "right", no_wrap=not flexible, max_width=widths.natural + gap,
         )  # fmt: skip
-        cell_width = max(
-            measured.least, measured.natural + room - table.indent - total
-        )  # cells, where the other columns have all of theirs
+        # the cells that remain if each other column has its natural width
+        cell_width = max(widths.minimum, widths.natural + room - table.indent - total)
         cells.append([_after(gap, _table_cell(column, row, cell_width)) for row in range(len(column.values))])
     for row, parts in enumerate(zip(*cells, strict=True)):
         rich_table.add_row(*parts, style="bold" if row < len(table.strong) and table.strong[row] else None)
-    omitted = text_lines(Line(table.rest, DIM, table.indent), width) if table.rest else []
+    omitted = text_lines(Line(table.omission, DIM, table.indent), width) if table.omission else []
     yield Unpadded(rich_table, room - table.indent, table.indent, omitted if table.foot else ())
     yield from () if table.foot else omitted
-    if out := [
-        measured.column.heading for measured in measured_columns if measured not in fitting and measured.column.heading
-    ]:
+    if out := [widths.column.heading for widths in all_widths if widths not in fitting and widths.column.heading]:
         yield from text_lines(Line(f"left out for width: {', '.join(out)}{table.elsewhere}", DIM, table.indent), width)
     if table.legend:
-        about = "; ".join(measured.column.about for measured in fitting if measured.column.about)
+        about = "; ".join(widths.column.about for widths in fitting if widths.column.about)
         yield from text_lines(Line(table.legend.replace("{}", about), DIM, table.indent), width)
 
 
@@ -536,7 +531,7 @@ def _table_cell(column: Column, row: int, room: int) -> RenderableType:
     if column.kind == "bar":
         share = abs(value or 0.0)
         colour = style.color or heat_style(share).bgcolor or "default"
-        return Bar(1.0, 0.0, share + 1 / (16 * column.most), color=colour)  # rich cuts eighths off: this rounds
+        return Bar(1.0, 0.0, share + 1 / (16 * column.max_width), color=colour)  # rich cuts eighths off: this rounds
     if isinstance(value, Line):
         line = _joined(_fitting_line(value, room))
         return Text("", style, no_wrap=True, overflow="ellipsis").append_text(line)

@@ -132,9 +132,9 @@ def test_numbers() -> None:
 
 
 def test_bars_are_exact_to_an_eighth_of_a_cell() -> None:
-    bars = as_text(Shown([Table([Column("", [1.0, 0.0, 0.5, 0.26, 0.998], "bar", most=4)])]), 40).splitlines()
+    bars = as_text(Shown([Table([Column("", [1.0, 0.0, 0.5, 0.26, 0.998], "bar", max_width=4)])]), 40).splitlines()
     assert bars == ["████", "", "██", "█", "████"]
-    assert as_text(Shown([Table([Column("", [0.5], "bar", most=1)])]), 40) == "▌\n"
+    assert as_text(Shown([Table([Column("", [0.5], "bar", max_width=1)])]), 40) == "▌\n"
 
 
 def test_a_wide_label_does_not_push_the_sum_below() -> None:
