@@ -24,7 +24,7 @@ class TraceReading:
         self._layers: list[LayerTrace] = []
 
     def take(self, layer: LayerAttention) -> None:
-        """Keep one layer. Raises AttnctlError where its numbers overflow float32."""
+        """Keep one layer. Raises AttnctlError if its numbers overflow float32."""
         trace = layer.record(self.rows)
         for array, numbers in () if layer.is_finite else trace.arrays_kept():
             if array.name in CHECKED and not np.isfinite(numbers).all():

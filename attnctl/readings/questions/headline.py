@@ -285,7 +285,7 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
             np.full(len(queries), weights.shape[1]) if part.mask is None else part.mask.sum(axis=1)
         )  # (rows,)
         of_words = [
-            visible_keys[row] >= min(FEWEST_KEYS, weights.shape[1]) and not _special(trace, queries[row])
+            visible_keys[row] >= min(FEWEST_KEYS, weights.shape[1]) and not trace.tokens[queries[row]].special
             for row in chosen_rows
         ]
         ranked = np.where(telling, weights, weights - 2)[chosen_rows] - 2.0 * ~np.array(of_words)[:, None]
@@ -308,10 +308,6 @@ def _without_induction(trace: Trace, places: Sequence[tuple[LayerTrace, int]]) -
         else []
     )
     return [(part, h) for part, h in places if (part.layer, h) not in idle] or list(places)
-
-
-def _special(trace: Trace, query: int) -> bool:
-    return trace.tokens[query].special
 
 
 def _sinks(weights: np.ndarray) -> list[int]:

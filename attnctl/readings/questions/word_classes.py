@@ -59,7 +59,7 @@ def word_classes(word: str) -> frozenset[str]:
         return _CLASSES_OF_FUNCTION_WORDS[folded]
     if listed := _listed_classes(word) | _listed_classes(folded):
         return listed
-    if not word[:1].isalpha() or _is_listed(folded):  # a class that no relation needs: adverbs, numerals, …
+    if not word[:1].isalpha() or _kinds_and_gender(folded)[0]:  # a class that no relation needs: adverbs, numerals, …
         return frozenset()
     return frozenset([NOUN]) if word[:1].isupper() else frozenset([NOUN, VERB, ADJECTIVE])
 
@@ -129,10 +129,6 @@ def is_name(word: str) -> bool:
 @cache
 def _list_of_words() -> str:
     return files("attnctl.english").joinpath("words.tsv").read_text(encoding="utf-8")
-
-
-def _is_listed(word: str) -> bool:
-    return _kinds_and_gender(word)[0] != ""
 
 
 def _kinds_and_gender(word: str) -> tuple[str, str]:

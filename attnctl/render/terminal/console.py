@@ -48,8 +48,8 @@ class SafeConsole(Console):
     It is between NARROWEST and WIDEST cells wide: a layout for fewer cells would show nothing.
     """
 
-    def __init__(self, **how: Any) -> None:
-        super().__init__(**({"highlight": False, "markup": False, "emoji": False} | how))
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**({"highlight": False, "markup": False, "emoji": False} | options))
 
     @property
     def size(self) -> ConsoleDimensions:
