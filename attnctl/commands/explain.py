@@ -228,9 +228,9 @@ def _explain_steps(
         every = trace.model.kind in ("checkpoint", "matrix")
         say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=every)
         say_notes(check_steps(trace, names))
+    from attnctl.render.form_builders.explanation import Explanation
+    from attnctl.render.form_builders.first_screen import FirstScreen
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.explanation import Explanation
-    from attnctl.render.told.first_screen import FirstScreen
 
     queries = [None] if query is None else find_several(trace.tokens, query)
     precision = 2 if walk.precision is None else walk.precision
@@ -247,8 +247,8 @@ def _explain_steps(
 
 def _print_check(given: Prepared) -> int:
     """Print what was checked and found; return FINDING where anything is off."""
+    from attnctl.render.form_builders.findings import findings_table
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.findings import findings_table
 
     findings = _findings_of(given)
     show_renderable(Shown([findings_table(findings)]), soft_wrap=True)
@@ -308,8 +308,8 @@ def _explain_contributions(
     """Write the sum for the word of --target, else for the model's own best."""
     from attnctl import inputs
     from attnctl.models.watching import watched_text
+    from attnctl.render.form_builders.contributions import contributions_forms
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.contributions import contributions_forms
     from attnctl.tokens import checked_text
     from attnctl.watched.effects import effects_to_json
     from attnctl.watched.measure import EffectRequest, measure_contributions
@@ -391,8 +391,8 @@ def _row_table(
     """Return where a query looks, for the terminal: its exact row, or its strongest links if a file holds no more of it."""
     from attnctl.links import TOP, parts_of_keys
     from attnctl.readings.overview import Overview
+    from attnctl.render.form_builders.rows import row_forms
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.rows import row_forms
 
     kept = given.overview
     if not isinstance(kept, Overview):

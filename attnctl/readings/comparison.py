@@ -1,4 +1,4 @@
-"""Two traces side by side: their weights, the difference over the tokens that both have, and where it is largest."""
+"""Two traces side by side: their weights, the difference over the tokens that both have, and its largest cell."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from attnctl.attention import Array
 
 
-NAMED = 6  # tokens of one side alone that are named
+NAMED = 6  # tokens of only one side that the note names
 
 TokenPairs = Annotated[tuple[tuple[Index, Index], ...], about("(index in A, index in B) of each that both have.")]
 
 
 class AlignedTokens(Part):
-    """Which tokens are compared."""
+    """The pairs of tokens that are compared."""
 
     queries: TokenPairs
     keys: TokenPairs
@@ -35,13 +35,13 @@ class AlignedTokens(Part):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Traces `a` and `b`, and the layers and heads that both hold; differences are b - a, over `aligned` tokens."""
+    """Traces `a` and `b`, and the layers and heads that both hold; differences are b - a over the `aligned` tokens."""
 
     a: Trace
     b: Trace
     names: tuple[str, str]
     places: tuple[tuple[int, int], ...]  # (layer, head), in order
-    aligned: AlignedTokens | None = None  # where the texts have different tokens; None: each with that of its index
+    aligned: AlignedTokens | None = None  # the pairs if the texts have different tokens; None: pairs of equal indices
 
     def __repr__(self) -> str:
         a, b = self.names
@@ -49,57 +49,57 @@ class Comparison:
         return f"Comparison of {a} and {b}, {heads} of both: {quoted_beginning(self.a.text)}"
 
     def whole_weights(self, layer: int, head: int) -> tuple[Floats, Floats]:
-        """Both sides' weights at one place, every token of either text: (n_q, n_k) of A, (n_q, n_k) of B."""
+        """Return both weight matrices of one layer and head with all tokens: (n_q, n_k) of A, (n_q, n_k) of B."""
         return self.a.layer(layer).head_weights(head), self.b.layer(layer).head_weights(head)
 
     def both_weights(self, layer: int, head: int) -> tuple[Floats, Floats]:
-        """Both sides' weights at one place, of the tokens that both have: (n_q, n_k) each."""
+        """Return both weight matrices of one layer and head, over the tokens that both have: (n_q, n_k) each."""
         a, b = self.whole_weights(layer, head)
         return self._of_aligned(a, 0), self._of_aligned(b, 1)
 
     def _of_aligned(self, array: Array, side: int) -> Array:
-        """The rows and columns of one side's array that the other has, too."""
+        """Return the rows and columns of one side's array that the other side has, too."""
         if self.aligned is None:
             return array
         rows, columns = ([pair[side] for pair in pairs] for pairs in (self.aligned.queries, self.aligned.keys))
         return array[np.ix_(rows, columns)]  # (n_q, n_k)
 
     def whole_masks(self, layer: int) -> tuple[Bools | None, Bools | None]:
-        """True where a query may look, every token of either text: (n_q, n_k) each; None where all is seen."""
+        """Return both masks of a layer with all tokens, true where a query may look: (n_q, n_k) each; None for no mask."""
         return self.a.layer(layer).mask, self.b.layer(layer).mask
 
     def both_masks(self, layer: int) -> tuple[Bools | None, Bools | None, Bools | None]:
-        """True where a query may look in A, in B, and in both: (n_q, n_k) each; None where all is seen."""
+        """Return the masks of A, of B, and of both, over the tokens that both have: (n_q, n_k) each; None for no mask."""
         a, b = (
             None if mask is None else self._of_aligned(mask, side) for side, mask in enumerate(self.whole_masks(layer))
         )
         return a, b, b if a is None else a if b is None else a & b
 
     def unmatched_tokens(self) -> str:
-        """A sentence on the tokens that one side alone has; empty where there are none."""
+        """Return a sentence on the tokens that only one side has; empty if every token has a partner."""
         if self.aligned is None:
             return ""
-        alone = []
+        unmatched = []
         for side, trace in enumerate((self.a, self.b)):
             met = {pair[side] for pair in self.aligned.queries}
-            rest = [token.text for at, token in enumerate(trace.tokens) if at not in met]
-            if rest:
-                said = ", ".join(visible_text(text.strip() or text) for text in rest[:NAMED])
-                alone.append(f"{'AB'[side]} alone has {said}{', …' if len(rest) > NAMED else ''}")
-        return "" if not alone else f"The difference is of the tokens that both have: {'; '.join(alone)}."
+            texts = [token.text for index, token in enumerate(trace.tokens) if index not in met]
+            if texts:
+                names = ", ".join(visible_text(text.strip() or text) for text in texts[:NAMED])
+                unmatched.append(f"{'AB'[side]} alone has {names}{', …' if len(texts) > NAMED else ''}")
+        return "" if not unmatched else f"The difference is of the tokens that both have: {'; '.join(unmatched)}."
 
     def hidden_in_one(self, layer: int) -> Bools | None:
-        """True where one trace alone hides a key: there is no weight to compare. None where there is no such place."""
+        """Return true where only one of the traces hides a key, so that there is no weight to compare; None if nowhere."""
         a, b, _ = self.both_masks(layer)
         if a is None or b is None:
-            alone = b if a is None else a
-            return None if alone is None or alone.all() else ~alone
+            mask = b if a is None else a
+            return None if mask is None or mask.all() else ~mask
         return (a ^ b) if (a ^ b).any() else None
 
     def largest_difference(self, layer: int | None = None, head: int | None = None) -> tuple[int, int, int, int]:
-        """(layer, head, query, key) where the two differ most, within what is chosen.
+        """Return (layer, head, query, key) of the largest difference, within the layer and head that are chosen.
 
-        Raises AttnctlError where the two have no such layer or head in common.
+        Raises AttnctlError if the two traces do not share this layer or head.
         """
         check_types("largest_difference", int | None, layer=layer, head=head)
         best, where = -1.0, None
@@ -119,16 +119,16 @@ class Comparison:
         return where
 
     def gap_of_head(self, place: tuple[int, int]) -> float:
-        """How far the two are apart at most in a (layer, head)."""
+        """Return the largest difference of the two in a (layer, head)."""
         *_, i, j = self.largest_difference(*place)
         x, y = self.both_weights(*place)
         return float(abs(y[i, j] - x[i, j]))
 
     def axis_labels(self) -> tuple[list[str], list[str]]:
-        """Labels of the rows and columns: the token, or both where the texts differ there."""
+        """Return the labels of rows and columns: the token, or both tokens if the texts differ there."""
         sides = (self.a.tokens, self.b.tokens), (self.a.key_axis, self.b.key_axis)
         pairs = (
-            [tuple((at, at) for at in range(len(ours))) for ours, _ in sides]
+            [tuple((index, index) for index in range(len(ours))) for ours, _ in sides]
             if self.aligned is None
             else [self.aligned.queries, self.aligned.keys]
         )
@@ -140,7 +140,7 @@ class Comparison:
 
 
 def compare_traces(a: Trace, b: Trace, names: tuple[str, str] = ("A", "B")) -> Comparison:
-    """Pair two traces; of texts with different tokens, those that both have. Raises AttnctlError where nothing is shared."""
+    """Return a comparison of two traces over the tokens that both have. Raises AttnctlError if they share nothing."""
     for name, trace in zip(names, (a, b), strict=True):
         if all(layer.weights is None for layer in trace.layers):
             raise AttnctlError(f"{name} holds no weights to compare")
@@ -157,12 +157,12 @@ def compare_traces(a: Trace, b: Trace, names: tuple[str, str] = ("A", "B")) -> C
 
 
 def _aligned_axes(a: Trace, b: Trace, names: tuple[str, str]) -> AlignedTokens | None:
-    """Which tokens are which; None where each is the one at its place. Raises AttnctlError where the texts share none."""
+    """Return the pairs of tokens; None if all pairs have equal indices. Raises AttnctlError if there are no pairs."""
     queries = _token_pairs(a.tokens, b.tokens, a.text, b.text)
     cross = a.key_tokens is not None or b.key_tokens is not None
     keys = _token_pairs(a.key_axis, b.key_axis, "", "") if cross else queries
     longest = max(len(a.tokens), len(b.tokens)), max(len(a.key_axis), len(b.key_axis))
-    if (queries, keys) == tuple(tuple((at, at) for at in range(count)) for count in longest):
+    if (queries, keys) == tuple(tuple((index, index) for index in range(count)) for count in longest):
         return None
     if not queries or not keys:
         raise AttnctlError(f"{names[0]} and {names[1]} share no token: attnctl view shows the two side by side")
@@ -170,95 +170,96 @@ def _aligned_axes(a: Trace, b: Trace, names: tuple[str, str]) -> AlignedTokens |
 
 
 def _token_pairs(ours: Sequence[Token], theirs: Sequence[Token], our_text: str, their_text: str) -> TokenPairs:
-    """(our index, their index) of each token that is one and the same on either side."""
-    there = aligned_tokens(ours, theirs, our_text, their_text)
+    """Return (our index, their index) of each token that both sides align with each other."""
+    forward = aligned_tokens(ours, theirs, our_text, their_text)
     back = aligned_tokens(theirs, ours, their_text, our_text)
-    return tuple((i, j) for i, j in enumerate(there) if j is not None and back[j] == i)
+    return tuple((i, j) for i, j in enumerate(forward) if j is not None and back[j] == i)
 
 
 def _shared_label(ours: str, theirs: str) -> str:
-    """The token, or both where they differ by more than the space before them."""
+    """Return the token, or both if they differ by more than the space around them."""
     return ours if ours.strip() == theirs.strip() else f"{ours}/{theirs}"
 
 
-MOST_CELLS = 1_000_000  # pairs of tokens of two texts that are weighed against each other: a quarter of a second
+MOST_CELLS = 1_000_000  # pairs of tokens that the exact alignment compares at most: a quarter of a second
 Name = tuple[bool, str]  # whether a token is special, and its text
 
 
 def aligned_tokens(
     ours: Sequence[Token], theirs: Sequence[Token], our_text: str = "", their_text: str = ""
 ) -> list[int | None]:
-    """For each of our tokens the index of theirs that is the same; None where there is none.
+    """Return for each of our tokens the index of the same token among theirs; None if they do not have it.
 
-    Of one text, cut by two tokenizers, the token that begins at the same letter, or that covers it. Of two texts, the same
-    words in the same order; between these, as many on either side stand for each other.
+    For one text with two tokenizers it is the token that covers the same first letter. For two texts it is the same word
+    in the same order; between two such words, tokens pair in order if both sides have the same number of them.
     """
     placed = all(
         any(token.start is not None for token in side) for side in (ours, theirs)
     )  # patches and frames are not
     if placed and our_text and our_text == their_text:
-        return [_at_letter(at, ours, theirs, our_text) for at in range(len(ours))]
+        return [_token_at_letter(index, ours, theirs, our_text) for index in range(len(ours))]
     our_names, their_names = (
         [(token.special, token.text.strip().casefold()) for token in side] for side in (ours, theirs)
     )
-    found: list[int | None] = [None] * len(ours)
+    matches: list[int | None] = [None] * len(ours)
     a = b = 0  # what comes after the pair before
     for past_a, past_b in [*_equal_pairs(our_names, their_names), (len(ours), len(theirs))]:
         if past_a - a == past_b - b:
             for step in range(past_a - a):
                 if ours[a + step].special == theirs[b + step].special:
-                    found[a + step] = b + step
+                    matches[a + step] = b + step
         if past_a < len(ours):
-            found[past_a] = past_b
+            matches[past_a] = past_b
         a, b = past_a + 1, past_b + 1
-    return found
+    return matches
 
 
 def _equal_pairs(ours: Sequence[Name], theirs: Sequence[Name]) -> list[tuple[int, int]]:
-    """(our index, their index) of equal names where as few as can be are put in, taken out or replaced; in order.
+    """Return (our index, their index) of equal names in order: those that a shortest list of edits leaves in place.
 
-    Of two lists that are too long for that, of the longest runs that they share. Either list may be the first.
+    Lists with more than MOST_CELLS pairs align by their longest common runs. The order of the two lists does not matter.
     """
-    if list(theirs) < list(ours):  # of several ways that are as short, the same one from either side
+    if list(theirs) < list(ours):  # so that several shortest lists of edits give the same one from either side
         return [(i, j) for j, i in _equal_pairs(theirs, ours)]
     if len(ours) * len(theirs) > MOST_CELLS:
         blocks = SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks()
         return [(a + step, b + step) for a, b, size in blocks for step in range(size)]
-    # the changes that are left from each place of ours, the last first: one row a place, one entry a place of theirs
-    rest = [list(range(len(theirs), -1, -1))]
+    # dynamic programming, from the end: a row for each index of ours, an entry for each index of theirs, with the number
+    # of edits from there on
+    edits = [list(range(len(theirs), -1, -1))]
     for name in reversed(ours):
-        below, row = rest[-1], [rest[-1][-1] + 1]
+        below, row = edits[-1], [edits[-1][-1] + 1]
         for j in range(len(theirs) - 1, -1, -1):
             row.append(min(below[j + 1] + (name != theirs[j]), below[j] + 1, row[-1] + 1))
-        rest.append(row[::-1])
-    rest.reverse()
+        edits.append(row[::-1])
+    edits.reverse()
     pairs, i, j = [], 0, 0
     while i < len(ours) and j < len(theirs):
-        if rest[i][j] == rest[i + 1][j + 1] + (ours[i] != theirs[j]):
+        if edits[i][j] == edits[i + 1][j + 1] + (ours[i] != theirs[j]):
             pairs += [(i, j)] * (ours[i] == theirs[j])
             i, j = i + 1, j + 1
-        elif rest[i][j] == rest[i + 1][j] + 1:
+        elif edits[i][j] == edits[i + 1][j] + 1:
             i += 1
         else:
             j += 1
     return pairs
 
 
-def _at_letter(number: int, ours: Sequence[Token], theirs: Sequence[Token], text: str) -> int | None:
-    """The token of `theirs` that covers the first letter of our token; of special ones the one of the same text.
+def _token_at_letter(number: int, ours: Sequence[Token], theirs: Sequence[Token], text: str) -> int | None:
+    """Return the token of `theirs` that covers the first letter of our token; a special token needs the same text.
 
-    Of several special ones of one text, as the two [SEP] of a pair of texts, the first is the first.
+    Special tokens with the same text, such as the two [SEP] of a pair of texts, pair in order.
     """
     token = ours[number]
     if token.special or token.start is None or token.end is None:
         before = sum(other.special and other.text == token.text for other in ours[:number])
-        same = [at for at, other in enumerate(theirs) if other.special and other.text == token.text]
+        same = [index for index, other in enumerate(theirs) if other.special and other.text == token.text]
         return same[before] if before < len(same) else None
-    letters = (at for at in range(token.start, token.end) if not text[at : at + 1].isspace())
+    letters = (index for index in range(token.start, token.end) if not text[index : index + 1].isspace())
     first = next(letters, token.start)
     covering = (
-        at
-        for at, other in enumerate(theirs)
+        index
+        for index, other in enumerate(theirs)
         if not other.special and other.start is not None and other.end is not None and other.start <= first < other.end
     )
     return next(covering, None)

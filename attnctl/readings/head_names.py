@@ -1,4 +1,4 @@
-"""What heads are called after what was measured of them elsewhere, over many texts."""
+"""Names of heads, taken from a measurement over many texts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Names = dict[tuple[int, int], tuple[str, ...]]  # (layer, head) →
 
 @dataclass(frozen=True)
 class HeadNames:
-    """Names for heads of `model`, which has so many layers and heads; `legend` is a sentence that says what they tell."""
+    """Names for the heads of `model`; `head_grid` holds its numbers of layers and heads, `legend` explains the names."""
 
     model: str
     head_grid: tuple[int, int]
@@ -20,7 +20,7 @@ class HeadNames:
 
 @runtime_checkable
 class NamesHeads(Protocol):
-    """A table of what heads do, after which they can be called."""
+    """A table of measurements that gives names to heads."""
 
     def head_names(self) -> HeadNames:
-        """Return the names."""
+        """Return the names of the heads, with the model that they belong to."""

@@ -1,4 +1,4 @@
-"""Where a head stands, as results name it."""
+"""The layer and the head that a result names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from attnctl.document_fields import Index, Part
 
 
 class HeadPlace(Part):
-    """Where a head stands."""
+    """A layer and a head, by their numbers."""
 
     layer: Index
     head: Index

@@ -1,4 +1,4 @@
-"""Statistics of each head: the table of them, with name, unit and source, and their values for one call of attention."""
+"""Statistics of each head: the table of their names, units and sources, and their values for one attention layer."""
 
 from __future__ import annotations
 
@@ -17,133 +17,141 @@ from attnctl.measures.value_norm import value_lengths
 from attnctl.tokens import PADDING, WHOLE, Token
 from attnctl.tolerances import WHOLE_ROW
 
-SINK_MASS = 0.3  # of all that a head gives, from which a key is a sink (Gu et al. 2025)
+SINK_MASS = 0.3  # a key with this share of a head's attention or more is a sink (Gu et al. 2025)
 
 
 @dataclass(frozen=True, slots=True)
 class HeadStatistics:
-    """What one head does over a text: means over the queries that each statistic has a meaning for, by its name."""
+    """The statistics of one head over a text, by name: each is a mean over the queries for which it is defined."""
 
     layer: int
     head: int
     values: Mapping[str, float | None]
-    names: tuple[str, ...] = ()  # what it looks like
-    is_doubted: bool = False  # whether a name is, as the text is too short to tell: it ends in "?"
+    names: tuple[str, ...] = ()  # labels such as "previous token"
+    is_doubted: bool = False  # whether a label is uncertain, because the text is short: it ends in "?"
 
     def __repr__(self) -> str:
-        known = [f"{name} {value:.3g}" for name in STATISTICS if (value := self[name]) is not None]
-        return f"HeadStatistics of layer {self.layer}, head {self.head}: {', '.join([*known, *self.names])}"
+        values = [f"{name} {value:.3g}" for name in STATISTICS if (value := self[name]) is not None]
+        return f"HeadStatistics of layer {self.layer}, head {self.head}: {', '.join([*values, *self.names])}"
 
     def __getitem__(self, name: str) -> float | None:
-        """The value of a statistic of STATISTICS; None where it has no meaning."""
+        """Return the value of a statistic of STATISTICS; None if it is not defined here."""
         return self.values.get(name)
 
 
 def head_statistics(
     layer: LayerAttention, tokens: Sequence[Token], keys: Sequence[Token] | None = None
 ) -> list[HeadStatistics]:
-    """The statistics of each head of one layer; `keys` are what its keys stand for (None: the queries' own `tokens`).
+    """Return the statistics of each head of one layer; `keys` are the tokens of its keys (None: the queries' own `tokens`).
 
-    Of another text's keys there is no distance, and of keys beside the text's own (compressed slots) no position either.
-    Raises AttnctlError where its scores are NaN or infinite.
+    Keys of another text have no distance, and keys beside the text's own (compressed slots) have no position either.
+    Raises AttnctlError if the scores are NaN or infinite.
     """
-    own = (keys is None or tuple(keys) == tuple(tokens)) and layer.n_q == layer.n_k == len(tokens)
-    placed = own or keys is None or tuple(keys[: len(tokens)]) != tuple(tokens)
+    reads_itself = (keys is None or tuple(keys) == tuple(tokens)) and layer.n_q == layer.n_k == len(tokens)
+    placed = reads_itself or keys is None or tuple(keys[: len(tokens)]) != tuple(tokens)
     marks = np.zeros((3, layer.n_k), bool)
     marks[0, 0] = True
-    if own:
+    if reads_itself:
         marks[1] = [token.special for token in tokens]
         words = ["" if token.special else token.text.strip() for token in tokens]
         marks[2] = [word != "" and all(unicodedata.category(sign)[0] == "P" for sign in word) for word in words]
-    found = layer.statistics(marks, RANKED)
-    if not np.isfinite(found.entropy).all():  # a row that sees nothing has entropy 0
+    statistics = layer.statistics(marks, RANKED)
+    if not np.isfinite(statistics.entropy).all():  # a row that sees nothing has entropy 0
         raise AttnctlError(f"the scores of layer {layer.layer} are no finite numbers: see the weights up to there")
-    most = np.log(np.maximum(layer.visible_counts(), 1))  # (n_q,), nats
+    largest_entropy = np.log(np.maximum(layer.visible_counts(), 1))  # (n_q,), nats
     # the mass that learned sinks take, (heads, n_q); a row that sees nothing has no sink either
-    taken = np.where(found.mass > 0, 1 - found.mass, 0)
-    learned = taken.mean(-1) if (taken > WHOLE_ROW).any() else None
+    sink_mass = np.where(statistics.mass > 0, 1 - statistics.mass, 0)
+    learned = sink_mass.mean(-1) if (sink_mass > WHOLE_ROW).any() else None
     means: dict[str, Array] = {
-        "entropy": found.entropy.mean(-1),
-        "entropy_share": (found.entropy[:, most > 0] / most[most > 0]).mean(-1) if (most > 0).any() else None,
-        "confidence": found.largest.mean(-1),
+        "entropy": statistics.entropy.mean(-1),
+        "entropy_share": (statistics.entropy[:, largest_entropy > 0] / largest_entropy[largest_entropy > 0]).mean(-1)
+        if (largest_entropy > 0).any()
+        else None,
+        "confidence": statistics.largest.mean(-1),
         "sink": learned,
-        **_sink_kinds(layer, found.pooled, learned),
+        **_sink_kinds(layer, statistics.pooled, learned),
         "gate": None,  # known when the layer has ended
-        "first": found.marked[:, 0].mean(-1),
-        "special": found.marked[:, 1].mean(-1) if marks[1].any() else None,
-        "punctuation": found.marked[:, 2].mean(-1) if marks[2].any() else None,
-        "distance": found.distance.mean(-1) if own or keys is None else None,
-        "spread": found.spread.mean(-1) if placed else None,
-        "rank": effective_rank(found.pooled),
+        "first": statistics.marked[:, 0].mean(-1),
+        "special": statistics.marked[:, 1].mean(-1) if marks[1].any() else None,
+        "punctuation": statistics.marked[:, 2].mean(-1) if marks[2].any() else None,
+        "distance": statistics.distance.mean(-1) if reads_itself or keys is None else None,
+        "spread": statistics.spread.mean(-1) if placed else None,
+        "rank": effective_rank(statistics.pooled),
     }
     first, later = np.zeros((1, 1), int), np.arange(1, layer.n_k)[None]  # (1, 1), (1, n_k - 1)
     ahead = bool(layer.visible_at(first, later).any())  # the first query may look at a later key
-    offsets = _at_offsets(layer, ahead) if own else {}
+    offsets = _at_offsets(layer, ahead) if reads_itself else {}
     for name, offset in (("self", 0), ("previous", -1), ("next", 1)):
         means[name] = offsets.get(offset)
     means["offset"], means["at_offset"] = _best_offset(offsets)
-    change = layer.streaming_change(*STREAMING) if own and not ahead and layer.n_q > sum(STREAMING) else None
+    change = layer.streaming_change(*STREAMING) if reads_itself and not ahead and layer.n_q > sum(STREAMING) else None
     means["streaming"] = None if change is None else change.mean(-1)
-    means["picture"], means["spatial_entropy"] = _on_picture(layer, tokens, ahead) if own else (None, None)
+    means["picture"], means["spatial_entropy"] = _on_picture(layer, tokens, ahead) if reads_itself else (None, None)
     ids = [(token.id, token.text) for token in tokens]
-    names = {name: at for at, name in enumerate(dict.fromkeys(ids))}
+    names = {name: number for number, name in enumerate(dict.fromkeys(ids))}
     for name, shift in (("induction", 1), ("duplicate", 0)):
-        means[name] = _mean_over_queries(layer.on_copies([names[at] for at in ids], shift)) if own else None
+        means[name] = (
+            _mean_over_queries(layer.on_copies([names[name_id] for name_id in ids], shift)) if reads_itself else None
+        )
     heads = []
-    for at, head in enumerate(layer.heads):
-        known = {name: float(mean[at]) for name, mean in means.items() if mean is not None and not np.isnan(mean[at])}
-        values = {name: known.get(name) for name in STATISTICS}
+    for row, head in enumerate(layer.heads):
+        numbers = {
+            name: float(mean[row]) for name, mean in means.items() if mean is not None and not np.isnan(mean[row])
+        }
+        values = {name: numbers.get(name) for name in STATISTICS}
         heads.append(name_head(HeadStatistics(layer.layer, head, values), layer.n_k))
     return heads
 
 
 def _at_offsets(layer: LayerAttention, ahead: bool) -> dict[int, Array]:
-    """Offset → the mean mass there (heads,), of offsets that some query can see."""
-    found = {
+    """Return offset → mean weight at that offset (heads,), for the offsets that some query can see."""
+    means = {
         offset: _mean_over_queries(layer.at_offset(offset))
         for offset in range(-FARTHEST, FARTHEST + 1)
         if abs(offset) < layer.n_k and (offset <= 0 or ahead)
     }
-    return {offset: mean for offset, mean in found.items() if mean is not None}
+    return {offset: mean for offset, mean in means.items() if mean is not None}
 
 
 def _best_offset(offsets: dict[int, Array]) -> tuple[Array, Array]:
-    """The offset with most mass and that mass, (heads,) each; None where there is but one."""
+    """Return the offset with the largest weight and that weight, (heads,) each; None if there is only one offset."""
     if len(offsets) < 2:
         return None, None
-    known = np.array(list(offsets))  # (offsets,)
-    masses = np.stack([offsets[offset] for offset in known])  # (offsets, heads)
-    return known[masses.argmax(0)], masses.max(0)
+    numbers = np.array(list(offsets))  # (offsets,)
+    masses = np.stack([offsets[offset] for offset in numbers])  # (offsets, heads)
+    return numbers[masses.argmax(0)], masses.max(0)
 
 
 def _on_picture(layer: LayerAttention, tokens: Sequence[Token], ahead: bool) -> tuple[Array, Array]:
-    """Of one query, its weight on the tokens with a box and the spatial entropy of it, (heads,) each; None without them.
+    """Return one query's weight on the tokens with a box and its spatial entropy, (heads,) each; None for text alone.
 
-    The query is the last token, or of a picture alone whose tokens look `ahead` the first that is no part of it (CLS). Of
-    tiles beside a small view of the whole the entropy is of the tiles; of several pictures there is none.
+    The query is the last token; for a picture without text, if its tokens look `ahead`, it is the first token outside the
+    picture (CLS). For tiles and a small view of the whole the entropy is that of the tiles; several pictures have none.
     """
-    boxes = {at: token.box for at, token in enumerate(tokens) if token.box is not None}
-    beside = [at for at in range(len(tokens)) if at not in boxes and PADDING not in tokens[at].text]
+    boxes = {index: token.box for index, token in enumerate(tokens) if token.box is not None}
+    beside = [index for index in range(len(tokens)) if index not in boxes and PADDING not in tokens[index].text]
     if not boxes or not beside:
         return None, None
-    first = ahead and all(tokens[at].special for at in beside)
+    first = ahead and all(tokens[index].special for index in beside)
     weights = layer.rows_of([beside[0] if first else layer.n_q - 1])[:, 0]  # (heads, n_k)
-    cells = {at: box for at, box in boxes.items() if WHOLE not in tokens[at].text and tokens[at].picture is None}
+    cells = {
+        index: box for index, box in boxes.items() if WHOLE not in tokens[index].text and tokens[index].picture is None
+    }
     rows, columns = (len({box[side] for box in cells.values()}) for side in (1, 0))
-    in_rows = sorted(cells, key=lambda at: (cells[at][1], cells[at][0]))  # tiles stand one after another
+    in_rows = sorted(cells, key=lambda index: (cells[index][1], cells[index][0]))  # tiles stand one after another
     grid = weights[:, in_rows].reshape(-1, rows, columns) if cells and rows * columns == len(cells) else None
     return weights[:, list(boxes)].sum(-1), None if grid is None else spatial_entropy(grid)
 
 
 def spatial_entropy(weights: Array) -> Array:
-    """How scattered a grid's weight is, (heads, rows, columns) → (heads,) in nats (Kang et al. 2025).
+    """Return how scattered the weight of a grid is, (heads, rows, columns) → (heads,) in nats (Kang et al. 2025).
 
-    The entropy over the connected parts (8 neighbours) of the cells above the grid's mean, each part's share by its count
-    of cells: 0 is one part. NaN where no cell is above it.
+    It is the entropy over the connected parts (8 neighbours) of the cells above the grid's mean; the share of a part is
+    its share of these cells. 0 means one part; NaN, that no cell is above the mean.
     """
     above = weights > weights.mean((1, 2), keepdims=True)  # (heads, rows, columns)
     spread, parts = np.arange(1, weights[0].size + 1).reshape(weights.shape[1:]) * above, None
-    while parts is None or (spread != parts).any():  # until each part bears the largest of its cells' numbers
+    while parts is None or (spread != parts).any():  # until each part has the largest number of its cells
         parts = spread
         near = np.lib.stride_tricks.sliding_window_view(np.pad(parts, ((0, 0), (1, 1), (1, 1))), (3, 3), (1, 2))
         spread = near.max((-2, -1)) * above
@@ -152,21 +160,21 @@ def spatial_entropy(weights: Array) -> Array:
 
 
 def _sink_kinds(layer: LayerAttention, pooled: Array, learned: Array) -> dict[str, Array]:
-    """What a head's sinks pass on, the keys with SINK_MASS or more of it → two arrays (heads,), NaN for a head without one.
+    """Return what the sinks of a head add to its context → two arrays (heads,), NaN for a head without a sink.
 
-    `pooled` (heads, row parts, key parts) are the layer's masses in RANKED even parts a side. A learned sink, which takes
-    `learned` (heads,), has no value and passes nothing on. None where the values are not known, and of a text too short
-    to tell a sink from a word.
+    `pooled` (heads, row parts, key parts) holds the layer's masses in RANKED even parts a side. A learned sink, which takes
+    `learned` (heads,), has no value vector and adds nothing. The arrays are None if the values are not known, or if the
+    text is too short to distinguish a sink from a word.
     """
     if layer.values is None or layer.n_q < LEAST_TOKENS:
         return {"sink_kind": None, "sink_norm": None}
-    every, parts = ((0, layer.n_q),), even_parts(0, layer.n_k, RANKED)
+    all_queries, parts = ((0, layer.n_q),), even_parts(0, layer.n_k, RANKED)
     sizes = np.array([part[-1][1] - part[0][0] for part in even_parts(0, layer.n_q, RANKED)])  # (row parts,)
-    most = (sizes @ np.asarray(pooled) / layer.n_q).max(0)  # (key parts,): a key has at most its part's mass
-    keys = [key for part, mass in zip(parts, most, strict=True) if mass >= SINK_MASS for key in range(*part[0])]
+    largest_mass = (sizes @ np.asarray(pooled) / layer.n_q).max(0)  # (key parts,): a key has at most its part's mass
+    keys = [key for part, mass in zip(parts, largest_mass, strict=True) if mass >= SINK_MASS for key in range(*part[0])]
     lengths = value_lengths(layer)  # (heads, n_k)
     each, typical = [((key, key + 1),) for key in keys], lengths.mean(-1)  # (heads,)
-    mass = layer.pooled([every], each, "mass")[:, 0] if keys else np.zeros((len(layer.heads), 0))  # (heads, keys)
+    mass = layer.pooled([all_queries], each, "mass")[:, 0] if keys else np.zeros((len(layer.heads), 0))  # (heads, keys)
     taking = mass >= SINK_MASS
     total = (mass * taking).sum(-1)  # (heads,)
     if learned is not None:
@@ -174,23 +182,23 @@ def _sink_kinds(layer: LayerAttention, pooled: Array, learned: Array) -> dict[st
     share = np.where(total > 0, 0.0, np.nan)
     having = np.flatnonzero(taking.any(-1))  # places of the heads with a sink among the keys
     if len(having):
-        heads = layer.select_heads([layer.heads[at] for at in having]).reweighted(lengths[having])
-        share[having] = (heads.pooled([every], each, "mass")[:, 0] * taking[having]).sum(-1)
+        heads = layer.select_heads([layer.heads[index] for index in having]).reweighted(lengths[having])
+        share[having] = (heads.pooled([all_queries], each, "mass")[:, 0] * taking[having]).sum(-1)
     with np.errstate(invalid="ignore"):
         norm = (mass * taking * lengths[:, keys]).sum(-1) / (total * np.where(typical > 0, typical, 1))
     return {"sink_kind": share, "sink_norm": norm}  # (heads,) each
 
 
 def name_head(head: HeadStatistics, n: int, sure: Container[str] = ()) -> HeadStatistics:
-    """The statistics with the head's names: labels whose thresholds it passes, the most particular first.
+    """Return the statistics with the head's labels, those whose thresholds it passes, the most specific first.
 
-    Over a text of n tokens, fewer than LEAST_TOKENS, a label is doubted ("sink?"), but for the statistics named `sure`.
+    For n tokens, fewer than LEAST_TOKENS, a label is doubted ("sink?"), except for the statistics named in `sure`.
     """
     passed = [
-        (one.name, label)
-        for one in reversed(STATISTICS.values())
-        if one.name != "first" or head["sink_norm"] is None  # whose label says more
-        if (label := one.label_of(head[one.name])) is not None
+        (statistic.name, label)
+        for statistic in reversed(STATISTICS.values())
+        if statistic.name != "first" or head["sink_norm"] is None  # the label of `sink_norm` says more
+        if (label := statistic.label_of(head[statistic.name])) is not None
     ]
     doubted = {name for name, _ in passed if n < LEAST_TOKENS and name not in sure}
     names = (f"{label}{'?' * (name in doubted)}" for name, label in passed)
@@ -198,49 +206,49 @@ def name_head(head: HeadStatistics, n: int, sure: Container[str] = ()) -> HeadSt
 
 
 def _mean_over_queries(rows: Array) -> Array:
-    """Means over the queries with a number (heads, n_q) → (heads,); None where no query has one."""
-    there = ~np.isnan(rows[0])
-    return rows[:, there].mean(-1) if there.any() else None
+    """Return the means over the queries with a number, (heads, n_q) → (heads,); None if no query has one."""
+    is_number = ~np.isnan(rows[0])
+    return rows[:, is_number].mean(-1) if is_number.any() else None
 
 
 FARTHEST = 5  # tokens: fixed offsets go from -5 to 5
 STREAMING = (4, 64)  # the first and the last tokens that a streaming cache keeps
-RANKED = 64  # cells a side of the overview whose effective rank is told
-LEAST_TOKENS = 20  # of a text whose labels are not doubted: with fewer, looking everywhere alike comes near a threshold
+RANKED = 64  # cells on each side of the overview whose effective rank is computed
+LEAST_TOKENS = 20  # a label of a shorter text is doubted: there even uniform attention comes near a threshold
 
 
 class Statistic(NamedTuple):
-    """One statistic of a head: what every table, picture, page and schema says of it."""
+    """One statistic of a head: the texts about it in every table, picture, page and schema."""
 
     name: str  # in JSON, CSV and --by
     heading: str  # of a column, 7 characters at most
     sentence: str  # mean over the queries of …
     unit: str  # "share" (0 to 1), "nats", "tokens", "places" (whole, with a sign), or "" for a bare number
-    rank: int  # in a narrow table the columns of the lowest rank go first
-    label: str | None = None  # what a head with at least `threshold` of it looks like
+    rank: int  # a narrow table leaves out the columns of the lowest rank first
+    label: str | None = None  # the label of a head with `threshold` or more
     threshold: float | None = None
-    source: str | None = None  # of the label and its threshold
-    label_below: str | None = None  # what a head with less than `threshold` of it looks like
+    source: str | None = None  # the source of the label and its threshold
+    label_below: str | None = None  # the label of a head with less than `threshold`
 
     @property
     def is_share(self) -> bool:
-        """Whether its values are shares, 0 to 1."""
+        """Return whether its values are shares, 0 to 1."""
         return self.unit == "share"
 
     @property
     def title_with_unit(self) -> str:
-        """The sentence with its unit: "entropy (nats)"."""
+        """Return the sentence with its unit: "entropy (nats)"."""
         return self.sentence if self.unit in ("", "share") else f"{self.sentence} ({self.unit})"
 
     def label_of(self, value: float | None) -> str | None:
-        """The label of a head with this value; None where it bears none."""
+        """Return the label of a head with this value; None if the value gives no label."""
         if value is None or self.threshold is None:
             return None
         return self.label if value >= self.threshold else self.label_below
 
     @property
     def label_text(self) -> str:
-        """From what on a head bears its label: " (sink: 0.3 or more)"; empty without one."""
+        """Return the threshold of the label as text: " (sink: 0.3 or more)"; empty for a statistic without a label."""
         if self.label is None or self.threshold is None:
             return ""
         below = f"; {self.label_below}: less" * (self.label_below is not None)

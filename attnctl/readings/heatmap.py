@@ -1,4 +1,4 @@
-"""Grids of weights: the readings that make them, whole, pooled or by parts of a text, and the words that say so."""
+"""Grids of weights: the readings that make them, whole, pooled or by parts of a text, and the sentences about them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from attnctl.trace.run import Run, notes_of_kind
 
 
 class GridReading:
-    """The weights between the parts `rows` and `columns` of a text; a cell is the mean or max of its weights, or mass."""
+    """A reading of the weights between the parts `rows` and `columns`; a cell is the mean or largest weight, or a mass."""
 
     predicts = False
 
@@ -36,7 +36,7 @@ class GridReading:
         self._masks: dict[int, Array] = {}
 
     def take(self, layer: LayerAttention) -> None:
-        """Take in one layer. Raises AttnctlError for a weight that is not finite."""
+        """Pool the weights of one layer. Raises AttnctlError for a weight that is not finite."""
         parts = [part.ranges for part in self.rows], [part.ranges for part in self.columns]
         grids = layer.pooled(*parts, self.pool)  # (heads, rows, columns)
         if not np.isfinite(grids).all():
@@ -46,7 +46,7 @@ class GridReading:
             self._masks[layer.layer] = mask
 
     def kept_in(self, overview: Overview | LongRow, name: str) -> PooledGrid:
-        """These rows and columns of an overview's grid. Raises AttnctlError where it has none such."""
+        """Return these rows and columns of an overview's grid. Raises AttnctlError if it does not hold them."""
         grid = overview.grid if isinstance(overview, Overview) else None
         if (
             grid is None
@@ -54,22 +54,24 @@ class GridReading:
             or not {*self.rows} <= {*grid.rows}
             or not {*self.columns} <= {*grid.columns}
         ):
-            held = "no grid" if grid is None else f"a grid of {len(grid.rows)} × {len(grid.columns)} cells, {grid.pool}"
-            raise AttnctlError(f"{name} holds {held}, and not the cells asked for: give the text and its model")
+            contents = (
+                "no grid" if grid is None else f"a grid of {len(grid.rows)} × {len(grid.columns)} cells, {grid.pool}"
+            )
+            raise AttnctlError(f"{name} holds {contents}, and not the cells asked for: give the text and its model")
         rows, columns = [grid.rows.index(row) for row in self.rows], [grid.columns.index(part) for part in self.columns]
         if not grid.weights:
             raise AttnctlError(f"{name} has no grid of these layers and heads")
-        weights = {at: cells[rows][:, columns] for at, cells in grid.weights.items()}
+        weights = {place: cells[rows][:, columns] for place, cells in grid.weights.items()}
         masks = {layer: mask[rows][:, columns] for layer, mask in grid.masks.items()}
         return PooledGrid(self.pool, self.rows, self.columns, weights, masks)
 
     def value(self, run: Run) -> PooledGrid:
-        """The grid of each layer and head."""
+        """Return the grid of each layer and head."""
         return PooledGrid(self.pool, self.rows, self.columns, self._weights, self._masks)
 
 
 class OverviewReading:
-    """A grid, the statistics of each head, the strongest links: whichever of them are given."""
+    """A reading of a grid, the statistics of each head and the strongest links, as far as each is given."""
 
     predicts = False
 
@@ -82,13 +84,13 @@ class OverviewReading:
         self._grid, self._statistics, self._links = grid, statistics, links
 
     def take(self, layer: LayerAttention) -> None:
-        """Take in one layer. Raises AttnctlError where its scores are NaN or infinite."""
+        """Pass one layer to each reading. Raises AttnctlError if its scores are NaN or infinite."""
         for reading in (self._grid, self._statistics, self._links):
             if reading is not None:
                 reading.take(layer)
 
     def kept_in(self, overview: Overview | LongRow, name: str) -> Overview:
-        """What an overview holds of it. Raises AttnctlError where it does not hold what is asked for."""
+        """Return these parts of an overview. Raises AttnctlError if it does not hold them."""
         return Overview(
             overview.text,
             overview.tokens,
@@ -101,7 +103,7 @@ class OverviewReading:
         )
 
     def value(self, run: Run) -> Overview:
-        """The overview."""
+        """Return the overview."""
         return Overview(
             text=run.text,
             tokens=run.tokens,
@@ -115,51 +117,51 @@ class OverviewReading:
 
 
 SINK_TAKES_PART = "a learned sink takes a part of each row"
-AS_GIVEN = "given"  # in place of a measure: a matrix of numbers that are no attention weights
+AS_GIVEN = "given"  # in place of a measure, for a matrix of numbers that are not attention weights
 POOLED = {"mass": "mass", "mean": "mean weight", "max": "largest weight"}  # how weights are pooled → a cell's number
 
 
 @dataclass(frozen=True)
 class HeatmapGrid:
-    """The weights to be shown, and `said`: what was done to them, in words for the reader of the picture."""
+    """The weights of a heat map, and `remarks`: what was done to them, in words for the reader of the picture."""
 
-    name: str  # of the model
+    name: str  # the model's name
     layers: tuple[int, ...]
     heads: tuple[int, ...]
     queries: tuple[Token, ...]
     keys: tuple[Token, ...]
     weights: dict[tuple[int, int], Floats]  # (layer, head) → (n_q, n_k)
-    masks: dict[int, Bools]  # layer → (n_q, n_k), true where a query may look; only layers that have one
-    said: tuple[str, ...] = ()
-    # of a part of a text, or where weights are pooled: each row's and column's first token
+    masks: dict[int, Bools]  # layer → (n_q, n_k), true where a query may look; only layers with a mask
+    remarks: tuple[str, ...] = ()
+    # for parts of a text, or pooled weights: the first token of each row and column
     starts: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    places: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # each row's and column's token, by its number
-    measure: str | None = None  # what stands in place of the weights: one of `measures`, mean, max, mass
-    cited: str = ""  # what the numbers come from, for the metadata of a picture
-    names: tuple[str, ...] = ()  # of the panels, where they are no heads
-    full: tuple[Bools, Bools] | None = None  # rows and columns as wide as the others, where some hold fewer tokens
-    sentence: str = ""  # the text, on one line; of a long one its beginning
+    places: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # the token of each row and column, by its number
+    measure: str | None = None  # the measure in place of the weights: one of `measures`, mean, max, mass
+    cited: str = ""  # the source of the numbers, for the metadata of a picture
+    names: tuple[str, ...] = ()  # names of the panels, if they are not heads
+    full: tuple[Bools, Bools] | None = None  # rows and columns with as many tokens as the largest; None: all are
+    sentence: str = ""  # the text, on one line; only the beginning of a long text
     roles: Mapping[tuple[int, int], str] = field(default_factory=dict)  # (layer, head) → what it was measured to find
     sinks: Sinks | None = None
-    ring: tuple[int, int, int, int] | None = None  # layer, head, row and column of the cell that stands out
+    ring: tuple[int, int, int, int] | None = None  # layer, head, row and column of the headline's cell
 
     @property
     def numbers(self) -> tuple[Sequence[int], Sequence[int]]:
-        """The number in the text of each row's and each column's first token."""
+        """Return the number in the text of each row's and each column's first token."""
         return self.starts or self.places or (range(len(self.queries)), range(len(self.keys)))
 
     def panels(self) -> Iterator[tuple[int, int, Floats, Bools | None]]:
-        """Each (layer, head, weights (n_q, n_k), mask (n_q, n_k) or None) there is, layer by layer."""
+        """Yield (layer, head, weights (n_q, n_k), mask (n_q, n_k) or None) of each panel, layer by layer."""
         for (layer, head), weights in self.weights.items():
             yield layer, head, weights, self.masks.get(layer)
 
     @property
     def hides_keys(self) -> bool:
-        """Whether anything shown is hidden from some query."""
+        """Return whether any weight of the map is hidden by a mask."""
         return any(not mask.all() for mask in self.masks.values())
 
     def panel_name(self, head: int) -> str:
-        """What stands over the panel of a head."""
+        """Return the heading over the panel of a head."""
         all_heads = self._measure is not None and self._measure.joins_heads
         return self.names[head] if self.names else "all heads" if all_heads else f"head {head}"
 
@@ -169,7 +171,7 @@ class HeatmapGrid:
 
     @property
     def picture_title(self) -> str:
-        """The model, the layers and the heads, as a title says them; of one head its role, too."""
+        """Return the title: the model, the layers and the heads; for a single head also its role."""
         heads = _numbers_text(self.heads, "head")
         if self._measure is not None and self._measure.joins_heads:
             heads = f"{self._measure.title.lower()} of all heads"
@@ -178,14 +180,14 @@ class HeatmapGrid:
 
     @property
     def unit_of_cells(self) -> str:
-        """What a cell's number is, for the colour bar."""
+        """Return the meaning of a cell's number, for the colour bar."""
         if self._measure is not None:
             return self._measure.unit
         return (POOLED | {AS_GIVEN: "number as given"}).get(self.measure or "", "weight")
 
 
 class Evolution(NamedTuple):
-    """One head over training: its weights at each kept step of a run, and what run and head are called."""
+    """One head over training: its weights at each step of a run that was kept, and the name of run and head."""
 
     readings: Sequence[HeatmapGrid]
     steps: Sequence[int]
@@ -193,13 +195,16 @@ class Evolution(NamedTuple):
 
 
 def of_overview(
-    overview: Overview, done: tuple[str, ...] = (), measure: str | None = None, key_numbers: Sequence[int] | None = None
+    overview: Overview,
+    changes: tuple[str, ...] = (),
+    measure: str | None = None,
+    key_numbers: Sequence[int] | None = None,
 ) -> HeatmapGrid:
-    """The grids of an overview, each row and column under its name.
+    """Return the grids of an overview, with a label for each row and column.
 
-    `done` says what else was done to them, `measure` what stands in place of the weights, `key_numbers` which numbers the
-    keys have in the text (None: they are all there). Where each row and each column is
-    one token by its own name, the tokens stand beside them.
+    `changes` are remarks on other changes, `measure` names the measure in place of the weights, `key_numbers` holds the
+    numbers of the keys in the text (None: all keys are there). If each row and column is a single token with its own text
+    as name, the grid has these tokens; else it has tokens with the names of the parts.
     """
     grid = overview.grid
     assert grid is not None
@@ -209,21 +214,25 @@ def of_overview(
         for parts, tokens in ((grid.rows, overview.tokens), (grid.columns, overview.key_axis))
         for part in parts
     )
-    said = []
+    remarks = []
     if grid.pool != "mass" and not single:
         cell = f"each cell of {_part_labels(grid.rows)} × {_part_labels(grid.columns)}"
-        said.append(f"{cell}: the {'mean' if grid.pool == 'mean' else 'largest'} of its weights")
+        remarks.append(f"{cell}: the {'mean' if grid.pool == 'mean' else 'largest'} of its weights")
     elif grid.pool == "mass":
-        said.append("share of its attention that a query of the row gives to the column, on average")
+        remarks.append("share of its attention that a query of the row gives to the column, on average")
         if any(part.name == REST for part in (*grid.rows, *grid.columns)):
-            said.append(f"{REST}: tokens in no part")
+            remarks.append(f"{REST}: tokens in no part")
     if single and "no-weights" in overview.noted:
         measure = AS_GIVEN
     numbers = range(len(overview.key_axis)) if key_numbers is None else key_numbers
-    starts = _part_starts(grid.rows), tuple(numbers[at] for at in _part_starts(grid.columns))
-    roles = {at: _short_role(found) for at, found in roles_of_heads(overview.model).items() if at in grid.weights}
-    if "sink" in overview.noted and measure is None and not notes_of_kind(done, "rescaled"):
-        said.append(SINK_TAKES_PART)
+    starts = _part_starts(grid.rows), tuple(numbers[index] for index in _part_starts(grid.columns))
+    roles = {
+        place: _short_role(relations)
+        for place, relations in roles_of_heads(overview.model).items()
+        if place in grid.weights
+    }
+    if "sink" in overview.noted and measure is None and not notes_of_kind(changes, "rescaled"):
+        remarks.append(SINK_TAKES_PART)
     return HeatmapGrid(
         name=overview.model.name,
         cited=overview.model.citation,
@@ -233,7 +242,7 @@ def of_overview(
         keys=tuple(overview.key_axis[part.first_token] if plain else Token(part.name) for part in grid.columns),
         weights=grid.weights,
         masks=grid.masks,
-        said=(*said, *done),
+        remarks=(*remarks, *changes),
         measure=measure if measure is not None or (single and grid.pool != "mass") else grid.pool,
         full=_full_parts(grid.rows, grid.columns) if grid.pool == "mean" else None,
         places=starts if plain else None,
@@ -245,50 +254,54 @@ def of_overview(
 
 
 def with_headline(reading: HeatmapGrid, trace: Trace, line: Headline) -> HeatmapGrid:
-    """The grids with the headline of their trace said and, where its cell is among them, ringed."""
+    """Return the grids with the trace's headline as a first remark and, if they hold its cell, a ring around the cell."""
     number = trace.key_numbers[line.key]
     query, key = visible_text(trace.tokens[line.query].text), visible_text(trace.key_axis[line.key].text)
     sure = f" ({line.certainty})" if line.certainty else ""
-    said = f"headline: {query} → {key} {line.weight:.2f}{sure}"
+    remark = f"headline: {query} → {key} {line.weight:.2f}{sure}"
     rows, columns = map(list, reading.numbers)
     ring = None
     if line.query in rows and number in columns:
         ring = line.layer, line.head, rows.index(line.query), columns.index(number)
-    return replace(reading, said=(said, *reading.said), ring=ring)
+    return replace(reading, remarks=(remark, *reading.remarks), ring=ring)
 
 
-def _short_role(found: Sequence[str]) -> str:
-    """The surest of a head's roles; of "verb → subject past others" and "verb → subject" the latter, which says enough."""
-    return min((role for role in found if found[0].startswith(role)), key=len)
+def _short_role(roles: Sequence[str]) -> str:
+    """Return the surest role of a head; of "verb → subject past others" and "verb → subject" the shorter one."""
+    return min((role for role in roles if roles[0].startswith(role)), key=len)
 
 
-LONGEST_SENTENCE = 300  # characters: no title is as wide
+LONGEST_SENTENCE = 300  # characters: no title has room for more
 
 
 def _sentence_of(text: str) -> str:
-    """The text as a title has it: on one line, its beginning if it is long, and nothing hidden in it."""
-    said = " ".join(text[: 4 * LONGEST_SENTENCE].split())
-    return shortened(visible_text(said), LONGEST_SENTENCE) if said else ""
+    """Return the text for a title: on one line, shortened if it is long, with invisible characters made visible."""
+    line = " ".join(text[: 4 * LONGEST_SENTENCE].split())
+    return shortened(visible_text(line), LONGEST_SENTENCE) if line else ""
 
 
 def sinks_of_grid(overview: Overview, grid: PooledGrid, starts: tuple[Sequence[int], Sequence[int]]) -> Sinks | None:
-    """The sinks of an overview's grid, whose rows and columns begin at tokens `starts`; None where no head has one."""
-    own = overview.reads_itself
-    if not may_have_sinks(overview.model, len(grid.rows), own) or grid.pool == "max" or "no-weights" in overview.noted:
+    """Return the sinks of an overview's grid, whose rows and columns begin at tokens `starts`; None if no head has one."""
+    reads_itself = overview.reads_itself
+    if (
+        not may_have_sinks(overview.model, len(grid.rows), reads_itself)
+        or grid.pool == "max"
+        or "no-weights" in overview.noted
+    ):
         return None
     counts = np.array([part.token_count for part in grid.columns])  # (columns,)
     shares = grid.pool == "mass" or counts.max() == 1
-    weights = grid.weights if shares else {at: cells * counts for at, cells in grid.weights.items()}
+    weights = grid.weights if shares else {place: cells * counts for place, cells in grid.weights.items()}
     whole = int(counts.sum()) == len(overview.key_axis)
     keys = [overview.key_axis[part.first_token] if part.token_count == 1 else Token(part.name) for part in grid.columns]
-    first = starts[0].index(0) if own and 0 in starts[0] else None
+    first = starts[0].index(0) if reads_itself and 0 in starts[0] else None
     learned = "sink" in overview.noted and not overview.noted & {"rescaled", "left-out"} and whole
-    rest = overview.noted >= {"rescaled", "left-out"}
-    return sinks_of_cells(Cells(weights, grid.masks, keys, starts[1], counts.tolist(), first, learned, rest))
+    is_remainder = overview.noted >= {"rescaled", "left-out"}
+    return sinks_of_cells(Cells(weights, grid.masks, keys, starts[1], counts.tolist(), first, learned, is_remainder))
 
 
 def _full_parts(rows: Sequence[TextPart], columns: Sequence[TextPart]) -> tuple[Bools, Bools] | None:
-    """Which rows and columns hold as many tokens as any; None where all do."""
+    """Return which rows and columns hold the largest number of tokens; None if all do."""
     counts = [np.array([part.token_count for part in parts]) for parts in (rows, columns)]
     full = counts[0] == counts[0].max(), counts[1] == counts[1].max()  # (n_q,), (n_k,)
     return None if all(side.all() for side in full) else full
@@ -299,53 +312,53 @@ def _part_starts(parts: Sequence[TextPart]) -> tuple[int, ...]:
 
 
 def _part_labels(parts: Sequence[TextPart]) -> str:
-    most = max(part.token_count for part in parts)
-    return f"{most} token{'s' * (most != 1)}"
+    count = max(part.token_count for part in parts)
+    return f"{count} token{'s' * (count != 1)}"
 
 
-def _numbers_text(numbers: Sequence[int], what: str) -> str:
-    """`head 3`, `heads 0–7`, `heads 1, 4, 7`, `12 heads`."""
+def _numbers_text(numbers: Sequence[int], noun: str) -> str:
+    """Return `head 3`, `heads 0–7`, `heads 1, 4, 7` or `12 heads`."""
     if len(numbers) == 1:
-        return f"{what} {numbers[0]}"
+        return f"{noun} {numbers[0]}"
     if list(numbers) == list(range(numbers[0], numbers[0] + len(numbers))):
-        return f"{what}s {numbers[0]}–{numbers[-1]}"
-    return f"{what}s {', '.join(map(str, numbers))}" if len(numbers) <= 6 else f"{len(numbers)} {what}s"
+        return f"{noun}s {numbers[0]}–{numbers[-1]}"
+    return f"{noun}s {', '.join(map(str, numbers))}" if len(numbers) <= 6 else f"{len(numbers)} {noun}s"
 
 
 def is_drowned(reading: HeatmapGrid) -> bool:
-    """Whether most cells would have the colour of zero, and a logarithm would show them."""
-    shown = np.concatenate([w.ravel() if mask is None else w[mask] for _, _, w, mask in reading.panels()])  # (cells,)
-    return bool(shown.min() >= 0 and np.median(shown) < 0.02 * weight_span(reading)[1])
+    """Return whether most cells would have the colour of zero, while a logarithmic scale would show them."""
+    visible = np.concatenate([w.ravel() if mask is None else w[mask] for _, _, w, mask in reading.panels()])  # (cells,)
+    return bool(visible.min() >= 0 and np.median(visible) < 0.02 * weight_span(reading)[1])
 
 
 def weight_span(reading: HeatmapGrid) -> tuple[float, float]:
-    """The least (at most 0) and the greatest weight that a query may give: the ends of the colour scale."""
+    """Return the smallest (at most 0) and the largest weight that a query may give: the ends of the colour scale."""
     low, high, highest = 0.0, 0.0, 0.0
     for _, _, weights, mask in reading.panels():
-        seen: Array = weights if mask is None else weights[mask]
-        if seen.size:
-            low, highest = min(low, float(seen.min())), max(highest, float(seen.max()))
-        if reading.full is not None:  # cells with fewer tokens, as the last, do not set the scale
-            there = np.outer(*reading.full) if mask is None else np.outer(*reading.full) & mask  # (n_q, n_k)
-            high = max(high, float(weights[there].max(initial=0.0)))
+        visible: Array = weights if mask is None else weights[mask]
+        if visible.size:
+            low, highest = min(low, float(visible.min())), max(highest, float(visible.max()))
+        if reading.full is not None:  # cells with fewer tokens, such as the last, do not set the scale
+            is_full = np.outer(*reading.full) if mask is None else np.outer(*reading.full) & mask  # (n_q, n_k)
+            high = max(high, float(weights[is_full].max(initial=0.0)))
     high = high or highest
     return low, high if high > low else 1.0
 
 
-DECADES = 6  # that a logarithmic scale spans at most
+DECADES = 6  # powers of ten on a logarithmic scale, at most
 
 
 def log_span(reading: HeatmapGrid) -> tuple[float, float, str]:
-    """The ends of a logarithmic colour scale, and the words that say so.
+    """Return the ends of a logarithmic colour scale, and a remark about it.
 
-    Raises AttnctlError where the weights have no logarithm.
+    Raises AttnctlError if some weights are negative or all are 0.
     """
     low, high = weight_span(reading)
-    least = min((float(w[w > 0].min()) for _, _, w, _ in reading.panels() if (w > 0).any()), default=None)
-    if low < 0 or least is None:
+    smallest = min((float(w[w > 0].min()) for _, _, w, _ in reading.panels() if (w > 0).any()), default=None)
+    if low < 0 or smallest is None:
         raise AttnctlError(f"no logarithmic scale for these weights: {'some are negative' if low < 0 else 'all are 0'}")
     floor = high * 10.0**-DECADES
-    said = "colours on a logarithmic scale"
-    if least < floor:
-        said += f", all below {floor:.0e} alike".replace("e-0", "e-")
-    return min(max(least, floor), high / 10), high, said
+    remark = "colours on a logarithmic scale"
+    if smallest < floor:
+        remark += f", all below {floor:.0e} alike".replace("e-0", "e-")
+    return min(max(smallest, floor), high / 10), high, remark

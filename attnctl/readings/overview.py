@@ -1,4 +1,4 @@
-"""What is kept of a long text instead of its weights: a pooled grid, statistics of each head, strongest links."""
+"""What is kept of a long text instead of its weights: a pooled grid, the statistics of each head, the strongest links."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ class TextPart(Part, frozen=True):  # type: ignore[misc]  # a rule of dataclasse
 
     @property
     def first_token(self) -> int:
-        """Its first token."""
+        """Return the number of its first token."""
         return self.ranges[0][0]
 
     @property
     def token_count(self) -> int:
-        """How many tokens it holds."""
+        """Return the number of its tokens."""
         return sum(b - a for a, b in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
 class PooledGrid:
-    """The weights between parts of the text, pooled: how they were, (rows, columns), and where anything can be seen."""
+    """The pooled weights between parts of a text: the kind of pooling, (rows, columns), and masks of the visible cells."""
 
     pool: str  # mean, max, mass
     rows: tuple[TextPart, ...]
     columns: tuple[TextPart, ...]
     weights: dict[tuple[int, int], Floats]  # (layer, head) → (rows, columns)
-    masks: dict[int, Bools]  # layer → (rows, columns), false where no query sees any key
+    masks: dict[int, Bools]  # layer → (rows, columns), false if no query of the row sees a key of the column
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,13 @@ class Links:
 
     @property
     def mass_covered(self) -> float:
-        """The mass that these links hold, of all there is."""
+        """Return the share of all weight that these links hold."""
         return float(self.weights.sum(-1).mean())
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Overview(WithAxes):
-    """A long text through a model, and what was asked about its attention."""
+    """A long text, its model, and the parts of its attention that were kept: a grid, statistics or links."""
 
     text: str
     tokens: tuple[Token, ...]
@@ -82,41 +82,48 @@ class Overview(WithAxes):
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        held = {"a grid": self.grid is not None, "statistics": bool(self.head_statistics), "links": bool(self.links)}
-        kept = ", ".join(name for name, there in held.items() if there) or "nothing"
+        contents = {
+            "a grid": self.grid is not None,
+            "statistics": bool(self.head_statistics),
+            "links": bool(self.links),
+        }
+        names = ", ".join(name for name, is_held in contents.items() if is_held) or "nothing"
         tokens = counted(len(self.tokens), "token")
-        return f"Overview of {quoted_beginning(self.text)} by {self.model.name}: {tokens}, {kept}"
+        return f"Overview of {quoted_beginning(self.text)} by {self.model.name}: {tokens}, {names}"
 
     def narrowed(self, wanted: Callable[[int, int], bool]) -> Overview:
-        """What it holds of the layers and heads that are wanted."""
+        """Return the overview with only the layers and heads for which `wanted` returns true."""
         grid = self.grid
         if grid is not None:
-            weights = {at: cells for at, cells in grid.weights.items() if wanted(*at)}
-            masks = {layer: mask for layer, mask in grid.masks.items() if any(layer == at[0] for at in weights)}
+            weights = {place: cells for place, cells in grid.weights.items() if wanted(*place)}
+            masks = {layer: mask for layer, mask in grid.masks.items() if any(layer == place[0] for place in weights)}
             grid = replace(grid, weights=weights, masks=masks)
         statistics = tuple(measured for measured in self.head_statistics if wanted(measured.layer, measured.head))
         return replace(
             self,
             grid=grid,
             head_statistics=statistics,
-            links={at: one for at, one in self.links.items() if wanted(*at)},
+            links={place: links for place, links in self.links.items() if wanted(*place)},
         )
 
     def without_keys(self, out: Sequence[int], name: str) -> Overview:
-        """The grid without the columns of some keys. Raises UsageError for a key of `name` that is pooled with others."""
+        """Return the grid without the columns of some keys. Raises UsageError if a key of `name` is pooled with others."""
         grid = self.grid
         assert grid is not None
         gone = {
-            column for column, part in enumerate(grid.columns) for a, b in part.ranges if any(a <= at < b for at in out)
+            column
+            for column, part in enumerate(grid.columns)
+            for a, b in part.ranges
+            if any(a <= key < b for key in out)
         }
         if any(grid.columns[column].token_count > 1 for column in gone):
             raise UsageError(f"does not go with {name}: the key is pooled with others already", option="drop")
-        kept = [column for column in range(len(grid.columns)) if column not in gone]
+        columns = [column for column in range(len(grid.columns)) if column not in gone]
         narrowed = replace(
             grid,
-            columns=tuple(grid.columns[column] for column in kept),
-            weights={at: cells[:, kept] for at, cells in grid.weights.items()},
-            masks={layer: mask[:, kept] for layer, mask in grid.masks.items()},
+            columns=tuple(grid.columns[column] for column in columns),
+            weights={place: cells[:, columns] for place, cells in grid.weights.items()},
+            masks={layer: mask[:, columns] for layer, mask in grid.masks.items()},
         )
         return replace(self, grid=narrowed, links={}, head_statistics=())
 
@@ -127,7 +134,7 @@ class Overview(WithAxes):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LongRow:
-    """Where one query of a long text looks: its exact weights on every key, for each head that was asked for."""
+    """One query of a long text: its exact weights on every key, for each chosen head."""
 
     text: str
     tokens: tuple[Token, ...]
@@ -143,26 +150,26 @@ class LongRow:
 
     @property
     def key_axis(self) -> tuple[Token, ...]:
-        """The tokens of the key axis."""
+        """Return the tokens of the key axis."""
         return self.keys
 
     def narrowed(self, wanted: Callable[[int, int], bool]) -> LongRow:
-        """What it holds of the layers and heads that are wanted."""
-        return replace(self, weights={at: row for at, row in self.weights.items() if wanted(*at)})
+        """Return the row with only the layers and heads for which `wanted` returns true."""
+        return replace(self, weights={place: row for place, row in self.weights.items() if wanted(*place)})
 
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
         call_named("attnctl.formats.storage:save_value", self, path)
 
 
-def part_snippet(tokens: Sequence[Token], a: int, b: int, text: str, most: int, number: int) -> str:
-    """What tokens [a, b) are called: the number of the first, and the beginning of their text; `most` characters."""
+def part_snippet(tokens: Sequence[Token], a: int, b: int, text: str, limit: int, number: int) -> str:
+    """Return a label of at most `limit` characters for tokens [a, b): the number of the first, and how their text begins."""
     start = next((token.start for token in tokens[a:b] if token.start is not None and not token.special), None)
     end = next((token.end for token in reversed(tokens[a:b]) if token.end is not None and not token.special), None)
-    said = " ".join(token.text for token in tokens[a : min(b, a + most)])
+    label = " ".join(token.text for token in tokens[a : min(b, a + limit)])
     if start is not None and end is not None and end > start:
-        said = text[start : min(end, start + 4 * most)]
-    said = f"{number} {' '.join(said.split())}".rstrip()
-    if len(said) > most:
-        said = said[: most + 1].rsplit(" ", 1)[0] if " " in said[most // 2 : most + 1] else said[:most]
-    return said
+        label = text[start : min(end, start + 4 * limit)]
+    label = f"{number} {' '.join(label.split())}".rstrip()
+    if len(label) > limit:
+        label = label[: limit + 1].rsplit(" ", 1)[0] if " " in label[limit // 2 : limit + 1] else label[:limit]
+    return label

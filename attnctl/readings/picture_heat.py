@@ -1,4 +1,4 @@
-"""Where one query looks in a picture: its weights laid over the boxes of the patches."""
+"""Where one query looks in a picture: its weights drawn over the boxes of the patches."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from attnctl.selection import find_token
 from attnctl.text import counted, visible_text
 from attnctl.tokens import PADDING, WHOLE, Token
 
-SINK = 0.3  # of a query's weight on one token, from which on it is named
+SINK = 0.3  # a token with this share of a query's weight or more is named
 
 
 def query_of_picture(tokens: tuple[Token, ...], query: str | None, causal: bool) -> int:
-    """The query that `query` names; without one the first token that is no patch (CLS), beside a text the last token.
+    """Return the query that `query` names; by default CLS (the first token that is no patch), beside a text the last token.
 
-    Raises UsageError where there is none, or none is named.
+    Raises UsageError if there is no such token, or no CLS token.
     """
     if query is not None:
         return find_token(tokens, query)
     if causal or has_text(tokens):
         return len(tokens) - 1
-    first = next((at for at, token in enumerate(tokens) if token.box is None and PADDING not in token.text), None)
+    first = next((index for index, token in enumerate(tokens) if token.box is None and PADDING not in token.text), None)
     if first is None:
         how = f"name a patch with {option_name('query')}, by its pixel (120,80) or its index"
         raise UsageError(f"this model has no CLS token: {how}")
@@ -35,22 +35,22 @@ def query_of_picture(tokens: tuple[Token, ...], query: str | None, causal: bool)
 
 
 def has_text(tokens: Sequence[Token]) -> bool:
-    """Return whether a text stands beside a picture: tokens that are neither its patches nor the network's own."""
+    """Return whether a text belongs to a picture: tokens that are neither its patches nor special tokens."""
     has_picture = any(token.box is not None for token in tokens)
     return has_picture and any(token.box is None and not token.special for token in tokens)
 
 
 def heat_of_boxes(weights: Floats, keys: tuple[Token, ...], size: tuple[int, int], shape: tuple[int, int]) -> Floats:
-    """Weights (n_k,) of keys with boxes → (rows, columns), NaN beside them; `size` is (width, height) of the picture.
+    """Return weights (n_k,) as an image (rows, columns) of their boxes, NaN outside; `size` is (width, height) in pixels.
 
-    Where boxes lie over each other, as of tiles and a small view of the whole, their weights are added up, each spread
-    evenly over its box: what is shown is what a box of the smallest size in its picture has.
+    If boxes lie over each other (tiles and a small view of the whole), their weights are added up, each spread evenly over
+    its box: a pixel shows the weight of a box of the smallest size in its picture.
     """
     heat = np.full(shape, np.nan, np.float32)  # (rows, columns)
-    adds, least = lie_over_each_other(keys), dict[int | None, int]()  # the smallest area of a box in each picture
+    adds, smallest = lie_over_each_other(keys), dict[int | None, int]()  # the smallest area of a box in each picture
     for token in keys:
         if token.box is not None:
-            least[token.picture] = min(_area(token.box), least.get(token.picture, _area(token.box)))
+            smallest[token.picture] = min(_area(token.box), smallest.get(token.picture, _area(token.box)))
     for weight, token in zip(weights.tolist(), keys, strict=True):
         if token.box is None:
             continue
@@ -58,7 +58,7 @@ def heat_of_boxes(weights: Floats, keys: tuple[Token, ...], size: tuple[int, int
         rows = _cells_between(top, bottom, shape[0] / size[1])
         columns = _cells_between(left, right, shape[1] / size[0])
         if adds:
-            spread = weight * least[token.picture] / _area(token.box)
+            spread = weight * smallest[token.picture] / _area(token.box)
             heat[rows, columns] = np.nan_to_num(heat[rows, columns]) + spread
         else:
             heat[rows, columns] = weight
@@ -71,38 +71,40 @@ def _area(box: tuple[int, int, int, int]) -> int:
 
 
 def _cells_between(first: int, end: int, scale: float) -> slice:
-    """The cells that pixels [first, end) of the picture are shown by, one at least."""
+    """Return the cells that show pixels [first, end) of the picture, at least one."""
     start = math.floor(first * scale + 1e-9)
     return slice(start, max(math.floor(end * scale + 1e-9), start + 1))
 
 
 def lie_over_each_other(keys: Sequence[Token]) -> bool:
-    """Whether tokens of a small view of the whole picture stand beside those of its tiles."""
+    """Return whether the keys hold tokens of a small view of the whole picture and tokens of its tiles."""
     return any(WHOLE in key.text for key in keys if key.box is not None)
 
 
 def share_on_patches(row: LongRow, place: tuple[int, int]) -> float:
-    """How much of its weight the query gives to patches, 0 to 1."""
+    """Return how much of its weight the query gives to patches, 0 to 1."""
     boxed = [key.box is not None for key in row.keys]  # (n_k,)
     return float(row.weights[place][boxed].sum())
 
 
 def heading_of_row(row: LongRow) -> str:
-    """What a picture of the row shows."""
+    """Return the heading of a picture of the row."""
     query, text = visible_text(row.tokens[row.query].text), visible_text(row.text)
     where = text if names_picture(row.text) else f"the picture, asked “{text}”"
     return f"{row.model.name}: where {query} looks in {where}, {counted(len(row.weights), 'head')}"
 
 
 def sentences_of_row(row: LongRow) -> Iterator[str]:
-    """What the heat over the patches does not show: weight on other tokens, and single keys that take much."""
+    """Yield sentences on what the heat map does not show: weight on other tokens, and single keys that take much."""
     beside = [1 - share_on_patches(row, place) for place in row.weights]
-    others = [visible_text(key.text) for key in row.keys if key.box is None and PADDING not in key.text]
+    names_beside = [visible_text(key.text) for key in row.keys if key.box is None and PADDING not in key.text]
     padding = ["what fills the picture up"] * any(key.box is None and PADDING in key.text for key in row.keys)
-    if others or padding:
-        least, most = (f"{100 * share:.0f}" for share in (min(beside), max(beside)))
-        span = f"{most} %" if least == most else f"{least} to {most} %"
-        names = ", ".join([*(others if len(others) <= 6 else [f"{others[0]} to {others[-1]}"]), *padding])
+    if names_beside or padding:
+        low, high = (f"{100 * share:.0f}" for share in (min(beside), max(beside)))
+        span = f"{high} %" if low == high else f"{low} to {high} %"
+        names = ", ".join(
+            [*(names_beside if len(names_beside) <= 6 else [f"{names_beside[0]} to {names_beside[-1]}"]), *padding]
+        )
         yield f"Not in the picture: {span} of the weight, on {names}."
     if lie_over_each_other(row.keys):
         yield "Tiles and the view of the whole added up, each weight spread over its box."

@@ -1,4 +1,4 @@
-"""Single rows of weights, exact, and the strongest links: of a trace, and of a long text block by block."""
+"""Single rows of exact weights and the strongest links, of a trace and of a long text that is read block by block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attnctl.trace.run import Run
 
 
 class RowReading:
-    """The weights of one query, by its index, on every key."""
+    """A reading of the weights of one query, by its index, on every key."""
 
     predicts = False
 
@@ -25,28 +25,28 @@ class RowReading:
         self._weights: dict[tuple[int, int], Floats] = {}
 
     def take(self, layer: LayerAttention) -> None:
-        """Take in one layer."""
+        """Keep the row of each head of one layer."""
         rows = layer.rows_of([self._query])[:, 0]  # (heads, n_k)
         self._weights |= {(layer.layer, head): row for head, row in zip(layer.heads, rows, strict=True)}
 
     def kept_in(self, overview: Overview | LongRow, name: str) -> LongRow:
-        """The row, where it is the one that was kept. Raises AttnctlError where not."""
+        """Return the row if `overview` holds this query. Raises AttnctlError if it does not."""
         if not isinstance(overview, LongRow) or overview.query != self._query:
-            held = f"query {overview.query} alone" if isinstance(overview, LongRow) else "no single rows"
-            raise AttnctlError(f"{name} holds {held}, not query {self._query}: give the text and its model")
+            contents = f"query {overview.query} alone" if isinstance(overview, LongRow) else "no single rows"
+            raise AttnctlError(f"{name} holds {contents}, not query {self._query}: give the text and its model")
         return overview
 
     def value(self, run: Run) -> LongRow:
-        """The row of each layer and head."""
+        """Return the row of each layer and head."""
         keys = run.tokens if run.key_tokens is None else run.key_tokens
         return LongRow(run.text, run.tokens, keys, run.known_model, self._query, self._weights, run.notes)
 
 
-Block = tuple[int, int, int, int]  # first query, one past the last, first key, one past the last
+Block = tuple[int, int, int, int]  # first query, end, first key, end
 
 
 class BlocksReading:
-    """The weights of some blocks, and which queries may look where: (layer, head) → two (rows, keys) each."""
+    """A reading of some blocks of weights and of their masks: (layer, head) → (rows, keys) of both for each block."""
 
     predicts = False
 
@@ -55,19 +55,19 @@ class BlocksReading:
         self._weights: dict[tuple[int, int], list[tuple[Floats, Bools]]] = {}
 
     def take(self, layer: LayerAttention) -> None:
-        """Take in one layer."""
+        """Keep the blocks of each head of one layer."""
         for a, b, c, d in self._blocks:
             visible = layer.visible_at(np.arange(a, b)[None], np.arange(c, d)[None])[0]  # (rows, keys)
             for head, weights in zip(layer.heads, layer.block(a, b, c, d), strict=True):
                 self._weights.setdefault((layer.layer, head), []).append((weights, visible))
 
     def value(self, run: Run) -> dict[tuple[int, int], list[tuple[Floats, Bools]]]:
-        """(layer, head) → the weights of each block, and which queries may look where."""
+        """Return (layer, head) → the weights of each block, and its mask: true where the query may look at the key."""
         return self._weights
 
 
 class LinksReading:
-    """The `count` keys that each query attends to most, for each layer and head."""
+    """A reading of the `count` keys that each query attends to most, for each layer and head."""
 
     predicts = False
 
@@ -76,33 +76,35 @@ class LinksReading:
         self._links: dict[tuple[int, int], Links] = {}
 
     def take(self, layer: LayerAttention) -> None:
-        """Take in one layer."""
+        """Keep the strongest links of each head of one layer."""
         keys, weights = layer.links(self._count)  # (heads, n_q, count) each
         for head, *link in zip(layer.heads, keys, weights, strict=True):
             self._links[layer.layer, head] = Links(*link)
 
     def kept_in(self, overview: Overview | LongRow, name: str) -> dict[tuple[int, int], Links]:
-        """The links of an overview, the strongest of each query. Raises AttnctlError where it has fewer."""
-        found = overview.links if isinstance(overview, Overview) else {}
-        held = min((link.keys.shape[1] for link in found.values()), default=0)
-        if held < min(self._count, len(overview.key_axis)):
-            links_held = f"{held} links a query, not {self._count}" if held else "no links of single queries"
+        """Return the strongest links of each query in an overview. Raises AttnctlError if it holds fewer."""
+        links = overview.links if isinstance(overview, Overview) else {}
+        count = min((link.keys.shape[1] for link in links.values()), default=0)
+        if count < min(self._count, len(overview.key_axis)):
+            links_held = f"{count} links a query, not {self._count}" if count else "no links of single queries"
             raise AttnctlError(f"{name} holds {links_held}: give the text and its model")
-        return {at: Links(link.keys[:, : self._count], link.weights[:, : self._count]) for at, link in found.items()}
+        return {
+            place: Links(link.keys[:, : self._count], link.weights[:, : self._count]) for place, link in links.items()
+        }
 
     def value(self, run: Run) -> dict[tuple[int, int], Links]:
-        """(layer, head) → its links."""
+        """Return (layer, head) → its links."""
         return self._links
 
 
-MOST_LINKS = 14  # of a head
-MOST_EXACT = 4_000_000  # weights kept exactly, over all heads
-SIDE = 64  # of an exact block, tokens
+MOST_LINKS = 14  # links of a head
+MOST_EXACT = 4_000_000  # exact weights of all heads together
+SIDE = 64  # tokens on each side of an exact block
 
 
 @dataclass(frozen=True)
 class ExactBlock:
-    """Weights of one head kept exactly: queries [a, b), keys [a, b), weights and mask (queries, keys)."""
+    """Exact weights of one head: queries [a, b), keys [a, b), weights and mask (queries, keys)."""
 
     layer: int
     head: int
@@ -113,29 +115,33 @@ class ExactBlock:
 
 
 def strongest_links(links: Links, causal: bool) -> list[tuple[int, int, float]]:
-    """The strongest links of a head, (query, key, weight), the most telling first.
+    """Return the strongest links of a head as (query, key, weight), the most informative first.
 
-    A large weight tells less where a causal query has few keys to choose from, and little on the first token (where unused
-    attention is parked) or on itself.
+    A large weight says less for a causal query with few keys to choose from, and little on the first token (where unused
+    attention is parked) or on the query itself.
     """
     weights = np.array(links.weights, dtype=np.float64)  # (n_q, count)
     keys = np.asarray(links.keys)  # (n_q, count)
     i = np.arange(len(keys))[:, None]  # (n_q, 1)
     rank = weights * np.log1p(i) if causal else weights
-    rank = np.where((keys == 0) | (keys == i), rank * 1e-3, rank)  # not 0: taken where nothing else is there
+    rank = np.where((keys == 0) | (keys == i), rank * 1e-3, rank)  # not 0: chosen if there are no others
     best = np.argsort(-rank, axis=None, kind="stable")[:MOST_LINKS]
     rows, places = np.unravel_index(best, rank.shape)
-    found = zip(rows, places, strict=True)
-    return [(int(i), int(keys[i, at]), float(links.weights[i, at])) for i, at in found if links.weights[i, at] > 0]
+    cells = zip(rows, places, strict=True)
+    return [
+        (int(i), int(keys[i, place]), float(links.weights[i, place]))
+        for i, place in cells
+        if links.weights[i, place] > 0
+    ]
 
 
 def telling_blocks(overview: Overview) -> list[tuple[int, int, int, int]]:
-    """Where to look exactly: blocks (first query, past, first key, past) that hold the strongest links of all heads."""
+    """Return the blocks (first query, end, first key, end) that hold the strongest links of all heads."""
     causal = bool(overview.model.causal)
-    # in turn: each head's most telling link, then each head's second, …
-    turns = zip_longest(*(strongest_links(found, causal) for found in overview.links.values()))
+    # in turn: each head's first link, then each head's second, …
+    turns = zip_longest(*(strongest_links(links_of_head, causal) for links_of_head in overview.links.values()))
     links = [link for turn in turns for link in turn if link is not None]
     n_q, n_k = len(overview.tokens), len(overview.key_axis)
-    most = max(1, MOST_EXACT // (SIDE * SIDE * max(1, len(overview.links))))
+    limit = max(1, MOST_EXACT // (SIDE * SIDE * max(1, len(overview.links))))
     corners = dict.fromkeys((i // SIDE * SIDE, j // SIDE * SIDE) for i, j, _ in links)
-    return [(i, min(i + SIDE, n_q), j, min(j + SIDE, n_k)) for i, j in list(corners)[: min(most, 8)]]
+    return [(i, min(i + SIDE, n_q), j, min(j + SIDE, n_k)) for i, j in list(corners)[: min(limit, 8)]]

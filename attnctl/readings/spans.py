@@ -29,11 +29,11 @@ Region = tuple[str, tuple[float, float, float, float]]  # name, (left, top, righ
 
 
 def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, ...]:
-    """The parts that `kind` names (one of KINDS, or a file), as stretches of tokens; tokens in none of them are the rest.
+    """Return the parts that `kind` names (one of KINDS, or a file), as ranges of tokens; all other tokens form a last part.
 
-    A token belongs to the part that its last character stands in, a token of a picture to the region that the middle of its
-    box lies in. Raises AttnctlError where spans overlap, are not in the text, or cannot be read, UsageError where the text
-    has no such parts, or no token stands in it.
+    A token belongs to the part that holds its last character, a token of a picture to the region that holds the middle of
+    its box. Raises AttnctlError if spans overlap, are not in the text, or cannot be read, UsageError if the text has no
+    such parts, or no token has a place in it.
     """
     if (regions := _regions_of(kind, tokens)) is not None:
         return _region_parts(regions, tokens, named=kind not in KINDS)
@@ -41,37 +41,37 @@ def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, .
         why = "these are parts of the text, and none of these tokens stands in it"
         raise UsageError(why, option="spans", value=kind)
     spans = sorted(spans_of(kind, text), key=lambda span: span[1:])
-    for (one, _, end), (other, start, _) in pairwise(spans):
+    for (name, _, end), (next_name, start, _) in pairwise(spans):
         if start < end:
             raise AttnctlError(
-                f"the spans {one!r} and {other!r} overlap at character {start}: each character has one part"
+                f"the spans {name!r} and {next_name!r} overlap at character {start}: each character has one part"
             )
     owner = list(span_owners(spans, tokens))
-    held = set(owner)
-    for at, (name, start, end) in enumerate(spans):
-        if at not in held and kind not in KINDS:
+    used = set(owner)
+    for index, (name, start, end) in enumerate(spans):
+        if index not in used and kind not in KINDS:
             raise AttnctlError(f"the span {name!r}, characters {start} to {end}, holds no token of the text")
-    rest = REST if any(at < 0 and not token.special for at, token in zip(owner, tokens, strict=True)) else SPECIAL
+    rest = REST if any(index < 0 and not token.special for index, token in zip(owner, tokens, strict=True)) else SPECIAL
     return _owned_parts(owner, [name for name, _, _ in spans], rest)
 
 
-def _owned_parts(owner: Sequence[int], called: Sequence[str], rest: str) -> tuple[TextPart, ...]:
-    """Parts as stretches of tokens, by the part that owns each token, -1 for `rest`; parts without tokens are left out."""
-    held = set(owner)
-    names = {at: name for at, name in enumerate(called) if at in held} | ({-1: rest} if -1 in held else {})
+def _owned_parts(owner: Sequence[int], called: Sequence[str], rest_name: str) -> tuple[TextPart, ...]:
+    """Return the parts that hold tokens, as ranges of tokens; `owner` holds the part of each token, -1 for the rest."""
+    used = set(owner)
+    names = {part: name for part, name in enumerate(called) if part in used} | ({-1: rest_name} if -1 in used else {})
     if len(names) > limits.SPANS:
         raise UsageError(f"{len(names)} parts are too many for a matrix of them: at most {limits.SPANS}")
-    ranges: dict[int, list[tuple[int, int]]] = {at: [] for at in names}
+    ranges: dict[int, list[tuple[int, int]]] = {part: [] for part in names}
     start = 0
-    for at in range(1, len(owner) + 1):
-        if at == len(owner) or owner[at] != owner[start]:
-            ranges[owner[start]].append((start, at))
-            start = at
-    return tuple(TextPart(names[at], tuple(ranges[at])) for at in names)
+    for end in range(1, len(owner) + 1):
+        if end == len(owner) or owner[end] != owner[start]:
+            ranges[owner[start]].append((start, end))
+            start = end
+    return tuple(TextPart(names[part], tuple(ranges[part])) for part in names)
 
 
 def _regions_of(kind: str, tokens: Sequence[Token]) -> list[Region] | None:
-    """The regions of a picture that `kind` names: nine for "regions", or a file's; None where it names spans of a text."""
+    """Return the regions of a picture that `kind` names: nine for "regions", or a file's; None for spans of a text."""
     if kind == REGIONS:
         pictures = {token.picture: None for token in tokens if token.box is not None}
         if not pictures:
@@ -81,7 +81,7 @@ def _regions_of(kind: str, tokens: Sequence[Token]) -> list[Region] | None:
     rows = [] if kind in KINDS else _rows_of_file(kind)
     if not rows or "left" not in rows[0]:
         return None
-    found = []
+    regions = []
     for number, row in enumerate(rows):
         name = str(row.get("name") or f"region {number}")[: limits.SPAN_NAME_CHARACTERS]
         try:
@@ -92,14 +92,14 @@ def _regions_of(kind: str, tokens: Sequence[Token]) -> list[Region] | None:
             raise AttnctlError(
                 f"{kind}: region {number} ({name}) is empty: left must be less than right, top less than bottom"
             )
-        found.append((name, (left, top, right, bottom)))
-    return found
+        regions.append((name, (left, top, right, bottom)))
+    return regions
 
 
 def _nine_regions(tokens: Sequence[Token], picture: int | None) -> Iterator[Region]:
-    """Three rows of three over the boxes of one of several pictures, or of the only one (None)."""
+    """Yield three rows of three regions over the boxes of one of several pictures, or of the only picture (None)."""
     boxes = [token.box for token in tokens if token.box is not None and token.picture == picture]
-    left, top = (float(min(box[at] for box in boxes)) for at in (0, 1))
+    left, top = (float(min(box[side_index] for box in boxes)) for side_index in (0, 1))
     wide, high = (max(box[2] for box in boxes) - left) / 3, (max(box[3] for box in boxes) - top) / 3
     called = "" if picture is None else f"picture {picture} "
     for y, line in enumerate(("upper", "middle", "lower")):
@@ -109,22 +109,24 @@ def _nine_regions(tokens: Sequence[Token], picture: int | None) -> Iterator[Regi
 
 
 def _is_within(box: tuple[float, ...], region: tuple[float, ...]) -> bool:
-    """Whether the middle of a box lies in a region: (left, top, right, bottom) each."""
-    return all(region[at] <= (box[at] + box[at + 2]) / 2 < region[at + 2] for at in (0, 1))
+    """Return whether the middle of a box lies in a region: (left, top, right, bottom) each."""
+    return all(region[side] <= (box[side] + box[side + 2]) / 2 < region[side + 2] for side in (0, 1))
 
 
 def _region_parts(regions: Sequence[Region], tokens: Sequence[Token], named: bool) -> tuple[TextPart, ...]:
-    """The tokens in each region; those of the text and of the picture's rest are the rest. Errors as of `parts_of`.
+    """Return the tokens of each region; all other tokens form a last part. Raises the same errors as `parts_of`.
 
-    Regions that a user has `named` hold a token each.
+    Raises AttnctlError if a region that a user has `named` holds no token.
     """
     owner: list[int] = []
     for token in tokens:
-        held = [] if token.box is None else [at for at, (_, box) in enumerate(regions) if _is_within(token.box, box)]
-        if len(held) > 1:
-            names = " and ".join(repr(regions[at][0]) for at in held[:2])
+        indices = (
+            [] if token.box is None else [index for index, (_, box) in enumerate(regions) if _is_within(token.box, box)]
+        )
+        if len(indices) > 1:
+            names = " and ".join(repr(regions[index][0]) for index in indices[:2])
             raise AttnctlError(f"the regions {names} overlap at {token.text}: each token has one part")
-        owner.append(held[0] if held else -1)
+        owner.append(indices[0] if indices else -1)
     if set(owner) == {-1}:
         raise UsageError("no token of a picture lies in these regions")
     if named and (empty := sorted(set(range(len(regions))) - set(owner))):
@@ -137,7 +139,7 @@ def _region_parts(regions: Sequence[Region], tokens: Sequence[Token], named: boo
 
 
 def box_of(ranges: Iterable[tuple[int, int]], tokens: Sequence[Token]) -> tuple[int, int, int, int] | None:
-    """The smallest box that holds those of the tokens in these stretches; None where none has one."""
+    """Return the smallest box around the boxes of the tokens in these ranges; None if no token has a box."""
     boxes = [token.box for a, b in ranges for token in tokens[a:b] if token.box is not None]
     if not boxes:
         return None
@@ -146,30 +148,30 @@ def box_of(ranges: Iterable[tuple[int, int]], tokens: Sequence[Token]) -> tuple[
 
 
 def stand_in_text(tokens: Sequence[Token]) -> bool:
-    """Whether any of these tokens has a place in the text, or all are special."""
-    own = [token for token in tokens if not token.special]
-    return not own or any(token.start is not None for token in own)
+    """Return whether any of these tokens has a position in the text, or all are special."""
+    ordinary = [token for token in tokens if not token.special]
+    return not ordinary or any(token.start is not None for token in ordinary)
 
 
 def span_owners(spans: Sequence[Span], tokens: Sequence[Token]) -> Iterator[int]:
-    """Of each token, the index of the span that holds it, or -1."""
-    at = 0
+    """Yield for each token the index of the span that holds it, or -1."""
+    index = 0
     for token in tokens:
-        # special tokens stand nowhere in the text; a token may begin with the white space before it
+        # special tokens have no place in the text; a token may begin with the white space before it
         if token.special or token.start is None or token.end is None:
             yield -1
             continue
         place = token.end - 1
-        while at < len(spans) and spans[at][2] <= place:
-            at += 1
-        yield at if at < len(spans) and spans[at][1] <= place else -1
+        while index < len(spans) and spans[index][2] <= place:
+            index += 1
+        yield index if index < len(spans) and spans[index][1] <= place else -1
 
 
 def spans_of(kind: str, text: str) -> list[Span]:
-    """The spans that `kind` names, in characters; errors as of `parts_of`."""
+    """Return the spans that `kind` names, in characters. Raises the same errors as `parts_of`."""
     if kind == "paragraphs":
-        found = [m.span() for m in re.finditer(r"\S(?:.|\n(?![ \t\r]*\n))*", text)]
-        return [(f"{at} {_first_words(text[a:b])}", a, b) for at, (a, b) in enumerate(found)]
+        ranges = [m.span() for m in re.finditer(r"\S(?:.|\n(?![ \t\r]*\n))*", text)]
+        return [(f"{number} {_first_words(text[a:b])}", a, b) for number, (a, b) in enumerate(ranges)]
     if kind == "lines":
         edges = [0, *(m.end() for m in re.finditer("\n", text)), len(text) + 1]
         lines = [(number, a, b - 1) for number, (a, b) in enumerate(pairwise(edges), 1) if text[a : b - 1].strip()]
@@ -183,12 +185,15 @@ def spans_of(kind: str, text: str) -> list[Span]:
 
 
 def _marked_spans(kind: str, text: str) -> list[Span]:
-    """From each heading or marker to the next; what stands before the first is a part of its own."""
+    """Return the spans from each heading or marker to the next; text before the first marker is a span of its own."""
     marks = list((_HEADING if kind == "headings" else _DOCUMENT).finditer(text))
     if not marks:
-        wanted = "lines that begin with #" if kind == "headings" else "lines that begin with [name] or <document>"
-        raise UsageError(f"the text has no {kind}: they are {wanted} (any text has paragraphs)")
-    names = [(m[1] or m[0]).strip() if kind == "headings" else (m[1] or f"document {at}") for at, m in enumerate(marks)]
+        description = "lines that begin with #" if kind == "headings" else "lines that begin with [name] or <document>"
+        raise UsageError(f"the text has no {kind}: they are {description} (any text has paragraphs)")
+    names = [
+        (m[1] or m[0]).strip() if kind == "headings" else (m[1] or f"document {number}")
+        for number, m in enumerate(marks)
+    ]
     edges = [*(m.start() for m in marks), len(text)]
     spans = [(name, a, b) for name, (a, b) in zip(names, pairwise(edges), strict=True)]
     return [("(before)", 0, edges[0]), *spans] if text[: edges[0]].strip() else spans
@@ -202,7 +207,7 @@ def _first_words(text: str) -> str:
 
 
 def _rows_of_file(path: str) -> list[Document]:
-    """The rows of a .json list of objects, or of a .csv or .tsv. Raises UsageError for what names no file."""
+    """Return the rows of a .json list of objects, or of a .csv or .tsv. Raises UsageError if `path` names no file."""
     from attnctl.files import decode_text, read_bytes
 
     if "." not in path and "/" not in path:
@@ -213,7 +218,7 @@ def _rows_of_file(path: str) -> list[Document]:
 
 
 def _read_spans(path: str, text: str) -> list[Span]:
-    """Spans of a file of {name, start, end}; start and end in characters."""
+    """Return the spans of a file of {name, start, end}; start and end in characters."""
     rows = _rows_of_file(path)
     spans = []
     for number, row in enumerate(rows):
@@ -239,7 +244,7 @@ def _read_spans(path: str, text: str) -> list[Span]:
 
 
 def _character_count(value: object) -> int:
-    """A whole number, of JSON or of a table's cell. Raises ValueError for anything else: 1.5, true, "1_0"."""
+    """Return a whole number of JSON or of a table cell. Raises ValueError for anything else: 1.5, true, "1_0"."""
     if isinstance(value, str):
         return limits.whole_number(value)
     if isinstance(value, bool) or not isinstance(value, int):

@@ -1,4 +1,4 @@
-"""The reading of head statistics: every head of every layer of a text, or those that an overview holds."""
+"""The reading of head statistics: every head of every layer of a text, or the heads that an overview holds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attnctl.trace.run import Run
 
 
 class HeadStatisticsReading:
-    """The statistics of every head of every layer of a text; `keys` as of `head_statistics`."""
+    """A reading of the statistics of every head; `keys` has the meaning that it has in `head_statistics`."""
 
     predicts = False
 
@@ -24,21 +24,21 @@ class HeadStatisticsReading:
         self._heads: list[HeadStatistics] = []
 
     def take(self, layer: LayerAttention) -> None:
-        """Take in one layer. Raises AttnctlError where its scores are NaN or infinite."""
+        """Compute the statistics of one layer. Raises AttnctlError if its scores are NaN or infinite."""
         self._heads += head_statistics(layer, self._tokens, self._keys)
 
     def kept_in(self, overview: Overview | LongRow, name: str) -> tuple[HeadStatistics, ...]:
-        """The statistics of an overview. Raises AttnctlError where it has none of these heads."""
-        found = overview.head_statistics if isinstance(overview, Overview) else ()
-        if not found:
+        """Return the statistics that an overview holds. Raises AttnctlError if it holds no statistics of these heads."""
+        statistics = overview.head_statistics if isinstance(overview, Overview) else ()
+        if not statistics:
             raise AttnctlError(f"{name} holds no statistics of these heads: give the text and its model")
-        return found
+        return statistics
 
     def value(self, run: Run) -> tuple[HeadStatistics, ...]:
-        """The statistics, layer by layer."""
+        """Return the statistics of all heads, layer by layer."""
         return tuple(_gated_statistics(head, run.gates.get(head.layer)) for head in self._heads)
 
 
 def _gated_statistics(head: HeadStatistics, gates: Array) -> HeadStatistics:
-    """The statistics with what a learned gate lets through; `gates` (heads, n_q) of its layer, None where there are none."""
+    """Return the statistics with the mean opening of the gate; `gates` (heads, n_q) of its layer, None without gates."""
     return head if gates is None else replace(head, values={**head.values, "gate": float(gates[head.head].mean())})

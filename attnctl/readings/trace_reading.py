@@ -1,4 +1,4 @@
-"""The reading of a whole trace, and what its reader must know of the tokens where attention is parked."""
+"""The reading of a whole trace, and the sentence about attention parked on the first and on special tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attnctl.trace.run import Note, Run
 
 
 class TraceReading:
-    """Everything that each layer knows, for some queries (None: all), as a Trace."""
+    """A reading that keeps every array of each layer, for some queries (None: all), and returns them as a Trace."""
 
     def __init__(self, rows: Sequence[int] | None = None, predictions: bool = True) -> None:
         self.rows = None if rows is None else tuple(rows)
@@ -24,13 +24,13 @@ class TraceReading:
         self._layers: list[LayerTrace] = []
 
     def take(self, layer: LayerAttention) -> None:
-        """Keep one layer. Raises AttnctlError where its numbers overflow float32."""
-        kept = layer.record(self.rows)
-        for array, numbers in () if layer.is_finite else kept.arrays_kept():
+        """Keep one layer. Raises AttnctlError if its numbers overflow float32."""
+        trace = layer.record(self.rows)
+        for array, numbers in () if layer.is_finite else trace.arrays_kept():
             if array.name in CHECKED and not np.isfinite(numbers).all():
-                what = f"the {array.name.replace('_', ' ')} of layer {layer.layer}"
-                raise AttnctlError(f"{what} are too large for float32: see the scale and temperature")
-        self._layers.append(kept)
+                name = f"the {array.name.replace('_', ' ')} of layer {layer.layer}"
+                raise AttnctlError(f"{name} are too large for float32: see the scale and temperature")
+        self._layers.append(trace)
 
     def value(self, run: Run) -> Trace:
         """Return the trace; for a checkpoint, with a note on the tokens where attention is parked."""
@@ -52,7 +52,7 @@ class TraceReading:
 
 
 def _with_gates(layer: LayerTrace, run: Run) -> LayerTrace:
-    """Return the layer with how far its gates were open, which a run knows when the layer has ended."""
+    """Return the layer with the opening of its gates, which a run knows only after the layer has ended."""
     gate = run.gates.get(layer.layer)  # (heads, n)
     if gate is None or layer.context is None:
         return layer
@@ -61,43 +61,43 @@ def _with_gates(layer: LayerTrace, run: Run) -> LayerTrace:
 
 
 def sink_sentence(trace: Trace) -> str | None:
-    """Return a sentence on how much of the attention goes to the first and to other special tokens; None for one token.
+    """Return a sentence on how much attention goes to the first token and to special tokens; None for a single key.
 
-    The first token's own row is left out: if the future is hidden it has nowhere else to look.
+    The row of the first token is left out: if the future is hidden, that token can only look at itself.
     """
     keys = trace.key_axis
     first, special = [], []
-    others = [j for j, token in enumerate(keys) if token.special and j > 0]
+    special_keys = [j for j, token in enumerate(keys) if token.special and j > 0]
     for layer in trace.layers:
         if layer.weights is None:
             continue
-        at = range(len(trace.tokens)) if layer.rows is None else layer.rows
-        rows = [place for place, i in enumerate(at) if i > 0 or not trace.reads_itself]
+        queries = range(len(trace.tokens)) if layer.rows is None else layer.rows
+        rows = [place for place, i in enumerate(queries) if i > 0 or not trace.reads_itself]
         part = layer.weights[:, rows]  # (heads, rows, n_k)
         if part.size:
             first.append(part[..., 0].mean(dtype=np.float64))
-            special.append(part[..., others].sum(axis=-1, dtype=np.float64).mean())
+            special.append(part[..., special_keys].sum(axis=-1, dtype=np.float64).mean())
     if not first or len(keys) < 2:
         return None
-    kept = [layer for layer in trace.layers if layer.weights is not None]
-    where = heads_text([(layer.layer, head) for layer in kept for head in layer.heads])
-    if keys[0].seconds:  # frames: the special ones are what a sound was filled up with
+    with_weights = [layer for layer in trace.layers if layer.weights is not None]
+    where = heads_text([(layer.layer, head) for layer in with_weights for head in layer.heads])
+    if keys[0].seconds:  # frames: the special ones pad a sound to its full length
         share = float(np.mean(special))
-        return parked_sentence(where, [(share, "frames after the end of the sound")]) if others else None
+        return parked_sentence(where, [(share, "frames after the end of the sound")]) if special_keys else None
     shares = [(float(np.mean(first)), f"the first token, {visible_text(keys[0].text)}")]
-    if others:
-        shares.append((float(np.mean(special)), other_special([keys[j] for j in others])))
+    if special_keys:
+        shares.append((float(np.mean(special)), other_special([keys[j] for j in special_keys])))
     return parked_sentence(where, shares)
 
 
-def parked_sentence(where: str, shares: Sequence[tuple[float, str]], rest: bool = False) -> str:
-    """Return a sentence on how much of the attention of `where` goes to keys: the share and the name of each.
+def parked_sentence(where: str, shares: Sequence[tuple[float, str]], is_remainder: bool = False) -> str:
+    """Return a sentence on how much attention of `where` goes to certain keys; `shares` holds each key's share and name.
 
-    `rest`: shares of what is left of the attention when some keys are left out.
+    `is_remainder`: the shares are of the attention without the keys that are left out.
     """
-    (share, name), *others = shares
-    more = (f", {percent(share)} to {name}" for share, name in others)
-    of = "what is left of the attention" if rest else "the attention"
+    (share, name), *other_shares = shares
+    more = (f", {percent(share)} to {name}" for share, name in other_shares)
+    of = "what is left of the attention" if is_remainder else "the attention"
     return f"Of {of} of {where}, {percent(share)} goes to {name}{''.join(more)}."
 
 

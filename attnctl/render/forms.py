@@ -1,9 +1,9 @@
-"""The forms in which a reading is told: lines of text, tables of typed columns, grids of numbers.
+"""The forms of a result: lines of text, tables of typed columns, grids of numbers.
 
-They know neither terminal nor page: each of these lowers every form once, and the CSV of a reading is its table. A shaded
-text is a line whose pieces have shades for tones; bars, and arithmetic worked out, are columns of a table.
+They know neither terminal nor page: each of these writes every form in its own way, and the CSV of a result is its table.
+In a shaded text the tones of a line's pieces are shades; bars, and sums worked out, are columns of a table.
 
-And the colours of attention and of ink on them: plain numbers, so that no picture library is needed to use them.
+The file also holds the colours of attention, and of ink on them, as plain numbers: no picture library is needed to use them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CIVIDIS = (
     "#8c8878", "#9b9476", "#aba072", "#bcae6c", "#cdbb63", "#dec958", "#f0d846", "#fee838",
 )  # fmt: skip
 
-# of matplotlib: orange for more, violet for less, told apart by every kind of colour vision
+# a map of matplotlib: orange for more, violet for less; every kind of colour vision distinguishes them
 CHANGE = "PuOr_r"
 
 # --- ink on a cell: dark or white; terminal, pictures and page read these three constants ------------------------
@@ -53,128 +53,132 @@ DARK_INK_FROM = 0.26
 
 
 def takes_dark_ink(red: int, green: int, blue: int) -> bool:
-    """Whether dark ink, rather than white, is to stand on a colour, 0 to 255 each."""
+    """Return whether dark ink, not white, is easier to read on a colour; its parts are 0 to 255."""
     parts = zip(LUMINANCE, (red, green, blue), strict=True)
     return sum(weight * LINEAR_OF_BYTE[byte] for weight, byte in parts) > DARK_INK_FROM
 
 
-# a text; with its tone (bold, dim, accent, or several of them; "heat 0.7", "change -0.2": a shade), and with its rank: what
-# a line leaves out for want of room
+# a text; or a text and its tone (bold, dim, accent, or several of them; "heat 0.7", "change -0.2": a shade); or both and a
+# rank: a line leaves out the pieces of the lowest rank first if there is too little room
 Piece = str | tuple[str, str] | tuple[str, str, int | None]
 Doubles = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.float32 | np.float64 | np.bool_]
-ABSENT = "·"  # where a number is missing
+ABSENT = "·"  # in place of a missing number
 MOST_SHADED = 60  # tokens of a shaded text
 
 
 def piece_parts(piece: Piece) -> tuple[str, str, int | None]:
-    """Its text, tone and rank."""
+    """Return its text, tone and rank."""
     text, tone, *rank = (piece, "") if isinstance(piece, str) else piece
     return text, tone, rank[0] if rank else None
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of text; what is too long goes on below.
+    """A line of text; text that is too long continues on the next line.
 
-    All its lines are begun by `indent` cells, those below by `hanging` more, which in the first line hold the `mark`.
-    Pieces that have a rank are left out, the lowest first, where the others then have room in one line.
+    Each line begins with `indent` cells, and all but the first with `hanging` more; the first has the `mark` there.
+    Pieces that have a rank are left out, the lowest first, if the other pieces then fit in one line.
     """
 
-    said: Piece | list[Piece]
+    content: Piece | list[Piece]
     tone: str = ""
     indent: int = 0
     hanging: int = 0
     mark: Piece = ""
-    between: str | None = None  # what stands between the pieces, none of which is broken that fits; None: nothing
-    cut: bool = False  # one line, in which the longest pieces give way; so is a line in a table
-    lines: int = 0  # at most so many, the last one cut; 0: any number
+    between: str | None = None  # the text between pieces, which are then not broken if they fit; None: no text
+    cut: bool = False  # one line, in which the longest pieces are shortened; a line in a table always is one
+    lines: int = 0  # the largest number of lines, the last one cut; 0: no limit
     right: Piece = ""  # at the right edge of the first line
-    rest: tuple[str, str] | None = None  # for pieces left out, beside others or alone: {} is how many
-    shaded: bool = False  # its shades are all it tells: it is shown where there are colours
+    omission: tuple[str, str] | None = None  # the text for left-out pieces, beside others or alone: {} is their number
+    shaded: bool = False  # shown only with colours, as its shades are its content
 
     @cached_property
     def pieces(self) -> list[tuple[str, str, int | None]]:
-        """Each piece's text, tone and rank."""
-        return [piece_parts(one) for one in (self.said if isinstance(self.said, list) else [self.said])]
+        """Return each piece's text, tone and rank."""
+        return [piece_parts(piece) for piece in (self.content if isinstance(self.content, list) else [self.content])]
 
     @property
     def text(self) -> str:
-        """All that it says."""
+        """Return its whole text."""
         return (self.between or "").join(text for text, *_ in self.pieces)
 
 
 def shaded_tokens(tokens: Sequence[Token], shares: Sequence[float] | Floats, kind: str = "heat") -> list[Form]:
-    """A text whose tokens are shaded, as heat by shares from 0 to 1, as change from -1 to 1; none of a long text."""
+    """Return a text with shaded tokens: heat for shares from 0 to 1, change for -1 to 1; empty for a long text."""
     if len(tokens) > MOST_SHADED:
         return []
-    told = zip(tokens, shares, strict=True)
-    return [Line([(token_label(token), f"{kind} {share:.3f}") for token, share in told], between=" ", shaded=True)]
+    pairs = zip(tokens, shares, strict=True)
+    return [Line([(token_label(token), f"{kind} {share:.3f}") for token, share in pairs], between=" ", shaded=True)]
 
 
 def listed(texts: Sequence[str]) -> Line:
-    """Texts beside each other, the first of them, as many as fit."""
-    return Line([(text, "", -at or None) for at, text in enumerate(texts)], between="   ")
+    """Return a line of texts beside each other: as many as fit, from the first on."""
+    return Line([(text, "", -rank or None) for rank, text in enumerate(texts)], between="   ")
 
 
-Value = Any  # of a cell: a number, a text, a Line, or what the column's own function tells
+Value = Any  # of a cell: a number, a text, a Line, or any value that the column's `format` function takes
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A column of a table: its values, None where there is none, and how they are told.
+    """A column of a table: its values, None for a missing value, and the format of its cells.
 
-    `kind` is text, number, share (0 to 1, told in percent), heat (0 to 1, shaded), change (shaded by sign and size) or bar
+    `kind` is text, number, share (0 to 1, shown in percent), heat (0 to 1, shaded), change (shaded by sign and size) or bar
     (0 to 1). A column without any value is not shown. A text may be a Line.
     """
 
     heading: str
     values: Sequence[Value] | Floats | Doubles
     kind: str = "number"
-    told: str | Callable[[Value], str] = ""  # a format of numbers, or a function; "": as its kind is told
-    rank: int | None = None  # where a table is too wide, columns of the lowest rank are left out first; None: never
-    most: int = 0  # cells: what is longer is cut at its end, and a bar of 1 is as long; 0: any number
-    cut: str = ""  # where room is short, text gives way: cut at its "end", at its "start", or going on "below"
+    format: str | Callable[[Value], str] = ""  # a format of numbers, or a function; "": the format of its kind
+    rank: int | None = None  # if a table is too wide, columns of the lowest rank are left out first; None: never
+    max_width: int = 0  # cells: a longer text is cut at its end, and a bar of 1 has this length; 0: no limit
+    cut: str = ""  # if there is little room, text is cut at its "end" or its "start", or goes on "below"; "": neither
     tone: str = ""
-    shade: Sequence[float | None] = ()  # of heat from 0 to 1, of a change from -1 to 1; (): heat by its values
-    about: str = ""  # what it holds, for the legend
-    name: str | None = None  # in a file; None: its heading, "": it is in none
-    hidden: bool = False  # it is in a file alone
-    joined: bool = False  # to the column before it, without a gap
+    shade: Sequence[float | None] = ()  # heat from 0 to 1, a change from -1 to 1; (): heat by its values
+    about: str = ""  # a description of its values, for the legend
+    name: str | None = None  # in a file; None: its heading, "": left out of files
+    hidden: bool = False  # written to files only
+    joined: bool = False  # without a gap to the column before it
 
     def cell_text(self, value: Value) -> str:
-        """A value as text."""
+        """Return a value as text."""
         if value is None:
             return "" if self.kind == "text" else ABSENT
         if isinstance(value, str):
             return value
-        if callable(self.told):
-            return self.told(value)
+        if callable(self.format):
+            return self.format(value)
         if isinstance(value, Line):
             return value.text
-        return percent(value, 1) if self.kind == "share" else format(value, self.told or ",")
+        return percent(value, 1) if self.kind == "share" else format(value, self.format or ",")
 
     def shade_at(self, row: int) -> float | None:
-        """How a value of heat or change is shaded; None: not."""
+        """Return the shade of a value of heat or change; None for no shade."""
         return self.shade[row] if self.shade else self.values[row] if self.kind == "heat" else None
 
 
-def bar_columns(values: Sequence[float | None], told: str = "", most: int = 20, tone: str = "") -> list[Column]:
-    """Numbers from 0 to 1 with a bar each, which gives way first: as `told`, or in percent."""
-    number = Column("", values, "number" if told else "share", told)
-    return [number, Column("", values, "bar", most=most, rank=0, tone=tone)]
+def bar_columns(
+    values: Sequence[float | None], number_format: str = "", max_width: int = 20, tone: str = ""
+) -> list[Column]:
+    """Return numbers from 0 to 1 with a bar each, which is left out first: in `number_format`, or in percent."""
+    number = Column("", values, "number" if number_format else "share", number_format)
+    return [number, Column("", values, "bar", max_width=max_width, rank=0, tone=tone)]
 
 
 def sum_columns(
     names: Sequence[str], terms: Sequence[Sequence[str]], results: Sequence[str], last: str = ""
 ) -> list[Column]:
-    """Sums worked out, each in a row: its name, as many of its terms as fit, the last one, and its result."""
-    # the first term is kept longest, then the last one
-    ranked = [[*((term, "", -2 * at) for at, term in enumerate(one)), (last, "", -1)] for one in terms]
-    shown = [Line(list(one), rest=(" + … {} more", "… {} terms")) for one in ranked]
+    """Return sums worked out, one for each row: its name, as many of its terms as fit, the last one, and its result."""
+    # of the terms the first is left out last, and `last` just before it
+    ranked = [
+        [*((term, "", -2 * rank) for rank, term in enumerate(terms_of_sum)), (last, "", -1)] for terms_of_sum in terms
+    ]
+    lines = [Line(list(terms_of_sum), omission=(" + … {} more", "… {} terms")) for terms_of_sum in ranked]
     return [
         Column("", names, "text"),
-        Column("", shown, "text", cut="end"),
+        Column("", lines, "text", cut="end"),
         Column("", [" = "] * len(names), "text", joined=True),
         Column("", results, tone="bold", joined=True),
     ]
@@ -182,28 +186,28 @@ def sum_columns(
 
 @dataclass(frozen=True)
 class Table:
-    """Columns beside each other; the `legend` names what they hold, {} in it what is about those that are shown."""
+    """Columns beside each other; the `legend` explains them, {} in it stands for `about` of the columns that are shown."""
 
     columns: Sequence[Column]
-    strong: Sequence[bool] = ()  # which rows stand out
+    strong: Sequence[bool] = ()  # whether each row is bold
     foot: Sequence[str] = ()  # a last row
     indent: int = 0
     gap: int = 2  # cells between columns
     legend: str = ""
-    elsewhere: str = ""  # where the columns are that were left out
+    elsewhere: str = ""  # where the reader finds the columns that were left out
     in_full: bool = False  # in a pipe no column is left out
-    rest: str = ""  # which rows are left out, below those that are there
+    omission: str = ""  # a line about the rows that are left out, below the others
 
     def as_csv(self, digits: int | None = 6, delimiter: str = ",") -> str:
-        """The values as text, a line a row, with a line of names above."""
-        kept = [one for one in self.columns if one.name != ""]
-        rows = zip(*(one.values for one in kept), strict=True)
-        return csv_table([one.name or one.heading for one in kept], rows, digits, delimiter)
+        """Return the values as CSV text, with a first line of names."""
+        named = [column for column in self.columns if column.name != ""]
+        rows = zip(*(column.values for column in named), strict=True)
+        return csv_table([column.name or column.heading for column in named], rows, digits, delimiter)
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A matrix with its labels: `array` (rows, columns), numbers or a boolean mask."""
+    """A matrix with its labels: `array` (rows, columns) holds numbers, or is a boolean mask."""
 
     array: Numbers
     rows: Sequence[str]
@@ -214,19 +218,19 @@ class Grid:
     change: bool = False  # numbers from -1 to 1, coloured by sign
     sums: bool = False
     marks: tuple[int, ...] = ()  # the rows to point at
-    must: tuple[int, ...] = ()  # columns that are never abridged away
+    must: tuple[int, ...] = ()  # the columns that are never left out
     max_rows: int = 24
-    strong: tuple[int, ...] = ()  # the rows that stand out
+    strong: tuple[int, ...] = ()  # the rows that are bold
     indent: int = 0
 
     @cached_property
     def number(self) -> Callable[[float], str]:
-        """How its numbers are told: in powers of ten where they all are next to nothing."""
+        """Return the function that formats its numbers: as powers of ten if all of them are tiny."""
         tiny = not self.heat and 0 < float(np.abs(self.array).max()) < 0.5 * 10**-self.precision
         return partial(number_text, precision=self.precision, tiny=tiny)
 
     def cell_text(self, row: int, column: int) -> str:
-        """A number as text, of a boolean mask ✓; · where there is none."""
+        """Return a number as text, ✓ for true in a boolean mask, · for false or a masked cell."""
         value = self.array[row, column]
         if self.mask is not None and not self.mask[row][column] or value is np.False_:
             return ABSENT
@@ -237,12 +241,12 @@ Form = Piece | Line | Table | Grid
 
 
 def exponential_heading(shift: float, number: Callable[[float], str]) -> str:
-    """The heading of exponentials: exp, or with what is taken off each score, exp(· - 3.00) or exp(· + 3.00)."""
+    """Return the heading of exponentials: exp, or with the number that is subtracted first: exp(· - 3.00), exp(· + 3.00)."""
     return f"exp(· {'-' if shift > 0 else '+'} {number(abs(shift))})" if shift else "exp"
 
 
 def token_label(token: Token | str, width: int | None = None) -> str:
-    """A token as a label: safe, on one line, marked † where the model does not know it, at most `width` cells wide."""
+    """Return a token as a label: safe, on one line, marked † if the model does not know it, at most `width` cells wide."""
     text = visible_text(shortened(token if isinstance(token, str) else token.text, LABEL_CHARACTERS))
     if isinstance(token, Token) and token.unknown:
         text += "†"
@@ -250,7 +254,7 @@ def token_label(token: Token | str, width: int | None = None) -> str:
 
 
 def label_fit(text: str, width: int) -> str:
-    """`text` in at most `width` cells, its end replaced by … where it is longer; † of a word that no model knows stays."""
+    """Return `text` in at most `width` cells; … replaces the end of a longer text, but † of an unknown word stays."""
     from rich.cells import cell_len, set_cell_size
 
     if cell_len(text) <= width:

@@ -106,4 +106,4 @@ def test_a_learned_sink_has_no_column() -> None:
     assert caption(trace) == f"{said} renormalise=True shares it among the keys."
     assert caption(trace, renormalise=True) == ""
     (sinks,) = sinks_of_heads(trace, trace.layers[0])
-    assert sinks is not None and sinks.said == said
+    assert sinks is not None and sinks.sentence == said

@@ -328,7 +328,7 @@ def test_notes_are_known_by_their_kind_whatever_their_words(
         for how in ({}, {"drop": "1", "renormalise": True}):
             grid = read_heatmap(trace, **how)
             unit = any(text.get_text().endswith(", rescaled") for text in trace.figure(**how).findobj(Text))
-            pictures.append(f"{grid.said} {grid.measure} {unit}")
+            pictures.append(f"{grid.remarks} {grid.measure} {unit}")
         return [*(f"{one.code}\n{one.out}\n{one.err}" for one in said), *pictures, Path("p.html").read_text()]
 
     def without_words(text: str) -> str:  # as long, in lines as long

@@ -38,10 +38,10 @@ def effects_forms(found: Effects, top: int | None = None) -> Iterator[Form]:
     ):
         if rows:
             yield ""
-            name = Column(title, [_cut_name(found, one) for one in rows], "text", most=34, cut="end")
+            name = Column(title, [_cut_name(found, one) for one in rows], "text", max_width=34, cut="end")
             looks = [one.looked_at if isinstance(one, SpanEffect) else None for one in rows]
             yield Table(
-                [name, Column("looked at", looks, told=sentence_percent, rank=1), *_effect_columns(found, rows)]
+                [name, Column("looked at", looks, format=sentence_percent, rank=1), *_effect_columns(found, rows)]
             )
         yield from _omitted_line(count - len(rows), "more does", "more do")
         if title == "cut":
@@ -78,7 +78,7 @@ def _heads_table(found: Effects, heads: Sequence[HeadEffect]) -> Table:
             Column("layer", [one.layer for one in heads]),
             Column("head", [one.head for one in heads]),
             Column("looks at", [looked_at(one) for one in heads], "text", rank=2),
-            Column("writes", [one.writes for one in heads], told="+.2f", rank=1),
+            Column("writes", [one.writes for one in heads], format="+.2f", rank=1),
             *_effect_columns(found, heads),
         ]
     )
@@ -100,7 +100,7 @@ def _effect_columns(found: Effects, effects: Sequence[Effect]) -> list[Column]:
         Column(
             "Δ logits", [one.logit_difference if by_logits else None for one in effects], "change", "+.2f", shade=shares
         ),
-        Column("p without", [one.probability for one in effects], told=sentence_percent),
+        Column("p without", [one.probability for one in effects], format=sentence_percent),
         Column("", instead, "text", rank=0, tone="dim", cut="end"),
     ]
 

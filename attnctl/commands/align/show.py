@@ -49,11 +49,11 @@ def words_table(found: AlignedSpeech) -> Table:
     sure = [word.confidence for word in words]
     return Table(
         [
-            Column("start", [word.start for word in words], told=".2f"),
-            Column("end", [word.end for word in words], told=".2f"),
+            Column("start", [word.start for word in words], format=".2f"),
+            Column("end", [word.end for word in words], format=".2f"),
             Column("word", [visible_text(word.text) for word in words], "text", cut="end"),
-            Column("confidence", sure, "heat", told=".2f"),
-            Column("", sure, "bar", most=10, rank=0, name=""),
+            Column("confidence", sure, "heat", format=".2f"),
+            Column("", sure, "bar", max_width=10, rank=0, name=""),
             Column("doubtful", ["doubtful" if word.doubtful else None for word in words], "text"),
         ]
     )
@@ -80,8 +80,8 @@ def links_table(found: AlignedText) -> Table:
         [
             Column("target", [visible_text(link.text) for link in found.links], "text"),
             Column("source", [visible_text(link.source_text) for link in found.links], "text"),
-            Column("weight", weights, "heat", told=".2f"),
-            Column("", weights, "bar", most=10, rank=0, name=""),
+            Column("weight", weights, "heat", format=".2f"),
+            Column("", weights, "bar", max_width=10, rank=0, name=""),
         ]
     )
 

@@ -258,8 +258,8 @@ def _evaluate_bundled(options: dict[str, object], count: int, json: bool) -> Non
 
     from attnctl.commands.evaluate.bundled import measure_relations
     from attnctl.formats.documents.json_documents import write_json
+    from attnctl.render.form_builders.relations import relations_forms
     from attnctl.render.terminal.console import Shown
-    from attnctl.render.told.relations import relations_forms
 
     table = measure_relations(model_of(options), count=count)
     if json:

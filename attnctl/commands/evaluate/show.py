@@ -100,15 +100,17 @@ def _relation_table(rows: Sequence[Relation], name: str) -> Table:
             Column(name, [visible_text("  " * row.subtype + label) for row, label in labels], "text", cut="end"),
             Column("to its", [ARROWS.get(row.direction, "→ ante") for row in rows], "text"),
             Column("head", [one and f"{one.layer}.{one.head}" for one in best]),
-            Column("found", [one and 100 * one.accuracy for one in best], told=".1f"),
+            Column("found", [one and 100 * one.accuracy for one in best], format=".1f"),
             Column("95 %", [one and _interval_text(one) for one in best], rank=4),
-            Column("rule", [row.best_rule and 100 * row.rules[row.best_rule].accuracy for row in rows], told=".1f"),
+            Column("rule", [row.best_rule and 100 * row.rules[row.best_rule].accuracy for row in rows], format=".1f"),
             Column("", ["✓" * row.beats_rules for row in rows], "text", joined=True),
             Column("offset", [_rule_text(by.get("offset")) for by in rules], "text", rank=3),
             Column("match", [_rule_text(by.get("head_match")) for by in rules], "text", rank=3),
             Column("nearest", [_rule_text(by.get("nearest")) for by in rules], "text", rank=2),
-            Column("1st", [by["first"].accuracy * 100 if "first" in by else None for by in rules], told=".0f", rank=0),
-            Column("unt", [row.untrained and 100 * row.untrained.accuracy for row in rows], told=".0f", rank=5),
+            Column(
+                "1st", [by["first"].accuracy * 100 if "first" in by else None for by in rules], format=".0f", rank=0
+            ),
+            Column("unt", [row.untrained and 100 * row.untrained.accuracy for row in rows], format=".0f", rank=5),
             Column("cases", [one if one < 1_000_000 else f"{one / 1e6:,.1f} M" for one in cases], rank=1),
         ],
         strong=[row.beats_rules for row in rows],
@@ -170,10 +172,10 @@ def layers_table(census: CensusTable) -> Table:
     return Table(
         [
             Column("layer", [row.layer for row in rows]),
-            Column("on dependencies %", [100 * row.dependency_mass for row in rows], told=".1f"),
-            Column("mean distance", [row.distance for row in rows], told=".2f"),
-            Column("entropy, nats", [row.entropy for row in rows], told=".2f"),
-            Column("UUAS %", [100 * row.uuas for row in rows], told=".1f"),
+            Column("on dependencies %", [100 * row.dependency_mass for row in rows], format=".1f"),
+            Column("mean distance", [row.distance for row in rows], format=".2f"),
+            Column("entropy, nats", [row.entropy for row in rows], format=".2f"),
+            Column("UUAS %", [100 * row.uuas for row in rows], format=".1f"),
         ]
     )
 

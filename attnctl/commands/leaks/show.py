@@ -63,7 +63,7 @@ def _table(
     for key in keys:
         own = [of_pair[query, key] for query in queries]
         shade = [None if value is None else value / top for value in own]
-        columns.append(Column(segment_name(found, key), own, "heat", told=_number, shade=shade))
+        columns.append(Column(segment_name(found, key), own, "heat", format=_number, shade=shade))
     yield Table(columns, indent=2)
 
 

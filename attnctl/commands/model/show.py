@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.limits import bytes_text
+from attnctl.render.form_builders.relations import relations_table
 from attnctl.render.forms import Column, Form, Line, Table
-from attnctl.render.told.relations import relations_table
 from attnctl.text import counted
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _memory_table(*rows: tuple[str, int, str]) -> Table:
     """Return what memory holds, its bytes, and their meaning."""
     names, sizes, about = zip(*rows, strict=True)
     return Table(
-        [Column("", names, "text"), Column("", sizes, told=bytes_text), Column("", about, "text", cut="below")],
+        [Column("", names, "text"), Column("", sizes, format=bytes_text), Column("", about, "text", cut="below")],
         indent=2,
     )
 

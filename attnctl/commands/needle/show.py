@@ -44,8 +44,8 @@ def needles_forms(found: Needles, cells: Sequence[NeedleCell]) -> Iterator[Form]
             [
                 Column("layer", [head.layer for head in listed]),
                 Column("head", [head.head for head in listed]),
-                Column("score", scores, told=".2f"),
-                Column("", scores, "bar", most=20),
+                Column("score", scores, format=".2f"),
+                Column("", scores, "bar", max_width=20),
             ]
         )
     if len(heads) > MOST:

@@ -73,8 +73,8 @@ def _section(name: str, formula: str) -> Iterator[Form]:
 
 def _share_table(names: Sequence[str], heading: str, number: Callable[[float], str], steps: Sequence[Step]) -> Table:
     """Return names, the numbers of each step, a bar for each share of the last step, and the foot."""
-    columns = [Column(title, numbers, told=number) for title, numbers, _ in steps]
-    bars = Column("", steps[-1][1], "bar", most=32, rank=0)
+    columns = [Column(title, numbers, format=number) for title, numbers, _ in steps]
+    bars = Column("", steps[-1][1], "bar", max_width=32, rank=0)
     feet = ["Σ", *(foot for _, _, foot in steps)]
     return Table([Column(heading, names, "text"), *columns, bars], foot=feet, indent=INDENT)
 

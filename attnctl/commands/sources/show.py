@@ -42,7 +42,7 @@ def sources_forms(found: AnswerSources, costs: Sequence[float | None], top: int 
         columns = [
             Column("", tokens, "text"),
             Column("", names, "text", cut="end"),
-            Column("", list(costs), told=nats_text),
+            Column("", list(costs), format=nats_text),
         ]
         yield Table(columns, indent=2)
 
@@ -66,23 +66,23 @@ def parts_table(found: AnswerSources, top: int | None = None) -> Table:
                 "looks", [part.looks for part in parts], "share",
                 about="looks: share of the answer's attention, over all heads and layers",
             ),
-            Column("", [part.looks / most for part in parts], "bar", most=8, rank=0, name=""),
+            Column("", [part.looks / most for part in parts], "bar", max_width=8, rank=0, name=""),
             Column(
-                "relative", [part.relative for part in parts], told=lambda times: f"{times:.2f} ×", rank=2,
+                "relative", [part.relative for part in parts], format=lambda times: f"{times:.2f} ×", rank=2,
                 about="relative: its share as the answer begins, over that where a general description is asked for",
             ),
             Column(
-                "writes", writes, told=nats_text, rank=2,
+                "writes", writes, format=nats_text, rank=2,
                 about="writes: what the heads that read the part add to the answer's log-probability directly (nats)",
             ),
             Column("matters", [part.matters for part in parts], hidden=True),
             Column(
-                "matters", [part.matters if part.alone else "with others" for part in parts], told=nats_text, name="",
+                "matters", [part.matters if part.alone else "with others" for part in parts], format=nats_text, name="",
                 about="matters: change of that log-probability where nothing behind the part sees it (nats; −0.69 halves p)",
             ),
-            Column("", bars, "bar", most=8, rank=0, tone="accent", name=""),
+            Column("", bars, "bar", max_width=8, rank=0, tone="accent", name=""),
             Column(
-                "removed", [part.removed for part in parts], told=nats_text, rank=1,
+                "removed", [part.removed for part in parts], format=nats_text, rank=1,
                 about="removed: the same where the prompt is rendered without the part",
             ),
             Column("alone", [str(part.alone).lower() for part in parts], hidden=True),

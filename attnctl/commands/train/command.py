@@ -267,8 +267,8 @@ def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
     measure = next((one.measures_training for one in COMMANDS.values() if one.measures_training), None)
     table = None if measure is None else measure_run(training, run, find_named(measure))
     if table is not None and sys.stdout.isatty():
+        from attnctl.render.form_builders.relations import relations_forms
         from attnctl.render.terminal.console import Shown
-        from attnctl.render.told.relations import relations_forms
 
         print_lines("")
         show_renderable(Shown(relations_forms(table)), soft_wrap=True)

@@ -28,7 +28,7 @@ def live_forms(reports: Sequence[Document], steps: int, width: int) -> Iterator[
     left = int(last["seconds"] / max(done, 1e-9) * (1 - done))
     said = f"{last['tokens_per_second']:,} tokens/s   {left // 60}:{left % 60:02d} left"
     bar, step = (
-        Column("", [done], "bar", most=20, tone="accent"),
+        Column("", [done], "bar", max_width=20, tone="accent"),
         Column("", [f"step {last['step']} of {steps}"], "text"),
     )
     yield ""
@@ -87,9 +87,9 @@ def lesson_forms(step: Lesson) -> Iterator[Form]:
     chances = [chance for *_, chance in step.predictions]
     yield Table(
         [
-            Column("", [token_label(given) for given, *_ in step.predictions], "text", cut="end", most=40),
-            Column("", words, "text", most=22, cut="end"),
-            Column("", chances, told=".6f", tone="accent"),
+            Column("", [token_label(given) for given, *_ in step.predictions], "text", cut="end", max_width=40),
+            Column("", words, "text", max_width=22, cut="end"),
+            Column("", chances, format=".6f", tone="accent"),
             Column("", [f"−ln {_digits(p)} = {-math.log(max(p, 1e-45)):7.4f}" for p in chances], rank=0, tone="dim"),
         ],
         indent=5,
@@ -121,7 +121,7 @@ def _headed(said: str) -> Iterator[Form]:
 
 
 def _numbers(array: Floats) -> Table:
-    return Table([Column("", column, told=".5f", rank=-at) for at, column in enumerate(array.T)], indent=7)
+    return Table([Column("", column, format=".5f", rank=-at) for at, column in enumerate(array.T)], indent=7)
 
 
 def _fall_forms(step: Lesson) -> Iterator[Form]:
@@ -137,7 +137,7 @@ def _fall_forms(step: Lesson) -> Iterator[Form]:
     yield Table(
         [
             Column("", [name for name, _ in rows], "text"),
-            Column("", falls, told=".4f"),
+            Column("", falls, format=".4f"),
             *bar_columns(shares, tone="accent"),
         ],
         foot=["together", f"{total:.4f}"],

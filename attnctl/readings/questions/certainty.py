@@ -1,9 +1,9 @@
-"""How probable it is that a head's link between two words is the right one, by a measurement on marked sentences.
+"""How probable it is that a head's link between two words is right, from a measurement on marked sentences.
 
-A head that was measured to find subjects does not find every subject. What can be seen of a link tells how far to trust it:
-its weight, its lead over the second key, words that the model does not know, other words that would fit as well. A logistic
-regression on these, one a family of relations, was fitted on sentences that were marked by hand and that no training met
-(`python -m tests.tools.calibration`); certainty.json holds it.
+A head that was measured to find subjects does not find every subject. The evidence for a link is its weight, its lead over
+the second key, words that the model does not know, other words that would fit as well. For each family of relations a
+logistic regression on this evidence was fitted on sentences that were marked by hand and not used in training
+(`python -m tests.tools.calibration`); certainty.json holds its coefficients.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from attnctl.readings.questions.word_classes import (
 )
 from attnctl.tokens import Token
 
-PAST = "past others"  # how the name of a relation ends that passes over other nouns
-MOST_ODDS = 7.0  # of a weight, as a logarithm: 0.999
+PAST = "past others"  # the end of the name of a relation that passes over other nouns
+MOST_ODDS = 7.0  # the largest log odds of a weight: those of 0.999
 
 
 class Family(NamedTuple):
@@ -74,7 +74,7 @@ _TIMES = word_set("morning mornings evening evenings night nights noon day days 
 
 
 class Sentence:
-    """A sentence as certainty sees it: its words, the classes that each may have, and which the model does not know."""
+    """A sentence for the certainty of its links: its words, the classes of each, and whether the model knows it."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self.words = [token.text for token in tokens]
@@ -91,7 +91,7 @@ class Sentence:
             return key > 0 and self.words[key - 1].lower() == self.words[query].lower()
         if not (self.classes[query] & family.query and self.classes[key] & family.key):
             return False
-        if family is ANTECEDENT:  # what may be a verb is no antecedent
+        if family is ANTECEDENT:  # a word that may be a verb is not an antecedent
             return (
                 self.words[query].lower() in ASKING_PRONOUNS
                 and VERB not in self.classes[key]
@@ -100,7 +100,7 @@ class Sentence:
         return family is not SUBJECT or self.is_subject(key)
 
     def asks(self, family: Family, query: int) -> bool:
-        """Return whether the word at `query` is looking for one of this family: of pronouns no "her" before a noun."""
+        """Return whether the word at `query` can look for a word of this family; "her" before a noun is no such pronoun."""
         if family is not ANTECEDENT:
             return True
         word = self.words[query].lower()
@@ -108,7 +108,7 @@ class Sentence:
         return word in ASKING_PRONOUNS and not (word == "her" and follows & {NOUN, ADJECTIVE})
 
     def role_name(self, relations: Sequence[str], query: int, key: int) -> str:
-        """Return which of a head's relations of one family the link is: past other nouns or not, of "it" or of "she"."""
+        """Return which of a head's relations the link is: past other nouns or not, from "it" or from another pronoun."""
         between = range(min(query, key) + 1, max(query, key))
         passes_others = any(self.classes[j] & {NOUN, PRONOUN} for j in between)
         of_thing = self.words[query].lower() in ("it", "they")
@@ -117,12 +117,12 @@ class Sentence:
         return (fitting or list(relations))[0]
 
     def _may_mean(self, pronoun: int, key: int) -> bool:
-        """Return whether the gender of the pronoun allows the word at `key`, as far as both are known."""
+        """Return whether the gender of the pronoun allows the word at `key`; an unknown gender allows every word."""
         word, meant = self.words[key], self.words[pronoun].lower()
         if meant in _OBJECTS and self.in_one_clause(key, pronoun):
-            return False  # "Ann saw her": that would be herself
+            return False  # in "Ann saw her", "her" is not Ann: that would be "herself"
         if not any(VERB in classes for classes in self.classes[:pronoun]):
-            return False  # "At the market she …": a subject is named in another clause
+            return False  # "At the market she …": the person is named in an earlier clause
         if grammatical_number(word) == ("singular" if meant in _PLURAL else "plural"):
             return False
         if PRONOUN in self.classes[key]:  # "he" may mean an earlier "he" or "him"
@@ -133,7 +133,7 @@ class Sentence:
         return usual_gender(word) in (gender, "x", None) if is_name(word) else True
 
     def is_noun(self, i: int) -> bool:
-        """Return whether there is a word at `i` that is a noun and can be nothing else."""
+        """Return whether the word at `i` is a noun and nothing else."""
         return 0 <= i < len(self.words) and self.classes[i] == {NOUN}
 
     def are_alike(self, first: int, second: int) -> bool:
@@ -167,22 +167,22 @@ class Sentence:
         return before >= 0 and PREPOSITION in word_classes(self.words[before])
 
     def rivals(self, family: Family, query: int, key: int) -> list[int]:
-        """Return the other words that the relation could join to the query as well as the one at `key`."""
+        """Return the other words to which the relation could join the query."""
         return [j for j in range(len(self.words)) if j != key and self.fits(family, query, j)]
 
 
 def evidence(sentence: Sentence, family: Family, query: int, key: int, row: Floats) -> dict[str, float]:
-    """Return what can be seen of a link, by name; `row` (n,) are the query's weights."""
-    weight, own = float(row[key]), float(row[query])
-    others = np.delete(row, [query, key])
-    second = float(others.max()) if others.size else 0.0
+    """Return the evidence for a link, by name; `row` (n,) holds the query's weights."""
+    weight, own_weight = float(row[key]), float(row[query])
+    other_weights = np.delete(row, [query, key])
+    second = float(other_weights.max()) if other_weights.size else 0.0
     between = range(min(query, key) + 1, max(query, key))
     classes = sentence.classes
     rivals = sentence.rivals(family, query, key)
     return {
         "odds": log_odds(weight),
         "lead": weight - second,
-        "own": own,
+        "own": own_weight,
         "unknown_query": float(sentence.unknown[query]),
         "unknown_key": float(sentence.unknown[key]),
         "unknown_words": math.log2(1 + sum(sentence.unknown)),
@@ -219,10 +219,10 @@ def log_odds(share: float) -> float:
 
 @dataclass(frozen=True)
 class Certainty:
-    """How probable the links of a model are: a logistic regression a family, and from which probability on one is sure.
+    """The certainty of a model's links: a logistic regression for each family, and the probability from which one is sure.
 
-    `coefficients` holds family → name of a piece of evidence → its coefficient, and "intercept". Empty: never measured.
-    `sure_from` holds the probability of a family, and under "others" that of all that it does not name.
+    `coefficients` holds family → name of a piece of evidence → its coefficient, and "intercept". Empty: not measured.
+    `sure_from` holds the smallest sure probability of a family, and under "others" that of all families not named.
     """
 
     coefficients: Mapping[str, Mapping[str, float]]
@@ -230,15 +230,15 @@ class Certainty:
 
     @property
     def is_measured(self) -> bool:
-        """Whether links of this model were marked and counted."""
+        """Return whether links of this model were marked and counted."""
         return bool(self.coefficients)
 
-    def probability(self, family: Family, seen: Mapping[str, float]) -> float:
-        """Return the probability, 0 to 1, that a link is right; without a measurement one that orders links alike."""
-        known = self.coefficients.get(family.name)
-        if known is None:
-            return 1 / (1 + math.exp(-seen["odds"]))
-        total = known["intercept"] + sum(value * known.get(name, 0.0) for name, value in seen.items())
+    def probability(self, family: Family, evidence: Mapping[str, float]) -> float:
+        """Return the probability, 0 to 1, that a link is right; without a measurement, a number that only orders links."""
+        coefficients = self.coefficients.get(family.name)
+        if coefficients is None:
+            return 1 / (1 + math.exp(-evidence["odds"]))
+        total = coefficients["intercept"] + sum(value * coefficients.get(name, 0.0) for name, value in evidence.items())
         return 1 / (1 + math.exp(-min(max(total, -30.0), 30.0)))
 
     def is_sure(self, family: Family, probability: float) -> bool:
@@ -253,7 +253,7 @@ UNMEASURED = Certainty({})
 def measured() -> dict[str, Certainty]:
     """Return the measurements of the bundled models, by their names."""
     text = files("attnctl.readings.questions").joinpath("certainty.json").read_text(encoding="utf-8")
-    return {name: Certainty(one["coefficients"], one["sure_from"]) for name, one in json.loads(text).items()}
+    return {name: Certainty(values["coefficients"], values["sure_from"]) for name, values in json.loads(text).items()}
 
 
 def certainty_of_model(name: str, kind: str, causal: bool | None) -> Certainty:

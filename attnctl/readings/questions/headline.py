@@ -1,12 +1,11 @@
-"""The headline of a text: the one link between two words to look at first, what its head usually does, and how sure it is.
+"""The headline of a text: the one link between two words to look at first, the usual role of its head, and its certainty.
 
-Where heads of the model were measured to find relations, every link that can be such a relation is a candidate: a layer, a
-head and a query with the key that it looks at most. Each has a probability of being right (certainty.py). The highest wins
-among the links of a pronoun to what it stands for; else among those of verbs with their subjects and objects; else among the
-other relations. A sentence is about who does what, and most relations of "the" are right: without these ranks they would
-win.
+If heads of the model were measured to find relations, every link that can be such a relation is a candidate: a layer, a
+head, and a query with its largest key. Each has a probability of being right (certainty.py). The most probable link wins,
+first among the links of pronouns to their antecedents, then among verbs with their subjects and objects, then among the
+other relations. Without these ranks the relations of "the" would win: most of them are right, but they say little.
 
-Of other models it is the largest weight on a token that is neither the query nor a sink.
+For other models it is the largest weight on a token that is neither the query nor a sink.
 """
 
 from __future__ import annotations
@@ -37,15 +36,17 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 
-EQUAL_DIGITS = 6  # after the point: weights that differ by less are equal, on any processor, and the first one is taken
-LEAST = 0.6  # of its held-out sentences that a head must be right on to bear the relation's name
-SINK = 0.5  # of the attention of the other rows on average: a key that takes more is a sink
-FEWEST_KEYS = 3  # that a query must see: with two, even chance gives a large weight
+EQUAL_DIGITS = (
+    6  # decimals: weights that differ by less count as equal, so that any processor chooses the first of them
+)
+LEAST = 0.6  # a head that is right on this share of held-out sentences bears the relation's name
+SINK = 0.5  # a key that takes more than this mean share of the other rows' attention is a sink
+FEWEST_KEYS = 3  # keys that a query must see: of two, one has a large weight by chance
 
-# a head that was measured to find the verb of objects: it was trained for subjects, auxiliaries and adverbs as well
+# the head that was measured to find the verb of an object was trained for subjects, auxiliaries and adverbs as well
 VERB_OF_WORD = "word → its verb"
 ROLE_OF_RELATION = {"object → verb": VERB_OF_WORD}
-# what a head is known for, as a sentence goes on that begins with "usually links"
+# role of a head → the end of a sentence that begins with "usually links"
 ROLES = {
     "verb → subject": "a verb to its subject",
     "verb → subject past others": "a verb to its subject, past other nouns",
@@ -67,14 +68,14 @@ NO_OTHER = "no token but the query itself, or a sink, gets attention here"
 def headline(
     trace: Trace, layer: int | None = None, head: int | Collection[int] | None = None, query: int | None = None
 ) -> Headline | None:
-    """Return the link to look at first, within the layer, heads and query that are given.
+    """Return the link to look at first, within the given layer, heads and query.
 
-    None for a trace without weights, or a query that it does not hold.
+    Return None for a trace without weights, or a query that it does not hold.
     """
     heads = None if head is None else (head,) if isinstance(head, int) else tuple(head)
     parts = [part for part in trace.layers if layer in (None, part.layer) and _has_numbers(part)]
     places = [(part, h) for part in parts for h in part.heads if heads is None or h in heads]
-    # the context of a head that is off goes nowhere
+    # the context of a head that is switched off is not used
     places = [(part, h) for part, h in places if h not in trace.model.heads_off_in(part.layer)] or places
     marked = _relation_headline(trace, places, query)
     if query is not None and len(places) == 1:  # nothing is left to choose
@@ -95,7 +96,7 @@ def _has_numbers(part: LayerTrace) -> bool:
 
 
 class Candidate(NamedTuple):
-    """A link that may be the relation of its head's name, with what can be seen of it."""
+    """A link that may be the relation of its head's name, with the evidence for it."""
 
     family: Family
     layer: int
@@ -112,9 +113,9 @@ def measured_roles(figures: Document) -> tuple[tuple[int, int, str], ...] | None
 
     Raises KeyError, TypeError, ValueError for a document that holds no figures.
     """
-    known = [row for row in figures.values() if float(row["held_out"]) >= LEAST]
-    sure = sorted(known, key=lambda row: -round(row["held_out"], 2))
-    # of equals the first in the file, which is the simpler relation
+    rows = [row for row in figures.values() if float(row["held_out"]) >= LEAST]
+    sure = sorted(rows, key=lambda row: -round(row["held_out"], 2))
+    # among equals the first in the file comes first: it is the simpler relation
     roles = (ROLE_OF_RELATION.get(str(row["relation"]), str(row["relation"])) for row in sure)
     return tuple((int(row["layer"]), int(row["head"]), role) for row, role in zip(sure, roles, strict=True)) or None
 
@@ -128,9 +129,9 @@ def roles_of_heads(info: ModelInfo) -> dict[tuple[int, int], tuple[str, ...]]:
 
 
 def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = None) -> Iterator[Candidate]:
-    """Yield the links of measured heads that their words allow, in `places` (layer and head; None: all of the trace).
+    """Yield the links of measured heads that their words allow, in `places` (layer and head; None: the whole trace).
 
-    A key is its place among the keys, some of which may be left out of the trace; the words of all of them are known.
+    `key` is an index among the trace's keys: some keys may be left out of it, but the words of all tokens are known.
     """
     roles, keys = roles_of_heads(trace.model), _own_keys(trace)
     if not roles or keys is None:
@@ -147,14 +148,14 @@ def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = N
             for row, query in enumerate(range(len(weights)) if part.rows is None else part.rows):
                 whole = np.zeros(len(trace.tokens), weights.dtype)  # (n,)
                 whole[keys] = weights[row]
-                others = whole.round(EQUAL_DIGITS)
-                others[query] = -1  # a head finds what it looks at most, its own token left out
-                key = int(np.argmax(others))
-                if others[key] > 0 and sentence.asks(family, query) and sentence.fits(family, query, key):
+                other_weights = whole.round(EQUAL_DIGITS)
+                other_weights[query] = -1  # the head finds the word with its largest weight, except the query itself
+                key = int(np.argmax(other_weights))
+                if other_weights[key] > 0 and sentence.asks(family, query) and sentence.fits(family, query, key):
                     role = sentence.role_name(relations, query, key)
-                    seen = evidence(sentence, family, query, key, whole)
+                    link_evidence = evidence(sentence, family, query, key, whole)
                     place = keys.index(key)
-                    yield Candidate(family, part.layer, h, query, place, float(whole[key]), role, seen)
+                    yield Candidate(family, part.layer, h, query, place, float(whole[key]), role, link_evidence)
 
 
 def _own_keys(trace: Trace) -> list[int] | None:
@@ -174,9 +175,9 @@ def _relation_headline(trace: Trace, places: Sequence[tuple[LayerTrace, int]], q
 
 
 def _judged(link: Candidate, certainty: Certainty) -> tuple[tuple[int, float, bool, float], Headline]:
-    """Return a candidate's rank among others, and it as a headline.
+    """Return the rank of a candidate among others, and the candidate as a headline.
 
-    Of probabilities that differ by less than a hundredth, which is less than they are sure of, a verb's subject comes first.
+    Among probabilities that differ by less than a hundredth (their own uncertainty is larger) a verb's subject comes first.
     """
     probability = certainty.probability(link.family, link.evidence)
     measured = certainty.is_measured
@@ -195,10 +196,10 @@ def _judged(link: Candidate, certainty: Certainty) -> tuple[tuple[int, float, bo
 
 
 def _rank(link: Candidate, judged: Headline) -> int:
-    """Return 2 for a pronoun's link, 1 for one of who does what, 0 for others and for a link that is more likely wrong.
+    """Return 2 for a pronoun's link, 1 for a subject or object, 0 for other links and for one that is probably wrong.
 
-    Of a doubtful pronoun with a rival of the same kind the reader is to see that it is doubtful. A link whose query keeps
-    more for itself comes last.
+    A doubtful pronoun with a rival of the same kind keeps rank 2, so that the reader sees the doubt. A link whose query
+    keeps more attention for itself comes last.
     """
     if link.weight < link.evidence["own"]:
         return -1
@@ -208,28 +209,28 @@ def _rank(link: Candidate, judged: Headline) -> int:
 
 
 def _certainty_of(trace: Trace) -> Certainty:
-    """Return the measurement of a trace's model; of a text that it cannot read well, one under which nothing is sure."""
+    """Return the measurement of a trace's model; for a text that it cannot read well, one that calls no link sure."""
     measured = certainty_of_model(trace.model.name, trace.model.kind, trace.model.causal)
     return replace(measured, sure_from={}) if "guess" in trace.noted else measured
 
 
 def other_headlines(trace: Trace, line: Headline) -> list[Headline]:
-    """Return the sure links of other measured heads about who does what, the likeliest first, one a head."""
+    """Return the sure links of other measured heads about subjects and objects, the most probable first, one for a head."""
     certainty = _certainty_of(trace)
     ranked = sorted(
         (_judged(link, certainty) for link in candidates(trace)), key=lambda judged: judged[0], reverse=True
     )
     places = {(line.layer, line.head)}
-    others = []
-    for (rank, *_), other in ranked:
-        if rank > 0 and other.sure and (other.layer, other.head) not in places:
-            places.add((other.layer, other.head))
-            others.append(other)
-    return others
+    headlines = []
+    for (rank, *_), candidate in ranked:
+        if rank > 0 and candidate.sure and (candidate.layer, candidate.head) not in places:
+            places.add((candidate.layer, candidate.head))
+            headlines.append(candidate)
+    return headlines
 
 
 def doubt_of(trace: Trace, line: Headline) -> str:
-    """Return in one sentence why a headline is unsure; empty for one that is sure, or whose links were never marked."""
+    """Return one sentence on why a headline is unsure; empty for a sure headline, and for a model without a measurement."""
     key = trace.key_numbers[line.key]
     if line.sure is not False or "guess" in trace.noted:  # a note says why
         return ""
@@ -246,11 +247,11 @@ def doubt_of(trace: Trace, line: Headline) -> str:
     return f"Links like this one are right in {percent(line.probability or 0.0)} of marked sentences."
 
 
-# --- models of which nothing was measured ------------------------------------------------------------------------
+# --- models without a measurement --------------------------------------------------------------------------------
 
 
 def _largest_of_row(part: LayerTrace, head: int, query: int) -> Headline | None:
-    """Return the largest weight of a row that was asked for; None if the layer does not hold the row."""
+    """Return the largest weight of one row; None if the layer does not hold the row."""
     if part.weights is None:
         return None
     rows = part.rows or range(part.weights.shape[1])
@@ -266,28 +267,31 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
     best: tuple[tuple[bool, float], Headline] | None = None
     special = [j for j, token in enumerate(trace.key_axis) if token.special]
     parked = trace.model.kind == "checkpoint" and trace.reads_itself
-    own = _own_keys(trace)
+    key_numbers = _own_keys(trace)
     for part, h in places:
         weights = part.head_weights(h).astype(np.float64)  # (rows, n_k)
         queries = list(range(len(weights)) if part.rows is None else part.rows)
-        asked = [row for row, i in enumerate(queries) if query in (None, i)]
-        if not asked:
+        chosen_rows = [row for row, i in enumerate(queries) if query in (None, i)]
+        if not chosen_rows:
             continue
         telling = weights > 0
         telling[:, special] = False
         telling[:, : int(parked)] = False  # checkpoints park attention on their first token
         telling[:, _sinks(weights)] = False
         for place, i in enumerate(queries):
-            if own is not None and i in own:
-                telling[place, own.index(i)] = False
-        seen = np.full(len(queries), weights.shape[1]) if part.mask is None else part.mask.sum(axis=1)  # (rows,)
+            if key_numbers is not None and i in key_numbers:
+                telling[place, key_numbers.index(i)] = False
+        visible_keys = (
+            np.full(len(queries), weights.shape[1]) if part.mask is None else part.mask.sum(axis=1)
+        )  # (rows,)
         of_words = [
-            seen[row] >= min(FEWEST_KEYS, weights.shape[1]) and not _special(trace, queries[row]) for row in asked
+            visible_keys[row] >= min(FEWEST_KEYS, weights.shape[1]) and not trace.tokens[queries[row]].special
+            for row in chosen_rows
         ]
-        shown = np.where(telling, weights, weights - 2)[asked] - 2.0 * ~np.array(of_words)[:, None]
-        row, key = np.unravel_index(int(np.argmax(shown.round(EQUAL_DIGITS))), shown.shape)
-        i, weight = queries[asked[int(row)]], float(weights[asked[int(row)], key])
-        rank = (bool(shown[row, key] > 0), round(float(shown[row, key]), EQUAL_DIGITS))
+        ranked = np.where(telling, weights, weights - 2)[chosen_rows] - 2.0 * ~np.array(of_words)[:, None]
+        row, key = np.unravel_index(int(np.argmax(ranked.round(EQUAL_DIGITS))), ranked.shape)
+        i, weight = queries[chosen_rows[int(row)]], float(weights[chosen_rows[int(row)], key])
+        rank = (bool(ranked[row, key] > 0), round(float(ranked[row, key]), EQUAL_DIGITS))
         reason = LARGEST if rank[0] else NO_OTHER
         if best is None or rank > best[0]:
             best = rank, Headline(part.layer, h, i, int(key), weight, reason=reason)
@@ -295,44 +299,44 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
 
 
 def _without_induction(trace: Trace, places: Sequence[tuple[LayerTrace, int]]) -> list[tuple[LayerTrace, int]]:
-    """Return the places whose heads have something to find: an induction head has nothing in a text without repetition."""
+    """Return the places without induction heads if no word is repeated: such a head has nothing to find then."""
     words = [token.text.lower() for token in trace.tokens]
     roles = roles_of_heads(trace.model)
-    idle = [place for place, own in roles.items() if own == ("induction",)] if len({*words}) == len(words) else []
+    idle = (
+        [place for place, relations in roles.items() if relations == ("induction",)]
+        if len({*words}) == len(words)
+        else []
+    )
     return [(part, h) for part, h in places if (part.layer, h) not in idle] or list(places)
 
 
-def _special(trace: Trace, query: int) -> bool:
-    return trace.tokens[query].special
-
-
 def _sinks(weights: np.ndarray) -> list[int]:
-    """Return the keys that take more than SINK of the other rows' attention on average, in a text of several rows."""
+    """Return the keys that take more than SINK of the other rows' attention on average; none for a text of few rows."""
     rows, n_k = weights.shape
     if rows <= FEWEST_KEYS or rows != n_k:
         return []
-    others = (weights.sum(axis=0) - weights.diagonal()) / (rows - 1)  # (n_k,)
-    return np.flatnonzero(others > SINK).tolist()
+    mean_shares = (weights.sum(axis=0) - weights.diagonal()) / (rows - 1)  # (n_k,)
+    return np.flatnonzero(mean_shares > SINK).tolist()
 
 
-WALKED_LAYERS = 2  # as many as are walked through when none are named
+WALKED_LAYERS = 2  # a model with more layers shows only those of its headlines by default
 
 
 def walked_heads(
     trace: Trace, any_layer: bool, any_head: bool, heads: Sequence[int] | None, queries: Sequence[int | None]
 ) -> tuple[Trace, list[Headline], dict[int, tuple[int, ...]]]:
-    """Return the layers to walk through, each query's headline, and layer → heads: those asked for, else the headlines'."""
+    """Return the layers to show, the headline of each query, and layer → heads: the chosen or those of the headlines."""
     only = trace.layers[0].layer if len(trace.layers) == 1 else None
     lines = [line for query in queries if (line := headline(trace, layer=only, head=heads, query=query)) is not None]
     if any_layer and lines and len(trace.layers) > WALKED_LAYERS:
         trace = replace(trace, layers=tuple(trace.layer(layer) for layer in sorted({line.layer for line in lines})))
-    shown: dict[int, tuple[int, ...]] = {}
+    heads_of_layer: dict[int, tuple[int, ...]] = {}
     for part in trace.layers:
         if not any_head:
-            shown[part.layer] = part.heads if heads is None else tuple(heads)
-        elif here := tuple(sorted({line.head for line in lines if line.layer == part.layer})):
-            shown[part.layer] = here
+            heads_of_layer[part.layer] = part.heads if heads is None else tuple(heads)
+        elif chosen := tuple(sorted({line.head for line in lines if line.layer == part.layer})):
+            heads_of_layer[part.layer] = chosen
         else:
             best = headline(trace, layer=part.layer, query=lines[0].query if lines else None)
-            shown[part.layer] = (best.head,) if best else part.heads[:1]
-    return trace, lines, shown
+            heads_of_layer[part.layer] = (best.head,) if best else part.heads[:1]
+    return trace, lines, heads_of_layer

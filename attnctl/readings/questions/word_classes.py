@@ -1,7 +1,7 @@
-"""What kind of word each word of a sentence may be: noun, verb, pronoun, …, and the usual gender of a name.
+"""The possible classes of each word of a sentence (noun, verb, pronoun, …), and the usual gender of a name.
 
-The bundled list of words and a short list of function words answer; the words beside it in its sentence then rule some
-classes out: behind "the" stands no verb.
+A bundled list of words and a short list of function words give the classes of a word; the words beside it in its sentence
+then exclude some of them: no verb follows "the".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOUN, VERB, ADJECTIVE, DETERMINER, PREPOSITION, PRONOUN, AUXILIARY = (
 _CLASSES = dict.fromkeys(("noun", "nouns", "mass", "name"), NOUN) | {"adjective": ADJECTIVE}
 _CLASSES |= dict.fromkeys(("base", "third", "past", "ing", "participle"), VERB)
 
-# the words that no list of open classes holds, since there are few
+# the words of the closed classes, which have few words
 _FUNCTION_WORDS = {
     DETERMINER: "the a an this that these those my your his her its our their some every each no any most many few several "
     "all both",
@@ -39,7 +39,7 @@ _CLASSES_OF_FUNCTION_WORDS = {
     for line in _FUNCTION_WORDS.values()
     for word in line.split()
 }
-SHORT = 4  # words of a sentence that is thought to have a verb, though no list knows one; longer ones may be lists
+SHORT = 4  # words: a sentence as short as this must have a verb, even an unlisted one; a longer text may be a list
 _SUBJECTS = frozenset(("i", "you", "he", "she", "it", "we", "they", "who"))
 
 
@@ -50,32 +50,31 @@ def word_set(words: str) -> frozenset[str]:
 
 @cache
 def word_classes(word: str) -> frozenset[str]:
-    """Return the classes that a word may have by itself.
+    """Return the classes that a word may have without its sentence.
 
-    A word with a capital that no list holds is a name. Another word that no list holds may be of any open class; a mark has
-    no class.
+    An unlisted word with a capital is a name. Any other unlisted word may have every open class; a mark has no class.
     """
     folded = word.lower()
     if folded in _CLASSES_OF_FUNCTION_WORDS:
         return _CLASSES_OF_FUNCTION_WORDS[folded]
     if listed := _listed_classes(word) | _listed_classes(folded):
         return listed
-    if not word[:1].isalpha() or _is_listed(folded):  # of a class that is not asked for: adverbs, numerals, …
+    if not word[:1].isalpha() or _kinds_and_gender(folded)[0]:  # a class that no relation needs: adverbs, numerals, …
         return frozenset()
     return frozenset([NOUN]) if word[:1].isupper() else frozenset([NOUN, VERB, ADJECTIVE])
 
 
 def classes_in_sentence(words: Sequence[str]) -> list[frozenset[str]]:
-    """Return the classes that each word may have where it stands.
+    """Return the classes that each word may have in its sentence.
 
-    Behind a determiner or a preposition, with adjectives between or not, stands no verb. Behind a subject pronoun, an
-    auxiliary or "to" a word that may be a verb is no noun.
+    No verb follows a determiner or a preposition, even with adjectives between. After a subject pronoun, an auxiliary or
+    "to", a word that may be a verb is not a noun.
     """
     result: list[frozenset[str]] = []
     in_noun_phrase = False  # a determiner or a preposition began one, and no noun has ended it
     for i, word in enumerate(words):
         classes = word_classes(word)
-        if i and word[:1].isupper() and NOUN in classes:  # a name, whatever the word means without its capital
+        if i and word[:1].isupper() and NOUN in classes:  # a name, even if the word without its capital is not
             classes = frozenset([NOUN])
         if VERB in classes and (in_noun_phrase or i and result[i - 1] == {ADJECTIVE} and NOUN in classes):
             classes = classes - {VERB} or frozenset([NOUN])
@@ -89,16 +88,16 @@ def classes_in_sentence(words: Sequence[str]) -> list[frozenset[str]]:
 
 
 def _with_a_verb(classes: list[frozenset[str]]) -> list[frozenset[str]]:
-    """Return the classes of a sentence's words so that it has a verb and a noun: "Dogs bark", "Rivals compete"."""
+    """Return the classes of a sentence's words, changed so that it has a verb and a noun: "Dogs bark", "Rivals compete"."""
     pairs = list(zip(range(1, len(classes)), classes, classes[1:], strict=False))
-    if len(classes) <= SHORT and not any(VERB in own for own in classes):
-        for i, before, own in pairs:
-            if NOUN in own and before & {NOUN, PRONOUN}:
-                classes[i] = own | {VERB}
-    for i, own, after in pairs:
-        if own == {VERB} and after == {VERB}:
-            classes[i - 1] = own | {NOUN}
-        # "the bus stop is near": behind a determiner, between a noun and a verb, stands a noun
+    if len(classes) <= SHORT and not any(VERB in classes_of_word for classes_of_word in classes):
+        for i, before, classes_of_word in pairs:
+            if NOUN in classes_of_word and before & {NOUN, PRONOUN}:
+                classes[i] = classes_of_word | {VERB}
+    for i, classes_of_word, after in pairs:
+        if classes_of_word == {VERB} and after == {VERB}:
+            classes[i - 1] = classes_of_word | {NOUN}
+        # "the bus stop is near": between "the", a noun and a verb the word is a noun
         within = i > 2 and DETERMINER in classes[i - 3] and classes[i - 2] == {NOUN}
         if within and after == {VERB} and classes[i - 1] >= {NOUN, VERB}:
             classes[i - 1] -= {VERB}
@@ -107,7 +106,7 @@ def _with_a_verb(classes: list[frozenset[str]]) -> list[frozenset[str]]:
 
 @cache
 def grammatical_number(word: str) -> str | None:
-    """Return "singular" or "plural" of a noun or name in the list; None for a word that may be both, or is in none."""
+    """Return "singular" or "plural" for a noun or name in the list; None for a word that may be both or is not listed."""
     kinds = {*_kinds_and_gender(word)[0].split(), *_kinds_and_gender(word.lower())[0].split()}
     singular, plural = bool(kinds & {"noun", "mass", "name"}), "nouns" in kinds
     return None if singular == plural else "singular" if singular else "plural"
@@ -132,18 +131,14 @@ def _list_of_words() -> str:
     return files("attnctl.english").joinpath("words.tsv").read_text(encoding="utf-8")
 
 
-def _is_listed(word: str) -> bool:
-    return _kinds_and_gender(word)[0] != ""
-
-
 def _kinds_and_gender(word: str) -> tuple[str, str]:
-    """Return the kinds and the gender that the list gives a word, empty for others."""
-    text = _list_of_words()  # searched, not read line by line: that takes longer than all else
+    """Return the kinds and the gender of a word in the list; empty texts for a word that is not listed."""
+    text = _list_of_words()  # a search in the text is much faster than reading line by line
     start = text.find(f"\n{word}\t")
     _, kinds, gender, *_ = text[start + 1 : text.find("\n", start + 1)].split("\t") if start >= 0 else ("", "", "")
     return kinds, gender
 
 
 def _listed_classes(word: str) -> frozenset[str]:
-    """Return the classes that the list gives a word."""
+    """Return the classes of a word in the list."""
     return frozenset(_CLASSES[kind] for kind in _kinds_and_gender(word)[0].split() if kind in _CLASSES)

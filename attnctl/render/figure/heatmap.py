@@ -96,7 +96,7 @@ def grids_of_reading(reading: HeatmapGrid, look: Look) -> Grids:
 
 def _colour_scale(reading: HeatmapGrid, look: Look) -> tuple[Scale, tuple[str, ...]]:
     """The colours of a reading's weights, and what was done to them."""
-    said = reading.said
+    said = reading.remarks
     if look.log:
         low, high, words = log_span(reading)
         said = (*said, words)
@@ -107,7 +107,7 @@ def _colour_scale(reading: HeatmapGrid, look: Look) -> tuple[Scale, tuple[str, .
     beyond = [f"above {ends[1]:g}"] * (ends[1] < high) + [f"below {ends[0]:g}"] * (ends[0] > low)
     if beyond:
         said = (*said, f"all {' and all '.join(beyond)} in one colour")
-    unit = reading.unit_of_cells + (", rescaled" if notes_of_kind(reading.said, "rescaled") else "")
+    unit = reading.unit_of_cells + (", rescaled" if notes_of_kind(reading.remarks, "rescaled") else "")
     return Scale(norm, colour_map(look.cmap), unit), said
 
 

@@ -140,7 +140,7 @@ def packed_sinks(sinks: Sinks | None) -> Document | None:
     """What a caption says of a head's sinks; None without any."""
     if sinks is None:
         return None
-    return {"said": visible_text(sinks.said), "columns": list(sinks.columns), "drop": list(sinks.drop)}
+    return {"said": visible_text(sinks.sentence), "columns": list(sinks.columns), "drop": list(sinks.drop)}
 
 
 def _first_focus(layers: Sequence[Document]) -> dict[str, int]:

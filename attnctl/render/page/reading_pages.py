@@ -97,5 +97,5 @@ def table_html(table: Table, what: str = "") -> str:
     about = escaped_html(table.legend.replace("{}", "; ".join(one.about for one in columns if one.about)))
     foot = "".join(f"<td>{escaped_html(text)}" for text in table.foot)
     whole = f"<thead><tr>{head}</thead><tbody>{''.join(rows)}</tbody>{f'<tfoot><tr>{foot}</tfoot>' * bool(foot)}"
-    below = "".join(f"<p class=lead>{said}</p>" for said in (escaped_html(table.rest), about) if said)
+    below = "".join(f"<p class=lead>{said}</p>" for said in (escaped_html(table.omission), about) if said)
     return f"<div class=scroll><table{' class=rows' * bool(what)}>{whole}</table></div>{below}"

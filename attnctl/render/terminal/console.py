@@ -1,4 +1,4 @@
-"""The terminal: its width and colours, and every form of a reading as lines."""
+"""The terminal: its width and colours, and the forms of a result as lines."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ from attnctl.render.forms import (
 from attnctl.text import counted, harmless_line, harmless_text
 
 SAVED_WIDTH = 100  # cells
-NARROWEST = 20  # cells of a terminal that lines are laid out for; one that is narrower breaks them
-WIDEST = 10_000  # cells that a line fills: no terminal has them, and $COLUMNS may be any number
+NARROWEST = 20  # cells; a narrower terminal breaks the lines itself
+WIDEST = 10_000  # cells: no terminal is as wide, but $COLUMNS may be any number
 
 
 class SafeConsole(Console):
-    """A rich Console without markup of its own, which writes no control character but those that rich makes itself.
+    """A rich Console without markup, which writes no control characters except those of rich itself.
 
-    It is NARROWEST cells wide at least, as what is laid out for fewer says nothing, and WIDEST at most.
+    It is between NARROWEST and WIDEST cells wide: a layout for fewer cells would show nothing.
     """
 
-    def __init__(self, **how: Any) -> None:
-        super().__init__(**({"highlight": False, "markup": False, "emoji": False} | how))
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**({"highlight": False, "markup": False, "emoji": False} | options))
 
     @property
     def size(self) -> ConsoleDimensions:
-        """Cells across and down."""
-        found = super().size
-        return ConsoleDimensions(min(max(NARROWEST, found.width), WIDEST), found.height)
+        """Return the width and height in cells."""
+        size = super().size
+        return ConsoleDimensions(min(max(NARROWEST, size.width), WIDEST), size.height)
 
     @size.setter
     def size(self, new_size: tuple[int, int]) -> None:
         self._width, self._height = new_size
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments of a renderable, their text made harmless."""
+        """Yield the segments of a renderable, with harmless text."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment
@@ -71,7 +71,7 @@ class SafeConsole(Console):
 
 
 def as_text(content: RenderableType, width: int = SAVED_WIDTH) -> str:
-    """The renderable as plain text, no line wider than `width` cells."""
+    """Return the renderable as plain text, no line wider than `width` cells."""
     page = io.StringIO()
     SafeConsole(file=page, width=width, color_system=None).print(content)
     return page.getvalue()
@@ -108,9 +108,9 @@ SVG_CELL = 12.2  # the width of a cell in rich's picture
 
 
 def as_svg(content: RenderableType, title: str, cited: str = "") -> str:
-    """Return the renderable as an SVG picture of a terminal, its fonts those of the reader's machine: nothing is fetched.
+    """Return the renderable as an SVG picture of a terminal; it uses fonts of the reader's machine and fetches nothing.
 
-    `cited`, what the numbers come from, is its description.
+    `cited`, the source of the numbers, is the description of the picture.
     """
     from rich.terminal_theme import SVG_EXPORT_THEME
 
@@ -130,7 +130,7 @@ def as_svg(content: RenderableType, title: str, cited: str = "") -> str:
     def with_cells(tag: re.Match[str]) -> str:
         return f'textLength="{SVG_CELL * cell_len(html.unescape(tag[2])):g}"{tag[1]}{tag[2]}<'
 
-    # rich counts characters, of which some are two cells wide
+    # rich counts characters, but some of them are two cells wide
     return re.sub(r'textLength="[^"]+"([^>]*>)([^<]*)<', with_cells, picture)
 
 
@@ -141,7 +141,7 @@ NAME = 8  # cells of a column's name
 
 
 def viridis_colour(share: float) -> tuple[int, int, int]:
-    """The colour, red, green and blue from 0 to 255, for a number from 0 to 1."""
+    """Return the colour (red, green, blue from 0 to 255) for a number from 0 to 1."""
     place = min(max(share, 0.0), 1.0) * (len(VIRIDIS) - 1)
     low = min(int(place), len(VIRIDIS) - 2)
     ends = (bytes.fromhex(colour[1:]) for colour in VIRIDIS[low : low + 2])
@@ -150,25 +150,25 @@ def viridis_colour(share: float) -> tuple[int, int, int]:
 
 
 def painted_style(colour: tuple[int, int, int]) -> Style:
-    """That background, with a foreground that can be read on it."""
+    """Return a style with this background and readable text on it."""
     r, g, b = colour
     ink = "#000000" if takes_dark_ink(r, g, b) else "#ffffff"
     return Style.parse(f"{ink} on #{r:02x}{g:02x}{b:02x}")
 
 
 def heat_style(share: float) -> Style:
-    """The background for a number from 0 to 1, with a foreground that can be read on it; near 0 there is none.
+    """Return the background for a number from 0 to 1, with readable text on it; no background near 0.
 
-    The darkest fifth of the map is left out: on a light terminal it would shout where there is least to see.
+    The darkest fifth of the map is left out: on a light terminal it would make the smallest weights stand out.
     """
     return painted_style(viridis_colour(0.2 + 0.8 * min(share, 1.0))) if share >= 0.02 else Style()
 
 
 def change_style(amount: float) -> Style:
-    """The background for a difference from -1 to 1: orange for more, blue for less, none near 0."""
+    """Return the background for a difference from -1 to 1: orange for more, blue for less, none near 0."""
     if abs(amount) < 0.005:
         return Style()
-    end = (230, 97, 1) if amount > 0 else (58, 111, 184)  # told apart by every kind of colour vision
+    end = (230, 97, 1) if amount > 0 else (58, 111, 184)  # colours that every kind of colour vision distinguishes
     share = 0.25 + 0.75 * min(abs(amount), 1.0)
     r, g, b = (round(255 + (c - 255) * share) for c in end)
     return Style.parse(f"#000000 on #{r:02x}{g:02x}{b:02x}")
@@ -178,20 +178,20 @@ SHADES = {"heat": heat_style, "change": change_style}
 
 
 def padded_text(text: str, width: int, right: bool = True) -> str:
-    """`text` in exactly `width` cells; right: pushed to the right edge."""
+    """Return `text` in exactly `width` cells; `right`: aligned to the right."""
     space = " " * max(0, width - cell_len(text))
     return space + text if right else text + space
 
 
 def kept_lines(count: int, room: int, must: Sequence[int] = ()) -> list[int | None]:
-    """Which of `count` rows or columns are shown where there is room for `room` lines; None stands for an ellipsis.
+    """Return which of `count` rows or columns are shown if there is room for `room` lines; None stands for an ellipsis.
 
-    Where there is room for few, those that `must` be shown come before the last and the first, in their own order.
+    If there is little room, those that `must` be shown come before the last and the first, in the order of `must`.
     """
     if count <= room:
         return list(range(count))
-    wanted = [index for index in must if 0 <= index < count]
-    ordered = dict.fromkeys([*wanted, count - 1, *range(min(room, count))])
+    required = [index for index in must if 0 <= index < count]
+    ordered = dict.fromkeys([*required, count - 1, *range(min(room, count))])
     chosen = sorted(list(ordered)[: max(room - 1, 1)])  # one line goes to an ellipsis
     result: list[int | None] = []
     for index in chosen:
@@ -202,7 +202,7 @@ def kept_lines(count: int, room: int, must: Sequence[int] = ()) -> list[int | No
 
 
 def grid_lines(grid: Grid, width: int, style: Callable[[int, int], Style] | None = None) -> Iterator[RenderableType]:
-    """A grid in at most `width` cells a line; `style` gives a cell's colours by row and column (None: the form's)."""
+    """Yield a grid in at most `width` cells a line; `style` gives a cell's colours by row and column (None: the form's)."""
     style = style or partial(_cell_style, grid)
     rows = kept_lines(len(grid.array), grid.max_rows, grid.marks)
     names = [label_fit(row, max(12, width // 4)) for row in grid.rows]
@@ -210,8 +210,8 @@ def grid_lines(grid: Grid, width: int, style: Callable[[int, int], Style] | None
     columns, widths, sums = _grid_columns(grid, [row for row in rows if row is not None], width - left)
     table = _plain_table(any(grid.columns))
     table.add_column(width=left)
-    for at, wide in zip(columns, widths, strict=True):
-        heading = "…" if at is None else label_fit(grid.columns[at], wide)
+    for column, wide in zip(columns, widths, strict=True):
+        heading = "…" if column is None else label_fit(grid.columns[column], wide)
         table.add_column(safe_text(heading), justify="right", width=GAP + wide)
     if sums:
         table.add_column("Σ", justify="right", width=GAP + 1 + sums, style=DIM)
@@ -221,52 +221,58 @@ def grid_lines(grid: Grid, width: int, style: Callable[[int, int], Style] | None
             continue
         marked = row in grid.marks
         cells = [Text.assemble("▸ " if marked else "  ", (names[row], "bold" if marked else ""))]
-        for at, wide in zip(columns, widths, strict=True):
-            text = "…" if at is None else grid.cell_text(row, at)
-            shade = DIM if at is None or text == ABSENT else style(row, at)
-            # shaded from the cell before the number on
+        for column, wide in zip(columns, widths, strict=True):
+            text = "…" if column is None else grid.cell_text(row, column)
+            shade = DIM if column is None or text == ABSENT else style(row, column)
+            # the shade begins one cell before the number
             cells.append(Text.assemble((padded_text(text, wide + (grid.heat or grid.change)), shade)))
         cells.append(Text(grid.number(float(grid.array[row].sum()))))
         tone = f"{ACCENT * marked}{' bold' * (row in grid.strong)}"
         table.add_row(*cells[: len(table.columns)], style=tone)
     yield Unpadded(table, width, grid.indent)
     sizes = zip(("row", "column"), grid.array.shape, (rows, columns), strict=True)
-    missing = {what: size - sum(at is not None for at in kept) for what, size, kept in sizes}
-    if more := [counted(count, f"more {what}") for what, count in missing.items() if count]:
+    missing = {axis: size - sum(index is not None for index in shown) for axis, size, shown in sizes}
+    if more := [counted(count, f"more {axis}") for axis, count in missing.items() if count]:
         yield cropped_line(Text(f"{' ' * grid.indent}  … {', '.join(more)}", DIM), width + grid.indent)
 
 
-def _cell_style(grid: Grid, row: int, at: int) -> Style:
-    value = grid.array[row, at]
+def _cell_style(grid: Grid, row: int, column: int) -> Style:
+    value = grid.array[row, column]
     return heat_style(value) if grid.heat else change_style(value) if grid.change else Style()
 
 
 def _grid_columns(grid: Grid, rows: Sequence[int], width: int) -> tuple[list[int | None], list[int], int]:
-    """Which columns are shown (None: an ellipsis), how wide each, and how wide the sums; 0 where they do not fit."""
-    seen = grid.array[rows]
-    wide = 1 if seen.dtype == np.bool_ else max(len(grid.number(float(x))) for x in (seen.min(), seen.max()))
+    """Return which columns are shown (None: an ellipsis), their widths, and the width of the sums; 0 if they do not fit."""
+    visible = grid.array[rows]
+    wide = 1 if visible.dtype == np.bool_ else max(len(grid.number(float(x))) for x in (visible.min(), visible.max()))
     names = [cell_len(name) for name in grid.columns]
     cell = max(wide, min(max([*names, 1]), NAME))
-    sums = max(len(grid.number(float(x))) for x in seen.sum(axis=1)) if grid.sums else 0
+    sums = max(len(grid.number(float(x))) for x in visible.sum(axis=1)) if grid.sums else 0
     sums *= width >= cell + sums + 2 * GAP + 1
     room = width - (sums + GAP + 1 if sums else 0)  # cells for the columns
-    own = [[max(wide, min(name, longest)) for name in names] for longest in range(NAME, 3, -1)]
-    # of one width, or as wide as its name: names give way before columns, and so does the sum
-    tried = [(widths, room, sums) for widths in ([cell] * len(names), *own)]
-    for widths, most, total in [*tried, *((widths, width, 0) for widths in own)]:
-        if sum(widths) + GAP * len(widths) <= most:
+    own_widths = [[max(wide, min(name, longest)) for name in names] for longest in range(NAME, 3, -1)]
+    # first equal widths, then the width of each name: names are shortened, and the sum left out, before a column is
+    tried = [(widths, room, sums) for widths in ([cell] * len(names), *own_widths)]
+    for widths, limit, total in [*tried, *((widths, width, 0) for widths in own_widths)]:
+        if sum(widths) + GAP * len(widths) <= limit:
             return list(range(len(widths))), widths, total
     for count in range(min(len(names) - 1, room // (wide + GAP)) + 1, 0, -1):
         columns = kept_lines(len(names), count, grid.must)
-        widths = [1 if at is None else max(wide, min(names[at], NAME)) for at in columns]  # an ellipsis is narrow
+        widths = [
+            1 if column is None else max(wide, min(names[column], NAME)) for column in columns
+        ]  # an ellipsis is narrow
         if sum(widths) + GAP * len(widths) <= room:
             break
-    excess = max(0, sum(widths) + GAP * len(widths) - room)  # of the one column that is left: its name gives way
-    return columns, [1 if at is None else max(wide, w - excess) for at, w in zip(columns, widths, strict=True)], sums
+    excess = max(0, sum(widths) + GAP * len(widths) - room)  # if one column is left, its name is shortened
+    return (
+        columns,
+        [1 if column is None else max(wide, w - excess) for column, w in zip(columns, widths, strict=True)],
+        sums,
+    )
 
 
 def cropped_line(line: Text, width: int) -> Text:
-    """The line in one piece: never wrapped, never followed by spaces."""
+    """Return the line cut to `width` cells: never wrapped, without spaces at its end."""
     line.truncate(width)
     line.rstrip()
     line.no_wrap = True
@@ -274,21 +280,21 @@ def cropped_line(line: Text, width: int) -> Text:
 
 
 def safe_text(text: str, style: str | Style = "") -> Text:
-    """Text in one line that steers no terminal."""
+    """Return text in one line, without characters that control a terminal."""
     return Text(text if text.isprintable() else harmless_line(text), style, no_wrap=True, overflow="ellipsis")
 
 
 class Unpadded:
-    """A renderable at most `width` cells wide, begun by `indent` cells, without the spaces that end its lines.
+    """A renderable at most `width` cells wide, indented by `indent` cells, without spaces at the ends of its lines.
 
-    `above_foot` are lines that stand above its last one.
+    `above_foot` holds lines that are written above its last line.
     """
 
     def __init__(self, content: RenderableType, width: int, indent: int = 0, above_foot: Sequence[Text] = ()) -> None:
         self.content, self.width, self.indent, self.above_foot = content, width, indent, above_foot
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Its lines."""
+        """Yield its lines."""
         lines = console.render_lines(self.content, options.update(width=self.width), pad=False)
         for number, line in enumerate(lines):
             if number == len(lines) - 1:
@@ -318,8 +324,8 @@ def _plain_table(headed: bool, footed: bool = False) -> RichTable:
 
 # --- forms as lines ---
 
-LEAST_TEXT, LEAST_BAR = 12, 4  # cells of a column that gives way, and of a bar
-LEAST_BESIDE = 22  # cells below which a text stands below its mark
+LEAST_TEXT, LEAST_BAR = 12, 4  # cells: the smallest width of a text that may be cut, and of a bar
+LEAST_BESIDE = 22  # cells: a text with fewer beside its mark begins on the next line
 
 
 class Shown:
@@ -329,7 +335,7 @@ class Shown:
         self.forms = list(forms)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The lines of each form."""
+        """Yield the lines of each form."""
         width = options.max_width
         for form in self.forms:
             if isinstance(form, Grid):
@@ -349,31 +355,31 @@ def _styled(piece: Piece) -> Text:
 
 
 def _fitting_line(line: Line, width: int) -> Line:
-    """The line with the pieces that have room in `width` cells: those of the lowest rank are left out first.
+    """Return the line with the pieces that fit in `width` cells; those of the lowest rank are left out first.
 
-    Pieces of a sentence, which are no list, stand each for itself: a lower one is told where it has room.
+    Pieces of a sentence (not of a list) are independent: one of a lower rank is kept if it fits although a higher does not.
     """
     ranks = sorted({rank for *_, rank in line.pieces if rank is not None}, reverse=True)
 
     def is_wide(count: int) -> bool:
         return cell_len(_with_ranks(line, ranks[:count]).text) > width
 
-    # with all of them nothing is said of others; else the more, the wider
+    # bisection needs a width that grows with the count: the text about left-out pieces is missing only for all of them
     count = bisect_left(range(1, len(ranks)), True, key=is_wide) if is_wide(len(ranks)) else len(ranks)
-    kept = ranks[:count]
-    for rank in () if line.rest or line.between else ranks[len(kept) :]:
-        if cell_len(_with_ranks(line, [*kept, rank]).text) <= width:
-            kept.append(rank)
-    return _with_ranks(line, kept)
+    kept_ranks = ranks[:count]
+    for rank in () if line.omission or line.between else ranks[len(kept_ranks) :]:
+        if cell_len(_with_ranks(line, [*kept_ranks, rank]).text) <= width:
+            kept_ranks.append(rank)
+    return _with_ranks(line, kept_ranks)
 
 
 def _with_ranks(line: Line, ranks: Collection[int]) -> Line:
-    """The line with those of its ranked pieces that have these ranks, and what stands in place of the others."""
-    told: list[Piece] = [one for one in line.pieces if one[2] is None or one[2] in ranks]
-    if line.rest and len(told) < len(line.pieces):
-        at = next(at for at, one in enumerate(line.pieces) if one not in told)
-        told.insert(at, line.rest[at == 0].format(len(line.pieces) - len(told)))
-    return replace(line, said=told)
+    """Return the line with only the ranked pieces of these ranks, and with its text in place of the others."""
+    pieces: list[Piece] = [piece for piece in line.pieces if piece[2] is None or piece[2] in ranks]
+    if line.omission and len(pieces) < len(line.pieces):
+        index = next(index for index, piece in enumerate(line.pieces) if piece not in pieces)
+        pieces.insert(index, line.omission[index == 0].format(len(line.pieces) - len(pieces)))
+    return replace(line, content=pieces)
 
 
 def _joined(line: Line) -> Text:
@@ -381,7 +387,7 @@ def _joined(line: Line) -> Text:
 
 
 def text_lines(line: Line, width: int) -> list[Text]:
-    """A line of text in lines of at most `width` cells."""
+    """Return a line of text as lines of at most `width` cells."""
     mark, right, style = _styled(line.mark), _styled(line.right), line.tone.replace("accent", ACCENT)
     below, edge = line.indent + line.hanging, width - (right.cell_len + 2 if right else 0)
     first, lines = Text(" " * line.indent, style).append_text(mark), []
@@ -392,20 +398,22 @@ def text_lines(line: Line, width: int) -> list[Text]:
     elif mark:
         first.append(" " * (below - first.cell_len))
     room = edge - first.cell_len
-    told = _fitting_line(line, room)
+    fitted = _fitting_line(line, room)
     if line.cut:
-        if cell_len(told.text) > room:
-            widest = max(cell_len(text) for text, *_ in told.pieces)
-            # the widest pieces give way, each to the same width
-            fitting = bisect_left(range(1, widest), True, key=lambda most: cell_len(_with_cut(told, most).text) > room)
-            told = _with_cut(told, max(fitting, 1))
-        return [cropped_line(first.append_text(_joined(told)), width)]
-    told = told if cell_len(told.text) <= room else line
-    whole = _joined(told)
+        if cell_len(fitted.text) > room:
+            widest = max(cell_len(text) for text, *_ in fitted.pieces)
+            # the widest pieces are cut, all to the same width
+            fitting_width = bisect_left(
+                range(1, widest), True, key=lambda limit: cell_len(_with_cut(fitted, limit).text) > room
+            )
+            fitted = _with_cut(fitted, max(fitting_width, 1))
+        return [cropped_line(first.append_text(_joined(fitted)), width)]
+    fitted = fitted if cell_len(fitted.text) <= room else line
+    whole = _joined(fitted)
     plain, start, end, is_cut = whole.plain, 0, 0, False
     spans: list[tuple[Text, int, int]] = []  # of the lines: how each begins, and which characters follow
-    for begin, after, alone in _unbroken_parts(told, width - below):
-        if end > start and (alone or first.cell_len + cell_len(plain[start:after]) > edge):
+    for begin, after, begins_line in _unbroken_parts(fitted, width - below):
+        if end > start and (begins_line or first.cell_len + cell_len(plain[start:after]) > edge):
             spans.append((first, start, end))
             first, start, edge = Text(" " * below, style), begin, width
         if first.cell_len + cell_len(word := plain[start:after]) > max(edge, below + 8):
@@ -429,83 +437,87 @@ def text_lines(line: Line, width: int) -> list[Text]:
     return lines
 
 
-def _with_cut(line: Line, most: int) -> Line:
-    """The line with each of its pieces in at most `most` cells."""
-    return replace(line, said=[(label_fit(text, most), tone, rank) for text, tone, rank in line.pieces])
+def _with_cut(line: Line, limit: int) -> Line:
+    """Return the line with each of its pieces in at most `most` cells."""
+    return replace(line, content=[(label_fit(text, limit), tone, rank) for text, tone, rank in line.pieces])
 
 
 def _unbroken_parts(line: Line, room: int) -> Iterator[tuple[int, int, bool]]:
-    """Where words begin and end, or pieces that are not broken, and whether a part begins a line: a piece without room."""
-    at = 0
+    """Yield start and end of each word, or of each piece that is not broken, and whether it must begin a new line."""
+    offset = 0
     for text, *_ in [(line.text,)] if line.between is None else line.pieces:
         long = line.between is None or cell_len(text) > room
         parts = [word.span() for word in re.finditer(r"\S+", text)] if long else [(0, len(text))]
         for number, (start, end) in enumerate(parts):
-            yield at + start, at + end, long and not number
-        at += len(text) + len(line.between or "")
+            yield offset + start, offset + end, long and not number
+        offset += len(text) + len(line.between or "")
 
 
-class _Measured(NamedTuple):
-    """A column of a table with its foot, the cells that it takes at best and at least, and those before it."""
+class _ColumnWidths(NamedTuple):
+    """A column of a table with its foot, its best and its least width in cells, and the gap before it."""
 
     column: Column
     foot: str
     natural: int
-    least: int
+    minimum: int
     gap: int
 
 
-def _measured(column: Column, foot: str, gap: int) -> _Measured:
+def _column_widths(column: Column, foot: str, gap: int) -> _ColumnWidths:
     gap *= not column.joined
     if column.kind == "bar":
-        return _Measured(column, foot, column.most, min(column.most, LEAST_BAR), gap)
+        return _ColumnWidths(column, foot, column.max_width, min(column.max_width, LEAST_BAR), gap)
     widest = max(map(cell_len, (column.heading, foot, *map(column.cell_text, column.values))))
-    natural = min(widest, column.most or widest)
-    return _Measured(column, foot, natural, min(natural, LEAST_TEXT) if column.cut else natural, gap)
+    natural = min(widest, column.max_width or widest)
+    return _ColumnWidths(column, foot, natural, min(natural, LEAST_TEXT) if column.cut else natural, gap)
 
 
-def _fitting(columns: Sequence[_Measured], room: int) -> list[_Measured]:
-    """Return the columns that have room: while there is too little, that of the lowest rank is left out."""
-    kept = list(columns)
-    for one in sorted((one for one in columns if one.column.rank is not None), key=lambda one: one.column.rank or 0):
-        if sum(other.least + other.gap for other in kept) - kept[0].gap > room:
-            kept.remove(one)
-    return kept
+def _columns_that_fit(columns: Sequence[_ColumnWidths], room: int) -> list[_ColumnWidths]:
+    """Return the columns that fit; if there is too little room, those of the lowest rank are left out first."""
+    fitting = list(columns)
+    for widths in sorted(
+        (widths for widths in columns if widths.column.rank is not None),
+        key=lambda widths: widths.column.rank or 0,
+    ):
+        if sum(remaining.minimum + remaining.gap for remaining in fitting) - fitting[0].gap > room:
+            fitting.remove(widths)
+    return fitting
 
 
 def table_lines(table: Table, room: int, width: int) -> Iterator[RenderableType]:
-    """A table in lines of at most `room` cells, and what was left out of it and its legend in lines of `width` cells."""
-    shown = [one for one in table.columns if not one.hidden and any(value is not None for value in one.values)]
-    if not shown:
+    """Yield a table in lines of at most `room` cells, then in lines of `width` cells its legend and what was left out."""
+    visible = [
+        column for column in table.columns if not column.hidden and any(value is not None for value in column.values)
+    ]
+    if not visible:
         return
-    feet = [*table.foot, *[""] * len(shown)]
-    every = [_measured(one, foot, table.gap) for one, foot in zip(shown, feet, strict=False)]
-    every = [one for one in every if one.natural]  # rich gives an empty column a cell
-    kept = _fitting(every, room - table.indent)
-    made = _plain_table(any(one.column.heading for one in kept), bool(table.foot))
-    taken = sum(one.natural + one.gap for one in kept) - kept[0].gap
+    feet = [*table.foot, *[""] * len(visible)]
+    all_widths = [_column_widths(column, foot, table.gap) for column, foot in zip(visible, feet, strict=False)]
+    all_widths = [widths for widths in all_widths if widths.natural]  # rich gives an empty column a cell
+    fitting = _columns_that_fit(all_widths, room - table.indent)
+    rich_table = _plain_table(any(widths.column.heading for widths in fitting), bool(table.foot))
+    total = sum(widths.natural + widths.gap for widths in fitting) - fitting[0].gap
     cells = []
-    for number, one in enumerate(kept):
-        gap, column = one.gap if number else 0, one.column
-        left = column.kind in ("text", "bar") and column.cut != "start"
+    for number, widths in enumerate(fitting):
+        gap, column = widths.gap if number else 0, widths.column
+        is_left = column.kind in ("text", "bar") and column.cut != "start"
         flexible = bool(column.cut) or column.kind == "bar"
-        made.add_column(
-            _after(gap, safe_text(column.heading)), _after(gap, safe_text(one.foot)), overflow="ellipsis",
-            justify="left" if left else "right", no_wrap=not flexible, max_width=one.natural + gap,
+        rich_table.add_column(
+            _after(gap, safe_text(column.heading)), _after(gap, safe_text(widths.foot)), overflow="ellipsis",
+            justify="left" if is_left else "right", no_wrap=not flexible, max_width=widths.natural + gap,
         )  # fmt: skip
-        own = max(
-            one.least, one.natural + room - table.indent - taken
-        )  # cells, where the other columns have all of theirs
-        cells.append([_after(gap, _table_cell(column, row, own)) for row in range(len(column.values))])
+        # the cells that remain if each other column has its natural width
+        cell_width = max(widths.minimum, widths.natural + room - table.indent - total)
+        cells.append([_after(gap, _table_cell(column, row, cell_width)) for row in range(len(column.values))])
     for row, parts in enumerate(zip(*cells, strict=True)):
-        made.add_row(*parts, style="bold" if row < len(table.strong) and table.strong[row] else None)
-    rest = text_lines(Line(table.rest, DIM, table.indent), width) if table.rest else []
-    yield Unpadded(made, room - table.indent, table.indent, rest if table.foot else ())
-    yield from () if table.foot else rest
-    if out := [one.column.heading for one in every if one not in kept and one.column.heading]:
+        rich_table.add_row(*parts, style="bold" if row < len(table.strong) and table.strong[row] else None)
+    omitted = text_lines(Line(table.omission, DIM, table.indent), width) if table.omission else []
+    yield Unpadded(rich_table, room - table.indent, table.indent, omitted if table.foot else ())
+    yield from () if table.foot else omitted
+    if out := [widths.column.heading for widths in all_widths if widths not in fitting and widths.column.heading]:
         yield from text_lines(Line(f"left out for width: {', '.join(out)}{table.elsewhere}", DIM, table.indent), width)
     if table.legend:
-        about = "; ".join(one.column.about for one in kept if one.column.about)
+        about = "; ".join(widths.column.about for widths in fitting if widths.column.about)
         yield from text_lines(Line(table.legend.replace("{}", about), DIM, table.indent), width)
 
 
@@ -514,12 +526,12 @@ def _after(gap: int, cell: RenderableType) -> RenderableType:
 
 
 def _table_cell(column: Column, row: int, room: int) -> RenderableType:
-    """A value as it stands in its column; a line has the pieces that `room` cells hold."""
+    """Return a value as a cell of its column; a line has the pieces that fit in `room` cells."""
     value, style = column.values[row], Style.parse(column.tone.replace("accent", ACCENT))
     if column.kind == "bar":
         share = abs(value or 0.0)
         colour = style.color or heat_style(share).bgcolor or "default"
-        return Bar(1.0, 0.0, share + 1 / (16 * column.most), color=colour)  # rich cuts eighths off: this rounds
+        return Bar(1.0, 0.0, share + 1 / (16 * column.max_width), color=colour)  # rich cuts eighths off: this rounds
     if isinstance(value, Line):
         line = _joined(_fitting_line(value, room))
         return Text("", style, no_wrap=True, overflow="ellipsis").append_text(line)
@@ -535,16 +547,16 @@ def _table_cell(column: Column, row: int, room: int) -> RenderableType:
 
 
 class _End:
-    """The end of a text, after an ellipsis where it is not all of it."""
+    """The end of a text, after an ellipsis if its beginning is cut off."""
 
     def __init__(self, text: str, style: Style) -> None:
         self.text = safe_text(text, style)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """As wide as the text, or narrower."""
+        """Return its width: that of the text, or less."""
         return Measurement(1, self.text.cell_len)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """One line."""
+        """Yield one line."""
         excess = self.text.cell_len - options.max_width
         yield safe_text(f"…{split_text(self.text.plain, excess + 1)[1]}", self.text.style) if excess > 0 else self.text

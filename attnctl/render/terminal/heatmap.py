@@ -1,4 +1,4 @@
-"""The grid of weights in a terminal: values on colours where they fit, coloured squares or half blocks where not."""
+"""The grid of weights in a terminal: numbers on colours if they fit, else coloured squares or half blocks."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from attnctl.text import csv_table, in_a_cell
 from attnctl.tokens import Token
 
 Colour = tuple[int, int, int]
-SHADES = "▁░▒▓█"  # from little to much, where there are no colours
+SHADES = "▁░▒▓█"  # from little to much, for a terminal without colours
 SIDE_BY_SIDE = 4  # more panels than these are drawn small, beside each other
 
 
 class Blocks:
-    """A Reading as a rich renderable, as wide as the console allows.
+    """A HeatmapGrid as a rich renderable, as wide as the console allows.
 
-    `values`: write the weights (None: where they fit). `log`: colours on a logarithmic scale. `colour` gives the colour for
-    0 to 1 (None: viridis).
+    `values`: write the weights (None: if they fit). `log`: use a logarithmic colour scale. `colour` returns the colour for
+    a number from 0 to 1 (None: viridis).
     """
 
     def __init__(
@@ -53,19 +53,19 @@ class Blocks:
         self.title = reading.picture_title if title is None else title
         self.below = "" if reading.sinks is None else reading.sinks.caption(log)
         self.low, self.high = weight_span(reading)
-        self.said, self.log = reading.said, log
+        self.remarks, self.log = reading.remarks, log
         if log:
             self.low, self.high, words = log_span(reading)
-            self.said += (words,)
+            self.remarks += (words,)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Title, what was done, each panel, the colours' meaning, and what a sink is."""
+        """Yield the title, the remarks, each panel, the legend of the colours, and the sentence on sinks."""
         width, self._coloured = options.max_width, console.color_system is not None and not console.no_color
         if self.sentence:
             yield Text(token_label(self.sentence, width), style="bold")
         if self.title:
             yield Text(token_label(self.title), style=DIM if self.sentence else "bold")
-        for line in self.said:
+        for line in self.remarks:
             yield Text(token_label(line), style=DIM)
         panels = list(self.reading.panels())
         if len(panels) > SIDE_BY_SIDE:
@@ -83,7 +83,7 @@ class Blocks:
             yield from text_lines(Line(self.below, "dim"), width)
 
     def _colour_shares(self, weights: Floats) -> Floats:
-        """Weights (rows, columns), NaN where masked, as places on the colour scale: 0 to 1."""
+        """Return weights (rows, columns), NaN for masked cells, as positions on the colour scale: 0 to 1."""
         low, high = self.low, self.high
         if self.log:
             clipped = np.clip(weights, low, high)  # (rows, columns)
@@ -103,14 +103,14 @@ class Blocks:
             mask = np.isfinite(weights)  # (n_q, n_k)
             grid = Grid(np.nan_to_num(weights), names, keys, mask=mask, heat=True, max_rows=n_q)
             shares = self._colour_shares(weights)  # (n_q, n_k)
-            yield from grid_lines(grid, width, lambda row, at: self._share_style(float(shares[row, at])))
+            yield from grid_lines(grid, width, lambda row, column: self._share_style(float(shares[row, column])))
         elif self.values is not False and room >= 6:
             yield from self._valued_lines(weights, names, left, min(room, max(6, min(longest + 2, 12))))
         else:
             yield from self._coloured_lines(weights, names, left, width)
 
     def _coloured_lines(self, weights: Floats, names: Sequence[str], left: int, width: int) -> Iterator[Text]:
-        """Colours alone, with the indices of the tokens: squares, or two rows a line, pooled where they are too many."""
+        """Yield colours with the indices of the tokens: squares, or half blocks (two rows a line), pooled if too many."""
         (n_q, n_k), (down, across), starts = weights.shape, self.reading.numbers, self.reading.starts
         digits = len(str(max(down, default=0))) + 1
         if left + digits + 2 * n_k <= width and n_q <= 60:
@@ -128,9 +128,9 @@ class Blocks:
             ruler = "".join(f"{number:<10}" for number in across[:: 10 * factor])[: pooled.shape[1]]
         if ruler:
             yield Text(" " * left + ruler, style=DIM)
-        for at, line in zip(range(0, n_q, rows_a_line), lines, strict=True):
-            name = label_fit(names[at], left - 1 - (0 if starts else digits))
-            label = name if starts else f"{down[at]:>{digits - 1}} {name}"
+        for first_row, line in zip(range(0, n_q, rows_a_line), lines, strict=True):
+            name = label_fit(names[first_row], left - 1 - (0 if starts else digits))
+            label = name if starts else f"{down[first_row]:>{digits - 1}} {name}"
             yield Text(padded_text(label, left, right=False)).append_text(line)
         if self.reading.keys != self.reading.queries:
             yield from self._name_lines(width, "keys", self.reading.keys, across)
@@ -154,7 +154,7 @@ class Blocks:
             yield line
 
     def _square_cells(self, shares: Floats) -> Text:
-        """One row, each weight two cells wide: about a square."""
+        """Return one row, with each weight two cells wide: about a square."""
         line = Text()
         for share in shares.tolist():
             if math.isnan(share):
@@ -191,7 +191,7 @@ class Blocks:
     # --- many panels ---------------------------------------------------------------------------------------------
 
     def _mosaic_lines(self, width: int) -> Iterator[Text]:
-        """Every layer × head small, as many beside each other as there is room for, a layer starting a new line."""
+        """Yield a small map of every layer and head, as many beside each other as fit, a layer on a new line."""
         n_k = len(self.reading.keys)
         factor = max(1, -(-n_k // min(32, width)))
         if factor > 1:
@@ -199,38 +199,42 @@ class Blocks:
         cell = max(-(-n_k // factor), 7)
         across = max(1, (width + 2) // (cell + 2))
         for layer in self.reading.layers:
-            own = [
+            layer_panels = [
                 (head, self._colour_shares(pool_cells(_masked_as_nan(w, m), factor)))
-                for at, head, w, m in self.reading.panels()
-                if at == layer
+                for panel_layer, head, w, m in self.reading.panels()
+                if panel_layer == layer
             ]
             yield Text("")
             yield Text(f"layer {layer}", style="bold")
             roles = [
-                f"{head} {self.reading.roles[layer, head]}" for head, _ in own if (layer, head) in self.reading.roles
+                f"{head} {self.reading.roles[layer, head]}"
+                for head, _ in layer_panels
+                if (layer, head) in self.reading.roles
             ]
             if roles:
                 yield from text_lines(Line(["heads", *roles], "dim", hanging=7, between="  "), width)
-            for start in range(0, len(own), across):
-                some = own[start : start + across]
+            for start in range(0, len(layer_panels), across):
+                panels_of_line = layer_panels[start : start + across]
                 yield Text(
-                    "  ".join(padded_text(self.reading.panel_name(head), cell, right=False) for head, _ in some),
+                    "  ".join(
+                        padded_text(self.reading.panel_name(head), cell, right=False) for head, _ in panels_of_line
+                    ),
                     style=DIM,
                 )
-                for parts in zip(*(self._small_lines(shares) for _, shares in some), strict=True):
+                for parts in zip(*(self._small_lines(shares) for _, shares in panels_of_line), strict=True):
                     line = Text()
                     for part in parts:
                         line.append_text(part).append(" " * (cell - cell_len(part.plain) + 2))
                     line.rstrip()
                     yield line
 
-    # --- around them ---------------------------------------------------------------------------------------------
+    # --- names and legend ----------------------------------------------------------------------------------------
 
-    def _name_lines(self, width: int, what: str, tokens: Sequence[Token], numbers: Sequence[int]) -> Iterator[Text]:
-        """`keys  0 Alice  1 will …`, on three lines at most; the names of parts begin with their numbers."""
+    def _name_lines(self, width: int, heading: str, tokens: Sequence[Token], numbers: Sequence[int]) -> Iterator[Text]:
+        """Yield `keys  0 Alice  1 will …`, on three lines at most; the names of parts begin with their numbers."""
         labels = [token_label(token.text, 20) for token in tokens]
         names = labels if self.reading.starts else list(map("{} {}".format, numbers, labels))
-        yield from text_lines(Line([what, *names], "dim", hanging=len(what) + 2, between="  ", lines=3), width)
+        yield from text_lines(Line([heading, *names], "dim", hanging=len(heading) + 2, between="  ", lines=3), width)
 
     def _legend_lines(self) -> Iterator[Text]:
         yield Text("")
@@ -247,36 +251,39 @@ class Blocks:
 
 
 def _shade(share: float) -> str:
-    """Return the character for a place on the colour scale, 0 to 1, where there are no colours."""
+    """Return the character for a position on the colour scale, 0 to 1, for a terminal without colours."""
     return SHADES[min(int(share * len(SHADES)), len(SHADES) - 1)]
 
 
 def _masked_as_nan(weights: Floats, mask: Bools | None) -> Floats:
-    """Weights (n_q, n_k) with NaN where masked."""
+    """Return weights (n_q, n_k) with NaN for masked cells."""
     return weights if mask is None else np.where(mask, weights, np.nan)  # (n_q, n_k)
 
 
 def pool_cells(weights: Floats, factor: int) -> Floats:
-    """Means of factor × factor cells of weights (n_q, n_k), masked cells (NaN) not counted; NaN where all are masked."""
+    """Return means of factor × factor cells of weights (n_q, n_k) without the masked cells (NaN); NaN if all are masked."""
     if factor == 1:
         return weights
     down, across = ([*range(0, size, factor), size] for size in weights.shape)
-    seen = ~np.isnan(weights)  # (n_q, n_k)
+    visible = ~np.isnan(weights)  # (n_q, n_k)
     sums, counts = (
         pool_rows(pool_keys(part, across), down)  # (rows, columns)
-        for part in (np.where(seen, weights, 0.0), seen.astype(np.float64))
+        for part in (np.where(visible, weights, 0.0), visible.astype(np.float64))
     )
     return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)  # (rows, columns)
 
 
 def tab_separated(reading: HeatmapGrid) -> str:
-    """The weights as a table of tabs: layer, head, index and text of the query, then one column a key.
+    """Return the weights as tab-separated text: layer, head, index and text of the query, then a column for each key.
 
-    A column is named by its key's index and text, "3:pizza"; of a pooled text the index, which its name begins with, is that
-    of a part's first token. Masked cells are empty.
+    A column is named by its key's index and text, "3:pizza". In a pooled text the name of a part begins with the index of
+    its first token. Masked cells are empty.
     """
     queries, keys = (
-        [(at, one.text if reading.starts is None else one.text.removeprefix(f"{at} ")) for at, one in named]
+        [
+            (number, token.text if reading.starts is None else token.text.removeprefix(f"{number} "))
+            for number, token in named
+        ]
         for named in map(zip, reading.numbers, (reading.queries, reading.keys))
     )
     rows = (
@@ -284,5 +291,5 @@ def tab_separated(reading: HeatmapGrid) -> str:
         for layer, head, weights, mask in reading.panels()
         for query, row in zip(queries, _masked_as_nan(weights, mask).tolist(), strict=True)
     )
-    heading = ("layer", "head", "index", "query", *(f"{at}:{in_a_cell(name)}" for at, name in keys))
+    heading = ("layer", "head", "index", "query", *(f"{number}:{in_a_cell(name)}" for number, name in keys))
     return csv_table(heading, rows, 6, "\t")

@@ -18,8 +18,8 @@ from attnctl.models import attend, open_model
 from attnctl.models.huggingface.network import configuration_of
 from attnctl.readings.rows import RowReading
 from attnctl.readings.trace_reading import TraceReading
+from attnctl.render.form_builders.rows import row_forms
 from attnctl.render.terminal.console import Shown, as_text
-from attnctl.render.told.rows import row_forms
 from attnctl.source import TextSource, record_trace
 from attnctl.trace import by_words
 from tests.models.huggingface.conftest import Shelf

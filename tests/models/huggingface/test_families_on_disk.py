@@ -46,10 +46,10 @@ def test_a_learned_sink_is_said_beside_its_grid(run: Run, shelf: Shelf, tmp_path
     model = ("--model", shelf("gpt_oss causal"))
     assert run("explain", TEXT, *model, "-o", tmp_path / "run.npz").code == 0
     trace = attnctl.load(tmp_path / "run.npz")
-    assert SINK_TAKES_PART in read_heatmap(trace).said
-    assert SINK_TAKES_PART not in read_heatmap(trace, renormalise=True).said
+    assert SINK_TAKES_PART in read_heatmap(trace).remarks
+    assert SINK_TAKES_PART not in read_heatmap(trace, renormalise=True).remarks
     assert run("heatmap", TEXT, *model, "-o", tmp_path / "cells.json").code == 0
-    assert SINK_TAKES_PART in of_overview(attnctl.load(tmp_path / "cells.json")).said
+    assert SINK_TAKES_PART in of_overview(attnctl.load(tmp_path / "cells.json")).remarks
 
 
 def test_what_is_not_there_is_neither_promised_nor_shown(run: Run, shelf: Shelf) -> None:

@@ -27,8 +27,8 @@ from attnctl.models.huggingface.family_traits import Traits
 from attnctl.readings.questions.headline import headline
 from attnctl.readings.statistics_reading import HeadStatisticsReading
 from attnctl.readings.trace_reading import TraceReading
+from attnctl.render.form_builders.explanation import Explanation
 from attnctl.render.terminal.console import Shown, as_text
-from attnctl.render.told.explanation import Explanation
 from attnctl.source import Changes, TextSource, TraceSource, prepare, record_trace
 from attnctl.trace import Trace
 from tests.models.huggingface.conftest import FamilyTrace

@@ -16,9 +16,9 @@ from rich.cells import cell_len
 import attnctl
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.headline import headline
+from attnctl.render.form_builders.explanation import Explanation
 from attnctl.render.forms import Column, Grid, Table, label_fit, token_label
 from attnctl.render.terminal.console import SafeConsole, Shown, as_text, kept_lines
-from attnctl.render.told.explanation import Explanation
 from attnctl.text import number_text
 from attnctl.tokens import Token
 from attnctl.trace import Trace
@@ -132,9 +132,9 @@ def test_numbers() -> None:
 
 
 def test_bars_are_exact_to_an_eighth_of_a_cell() -> None:
-    bars = as_text(Shown([Table([Column("", [1.0, 0.0, 0.5, 0.26, 0.998], "bar", most=4)])]), 40).splitlines()
+    bars = as_text(Shown([Table([Column("", [1.0, 0.0, 0.5, 0.26, 0.998], "bar", max_width=4)])]), 40).splitlines()
     assert bars == ["████", "", "██", "█", "████"]
-    assert as_text(Shown([Table([Column("", [0.5], "bar", most=1)])]), 40) == "▌\n"
+    assert as_text(Shown([Table([Column("", [0.5], "bar", max_width=1)])]), 40) == "▌\n"
 
 
 def test_a_wide_label_does_not_push_the_sum_below() -> None:

@@ -17,7 +17,7 @@ from attnctl.tokens import split_words
 
 TABLE = Table([
     Column("name", ["a", "bb"], "text"),
-    Column("one", [1.5, 10.5], told=".1f", rank=2),
+    Column("one", [1.5, 10.5], format=".1f", rank=2),
     Column("two", [None, 3], rank=1),
     Column("three", [None, None]),
 ])  # fmt: skip
@@ -48,7 +48,7 @@ def test_bars_take_what_is_left_and_numbers_stand_in_files_as_they_are() -> None
     table = Table(
         [
             Column("n", ["=x", 'y"'], "text"),
-            Column("", [0.5, 1.0], "bar", most=20, name=""),
+            Column("", [0.5, 1.0], "bar", max_width=20, name=""),
             Column("s", [0.123456789, None], "share"),
         ]
     )
@@ -74,9 +74,9 @@ def test_a_line_tells_its_ranked_pieces_where_there_is_room() -> None:
     assert said[0] == ["1a", "<b>", "(first)", "second", "third", "2", "×", "3"]
     assert "third" not in said[1] and "second" in said[1] and "second" not in said[2] and "(first)" in said[2]
     rest = ("{} more", "{} numbers")
-    short = Line([*(f"{at} " for at in range(3)), *((f"{at}, ", "", -at) for at in range(9))], rest=rest, cut=True)
+    short = Line([*(f"{at} " for at in range(3)), *((f"{at}, ", "", -at) for at in range(9))], omission=rest, cut=True)
     assert lines_of_form(short, 20) == ["0 1 2 0, 1, 7 more"]
-    alone = Line([*((f"{at} thousand millions, ", "", -at) for at in range(1, 9)), " = 36"], rest=rest)
+    alone = Line([*((f"{at} thousand millions, ", "", -at) for at in range(1, 9)), " = 36"], omission=rest)
     assert lines_of_form(alone, 20) == ["8 numbers = 36"]
     assert lines_of_form(Line("word " * 9, lines=2), 20) == ["word word word word", "word word word word…"]
     assert lines_of_form(Line(["abcdefghijklmnop", " is ", "xyz"], cut=True), 20) == ["abcdefghijkl… is xyz"]
@@ -103,7 +103,7 @@ def lines_of_form(form: Line | Grid, width: int) -> list[str]:
 
 def test_sums_keep_their_results_and_a_page_has_all_that_a_terminal_leaves_out() -> None:
     sums = Table(
-        sum_columns(["q ="], [["1×2", " + 3×4", " + 5×6"]], ["44"]), rest="… 2 more rows", foot=["Σ", "", "", "44"]
+        sum_columns(["q ="], [["1×2", " + 3×4", " + 5×6"]], ["44"]), omission="… 2 more rows", foot=["Σ", "", "", "44"]
     )
     assert lines(sums, 80) == ["q =  1×2 + 3×4 + 5×6 = 44", "… 2 more rows", "Σ" + " " * 22 + "44"]
     assert lines(sums, 24)[0] == "q =  1×2 + … 2 more = 44"

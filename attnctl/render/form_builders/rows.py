@@ -1,4 +1,4 @@
-"""Where one query of a long text looks: for each head its entropy, its top keys in the text, its mass by parts."""
+"""The forms of one query of a long text: for each head its entropy, its top keys in the text, its mass by parts."""
 
 from __future__ import annotations
 
@@ -15,28 +15,31 @@ from attnctl.trace import numbers_in_text
 
 AROUND = 40  # characters of the text on each side of a key
 BAR = 12
-IN_FULL = 6  # heads, beyond which each has one line
+IN_FULL = 6  # heads; with more, each has one line
 BRIEF = 4  # keys in that line
 
 
 def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole: bool = True) -> Iterator[Form]:
-    """The query in its text, then head by head.
+    """Yield the query in its text, then the row of each head.
 
-    Where it is not the `whole` row, its keys are its strongest links, and neither entropy nor the other keys are told.
+    If it is not the `whole` row, its keys are its strongest links, and neither its entropy nor its other keys are known.
     """
-    own = numbers_in_text(row.tokens, row.keys)  # also where keys were left out
-    numbers, text = (range(len(row.keys)), "") if own is None else (own, row.text)
+    key_numbers = numbers_in_text(row.tokens, row.keys)  # also where keys were left out
+    numbers, text = (range(len(row.keys)), "") if key_numbers is None else (key_numbers, row.text)
     yield f"{row.model.name}, {counted(len(row.tokens), 'token')}", "bold"
     yield Table([Column("", [f"query {row.query}"], "text"), *_surroundings(row.text, [row.tokens[row.query]])])
     best = {
-        place: [at for at in np.argsort(-weights, kind="stable")[:top].tolist() if weights[at] > 0]
+        place: [key for key in np.argsort(-weights, kind="stable")[:top].tolist() if weights[key] > 0]
         for place, weights in row.weights.items()
     }
     entropies = [row_entropy(weights) for weights in row.weights.values()]
     if len(best) > IN_FULL:
         keys = [
             listed(
-                [f"{row.weights[place][at]:.3f} {numbers[at]} {token_label(row.keys[at], 14)}" for at in keys[:BRIEF]]
+                [
+                    f"{row.weights[place][key]:.3f} {numbers[key]} {token_label(row.keys[key], 14)}"
+                    for key in keys[:BRIEF]
+                ]
             )
             for place, keys in best.items()
         ]
@@ -45,7 +48,7 @@ def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole
             [
                 Column("layer", [layer for layer, _ in best]),
                 Column("head", [head for _, head in best]),
-                Column("entropy", entropies if whole else [None] * len(best), told=".2f"),
+                Column("entropy", entropies if whole else [None] * len(best), format=".2f"),
                 Column("looks most at", keys, "text", cut="end"),
             ]
         )
@@ -53,42 +56,46 @@ def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole
     for (place, weights), nats in zip(row.weights.items(), entropies, strict=True):
         yield ""
         chosen = best[place]
-        if not chosen:  # every key that it may look at was left out
+        if not chosen:  # every key that the query may look at was left out
             yield Line([f"layer {place[0]}, head {place[1]}", ("   looks at no key that is left", "dim")])
             continue
-        said = f"   entropy {nats:.2f} nats, as if spread evenly over {np.exp(nats):.0f} keys"
-        yield Line([f"layer {place[0]}, head {place[1]}", (said if whole else "", "dim")])
+        entropy = f"   entropy {nats:.2f} nats, as if spread evenly over {np.exp(nats):.0f} keys"
+        yield Line([f"layer {place[0]}, head {place[1]}", (entropy if whole else "", "dim")])
         yield Table(
             [
-                *bar_columns([float(weights[at]) for at in chosen], ".3f", BAR),
-                Column("", [str(numbers[at]) for at in chosen], tone="dim"),
-                *_surroundings(text, [row.keys[at] for at in chosen]),
+                *bar_columns([float(weights[key]) for key in chosen], ".3f", BAR),
+                Column("", [str(numbers[key]) for key in chosen], tone="dim"),
+                *_surroundings(text, [row.keys[key] for key in chosen]),
             ],
             indent=2,
         )
         if whole:
-            rest = max(float(weights.sum()) - float(weights[chosen].sum()), 0.0)
-            yield Line(f"{rest:.3f} on the other {len(row.keys) - len(chosen):,} keys", "dim", indent=2)
+            other_mass = max(float(weights.sum()) - float(weights[chosen].sum()), 0.0)
+            yield Line(f"{other_mass:.3f} on the other {len(row.keys) - len(chosen):,} keys", "dim", indent=2)
         if parts:
             masses = [sum(float(weights[a:b].sum()) for a, b in part.ranges) for part in parts]
-            most = sorted(range(len(parts)), key=lambda at: -masses[at])[:top]
+            largest = sorted(range(len(parts)), key=lambda part_index: -masses[part_index])[:top]
             yield ""
-            names = Column("", [token_label(parts[at].name) for at in most], "text", cut="end")
-            more = f"… {len(parts) - len(most)} more parts" if len(parts) > len(most) else ""
-            yield Table([*bar_columns([masses[at] for at in most], ".3f", BAR), names], indent=2, rest=more)
+            names = Column("", [token_label(parts[part_index].name) for part_index in largest], "text", cut="end")
+            more = f"… {len(parts) - len(largest)} more parts" if len(parts) > len(largest) else ""
+            yield Table(
+                [*bar_columns([masses[part_index] for part_index in largest], ".3f", BAR), names],
+                indent=2,
+                omission=more,
+            )
 
 
 def row_entropy(weights: Floats) -> float:
-    """Of one row, in nats."""
-    some = weights[weights > 0].astype(np.float64)
-    return float(-(some * np.log(some)).sum())
+    """Return the entropy of one row, in nats."""
+    positive = weights[weights > 0].astype(np.float64)
+    return float(-(positive * np.log(positive)).sum())
 
 
 def _surroundings(text: str, tokens: Sequence[Token]) -> list[Column]:
-    """Tokens, each between what stands before and behind it in the text."""
+    """Return the columns of tokens, each between the text before and after it."""
     before, names, after = [], [], []
     for token in tokens:
-        name = f"‹{token_label(token, 24)}›"  # marked where there is no colour, too
+        name = f"‹{token_label(token, 24)}›"  # marked for terminals without colours, too
         start, end = token.start, token.end
         if not text or start is None or end is None or end <= start:
             before.append("")
@@ -100,11 +107,11 @@ def _surroundings(text: str, tokens: Sequence[Token]) -> list[Column]:
         before.append(_one_line(text[max(0, start - AROUND) : start]))
         names.append(" " * text[:start][-1:].isspace() + name)  # a table cuts spaces off the end of a cell
         after.append(" " * text[end : end + 1].isspace() + _one_line(text[end : end + AROUND]))
-    said = [Line([(name, "accent"), (text, "dim")]) for name, text in zip(names, after, strict=True)]
-    return [Column("", before, "text", cut="start", tone="dim"), Column("", said, "text", cut="end", joined=True)]
+    lines = [Line([(name, "accent"), (text, "dim")]) for name, text in zip(names, after, strict=True)]
+    return [Column("", before, "text", cut="start", tone="dim"), Column("", lines, "text", cut="end", joined=True)]
 
 
 def _one_line(text: str) -> str:
-    """The words of a stretch of text on one line; nothing where there are none."""
+    """Return the words of a range of text on one line; empty for white space."""
     words = " ".join(text.split())
     return visible_text(words) if words else ""

@@ -7,26 +7,26 @@ from dataclasses import dataclass, replace
 
 from attnctl.errors import option_name
 from attnctl.readings.questions.headline import ROLES, other_headlines
-from attnctl.render.forms import Column, Form, Line, Table, token_label
-from attnctl.render.told.explanation import (
+from attnctl.render.form_builders.explanation import (
     NAMED,
     Arithmetic,
     Explanation,
     conclusion_of,
+    distinct_label,
     place_name,
-    told_apart,
 )
+from attnctl.render.forms import Column, Form, Line, Table, token_label
 from attnctl.text import number_text, percent
 from attnctl.trace import Headline, Trace
 from attnctl.trace.steps import is_default_scale
 
 STEPS = ("scores", "scaled", "mask", "weights", "context")
-MOST_OTHERS = 2  # other links that are named below the bars
+MOST_OTHERS = 2  # other links, named below the bars
 
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """A trace and its headline, as a learner reads them first."""
+    """The forms of a trace and its headline, for a reader who sees them for the first time."""
 
     trace: Trace
     headline: Headline
@@ -62,16 +62,16 @@ class FirstScreen:
             yield Line(doubt, indent=2)
         yield ""
         yield self._row_table()
-        others = other_headlines(trace, line)[:MOST_OTHERS]
-        if others:
+        links = other_headlines(trace, line)[:MOST_OTHERS]
+        if links:
             yield ""
-            yield Line("also: " + ", ".join(map(self._short_link, others)), "dim", 2)
+            yield Line("also: " + ", ".join(map(self._short_link, links)), "dim", 2)
 
     def _sentence(self) -> str:
         trace, line = self.trace, self.headline
-        query = "“{}”{}".format(*told_apart(trace.tokens, line.query, NAMED))
+        query = "“{}”{}".format(*distinct_label(trace.tokens, line.query, NAMED))
         number = trace.key_numbers[line.key]
-        key = "“{}”{}".format(*told_apart(trace.key_axis, line.key, NAMED, number))
+        key = "“{}”{}".format(*distinct_label(trace.key_axis, line.key, NAMED, number))
         if trace.reads_itself and number == line.query:
             key = "itself"
         if not line.weight:
@@ -100,7 +100,7 @@ class FirstScreen:
         return f"{query} → {key} {number_text(line.weight, self.precision)}" + (f" ({where})" if where else "")
 
     def _row_table(self) -> Table:
-        """Return the headline's row: its dot products, scaled, their softmax, and a bar for each key."""
+        """Return the headline's row: its dot products, the scaled scores, their softmax, and a bar for each key."""
         trace, line = self.trace, self.headline
         row = Arithmetic(trace, trace.layer(line.layer), line.head, line.query, self.precision)
         layer = row.layer
@@ -109,24 +109,26 @@ class FirstScreen:
         keys = row.keys
         columns = [Column("", [row.names[j] for j in keys], "text")]
         if layer.scores is not None:
-            columns.append(Column("q · k", [float(layer.scores[row.at, row.row, j]) for j in keys], told=row.number))
+            columns.append(Column("q · k", [float(layer.scores[row.at, row.row, j]) for j in keys], format=row.number))
         if layer.scaled_scores is not None:
             scaled = [float(layer.scaled_scores[row.at, row.row, j]) for j in keys]
-            columns.append(Column(self._scaling(), scaled, told=row.number))
+            columns.append(Column(self._scaling(), scaled, format=row.number))
         shares = [float(weights[j]) for j in keys]
         columns.append(
             Column(
                 trace.measure or "softmax" if layer.scaled_scores is not None else "weight",
                 shares,
-                told=row.number,
+                format=row.number,
                 tone="bold",
             )
         )
         if "no-weights" not in trace.noted:
-            columns.append(Column("", shares, "bar", most=24, rank=0, tone="accent"))
-        left = sorted(set(range(len(weights))) - set(keys))
-        rest = f"… {len(left)} more, together {row.number(float(weights[left].sum()))}" if left else ""
-        return Table(columns, indent=4, rest=rest)
+            columns.append(Column("", shares, "bar", max_width=24, rank=0, tone="accent"))
+        other_keys = sorted(set(range(len(weights))) - set(keys))
+        omission = (
+            f"… {len(other_keys)} more, together {row.number(float(weights[other_keys].sum()))}" if other_keys else ""
+        )
+        return Table(columns, indent=4, omission=omission)
 
     def _scaling(self) -> str:
         model = self.trace.model

@@ -1,6 +1,6 @@
-"""The walk through a trace: numbers, formulas and plain sentences, in the order of the mathematics.
+"""The forms of a trace: its numbers, formulas and plain sentences, in the order of the computation.
 
-Of the query that tells most the arithmetic is written out: every printed number can be worked out from those before it.
+For the query of the headline the arithmetic is written out: every printed number follows from the numbers before it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import notes_of_kind
 from attnctl.trace.steps import Step, StepPart, is_default_scale, walk_steps
 
-SHOWN_KEYS = 8  # as many keys as a reader will follow
+SHOWN_KEYS = 8  # keys in the arithmetic of one query: more are hard to follow
 
 
 class Arithmetic:
-    """The arithmetic of query `query` in head `head` of `layer`."""
+    """The arithmetic of query `query` in head `head` of `layer`, with its numbers."""
 
     def __init__(self, trace: Trace, layer: LayerTrace, head: int, query: int, precision: int) -> None:
         self.trace, self.layer, self.precision = trace, layer, precision
@@ -55,21 +55,21 @@ class Arithmetic:
         if layer.weights is not None:  # those with the largest weights, in the order of the text
             weights = layer.weights[self.at, self.row]
             self.keys = sorted(sorted(self.visible, key=lambda j: -weights[j])[:SHOWN_KEYS])
-        self.names = {j: "".join(told_apart(trace.key_axis, j, 14, trace.key_numbers[j])) for j in self.keys}
+        self.names = {j: "".join(distinct_label(trace.key_axis, j, 14, trace.key_numbers[j])) for j in self.keys}
 
     def steps(self) -> dict[str, Callable[[], Iterator[Form]]]:
-        """The arithmetic of each step that has any, by the step's name."""
+        """Return the arithmetic of each step that has any, by the name of the step."""
         return {
             "projections": self.projection, "rope": self.rotation, "scores": self.dot_products,
             "scaled": self.division, "weights": self.softmax, "context": self.weighted_values,
         }  # fmt: skip
 
     def _others(self) -> str:
-        left = len(self.visible) - len(self.keys)
-        return f"… {left} more key{'s' * (left != 1)}, of smaller weight" if left else ""
+        count = len(self.visible) - len(self.keys)
+        return f"… {count} more key{'s' * (count != 1)}, of smaller weight" if count else ""
 
     def _terms(self, a: Floats, b: Floats) -> list[str]:
-        """The terms of `a·b`: 0.26×0.21, + 0.72×0.44."""
+        """Return the terms of `a·b`: 0.26×0.21, + 0.72×0.44."""
         terms: list[str] = []
         for x, y in zip(map(self.number, a.tolist()), map(self.number, b.tolist()), strict=True):
             y = f"({y})" if y.startswith("-") else y
@@ -78,7 +78,7 @@ class Arithmetic:
         return terms
 
     def projection(self) -> Iterator[Form]:
-        """How the first number of the query comes about from X and W_Q."""
+        """Yield the first number of the query as a sum over X and W_Q."""
         x = self.trace.embeddings if self.layer.input is None else self.layer.input  # (n, d_model)
         w = self.layer.parameters.get("W_Q")
         rows = self.layer.queries if self.layer.queries_before_rope is None else self.layer.queries_before_rope
@@ -91,32 +91,32 @@ class Arithmetic:
         yield Table(sum_columns([f"q({self.name})₀ ="], [terms], [result], extra), gap=1)
 
     def rotation(self) -> Iterator[Form]:
-        """The first pair of the query's dimensions, turned."""
+        """Yield the rotation of the first pair of the query's dimensions."""
         before, angles, after = self.layer.queries_before_rope, self.layer.rope_angles, self.layer.queries
         if before is None or angles is None or after is None:
             return
-        other = 1 if self.trace.model.rope_pairs == "interleaved" else angles.shape[1]
+        partner = 1 if self.trace.model.rope_pairs == "interleaved" else angles.shape[1]
         (a, b), (x, y) = (
-            [self.number(float(rows[self.at, self.row, d])) for d in (0, other)] for rows in (before, after)
+            [self.number(float(rows[self.at, self.row, d])) for d in (0, partner)] for rows in (before, after)
         )
         angle = self.number(float(angles[self.query, 0]))
         yield _equation(f"q({self.name}): ({a}, {b}) turned by {angle}", f"({x}, {y})")
 
     def dot_products(self) -> Iterator[Form]:
-        """The query's dot product with each key."""
+        """Yield the query's dot product with each key."""
         q, k, scores = self.layer.queries, self.layer.keys, self.layer.scores
         if q is None or k is None or scores is None:
             return
         terms = [self._terms(q[self.at, self.row], k[self.at, j]) for j in self.keys]
         results = [self.number(float(scores[self.at, self.row, j])) for j in self.keys]
         yield self._says("asks each key", "q · k")
-        yield Table(sum_columns([self.names[j] for j in self.keys], terms, results), rest=self._others())
+        yield Table(sum_columns([self.names[j] for j in self.keys], terms, results), omission=self._others())
 
-    def _says(self, what: str, formula: str) -> Line:
-        return Line([(f"{self.name} ", "bold accent"), f"{what}:", (f" {formula}" * bool(formula), "dim", 0)])
+    def _says(self, action: str, formula: str) -> Line:
+        return Line([(f"{self.name} ", "bold accent"), f"{action}:", (f" {formula}" * bool(formula), "dim", 0)])
 
     def division(self) -> Iterator[Form]:
-        """One score scaled, with its numbers, and what that did to the row's largest weight."""
+        """Yield one score divided by the scale, and the effect of that on the row's largest weight."""
         scores, scaled, weights = self.layer.scores, self.layer.scaled_scores, self.layer.weights
         scale = self.trace.model.scale
         if scores is None or scaled is None or scale is None or scale == 1.0 or not self.keys:
@@ -135,57 +135,57 @@ class Arithmetic:
             yield f"weight of {self.names[j]}: {weight}, and {unscaled} without the scaling", "dim"
 
     def softmax(self) -> Iterator[Form]:
-        """Exponentials, their sum, and each one's share."""
+        """Yield the exponentials, their sum, and the share of each."""
         if self.layer.weights is None:
             return
         weights = self.layer.weights[self.at, self.row]  # (n_k,)
         scores, number, measure = self.layer.scaled_scores, self.number, self.trace.measure
-        names, shown = [self.names[j] for j in self.keys], [float(weights[j]) for j in self.keys]
+        names, shares = [self.names[j] for j in self.keys], [float(weights[j]) for j in self.keys]
         sink = None if self.layer.sink_weights is None else float(self.layer.sink_weights[self.at, self.row])
         if sink is not None and measure is None:
             names.append("sink")
-            shown.append(sink)
+            shares.append(sink)
         columns, foot, shift = [], [], 0.0
-        # where a sink takes part of the sum the shares alone are shown
+        # if a sink takes part of the sum, only the shares are shown
         if scores is not None and self.visible and sink is None and abs(1.0 - float(weights.sum())) <= WHOLE_ROW:
             t = self.trace.model.temperature or 1.0
             scaled = {j: float(scores[self.at, self.row, j]) / t for j in self.visible}
             top = max(scaled.values())
-            shift = top if abs(top) > 8 else 0.0  # so that what is raised stays small
+            shift = top if abs(top) > 8 else 0.0  # subtracted, so that the exponentials stay small
             e = {j: float(np.exp(scaled[j] - shift)) for j in self.visible}
             title = "scaled" if self.trace.model.temperature is None else "÷ T"
             for heading, values in ((title, scaled), (exponential_heading(shift, number), e)):
-                columns.append(Column(heading, [values[j] for j in self.keys], told=number))
+                columns.append(Column(heading, [values[j] for j in self.keys], format=number))
             foot = ["Σ", "", number(sum(e.values())), number(float(weights.sum()))]
         formula = "exp(score) / Σ exp(scores)" if scores is not None else ""
         if measure is not None:
             from attnctl.measures import measure_named
 
             formula = measure_named(measure).formula
-        told = "comes from" if measure is not None else "shares out its attention"
-        yield self._says(told if "no-weights" not in self.trace.noted else "has these numbers", formula)
+        action = "comes from" if measure is not None else "shares out its attention"
+        yield self._says(action if "no-weights" not in self.trace.noted else "has these numbers", formula)
         single = "weight" if measure is None else "share"
         columns = [
             Column("", names, "text"),
             *columns,
-            Column("÷ Σ" if columns else single, shown, told=number, tone="bold"),
-            Column("", shown, "bar", most=24, rank=0),
+            Column("÷ Σ" if columns else single, shares, format=number, tone="bold"),
+            Column("", shares, "bar", max_width=24, rank=0),
         ]
-        yield Table(columns, foot=foot, rest=self._others())
+        yield Table(columns, foot=foot, omission=self._others())
         if shift:
             yield f"{number(shift)}, the row's largest, is taken off first: the shares stay the same.", "dim"
 
     def weighted_values(self) -> Iterator[Form]:
-        """Each value times its weight, and their sum: the context."""
+        """Yield each value times its weight, and their sum: the context."""
         used = self.layer.weights if self.layer.dropped_weights is None else self.layer.dropped_weights
         if used is None or self.layer.values is None or self.layer.context is None:
             return
         share = used[self.at, self.row]  # (n_k,)
         products = [share[j] * self.layer.values[self.at, j] for j in self.keys]  # (d_v,) each
         names = [f"{self.number(float(share[j]))} × {self.names[j]}" for j in self.keys]
-        if rest := [j for j in self.visible if j not in self.keys]:
-            products.append(share[rest] @ self.layer.values[self.at, rest])
-            names.append(f"{self.number(float(share[rest].sum()))} × {len(rest)} more")
+        if other_keys := [j for j in self.visible if j not in self.keys]:
+            products.append(share[other_keys] @ self.layer.values[self.at, other_keys])
+            names.append(f"{self.number(float(share[other_keys].sum()))} × {len(other_keys)} more")
         products.append(self.layer.context[self.at, self.row])
         columns = list(map(str, range(len(products[-1]))))
         yield self._says("gathers", "weight × value, added up")
@@ -193,66 +193,72 @@ class Arithmetic:
 
 
 def _equation(left: str, result: str) -> Line:
-    """`left = result`, on two lines where one is too narrow."""
+    """Return `left = result`, which takes two lines if one is too narrow."""
     return Line([left, (f"= {result}", "bold")], hanging=2, between=" ")
 
 
-def told_apart(tokens: Sequence[Token], at: int, width: int, number: int | None = None) -> tuple[str, str]:
-    """A token's label in `width` cells, and its index, or `number`, where another reads the same: "the" and " (4)"."""
-    twins = sum(token.text == tokens[at].text for token in tokens) > 1
-    index = f" ({at if number is None else number})" * twins
-    return label_fit(token_label(tokens[at]), width - len(index)), index
+def distinct_label(tokens: Sequence[Token], index: int, width: int, number: int | None = None) -> tuple[str, str]:
+    """Return a token's label in `width` cells, and its index, or `number`, if its text occurs twice: "the" and " (4)"."""
+    twins = sum(token.text == tokens[index].text for token in tokens) > 1
+    suffix = f" ({index if number is None else number})" * twins
+    return label_fit(token_label(tokens[index]), width - len(suffix)), suffix
 
 
 def summary_pieces(trace: Trace, layer: LayerTrace, head: int, query: int, heading: bool = True) -> list[Piece]:
-    """Where one query's attention went: "eat pays 70 % of its attention to Alice"; smaller shares where there is room.
+    """Return where one query's attention goes: "eat pays 70 % of its attention to Alice"; smaller shares if there is room.
 
-    `heading`: above it stands that it is attention. Of another measure than the weights: "eat comes 70 % from Alice".
+    `heading`: a heading above names the attention already. For a measure other than weights: "eat comes 70 % from Alice".
     """
     assert layer.weights is not None
-    verb, what, to = ("pays", " of its attention", "to") if trace.measure is None else ("comes", "", "from")
-    if trace.noted >= {"left-out", "rescaled"} and what:
-        what = " of the rest of its attention"
+    verb, of_attention, to = ("pays", " of its attention", "to") if trace.measure is None else ("comes", "", "from")
+    if trace.noted >= {"left-out", "rescaled"} and of_attention:
+        of_attention = " of the rest of its attention"
     row = layer.weights[layer.position_of(head), layer.row_of(query)]  # (n_k,)
-    name, index = told_apart(trace.tokens, query, NAMED)
+    name, index = distinct_label(trace.tokens, query, NAMED)
     if not row.any():
         return [name, f"{index} {'looks' if layer.mask is None else 'may look'} at nothing"]
-    numbers, said = trace.key_numbers, list[Piece]([name, f"{index} {verb} "])
-    own = trace.reads_itself or "left-out" in trace.noted and numbers_in_text(trace.tokens, trace.key_axis) is not None
+    numbers, pieces = trace.key_numbers, list[Piece]([name, f"{index} {verb} "])
+    is_own_text = (
+        trace.reads_itself or "left-out" in trace.noted and numbers_in_text(trace.tokens, trace.key_axis) is not None
+    )
     order = np.argsort(-row, kind="stable")[:SHARES].tolist()
-    for at, j in enumerate(order):
-        whom = ("itself", "") if own and numbers[j] == query else told_apart(trace.key_axis, j, NAMED, numbers[j])
-        if not at:
-            said += [percent(row[j]), (what, "", 0 if heading else None), f" {to} ", *whom]
+    for rank, j in enumerate(order):
+        whom = (
+            ("itself", "")
+            if is_own_text and numbers[j] == query
+            else distinct_label(trace.key_axis, j, NAMED, numbers[j])
+        )
+        if not rank:
+            pieces += [percent(row[j]), (of_attention, "", 0 if heading else None), f" {to} ", *whom]
         elif row[j] >= 0.05:
-            said += [(piece, "", -at) for piece in (f", {percent(row[j])} {to} ", *whom)]
-    return [*said, _kept_back(layer, head, query) if trace.measure is None else ""]
+            pieces += [(piece, "", -rank) for piece in (f", {percent(row[j])} {to} ", *whom)]
+    return [*pieces, _kept_back(layer, head, query) if trace.measure is None else ""]
 
 
 def _kept_back(layer: LayerTrace, head: int, query: int) -> str:
-    """What a learned sink takes of a row, and how far its gate is shut, for a summary line; empty where there are none."""
-    at, row = layer.position_of(head), layer.row_of(query)
-    told = ""
-    if layer.sink_weights is not None and layer.sink_weights[at, row] >= 0.05:
-        told += f", {percent(layer.sink_weights[at, row])} to the sink"
+    """Return the share of a learned sink, and how far the gate is shut, for a summary line; empty without either."""
+    position, row = layer.position_of(head), layer.row_of(query)
+    text = ""
+    if layer.sink_weights is not None and layer.sink_weights[position, row] >= 0.05:
+        text += f", {percent(layer.sink_weights[position, row])} to the sink"
     if layer.gate is not None:
-        shut = 100 * (1 - float(layer.gate[at, row]))
-        told += f"; its gate is {shut:.0f} % shut" if shut >= 0.5 else ""
-    return told
+        shut = 100 * (1 - float(layer.gate[position, row]))
+        text += f"; its gate is {shut:.0f} % shut" if shut >= 0.5 else ""
+    return text
 
 
 INDENT = 5
 NAMED, LINKED = 24, 60  # cells of a token in a sentence, and of each end of a link
-SHARES = 3  # keys that are named of a row
-MOST_ROWS = 24  # of tokens, of a summary
+SHARES = 3  # keys that a summary of a row names
+MOST_ROWS = 24  # rows of the list of tokens, and of the summary
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A trace told: every step, for one head a layer, the arithmetic of one query or more written out.
+    """The forms of a trace: every step for the chosen heads of each layer, and the arithmetic of one or more queries.
 
-    `headlines` name the layers, heads and queries that are looked at most closely, the one that the walk ends on first;
-    `heads` the heads of each layer whose steps are shown (None: all), `only` the steps (None: all, and a heading).
+    `headlines` name the layers, heads and queries whose arithmetic is written out, the most important first. `heads` holds
+    the heads of each layer whose steps are shown (None: all), `only` the steps (None: all, with a title).
     """
 
     trace: Trace
@@ -261,10 +267,10 @@ class Explanation:
     only: Collection[str] | None = None
     precision: int = 2
     story: bool = False
-    brief: bool = False  # the arithmetic stands for the grid of the contexts, and a grid shows few rows
+    brief: bool = False  # the arithmetic replaces the grids of mask and context, and a grid shows few rows
 
     def forms(self) -> Iterator[Form]:
-        """The walk."""
+        """Yield the title, the steps, and a note on how to see more."""
         if self.only is None:
             yield from self._title_forms()
         yield from self._headline_forms()
@@ -274,7 +280,7 @@ class Explanation:
             small = {"model": "random", "d_model": 4, "d_k": 4, "n_heads": 1}
             yield Line(
                 f"Long rows are cut to the screen: {option_name('json')} has every number. A model small enough to be "
-                f"worked out by hand: {' '.join(option_name(*one) for one in small.items())}.",
+                f"worked out by hand: {' '.join(option_name(*option) for option in small.items())}.",
                 "dim",
                 2,
             )
@@ -283,13 +289,13 @@ class Explanation:
         """Yield the steps, each under its heading."""
         place, number = None, 0
         for step in walk_steps(self.trace, None, self.only):
-            here = (step.layer, step.head)
+            step_place = (step.layer, step.head)
             if step.layer is not None and step.head is not None:
                 if step.head not in self._heads_of(step.layer):
                     continue
-                if self._many_heads and here != place:
+                if self._many_heads and step_place != place:
                     yield from self._place_forms(step.layer, step.head)
-                    place = here
+                    place = step_place
             number += 1
             yield from self._heading_forms(number, step)
             body = list(self._step_body(step))
@@ -310,30 +316,30 @@ class Explanation:
         )
         yield Line(self._model_line(), "dim", 2)
         for note in self.trace.notes:
-            if not notes_of_kind([note], "guess"):  # that is the last line of all
+            if not notes_of_kind([note], "guess"):  # this one is the last line of the summary
                 yield Line(note, indent=2)
         if any(token.unknown for token in self.trace.tokens):
-            said = "† not among the words the model knows: read by its shape, or as its unknown word"
-            yield Line(said, indent=2)
+            legend = "† not among the words the model knows: read by its shape, or as its unknown word"
+            yield Line(legend, indent=2)
 
     def _headline_forms(self) -> Iterator[Form]:
-        """By which rule the places were chosen that are looked at most closely; nothing where they were asked for."""
+        """Yield the rule by which each headline was chosen; nothing for places that the user has chosen."""
         for at, line in enumerate(line for line in self.headlines if line.reason):
             where = place_name(self.trace.model, line.layer, line.head)
             query, key = (
-                "".join(told_apart(tokens, at, LINKED))
+                "".join(distinct_label(tokens, at, LINKED))
                 for tokens, at in ((self.trace.tokens, line.query), (self.trace.key_axis, line.key))
             )
             if self.only is not None and not at:
                 yield ""
             options = ", ".join(map(option_name, ("layer", "head", "query")))
-            said = f"Shown: {where + ', ' if where else ''}{query} → {key}: {line.reason} ({options})."
-            yield Line(said, "dim", 2)
+            sentence = f"Shown: {where + ', ' if where else ''}{query} → {key}: {line.reason} ({options})."
+            yield Line(sentence, "dim", 2)
 
     def _model_line(self) -> str:
         m = self.trace.model
         parts = [f"model {m.name}{f' ({token_label(m.origin)})' if m.origin else ''}"]
-        parts += [counted(count, what) for count, what in ((m.n_layers, "layer"), (m.n_heads, "head")) if count]
+        parts += [counted(count, noun) for count, noun in ((m.n_layers, "layer"), (m.n_heads, "head")) if count]
         if m.n_kv_heads and m.n_kv_heads != m.n_heads:
             parts.append(counted(m.n_kv_heads, "key/value head"))
         return " · ".join([*parts, *m.settings, *[m.device] * (m.device != "cpu")])
@@ -342,20 +348,20 @@ class Explanation:
         model = self.trace.model
         finds = ", ".join(roles_of_heads(model).get((layer, head), ()))
         line = place_name(model, layer, head) + (f": {finds}" if finds else "")
-        left = (model.n_heads or 1) - len(self._heads_of(layer))
-        more = f"   {counted(left, 'more head')}: {option_name('head', 'all')}" if left > 0 else ""
+        count = (model.n_heads or 1) - len(self._heads_of(layer))
+        more = f"   {counted(count, 'more head')}: {option_name('head', 'all')}" if count > 0 else ""
         yield ""
         yield Line([(line, "bold accent"), (more, "dim", 0)], mark=(" ──", "bold accent"), hanging=INDENT - 1)
 
     def _heading_forms(self, number: int, step: Step) -> Iterator[Form]:
-        """Number, title, formula and shape of a step; what the step does."""
-        said: list[Piece] = (
+        """Yield the number, title, formula and shape of a step, and a sentence about it."""
+        pieces: list[Piece] = (
             [(step.title, "bold"), *step.formula.split("   ")] if step.formula else [(step.title, "bold")]
         )
         shape = _shape_text(step.parts[0]) if len(step.parts) == 1 else ""
         mark = (f" {number:>2}", "bold accent")
         yield ""
-        yield Line(said, hanging=INDENT, mark=mark, between="   ", right=(shape, "dim"))
+        yield Line(pieces, hanging=INDENT, mark=mark, between="   ", right=(shape, "dim"))
         yield Line(step.sentence, "dim", INDENT)
         if self.story and step.story:
             yield Line(step.story, "italic", INDENT)
@@ -369,8 +375,8 @@ class Explanation:
             yield from self._summary_forms()
         else:
             grids = () if self.brief and step.name in ("mask", "context") else step.parts
-            for at, part in enumerate(grids):
-                if at:
+            for number, part in enumerate(grids):
+                if number:
                     yield ""
                 if len(step.parts) > 1:
                     yield Line([(part.symbol, "bold"), (f"  {_shape_text(part)}", "dim")])
@@ -388,7 +394,7 @@ class Explanation:
     def _step_grid(self, step: Step, part: StepPart) -> Grid:
         layer = None if step.layer is None else self.trace.layer(step.layer)
         numbers = [[str(d) for d in range(size)] for size in part.array.shape]
-        queries, keys = ([token_label(one) for one in axis] for axis in (self.trace.tokens, self.trace.key_axis))
+        queries, keys = ([token_label(token) for token in axis] for axis in (self.trace.tokens, self.trace.key_axis))
         rows = {"keys": keys, "dimensions": numbers[0]}.get(part.rows, queries)
         marks = [line.query for line in self.headlines] if rows is queries else []
         if layer is not None and layer.rows is not None and part.rows == "queries":
@@ -400,9 +406,13 @@ class Explanation:
         array, mask = part.array, layer.mask if square and weights and layer is not None else None
         must = [line.key for line in self.headlines] if square else []
         if part.name == "weights" and layer is not None and layer.sink_weights is not None and step.head is not None:
-            taken = layer.sink_weights[layer.position_of(step.head)][:, None]  # (rows, 1)
-            array, columns, must = np.concatenate([array, taken], axis=1), [*columns, "sink"], [*must, len(columns)]
-            mask = None if mask is None else np.concatenate([mask, np.ones_like(taken, dtype=bool)], axis=1)
+            sink_column = layer.sink_weights[layer.position_of(step.head)][:, None]  # (rows, 1)
+            array, columns, must = (
+                np.concatenate([array, sink_column], axis=1),
+                [*columns, "sink"],
+                [*must, len(columns)],
+            )
+            mask = None if mask is None else np.concatenate([mask, np.ones_like(sink_column, dtype=bool)], axis=1)
         return Grid(
             array,
             rows,
@@ -418,15 +428,15 @@ class Explanation:
 
     def _token_forms(self) -> Iterator[Form]:
         tokens = self.trace.tokens
-        shown = tokens if len(tokens) <= MOST_ROWS else tokens[: MOST_ROWS - 1]
+        rows = tokens if len(tokens) <= MOST_ROWS else tokens[: MOST_ROWS - 1]
         columns = [
-            Column("index", range(len(shown)), tone="dim"),
-            Column("token", [token_label(token, 24) for token in shown], "text", tone="bold"),
-            Column("id", ["" if token.id is None else str(token.id) for token in shown]),
-            Column("", ["special" if token.special else "" for token in shown], "text", tone="dim"),
+            Column("index", range(len(rows)), tone="dim"),
+            Column("token", [token_label(token, 24) for token in rows], "text", tone="bold"),
+            Column("id", ["" if token.id is None else str(token.id) for token in rows]),
+            Column("", ["special" if token.special else "" for token in rows], "text", tone="dim"),
         ]
-        more = counted(len(tokens) - len(shown), "more token")
-        yield Table(columns, rest=f"    … {more}" if len(shown) < len(tokens) else "")
+        more = counted(len(tokens) - len(rows), "more token")
+        yield Table(columns, omission=f"    … {more}" if len(rows) < len(tokens) else "")
 
     def _prediction_forms(self) -> Iterator[Form]:
         for position in dict.fromkeys(p.position for p in self.trace.predictions):
@@ -437,7 +447,7 @@ class Explanation:
                 yield Line([("in the place of " if fills else "after ", "dim"), (token_label(blank), "bold")])
             shares = [p.probability for p in mine]
             names = Column("", [token_label(p.text, 20) for p in mine], "text")
-            yield Table([names, *bar_columns(shares, most=24, tone="accent")], indent=2)
+            yield Table([names, *bar_columns(shares, max_width=24, tone="accent")], indent=2)
 
     def _summary_forms(self) -> Iterator[Form]:
         for layer in self.trace.layers:
@@ -451,17 +461,17 @@ class Explanation:
                     yield Line(summary_pieces(self.trace, layer, head, query), indent=2, cut=True)
                 if len(rows) > MOST_ROWS:
                     yield f"  … {counted(len(rows) - MOST_ROWS, 'more token')}", "dim"
-        # what is said instead of shares where the model cannot read the sentence well
+        # if the model cannot read the sentence well, a note replaces the shares
         guess = next((f"{note}." for note in notes_of_kind(self.trace.notes, "guess")), None)
         for line in self.headlines[:1] if guess else self.headlines:
             yield ""
             where = place_name(self.trace.model, line.layer, line.head)
             layer = self.trace.layer(line.layer)
             about = self.trace, layer, line.head, line.query
-            said: list[Piece] = (
+            pieces: list[Piece] = (
                 [guess] if guess else [f"In {where}, " if where else "", *summary_pieces(*about, heading=False), "."]
             )
-            yield Line(said, "bold accent")
+            yield Line(pieces, "bold accent")
             if not guess and self.trace.measure is None:
                 yield from shaded_tokens(self.trace.key_axis, layer.head_weights(line.head)[layer.row_of(line.query)])
             if not guess and (conclusion := conclusion_of(self.trace, line)):
@@ -479,20 +489,20 @@ def _shape_text(part: StepPart) -> str:
     return "(" + " × ".join(str(size) for size in part.array.shape) + ")"
 
 
-PARKED = 0.5  # weight on itself, or of most words on the first token, above which that is called a place to park
+PARKED = 0.5  # a larger weight on itself, or of most words on the first token, is called parked
 PARKED_HERE = "What it keeps for itself is parked there: nothing better to look at was found."
 OFTEN_PARKED = "Attention that stays on the token itself is often parked there, and then says little."
-UNTRAINED = ("random", "dot")  # kinds of models that can have learned nothing, nor to park attention
+UNTRAINED = ("random", "dot")  # kinds of models that have learned nothing, so they do not park attention
 
 
 def place_name(model: ModelInfo, layer: int, head: int) -> str:
-    """A layer and head by their numbers, each where the model has several: "layer 1, head 2"."""
+    """Return a layer and head by their numbers, each only if the model has several: "layer 1, head 2"."""
     where = [f"layer {layer}"] if (model.n_layers or 1) > 1 else []
     return ", ".join(where + [f"head {head}"] * ((model.n_heads or 1) > 1))
 
 
 def conclusion_of(trace: Trace, line: Headline) -> str:
-    """What a reader may conclude of the strongest link, in a sentence; empty where it speaks for itself."""
+    """Return a sentence on what the strongest link means; empty if no remark is needed."""
     finds = roles_of_heads(trace.model).get((line.layer, line.head), ())
     trained, layer = trace.model.kind not in UNTRAINED, trace.layer(line.layer)
     weights = layer.head_weights(line.head)  # (rows, n_k)
@@ -500,7 +510,7 @@ def conclusion_of(trace: Trace, line: Headline) -> str:
         if weights.shape[1] == 1 or layer.mask is not None and layer.mask[layer.row_of(line.query)].sum() == 1:
             return "It sees no other token: the softmax of one score is 1."
         return (PARKED_HERE if finds else OFTEN_PARKED) if trained else ""
-    # most words from the fourth on
+    # whether most words, from the fourth on, look at the first token
     parked = len(weights) > 3 and float((weights[3:, 0] > PARKED).mean()) > 0.5
     if trained and line.key == 0 and line.query > 3 and parked:
         return "Most words look at the first token here: attention is parked there, and says little about it."

@@ -1,4 +1,4 @@
-"""What the heads of a model learned of the bundled English: a line a relation."""
+"""The forms of what the heads of a model learned of the bundled English: a row for each relation."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NOTE = (
 
 
 def relations_forms(rows: Sequence[Document]) -> list[Form]:
-    """What the heads have learned, and how to read it."""
+    """Return the table of what the heads have learned, and a note on how to read it."""
     return [relations_table(rows), "", (NOTE, "dim")]
 
 
 def relations_table(rows: Sequence[Document], indent: int = 0) -> Table:
-    """A line a relation; the rows are those that a training writes into its weights."""
+    """Return a table with a row for each relation, from the rows that a training writes into its weights file."""
 
     def column(heading: str, name: str, rank: int | None = None) -> Column:
         return Column(heading, [row.get(name) for row in rows], "share", rank=rank)
