@@ -1,4 +1,4 @@
-"""Named bars, one set of them or several beside each other."""
+"""Draw named bars: one set of bars, or several sets beside each other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BAR, GAP = 0.26, 0.35  # inches from bar to bar, and between two sets of them
 
 
 class Bars(NamedTuple):
-    """Bars beneath each other: what they are, their values and colours, and how a value is told."""
+    """A set of bars, one below the other: its heading, the values, their colours, and the format of the numbers."""
 
     heading: str
     values: Sequence[float | None]  # None: there is no bar
@@ -27,7 +27,7 @@ class Bars(NamedTuple):
 
 
 def bar_drawing(title: str, said: str, names: Sequence[str], several: Sequence[Bars], cited: str) -> Drawing:
-    """Named bars, several sets of them beside each other, each to the left for less than 0 and to the right for more."""
+    """Draw sets of named bars beside each other: a bar goes to the left below 0 and to the right above 0."""
     labels = Labels([title, said, *names])
     names = [labels.axis_label(name, LONGEST + 12) for name in names]
     left = 0.35 + max(labels.text_width(name, 9) for name in names)

@@ -1,7 +1,7 @@
-"""Pictures of grids drawn by matplotlib: cells, values, colour bars, and labels in fonts that have their characters.
+"""Draw grids with matplotlib: cells, values, colour bars, and labels in fonts that have their characters.
 
-Everything is placed in inches on a bare Figure, without Axes, in a fraction of the time. Values in the cells are one path
-a colour, their digits shaped once.
+All parts are placed in inches on a Figure without Axes, which takes a fraction of the time. The values in the cells are
+one path for each colour, and the shape of each digit is made once.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ HEIGHT = 0.73  # of a digit at one point of size
 
 @lru_cache(maxsize=4096)
 def number_outline(text: str) -> tuple[Doubles, Bytes]:
-    """The outline of a number: vertices (m, 2) at one point of size, y down, centred on the origin, and path codes (m,)."""
+    """Return the outline of a number: vertices (m, 2) at one point of size, y down, its centre at the origin; codes (m,)."""
     shape, right = _at_100(text), (_at_100(before + "0").vertices[:, 0].max() for before in (text, ""))
-    width = (next(right) - next(right)) / 100  # as far as it moves what follows
+    width = (next(right) - next(right)) / 100  # how far it moves the text after it
     return shape.vertices * (0.01, -0.01) + (-width / 2, HEIGHT / 2), shape.codes
 
 
@@ -65,14 +65,14 @@ def _at_100(text: str) -> TextPath:
 INK, QUIET, PAPER = "#111111", "#555555", "white"
 HATCHING: dict[str, Any] = {"facecolor": "#f3f3f3", "edgecolor": "#cfcfcf", "linewidth": 0}
 HATCHING |= {"hatch": "/////", "hatch_linewidth": 0.5}
-LEAST_VALUE = 5.0  # points: values that would be smaller are left out
+LEAST_VALUE = 5.0  # points: smaller values are not written
 LEAST_CELL = 3.0  # pixels: smaller cells need the smoothing of matplotlib's own images
-MOST_VALUES = 600  # cells of all panels: more numbers cannot be read, only seen
+MOST_VALUES = 600  # cells of all panels: nobody can read more numbers
 LINEAR = np.array(LINEAR_OF_BYTE)  # (256,)
 
 
 class Sheet:
-    """One picture in the making: `grids` as `look` has them, drawn on `figure` from the back to the front."""
+    """A picture while it is drawn: `grids` in the style of `look`, drawn on `figure` from the back to the front."""
 
     def __init__(self, grids: Grids, look: Look) -> None:
         said = (
@@ -102,10 +102,10 @@ class Sheet:
     # --- the parts -----------------------------------------------------------------------------------------------
 
     def draw(self) -> None:
-        """Everything, from the back to the front."""
+        """Draw all parts, from the back to the front."""
         self._draw_headings()
         values = self.look.values
-        if values is None:  # the numbers stand in the cells where they are no clutter
+        if values is None:  # write the numbers unless they would be clutter
             values = sum(panel.array.size for panel in self.grids.panels) <= MOST_VALUES
         p = self.plan
         for panel in self.grids.panels:
@@ -126,23 +126,23 @@ class Sheet:
         self.figure.text(x / p.width, 1 - y / p.height, text, fontproperties=font, parse_math=False, **setting)
 
     def _put_line(self, x: float, y: float, text: str, size: float, colour: str) -> None:
-        """A line of a title or of a sentence, from its beginning on the baseline."""
+        """Write a line of a title or a sentence; (x, y) is the beginning of its baseline."""
         self._put_text(x, y, text, size, ha="left", va="baseline", color=colour)
 
     def _add_path(self, vertices: npt.ArrayLike, codes: Bytes, **how: object) -> None:
-        """A path whose vertices (m, 2) are in inches from the top left."""
+        """Draw a path whose vertices (m, 2) are in inches from the top left."""
         upright = np.asarray(vertices, dtype=float) * (1, -1) + (0, self.plan.height)  # (m, 2)
         self._add(PathPatch(Path(upright, codes), transform=self._inches, **how))
 
     def _put_lines(self, lines: Sequence[tuple[float, float, float, float]], colour: str, width: float) -> None:
-        """Straight lines, each (x0, y0, x1, y1), as one path."""
+        """Draw straight lines, each (x0, y0, x1, y1), as one path."""
         if lines:
             codes = np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=np.uint8), len(lines))
             vertices = np.asarray(lines).reshape(-1, 2)  # (2 · lines, 2)
             self._add_path(vertices, codes, facecolor="none", edgecolor=colour, linewidth=width, capstyle="butt")
 
     def _put_cells(self, left: float, top: float, width: float, height: float, rgba: Bytes, fine: bool = False) -> None:
-        """Colours (rows, columns, 4), uint8, as a picture: the few cells are coloured, not its many pixels."""
+        """Draw colours (rows, columns, 4), uint8, as an image: this colours the few cells, not its many pixels."""
         box = TransformedBbox(Bbox.from_bounds(left, self.plan.height - top - height, width, height), self._inches)
         picture = BboxImage(box, origin="upper", interpolation="auto" if fine else "nearest")
         picture.set_data(rgba)
@@ -193,7 +193,7 @@ class Sheet:
                 self._put_numbers(texts, left, top, colours, size)
 
     def _put_numbers(self, texts: Sequence[str], left: float, top: float, colours: Bytes, size: float) -> None:
-        """The weights in their cells, but where these are transparent: one path for dark ink, one for light."""
+        """Write the weights into their cells, except the transparent cells: one path for dark ink, one for light."""
         (w, h), (n_q, n_k) = self.plan.cell, colours.shape[:2]
         luminance = LINEAR[colours[..., :3].reshape(-1, 3)] @ np.array(LUMINANCE)  # (n_q · n_k,)
         bright, shown = luminance > DARK_INK_FROM, colours[..., 3].ravel() > 0
@@ -231,7 +231,7 @@ class Sheet:
         self._put_lines(lines if axis.step > 1 else [], QUIET, 0.6)
 
     def _panel_names(self, panel: Panel, left: float, top: float) -> None:
-        """“head 3” over a panel, “layer 2” at the left of a row of them."""
+        """Write “head 3” over a panel and “layer 2” at the left of a row of panels."""
         p, size, named = self.plan, self.plan.type.axis - 0.5, self.grids.row_names
         if p.names_above and (panel.row == 0 or not named or self.grids.each_named):
             y = top - (p.keys.depth + ASIDE if panel.row == 0 else 0) - ASIDE + p.type.axis * LINE / 2
@@ -272,7 +272,7 @@ def _axis_name(what: str, axis: Axis) -> str:
 
 
 def _colour_ticks(scale: Normalize, height: float) -> list[tuple[float, str]]:
-    """Places on the colour bar and what stands beside them."""
+    """Return the ticks of a colour bar: the value of each, and its label."""
     low, high = float(scale.vmin or 0.0), float(scale.vmax or 0.0)
     few = max(2, min(6, int(height / 0.35)))
     if isinstance(scale, LogNorm):

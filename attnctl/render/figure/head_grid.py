@@ -1,4 +1,4 @@
-"""A grid of heads: a row a layer, a column a head."""
+"""Draw a grid of heads: a row for each layer, a column for each head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention weights as a picture: one head, or several as small multiples with one colour bar; one head over training."""
+"""Draw attention weights: one head, or several as small multiples with one colour bar, or one head over training."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from attnctl.zoom import read_heatmap
 MOST_ACROSS = 6  # heads of one layer beside each other
 FRAME, LAST = 400, 2500  # milliseconds
 FRAME_DPI = 120  # dots per inch of a frame, at most
-MOST_PANELS = 8  # that a strip holds
+MOST_PANELS = 8  # of a strip
 
 
 def figure_of_trace(
@@ -39,23 +39,23 @@ def figure_of_trace(
     renormalise: bool = False,
     **look: Any,
 ) -> Figure:
-    """The weights of a trace as a matplotlib Figure.
+    """Return a matplotlib Figure with the weights of a trace.
 
-    `layer` and `head` choose (None: all there are). `drop` leaves keys out ("first", "special", a token or its index),
-    `renormalise` then rescales the rows; the picture says so. Other keywords are those of `Look`.
-    Raises AttnctlError where there is nothing to draw, UsageError for an option that cannot be.
+    `layer` and `head` choose layers and heads (None: all). `drop` leaves keys out ("first", "special", a token or its
+    index), `renormalise` then rescales the rows; the picture says so. Other keywords are the fields of `Look`.
+    Raises AttnctlError if there is nothing to draw, UsageError for an option that is not possible.
     """
     reading = read_heatmap(trace, layers=layer, heads=head, drop=drop, renormalise=renormalise)
     return draw_heatmap(reading, Look(**look)).figure
 
 
 def draw_heatmap(reading: HeatmapGrid, look: Look = PLAIN) -> Drawing:
-    """Weights as a picture: queries down, keys across. Raises AttnctlError for weights that have no such colours."""
+    """Draw weights: queries down, keys across. Raises AttnctlError if these colours cannot show the weights."""
     return drawing_of(grids_of_reading(reading, look), look)
 
 
 def drawing_of(grids: Grids, look: Look = PLAIN) -> Drawing:
-    """Grids as a picture."""
+    """Draw grids as a picture."""
     with plain_settings():
         sheet = Sheet(grids, look)
         sheet.draw()
@@ -63,7 +63,7 @@ def drawing_of(grids: Grids, look: Look = PLAIN) -> Drawing:
 
 
 def grids_of_reading(reading: HeatmapGrid, look: Look) -> Grids:
-    """The grids of a reading: several layers as rows and their heads as columns, the heads of one layer in a few rows."""
+    """Return the grids of a reading: several layers as rows and their heads as columns; heads of one layer in a few rows."""
     scale, said = _colour_scale(reading, look)
     several = len(reading.layers) > 1
     n_heads = len(reading.heads)
@@ -75,7 +75,7 @@ def grids_of_reading(reading: HeatmapGrid, look: Look) -> Grids:
         if several:
             row, column = reading.layers.index(layer), reading.heads.index(head)
         name = reading.panel_name(head)
-        if with_roles:  # a number alone for the others, so that all names are read alike
+        if with_roles:  # heads without a role have a number only, so that all names look alike
             name = f"{layer}.{head} {reading.roles.get((layer, head), '')}".rstrip()
         ring = None if reading.ring is None or reading.ring[:2] != (layer, head) else reading.ring[2:]
         panels.append(Panel(row, column, name, weights, mask, ring=ring))
@@ -95,7 +95,7 @@ def grids_of_reading(reading: HeatmapGrid, look: Look) -> Grids:
 
 
 def _colour_scale(reading: HeatmapGrid, look: Look) -> tuple[Scale, tuple[str, ...]]:
-    """The colours of a reading's weights, and what was done to them."""
+    """Return the colours of a reading's weights, and the sentences that say how the weights were changed."""
     said = reading.said
     if look.log:
         low, high, words = log_span(reading)
@@ -112,7 +112,7 @@ def _colour_scale(reading: HeatmapGrid, look: Look) -> tuple[Scale, tuple[str, .
 
 
 def colour_map(name: str) -> Colormap:
-    """A colour map of matplotlib. Raises UsageError naming those that come close."""
+    """Return a colour map of matplotlib. Raises UsageError that suggests similar names."""
     if name in colormaps:
         return colormaps[name]
     near = difflib.get_close_matches(name, list(colormaps), 3)
@@ -121,7 +121,7 @@ def colour_map(name: str) -> Colormap:
 
 
 def colour_function(cmap: str) -> Callable[[float], tuple[int, int, int]]:
-    """A colour map as a function of a share, 0 to 1: red, green and blue, 0 to 255. Raises UsageError for no such map."""
+    """Return a function from a share, 0 to 1, to red, green and blue, 0 to 255. Raises UsageError if no map has the name."""
     chosen = colour_map(cmap)
 
     def colour_of_share(share: float) -> tuple[int, int, int]:
@@ -132,10 +132,10 @@ def colour_function(cmap: str) -> Callable[[float], tuple[int, int, int]]:
 
 
 def draw_strip(run: Evolution, look: Look = PLAIN) -> Drawing:
-    """Up to eight of the steps, the first and the last among them, side by side, each named."""
+    """Draw up to eight of the steps side by side, each with its name; the first and the last are among them."""
     last = len(run.readings) - 1
     count = min(MOST_PANELS, len(run.readings))
-    # more of the beginning than of the end: that is where most changes
+    # more steps of the beginning than of the end: the beginning changes most
     shown = sorted({round(last * (at / max(count - 1, 1)) ** 1.5) for at in range(count)})
     readings = [run.readings[at] for at in shown]
     together = replace(
@@ -150,14 +150,14 @@ def draw_strip(run: Evolution, look: Look = PLAIN) -> Drawing:
 
 
 def moving_picture(run: Evolution, look: Look = PLAIN) -> tuple[bytes, tuple[str, ...]]:
-    """A GIF, one frame a step, the last one held; and the notes of the drawing."""
+    """Return a GIF with one frame for each step, the last one shown longer, and the notes of the drawing."""
     from PIL import Image
 
     frames = []
     notes: tuple[str, ...] = ()
     look = replace(look, dpi=min(look.dpi, FRAME_DPI))
     for reading, step in zip(run.readings, run.steps, strict=True):
-        # a title as wide in every frame, so that all have the same size
+        # the title is equally wide in every frame, so that all frames have the same size
         width = len(f"{run.steps[-1]:,}")
         drawing = draw_heatmap(reading, _on_one_scale(look, f"{run.name}, step {step:>{width},}"))
         notes = drawing.notes
@@ -175,7 +175,7 @@ def moving_picture(run: Evolution, look: Look = PLAIN) -> tuple[bytes, tuple[str
 
 
 def _on_one_scale(look: Look, title: str) -> Look:
-    """The same colours at every step, from 0 to 1 unless told otherwise."""
+    """Return `look` with the same colours at every step: from 0 to 1, unless it sets other ends."""
     return replace(
         look,
         title=title if look.title is None else look.title,

@@ -1,4 +1,4 @@
-"""Weights laid over a photograph, a panel a head; or values of its regions, a panel for each kind of them."""
+"""Draw weights over a photograph, a panel for each head; or values of its regions, a panel for each kind of value."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 SIDE = 560  # pixels of a panel's longer side, at most
 PANEL, GAP, HEAD, FOOT, BAR = 2.4, 0.1, 0.36, 0.3, 1.0  # inches
-NARROWEST, LOWEST = 1.15, 1.5  # inches of a panel's title, and of a colour bar with its own
-LETTER = 0.0095  # inches that a digit is wide, for each point of its size
+NARROWEST, LOWEST = 1.15, 1.5  # inches of a panel's title, and of a colour bar with its title
+LETTER = 0.0095  # width of a digit in inches, for each point of its size
 MOST_ACROSS = 6
 MOST_PANELS = 64
-LOG_DECADES = 3  # that a logarithmic scale spans at most
+LOG_DECADES = 3  # of a logarithmic scale, at most
 MARK = "#ff3b30"  # around the query's own patch
 
 
 def draw_over_photograph(row: LongRow, photograph: Image, look: Look) -> Drawing:
-    """The query's weights over the picture, a panel a head; grey is the picture, the more colour the more weight.
+    """Draw the query's weights over the picture, a panel for each head; the picture is grey, and more colour is more weight.
 
-    Raises UsageError for more panels than MOST_PANELS, AttnctlError where no patch has any weight.
+    Raises UsageError for more panels than MOST_PANELS, AttnctlError if no patch has any weight.
     """
     if len(row.weights) > MOST_PANELS:
         raise UsageError(f"{len(row.weights)} heads are too many panels over a picture: choose layers and heads")
@@ -79,7 +79,7 @@ def draw_over_photograph(row: LongRow, photograph: Image, look: Look) -> Drawing
 
 
 class RegionValues(NamedTuple):
-    """Values of the regions of a picture: what they are, one a region, how they are told, and their colours."""
+    """Values of the regions of a picture: a heading, a value for each region, the format of the numbers, the colours."""
 
     heading: str
     values: Sequence[float]
@@ -95,7 +95,7 @@ def draw_regions(
     said: Sequence[str],
     cited: str,
 ) -> Drawing:
-    """The regions of a picture, each shaded by its value with the number in it; a panel for each kind of values."""
+    """Draw the regions of a picture, each in the colour of its value and with the number in it; a panel for each kind."""
     size, labels, grey = (
         photograph.size,
         Labels([*said, *(panel.heading for panel in panels)]),
@@ -132,7 +132,7 @@ def draw_looks_and_effects(
     boxes: Sequence[Box], looks: Sequence[float], does: Sequence[float], unit: str, photograph: Image,
     said: Sequence[str], cited: str, between: Sequence[RegionValues] = (),
 ) -> Drawing:  # fmt: skip
-    """How much is looked at each region, and what its loss does, beside each other over the photograph."""
+    """Draw how much is looked at each region, and the effect of its loss, beside each other over the photograph."""
     furthest = max(*map(abs, does), LEAST)
     panels = (
         RegionValues("looked at", looks, ".1%", Normalize(0, max(*looks, LEAST)), colour_map(CMAP)),
@@ -143,7 +143,7 @@ def draw_looks_and_effects(
 
 
 def _pale_picture(photograph: Image) -> Floats:
-    """The picture in light greys, 0.35 to 1, its longer side SIDE pixels at most: (rows, columns)."""
+    """Return the picture in light greys, 0.35 to 1, its longer side SIDE pixels at most: (rows, columns)."""
     size = photograph.size
     across, down = (max(1, round(side * min(1.0, SIDE / max(size)))) for side in size)
     small = photograph.convert("L").resize((across, down))
@@ -152,7 +152,7 @@ def _pale_picture(photograph: Image) -> Floats:
 
 
 def _write_heading(figure: Figure, labels: Labels, said: Sequence[str], size: tuple[float, float]) -> None:
-    """The title and the sentences below it, at the top of a figure of `size` (width, height) in inches."""
+    """Write the title and the sentences below it at the top of a figure of `size` (width, height) in inches."""
     for number, text in enumerate(said):
         points, colour = (8.5, "#555555") if number else (11.0, "black")
         fitting = labels.cut_to_width(labels.drawable(text), points, size[0] - 0.4)
@@ -161,7 +161,7 @@ def _write_heading(figure: Figure, labels: Labels, said: Sequence[str], size: tu
 
 
 def _scale_of_heats(heats: Sequence[Floats], look: Look) -> Normalize:
-    """The scale that all panels share, from 0, or of a logarithmic one LOG_DECADES below its end."""
+    """Return the scale of all panels: from 0, or on a logarithmic scale from LOG_DECADES below its end."""
     most = max(float(np.nanmax(heat)) for heat in heats)
     if most <= 0:
         raise AttnctlError("no patch of the picture has any weight")
@@ -171,7 +171,7 @@ def _scale_of_heats(heats: Sequence[Floats], look: Look) -> Normalize:
 
 
 def _panel_places(heads: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Line and column of each (layer, head): a layer begins a line, and goes on after MOST_ACROSS heads."""
+    """Return the line and column of each (layer, head): a layer begins a line, and a line has MOST_ACROSS heads at most."""
     found: list[tuple[int, int]] = []
     line, column = 0, 0
     for number, (layer, _) in enumerate(heads):
@@ -185,7 +185,7 @@ def _panel_places(heads: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 def _draw_panel(
     axes: Axes, grey: Floats, heat: Floats, norm: Normalize, colours: Colormap, size: tuple[int, int]
 ) -> None:
-    """The picture in grey (rows, columns) under its heat of the same shape, in the pixels of the picture as it was given."""
+    """Draw the grey picture (rows, columns) and its heat of the same shape over it, in pixels of the original picture."""
     extent = (0, size[0], size[1], 0)
     axes.imshow(grey, cmap="gray", vmin=0, vmax=1, extent=extent, interpolation="bilinear")
     shares = np.asarray(norm(np.nan_to_num(heat, nan=float(norm.vmin or 0.0))), np.float32)  # (rows, columns)
