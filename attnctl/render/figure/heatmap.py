@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
@@ -91,6 +92,30 @@ def grids_of_reading(reading: HeatmapGrid, look: Look) -> Grids:
         cited=reading.cited,
         row_names=tuple(f"layer {layer}" for layer in reading.layers) if several else (),
         each_named=with_roles,
+    )
+
+
+def grid_of_heads(
+    values: Mapping[tuple[int, int], float | None], scale: Scale, title: str, said: str, hidden: str, cited: str
+) -> Grids:
+    """Return a grid of (layer, head) → value: a row for each layer, a column for each head.
+
+    Heads without a value are hatched, and `hidden` is the name of these cells.
+    """
+    layers, heads = (sorted(set(numbers)) for numbers in zip(*values, strict=True))
+    numbers = {place: value for place, value in values.items() if value is not None}
+    array = np.array([[numbers.get((layer, head), np.nan) for head in heads] for layer in layers], dtype=np.float32)
+    mask = np.isfinite(array)  # (layers, heads)
+    return Grids(
+        panels=(Panel(0, 0, "", np.where(mask, array, 0), mask),),
+        rows=tuple(map(str, layers)),
+        columns=tuple(map(str, heads)),
+        scales=(scale,),
+        title=title,
+        said=(said,),
+        axes=("layer", "head"),
+        hidden=hidden,
+        cited=cited,
     )
 
 
