@@ -75,16 +75,16 @@ class Sheet:
     """A picture while it is drawn: `grids` in the style of `look`, drawn on `figure` from the back to the front."""
 
     def __init__(self, grids: Grids, look: Look) -> None:
-        said = (
+        texts = (
             grids.sentence,
             grids.title,
             grids.below,
-            *grids.said,
+            *grids.notes,
             *grids.rows,
             *grids.columns,
             *(panel.name for panel in grids.panels),
         )
-        self.grids, self.look, self.labels = grids, look, Labels([*said, UNKNOWN])
+        self.grids, self.look, self.labels = grids, look, Labels([*texts, UNKNOWN])
         self.plan = Plan(grids, look, self.labels)
         self._begin_canvas()
 
@@ -116,8 +116,8 @@ class Sheet:
             if panel.row == 0:
                 self._key_labels(*corner)
             self._panel_names(panel, *corner)
-        for at, scale in enumerate(self.grids.scales if self.look.colour_bar else ()):
-            self._colour_bar(scale, p.bar_left + at * p.bar_pitch)
+        for number, scale in enumerate(self.grids.scales if self.look.colour_bar else ()):
+            self._colour_bar(scale, p.bar_left + number * p.bar_pitch)
 
     def _put_text(self, x: float, y: float, text: str, size: float, **how: Unpack[TextSetting]) -> None:
         p, font = self.plan, self._font.copy()
@@ -196,13 +196,13 @@ class Sheet:
         """Write the weights into their cells, except the transparent cells: one path for dark ink, one for light."""
         (w, h), (n_q, n_k) = self.plan.cell, colours.shape[:2]
         luminance = LINEAR[colours[..., :3].reshape(-1, 3)] @ np.array(LUMINANCE)  # (n_q · n_k,)
-        bright, shown = luminance > DARK_INK_FROM, colours[..., 3].ravel() > 0
+        bright, visible = luminance > DARK_INK_FROM, colours[..., 3].ravel() > 0
         i, j = np.indices((n_q, n_k)).reshape(2, -1)  # (n_q · n_k,) each
         middles = np.stack([left + (j + 0.5) * w, top + (i + 0.5) * h], axis=1)  # (n_q · n_k, 2)
         for light, colour in ((True, INK), (False, PAPER)):
-            chosen = np.flatnonzero(shown & (bright == light))
+            chosen = np.flatnonzero(visible & (bright == light))
             if len(chosen):
-                shapes, codes = zip(*(number_outline(texts[at]) for at in chosen.tolist()), strict=True)
+                shapes, codes = zip(*(number_outline(texts[cell]) for cell in chosen.tolist()), strict=True)
                 vertices = np.concatenate(shapes) * (size / 72)  # (points of all, 2)
                 vertices += middles[chosen].repeat([len(shape) for shape in shapes], axis=0)
                 self._add_path(vertices, np.concatenate(codes), facecolor=colour, linewidth=0)
@@ -235,9 +235,9 @@ class Sheet:
         p, size, named = self.plan, self.plan.type.axis - 0.5, self.grids.row_names
         if p.names_above and (panel.row == 0 or not named or self.grids.each_named):
             y = top - (p.keys.depth + ASIDE if panel.row == 0 else 0) - ASIDE + p.type.axis * LINE / 2
-            for at, line in enumerate(reversed(panel.name.split("\n")), 1):
+            for number, line in enumerate(reversed(panel.name.split("\n")), 1):
                 name = self.labels.cut_to_width(self.labels.drawable(line), size, p.panel[0] + 0.1)
-                self._put_text(left + p.panel[0] / 2, y - at * p.type.axis * LINE, name, size)
+                self._put_text(left + p.panel[0] / 2, y - number * p.type.axis * LINE, name, size)
         if named and panel.column == 0:
             x = p.left - 2 * ASIDE - p.queries.depth - p.type.axis * LINE / 2
             name = named[panel.row]
@@ -266,9 +266,9 @@ class Sheet:
             self._put_text(right + 0.06, below + BAR_WIDTH / 2, self.grids.hidden, size.tick, ha="left")
 
 
-def _axis_name(what: str, axis: Axis) -> str:
+def _axis_name(name: str, axis: Axis) -> str:
     ordinal = {2: "2nd", 3: "3rd"}.get(axis.step, f"{axis.step}th")
-    return what if axis.step == 1 else f"{what} (every {ordinal} is named)"
+    return name if axis.step == 1 else f"{name} (every {ordinal} is named)"
 
 
 def _colour_ticks(scale: Normalize, height: float) -> list[tuple[float, str]]:
@@ -276,14 +276,14 @@ def _colour_ticks(scale: Normalize, height: float) -> list[tuple[float, str]]:
     low, high = float(scale.vmin or 0.0), float(scale.vmax or 0.0)
     few = max(2, min(6, int(height / 0.35)))
     if isinstance(scale, LogNorm):
-        places = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        marks = (1, 2, 5) if len(places) <= 4 else (1,)
-        at: Iterable[float] = [mark * 10.0**place for place in places for mark in marks]
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        marks = (1, 2, 5) if len(powers) <= 4 else (1,)
+        places: Iterable[float] = [mark * 10.0**power for power in powers for mark in marks]
     else:
         if isinstance(scale, CenteredNorm):
             low, high = -float(scale.halfrange), float(scale.halfrange)
-        at = ticker.MaxNLocator(few, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+        places = ticker.MaxNLocator(few, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
     slack = 1e-9 * max(abs(low), abs(high))
-    inside = [float(tick) for tick in at if low - slack <= tick <= high + slack]
+    inside = [float(tick) for tick in places if low - slack <= tick <= high + slack]
     every = -(-len(inside) // (few + 2)) if isinstance(scale, LogNorm) else 1
     return [(tick, f"{tick:g}".replace("e-0", "e-")) for tick in inside[::every]]

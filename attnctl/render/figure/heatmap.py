@@ -65,7 +65,7 @@ def drawing_of(grids: Grids, look: Look = PLAIN) -> Drawing:
 
 def grids_of_reading(reading: HeatmapGrid, look: Look) -> Grids:
     """Return the grids of a reading: several layers as rows and their heads as columns; heads of one layer in a few rows."""
-    scale, said = _colour_scale(reading, look)
+    scale, notes = _colour_scale(reading, look)
     several = len(reading.layers) > 1
     n_heads = len(reading.heads)
     across = n_heads if several or n_heads <= 4 else math.ceil(n_heads / math.ceil(n_heads / MOST_ACROSS))
@@ -87,7 +87,7 @@ def grids_of_reading(reading: HeatmapGrid, look: Look) -> Grids:
         scales=(scale,),
         title=reading.picture_title if look.title is None else look.title,
         sentence=reading.sentence if look.title is None else "",
-        said=said,
+        notes=notes,
         below="" if reading.sinks is None else reading.sinks.caption(look.log),
         cited=reading.cited,
         row_names=tuple(f"layer {layer}" for layer in reading.layers) if several else (),
@@ -96,7 +96,7 @@ def grids_of_reading(reading: HeatmapGrid, look: Look) -> Grids:
 
 
 def grid_of_heads(
-    values: Mapping[tuple[int, int], float | None], scale: Scale, title: str, said: str, hidden: str, cited: str
+    values: Mapping[tuple[int, int], float | None], scale: Scale, title: str, note: str, hidden: str, cited: str
 ) -> Grids:
     """Return a grid of (layer, head) → value: a row for each layer, a column for each head.
 
@@ -112,7 +112,7 @@ def grid_of_heads(
         columns=tuple(map(str, heads)),
         scales=(scale,),
         title=title,
-        said=(said,),
+        notes=(note,),
         axes=("layer", "head"),
         hidden=hidden,
         cited=cited,
@@ -121,19 +121,19 @@ def grid_of_heads(
 
 def _colour_scale(reading: HeatmapGrid, look: Look) -> tuple[Scale, tuple[str, ...]]:
     """Return the colours of a reading's weights, and the sentences that say how the weights were changed."""
-    said = reading.said
+    notes = reading.said
     if look.log:
-        low, high, words = log_span(reading)
-        said = (*said, words)
+        low, high, sentence = log_span(reading)
+        notes = (*notes, sentence)
     else:
         low, high = weight_span(reading)
     ends = low if look.vmin is None else look.vmin, high if look.vmax is None else look.vmax
     norm = colour_norm(*ends, log=look.log)
     beyond = [f"above {ends[1]:g}"] * (ends[1] < high) + [f"below {ends[0]:g}"] * (ends[0] > low)
     if beyond:
-        said = (*said, f"all {' and all '.join(beyond)} in one colour")
+        notes = (*notes, f"all {' and all '.join(beyond)} in one colour")
     unit = reading.unit_of_cells + (", rescaled" if notes_of_kind(reading.said, "rescaled") else "")
-    return Scale(norm, colour_map(look.cmap), unit), said
+    return Scale(norm, colour_map(look.cmap), unit), notes
 
 
 def colour_map(name: str) -> Colormap:
@@ -141,16 +141,16 @@ def colour_map(name: str) -> Colormap:
     if name in colormaps:
         return colormaps[name]
     near = difflib.get_close_matches(name, list(colormaps), 3)
-    meant = f"did you mean {' or '.join(near)}?" if near else "try viridis, cividis, magma or gray_r"
-    raise UsageError(f"no colour map {name!r}: {meant}", value=name)
+    advice = f"did you mean {' or '.join(near)}?" if near else "try viridis, cividis, magma or gray_r"
+    raise UsageError(f"no colour map {name!r}: {advice}", value=name)
 
 
 def colour_function(cmap: str) -> Callable[[float], tuple[int, int, int]]:
     """Return a function from a share, 0 to 1, to red, green and blue, 0 to 255. Raises UsageError if no map has the name."""
-    chosen = colour_map(cmap)
+    colours = colour_map(cmap)
 
     def colour_of_share(share: float) -> tuple[int, int, int]:
-        r, g, b, _ = chosen(float(share), bytes=True)
+        r, g, b, _ = colours(float(share), bytes=True)
         return int(r), int(g), int(b)
 
     return colour_of_share
@@ -161,15 +161,17 @@ def draw_strip(run: Evolution, look: Look = PLAIN) -> Drawing:
     last = len(run.readings) - 1
     count = min(MOST_PANELS, len(run.readings))
     # more steps of the beginning than of the end: the beginning changes most
-    shown = sorted({round(last * (at / max(count - 1, 1)) ** 1.5) for at in range(count)})
-    readings = [run.readings[at] for at in shown]
+    chosen = sorted({round(last * (number / max(count - 1, 1)) ** 1.5) for number in range(count)})
+    readings = [run.readings[index] for index in chosen]
     together = replace(
         readings[0],
-        heads=tuple(range(len(shown))),
+        heads=tuple(range(len(chosen))),
         weights={
-            (layer, at): weights for at, one in enumerate(readings) for (layer, _), weights in one.weights.items()
+            (layer, number): weights
+            for number, reading in enumerate(readings)
+            for (layer, _), weights in reading.weights.items()
         },
-        names=tuple(f"step {run.steps[at]:,}" for at in shown),
+        names=tuple(f"step {run.steps[index]:,}" for index in chosen),
     )
     return draw_heatmap(together, _on_one_scale(look, f"{run.name}, over training"))
 
@@ -188,14 +190,14 @@ def moving_picture(run: Evolution, look: Look = PLAIN) -> tuple[bytes, tuple[str
         notes = drawing.notes
         frames.append(open_picture(io.BytesIO(png_bytes(drawing.figure)), ("PNG",)).convert("RGB"))
     size = max(frame.width for frame in frames), max(frame.height for frame in frames)
-    even = []
+    pages = []
     for frame in frames:
         page = Image.new("RGB", size, "white")
         page.paste(frame, (0, 0))
-        even.append(page)
+        pages.append(page)
     out = io.BytesIO()
-    durations = [FRAME] * (len(even) - 1) + [LAST]
-    even[0].save(out, format="GIF", save_all=True, append_images=even[1:], duration=durations, loop=0)
+    durations = [FRAME] * (len(pages) - 1) + [LAST]
+    pages[0].save(out, format="GIF", save_all=True, append_images=pages[1:], duration=durations, loop=0)
     return out.getvalue(), notes
 
 

@@ -30,9 +30,9 @@ class Labels:
         characters_met = {char for text in texts if not text.isascii() for char in _escaped_text(text)}
         unmet = sorted(char for char in characters_met if not _font_has(BASE, char) and char not in _INVISIBLE)
         eastern = _eastern_region(characters_met)
-        found = {char: _family_with(char, eastern) for char in unmet}
-        self.missing = [char for char in unmet if found[char] is None]
-        self.family = [BASE, *sorted({family for family in found.values() if family})]
+        families = {char: _family_with(char, eastern) for char in unmet}
+        self.missing = [char for char in unmet if families[char] is None]
+        self.family = [BASE, *sorted({family for family in families.values() if family})]
         self._ignored = {c for c in characters_met & _INVISIBLE if not any(_font_has(f, c) for f in self.family)}
 
     @property
@@ -109,7 +109,7 @@ class Labels:
             return text
         text = text[:LABEL_CHARACTERS]
         fitting = bisect_left(
-            range(2, len(text)), True, key=lambda most: self.line_width(f"{text[:most]}…", size) > width
+            range(2, len(text)), True, key=lambda length: self.line_width(f"{text[:length]}…", size) > width
         )
         return text[: fitting + 1].rstrip() + "…"
 

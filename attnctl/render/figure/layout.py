@@ -67,7 +67,7 @@ class Grids:
     scales: tuple[Scale, ...]
     title: str = ""
     sentence: str = ""  # the text, above the title; cut to the width of the picture
-    said: tuple[str, ...] = ()  # how the numbers were changed, in sentences
+    notes: tuple[str, ...] = ()  # how the numbers were changed, in sentences
     below: str = ""  # a sentence under the panels
     axes: tuple[str, str] = ("query", "key")  # the names of the axes, down and across
     row_names: tuple[str, ...] = ()  # names of the rows of panels; empty: no names
@@ -175,14 +175,14 @@ class Plan:
         cell = self._cell_size()
         self.queries, self.keys = self._label_axes(cell)
         room = (look.size[0] if look.size else max(self._size(cell)[0], 4.2)) - 2 * EDGE
-        said = "; ".join((*grids.said, *[UNKNOWN] * any("†" in name for name in (*grids.rows, *grids.columns))))
+        notes = "; ".join((*grids.notes, *[UNKNOWN] * any("†" in name for name in (*grids.rows, *grids.columns))))
         if grids.sentence:  # the title is its second line
             self.title = [labels.cut_to_width(labels.drawable(grids.sentence), t.title, room)]
             self.subtitle = labels.broken_lines(labels.drawable(grids.title), t.subtitle, room)
         elif grids.title:
             self.title = labels.broken_lines(labels.drawable(grids.title), t.title, room)
-        if said:
-            self.subtitle += labels.broken_lines(labels.drawable(said), t.subtitle, room)
+        if notes:
+            self.subtitle += labels.broken_lines(labels.drawable(notes), t.subtitle, room)
         if grids.below:
             beside = self._margins()[2] - EDGE if self.legend else 0.0
             self.below = labels.broken_lines(labels.drawable(grids.below), t.subtitle, room - beside)
@@ -203,8 +203,8 @@ class Plan:
         if not self.names_above:
             side = min(0.85, max(2.4 / n, min(0.5, min(max(7.5, 0.05 * n), 10.0) / n)))
         else:
-            wanted = min(4.0, max(1.5, 0.3 * n, 0.055 * n))
-            side = max(min(wanted, 13.0 / self.shape[1]), 0.4) / n
+            side = min(4.0, max(1.5, 0.3 * n, 0.055 * n))
+            side = max(min(side, 13.0 / self.shape[1]), 0.4) / n
         pixels = side * self.look.dpi
         side = max(1, round(pixels)) / self.look.dpi if pixels > 3 else side
         return side, side
@@ -212,13 +212,13 @@ class Plan:
     def _label_axes(self, cell: tuple[float, float]) -> tuple[Axis, Axis]:
         """Return how to write the labels beside cells of this size: first smaller letters, then only every n-th label."""
         w, h = cell
-        most = self.type.label_of_many if self.names_above else self.type.label
+        largest = self.type.label_of_many if self.names_above else self.type.label
 
         def thinned_labels(room: float) -> tuple[float, int]:
-            size = min(most, room * 72 / 1.15)
+            size = min(largest, room * 72 / 1.15)
             if size >= self.type.smallest:
                 return size, 1
-            size = min(most, self.type.smallest + 0.5)
+            size = min(largest, self.type.smallest + 0.5)
             return size, math.ceil(size * 1.2 / 72 / room)
 
         size, step = thinned_labels(h)
@@ -265,16 +265,16 @@ class Plan:
         """Return the size of the cells that fill a picture of the requested size."""
         assert self.look.size is not None
         left, top, right, bottom = self._margins()
-        (rows, columns), (across, down), asked = self.shape, self.gaps, self.look.size
-        width = (asked[0] - left - right - across * (columns - 1)) / columns
-        height = (asked[1] - top - bottom - down * (rows - 1)) / rows
+        (rows, columns), (across, down), size = self.shape, self.gaps, self.look.size
+        width = (size[0] - left - right - across * (columns - 1)) / columns
+        height = (size[1] - top - bottom - down * (rows - 1)) / rows
         if width < 0.25 or height < 0.25:
             need = left + right + (0.3 + across) * columns, top + bottom + (0.3 + down) * rows
             raise UsageError(
                 "it leaves no room for the cells beside the labels: "
                 f"at least {math.ceil(need[0] * 2) / 2:g}x{math.ceil(need[1] * 2) / 2:g} inches",
                 option="size",
-                value=f"{asked[0]:g}x{asked[1]:g}",
+                value=f"{size[0]:g}x{size[1]:g}",
             )
         return width / len(self.key_labels), height / len(self.query_labels)
 

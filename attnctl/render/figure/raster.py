@@ -50,8 +50,8 @@ def _png_of_pixels(pixels: Bytes, look: Look, cited: str) -> bytes:
     picture = Image.fromarray(pixels).convert("RGB")
     indexed = picture.quantize(palette=_palette(look.cmap), dither=Image.Dither.NONE)
     text, out = PngInfo(), io.BytesIO()
-    for key, said in png_metadata(cited).items():
-        text.add_text(key, said)
+    for key, value in png_metadata(cited).items():
+        text.add_text(key, value)
     indexed.save(out, "PNG", compress_level=1, dpi=(look.dpi, look.dpi), pnginfo=text)
     return out.getvalue()
 
@@ -103,8 +103,8 @@ class Raster(Sheet):
         artist.draw(self.canvas.agg)
 
     def _put_text(self, x: float, y: float, text: str, size: float, **how: Unpack[TextSetting]) -> None:
-        at = round(x * self.look.dpi), round(y * self.look.dpi)
-        self.canvas.put_text(*at, text, size, tuple(self.labels.family), **how)
+        place = round(x * self.look.dpi), round(y * self.look.dpi)
+        self.canvas.put_text(*place, text, size, tuple(self.labels.family), **how)
 
     def _put_line(self, x: float, y: float, text: str, size: float, colour: str) -> None:
         """Write each word separately: the words of many pictures are set once."""
@@ -117,10 +117,12 @@ class Raster(Sheet):
             x += width
 
     def _put_cells(self, left: float, top: float, width: float, height: float, rgba: Bytes, fine: bool = False) -> None:
-        x, y, w, h = (round(at * self.look.dpi) for at in (left, top, width, height))
+        x, y, w, h = (round(inches * self.look.dpi) for inches in (left, top, width, height))
         region = self.canvas.pixels.view(np.uint32)[y : y + h, x : x + w, 0]  # (h, w): one number for each pixel
         cells = np.ascontiguousarray(rgba).view(np.uint32)[..., 0]  # (rows, columns)
-        down, across = ((np.arange(n) * 2 + 1) * of // (2 * n) for n, of in zip(region.shape, cells.shape, strict=True))
+        down, across = (
+            (np.arange(n) * 2 + 1) * count // (2 * n) for n, count in zip(region.shape, cells.shape, strict=True)
+        )
         colours = cells.take(across, 1).take(down, 0)  # (h, w)
         np.copyto(region, colours, where=colours > 0)  # 0 is transparent
 

@@ -31,8 +31,8 @@ def png_bytes(figure: Figure) -> bytes:
 
 def png_metadata(cited: str) -> dict[str, str]:
     """Return the text fields of a PNG file, in Latin-1 as PNG requires: the program, and the source of the numbers."""
-    said = harmless_text(cited).encode("latin-1", "backslashreplace").decode("latin-1")
-    return {"Software": PROGRAM} | ({"Source": said} if said else {})
+    source = harmless_text(cited).encode("latin-1", "backslashreplace").decode("latin-1")
+    return {"Software": PROGRAM} | ({"Source": source} if source else {})
 
 
 def svg_bytes(figure: Figure) -> bytes:
