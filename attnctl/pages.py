@@ -1,4 +1,4 @@
-"""The page of sources: what is read of each, how the page begins, and what it cannot show."""
+"""Build the page of sources: read each source, choose what the page shows first, and refuse what it cannot show."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from attnctl.watched.measure import EffectRequest, measure_effects
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-PAGE_MAPS = ("viridis", "cividis")  # colour maps that a page has, beside its own
+PAGE_MAPS = ("viridis", "cividis")  # colour maps of a page, beside its own
 
 
 def page_of_sources(
@@ -46,10 +46,11 @@ def page_of_sources(
     cmap: str | None = None,
     title: str | None = None,
 ) -> str:
-    """The page of one source, of two side by side, or of a run's steps: of a long text an overview and exact blocks of it.
+    """Return the page of one source, of two side by side, or of a run's steps; a long text becomes an overview.
 
-    `say` hears what large traces take, `check` the source and heads of a long text before it is read, `told` each trace.
-    Raises UsageError for what a page cannot show, AttnctlError for more weights than a browser opens.
+    A long text is shown as an overview with exact blocks. `say` is called with the cost of large traces, `check` with the
+    source and the number of heads before a long text is read, `told` with each trace.
+    Raises UsageError for what a page cannot show, AttnctlError for more weights than a browser can open.
     """
     start = _page_start(changes, log) | ({"map": cmap} if cmap in PAGE_MAPS else {})
     check_measure(changes.measure, head is not None)
@@ -105,9 +106,9 @@ def page_of_sources(
 
 
 def _fitting_layers(source: Source, layer: Selection, head: Selection, say: Say | None) -> Selection:
-    """The layers asked for; where none are named and all weights of a photograph are too many, the last ones that fit.
+    """Return the requested layers; without a request, if all weights of a photograph are too many, the last layers that fit.
 
-    Cells of pooled patches, which go row by row through a picture, would be no places in it.
+    An overview does not help: it pools patches row by row, so that its cells would not be places in the picture.
     """
     if layer is not None or all(token.box is None for token in source.tokens):
         return layer
@@ -122,7 +123,7 @@ def _fitting_layers(source: Source, layer: Selection, head: Selection, say: Say 
 
 
 def _photograph_of_source(source: Source) -> Image | None:
-    """The picture whose patches a source's tokens are; None where they are of a text, or come from a file of numbers."""
+    """Return the picture of a source whose tokens are patches; None for a text or a file of numbers."""
     if not isinstance(source, TextSource) or all(token.box is None for token in source.tokens):
         return None
     given = source.model.photograph
@@ -130,7 +131,7 @@ def _photograph_of_source(source: Source) -> Image | None:
 
 
 def _check_traces(traces: Sequence[Trace | Overview], changes: Changes) -> None:
-    """Raise UsageError for what an overview cannot show, AttnctlError for more weights than a browser opens."""
+    """Raise UsageError for what an overview cannot show, AttnctlError for more weights than a browser can open."""
     if any(isinstance(trace, Overview) for trace in traces):
         if len(traces) > 1:
             raise UsageError("an overview is shown alone: give one source")
@@ -145,7 +146,7 @@ def _check_traces(traces: Sequence[Trace | Overview], changes: Changes) -> None:
 
 
 def _page_start(changes: Changes, log: bool) -> Document:
-    """Options of a picture as a page begins with them. Raises UsageError for keys that a page cannot leave out."""
+    """Return a picture's options as first settings of a page. Raises UsageError for keys that a page cannot leave out."""
     drop = (changes.drop,) if isinstance(changes.drop, str) else changes.drop or ()
     if len(drop) > 1 or not set(drop) <= {"first", "special"}:
         raise UsageError("on a page it is first or special", option="drop", value=" ".join(drop))
@@ -156,7 +157,7 @@ def _page_start(changes: Changes, log: bool) -> Document:
 
 
 def _kept_overview(source: Source, layer: Selection, head: Selection) -> Overview | None:
-    """What is chosen of the overview that a source is; None for another. Raises AttnctlError where there is nothing."""
+    """Return the chosen part of a source that is an overview; None for other sources. Raises AttnctlError if it is empty."""
     if not isinstance(source, OverviewSource):
         return None
     found = source.overview

@@ -1,4 +1,4 @@
-"""Pages of readings: of any, its forms."""
+"""Write a reading as an HTML page: lines, tables and grids."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attnctl.render.page import as_data, document_page, escaped_html, page_colou
 
 
 def reading_page(forms: Iterable[Form], title: str, cited: str = "") -> str:
-    """The forms in which any reading is told, one below the other: one HTML file that needs no other."""
+    """Return one HTML file that needs no other, with the forms of a reading one below the other."""
     body = "".join(map(form_html, forms))
     scripts = ["dom.js", "colour.js", "shades.js"] if "data-map=" in body else []
     data = f'<script type="application/json" id="data">{as_data(page_colours())}</script>' if scripts else ""
@@ -19,7 +19,7 @@ def reading_page(forms: Iterable[Form], title: str, cited: str = "") -> str:
 
 
 def form_html(form: Form) -> str:
-    """A form as HTML: a line is a paragraph, a table and a grid of numbers are tables."""
+    """Return a form as HTML: a line becomes a paragraph; a table or a grid of numbers becomes a table."""
     if isinstance(form, Table):
         return table_html(form)
     if isinstance(form, Grid):
@@ -32,7 +32,7 @@ def form_html(form: Form) -> str:
 
 
 def _piece_html(text: str, tone: str) -> str:
-    """A piece as its tone has it, or in its shade."""
+    """Return a piece of text in its tone or its shade."""
     kind, _, share = tone.partition(" ")
     if kind in ("heat", "change"):
         return f"<span{_shade_data(kind, float(share))}>{escaped_html(text)}</span>"
@@ -40,7 +40,7 @@ def _piece_html(text: str, tone: str) -> str:
 
 
 def _shade_data(kind: str, share: float | None) -> str:
-    """For the page's script: the colour map of heat or change, and the place in it from 0 to 1; "" without a shade."""
+    """Return attributes for the page's script: the colour map and the place in it from 0 to 1; "" without a shade."""
     if share is None:
         return ""
     name, place = ("heat", 0.94 * share + 0.06) if kind == "heat" else ("difference", 0.5 + 0.5 * share)
@@ -48,14 +48,14 @@ def _shade_data(kind: str, share: float | None) -> str:
 
 
 def _toned_html(html: str, tone: str) -> str:
-    """HTML as its tone has it: bold, italic, or quiet where it is dim."""
+    """Return HTML in its tone: bold, italic, or quiet for dim."""
     for name, element in (("bold", "b"), ("italic", "i")):
         html = f"<{element}>{html}</{element}>" if html and name in tone else html
     return f"<span class=quiet>{html}</span>" if html and "dim" in tone else html
 
 
 def _grid_html(grid: Grid) -> str:
-    """A matrix with its labels, and the sums of its rows."""
+    """Return a matrix with its labels, and with the sums of its rows if the grid has them."""
     columns = [*grid.columns, *["Σ"] * grid.sums]
     head = "".join(f"<th>{escaped_html(name)}" for name in columns)
     rows = []
@@ -72,7 +72,7 @@ def _grid_html(grid: Grid) -> str:
 
 
 def table_html(table: Table, what: str = "") -> str:
-    """A table, each row numbered as a `what`; what a bar measures, and how much of it, is left to the page's script."""
+    """Return a table; with `what`, each row has a number named after it, and the page's script draws the bars."""
     columns = [one for one in table.columns if not one.hidden and any(value is not None for value in one.values)]
     kinds = {"bar": "<th class=bar>", "text": "<th class=said>"}
     head = "".join(kinds.get(one.kind, "<th>") + escaped_html(one.heading) for one in columns)
