@@ -194,22 +194,23 @@ def web_source(name: str) -> str:
 
 
 FRAME_HEIGHT = 760  # pixels
+NOTEBOOK_BYTES = 8_000_000  # of a page in a notebook
 
 
-def page_in_frame(trace: Trace, height: int = FRAME_HEIGHT, max_bytes: int = 8_000_000) -> str:
+def page_in_frame(trace: Trace) -> str:
     """Return the page inside an <iframe>, as a notebook shows it, without access to the notebook's own page.
 
     For a trace that is too large for a notebook, return one line that says so and what to do.
     """
     count = sum(layer.weights.size for layer in trace.layers if layer.weights is not None)
-    if count == 0 or count > max_bytes // 2:
+    if count == 0 or count > NOTEBOOK_BYTES // 2:
         said = (
             f"{tab_title([trace])}: {count:,} weights; too many to show here, see attnctl view"
             if count
             else "no weights"
         )
         return f"<p>{html.escape(said)}</p>"
-    return _framed(page_html([trace], max_bytes=max_bytes), height)
+    return _framed(page_html([trace], max_bytes=NOTEBOOK_BYTES))
 
 
 class Page(str):
@@ -217,11 +218,11 @@ class Page(str):
 
     def _repr_html_(self) -> str:
         """Return the page in a frame, without access to the notebook's own page."""
-        return _framed(self, FRAME_HEIGHT)
+        return _framed(self)
 
 
-def _framed(page: str, height: int) -> str:
+def _framed(page: str) -> str:
     return (
         f'<iframe srcdoc="{html.escape(page, quote=True)}" sandbox="allow-scripts allow-downloads" '
-        f'title="attention, by attnctl" style="width:100%;height:{height}px;border:0"></iframe>'
+        f'title="attention, by attnctl" style="width:100%;height:{FRAME_HEIGHT}px;border:0"></iframe>'
     )
