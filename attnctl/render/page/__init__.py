@@ -62,14 +62,14 @@ def page_html(
     packed = [
         pack_overview(trace, name, blobs, exact)
         if isinstance(trace, Overview)
-        else pack_trace(trace, name, blobs, budget, walked=not over_training or at == 0)
-        for at, (trace, name) in enumerate(zip(traces, names, strict=True))
+        else pack_trace(trace, name, blobs, budget, with_steps=not over_training or index == 0)
+        for index, (trace, name) in enumerate(zip(traces, names, strict=True))
     ]
-    for one, photograph in zip(packed, photographs, strict=False):
+    for entry, photograph in zip(packed, photographs, strict=False):
         if photograph is not None:
-            one["photograph"] = packed_photograph(photograph)
-    for one, place in zip(packed, largest_change(traces) if compared else [], strict=False):
-        one["focus"] = place
+            entry["photograph"] = packed_photograph(photograph)
+    for entry, place in zip(packed, largest_change(traces) if compared else [], strict=False):
+        entry["focus"] = place
     document = {
         "schema": "attnctl.page/1",
         "mode": "steps" if over_training else "compare" if compared else "one",
@@ -81,7 +81,9 @@ def page_html(
     cited = "; ".join(dict.fromkeys(trace.cited for trace in traces))
     data = as_data(every_string(document | page_colours(), harmless_text))
     # elements that no browser runs
-    elements = (f'<script type="text/plain" id="b{at}">{block}</script>' for at, block in enumerate(blobs.blocks))
+    elements = (
+        f'<script type="text/plain" id="b{number}">{block}</script>' for number, block in enumerate(blobs.blocks)
+    )
     body = filled_template("page.html", data=data, blobs="\n".join(elements), cited=escaped_html(cited))
     return document_page(body, ["page.css"], SCRIPTS, title or tab_title(traces), cited)
 
@@ -92,8 +94,8 @@ def aligned(traces: Sequence[Trace | Overview]) -> dict[str, list[list[int | Non
     sides = {"query": (a.tokens, b.tokens), "key": (a.key_axis, b.key_axis)}
     texts = a.text, b.text
     return {
-        axis: [aligned_tokens(ours, theirs, *texts), aligned_tokens(theirs, ours, *reversed(texts))]
-        for axis, (ours, theirs) in sides.items()
+        axis: [aligned_tokens(first, second, *texts), aligned_tokens(second, first, *reversed(texts))]
+        for axis, (first, second) in sides.items()
     }
 
 
@@ -117,11 +119,11 @@ def largest_change(traces: Sequence[Trace | Overview]) -> list[Document]:
 def trace_names(traces: Sequence[Trace | Overview]) -> list[str]:
     """Return names for several traces: the models, or the texts, or the values of the first setting in which all differ."""
     texts = [shortened(visible_text(trace.text), NAME_LETTERS, close=True) for trace in traces]
-    ways = [[trace.model.name for trace in traces], texts]
+    candidates = [[trace.model.name for trace in traces], texts]
     for setting in ("seed", "scale", "temperature", "causal", "n_heads", "d_k", "positions", "rope_theta"):
-        ways.append([f"{setting} {getattr(trace.model, setting)}" for trace in traces])
-    ways.append([chr(ord("A") + at) for at in range(len(traces))])
-    return next(names for names in ways if len(set(names)) == len(names))
+        candidates.append([f"{setting} {getattr(trace.model, setting)}" for trace in traces])
+    candidates.append([chr(ord("A") + number) for number in range(len(traces))])
+    return next(names for names in candidates if len(set(names)) == len(names))
 
 
 def tab_title(traces: Sequence[Trace | Overview]) -> str:
@@ -204,12 +206,12 @@ def page_in_frame(trace: Trace) -> str:
     """
     count = sum(layer.weights.size for layer in trace.layers if layer.weights is not None)
     if count == 0 or count > NOTEBOOK_BYTES // 2:
-        said = (
+        reason = (
             f"{tab_title([trace])}: {count:,} weights; too many to show here, see attnctl view"
             if count
             else "no weights"
         )
-        return f"<p>{html.escape(said)}</p>"
+        return f"<p>{html.escape(reason)}</p>"
     return _framed(page_html([trace], max_bytes=NOTEBOOK_BYTES))
 
 

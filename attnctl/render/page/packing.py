@@ -54,7 +54,9 @@ def pack_overview(overview: Overview, label: str, blobs: Blobs, exact: Sequence[
             "rows": list(range(len(grid.rows))),
             "hidden": _pack_hidden(grid.masks.get(layer), blobs),
             "heads": [
-                _packed_head(overview, grid, layer, head, blobs, exact) for at, head in grid.weights if at == layer
+                _packed_head(overview, grid, layer, head, blobs, exact)
+                for number, head in grid.weights
+                if number == layer
             ],
         }
         for layer in dict.fromkeys(layer for layer, _ in grid.weights)
@@ -112,7 +114,7 @@ def _packed_head(
     overview: Overview, grid: PooledGrid, layer: int, head: int, blobs: Blobs, exact: Sequence[ExactBlock]
 ) -> Document:
     weights = np.ascontiguousarray(grid.weights[layer, head], dtype="<f4")  # (rows, columns)
-    own = [block for block in exact if (block.layer, block.head) == (layer, head)]
+    blocks = [block for block in exact if (block.layer, block.head) == (layer, head)]
     links = overview.links.get((layer, head))
     starts = [part.first_token for part in grid.rows], [part.first_token for part in grid.columns]
     alone = replace(grid, weights={(layer, head): weights})
@@ -131,7 +133,7 @@ def _packed_head(
                 "blob": blobs.add_blob(block.weights.astype("<f4").tobytes()),
                 "hidden": _pack_hidden(None if block.visible.all() else block.visible, blobs),
             }
-            for block in own
+            for block in blocks
         ],
     }
 
@@ -169,15 +171,15 @@ class Blobs:
     """Blocks of bytes; equal blocks are written once."""
 
     blocks: list[str] = field(default_factory=list)
-    known: dict[bytes, int] = field(default_factory=dict)
+    numbers: dict[bytes, int] = field(default_factory=dict)
 
     def add_blob(self, data: bytes) -> int:
         """Return the number of the block that holds `data`; add the block if it is new."""
         digest = hashlib.sha256(data).digest()
-        if digest not in self.known:
-            self.known[digest] = len(self.blocks)
+        if digest not in self.numbers:
+            self.numbers[digest] = len(self.blocks)
             self.blocks.append(base64.b64encode(deflated(data)).decode())
-        return self.known[digest]
+        return self.numbers[digest]
 
 
 def deflated(data: bytes) -> bytes:
@@ -185,11 +187,11 @@ def deflated(data: bytes) -> bytes:
     return zlib.compress(data, 6 if len(data) < 200_000 else 4)
 
 
-def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: int, walked: bool = True) -> Document:
+def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: int, with_steps: bool = True) -> Document:
     """Return what the page reads from a trace. Raises AttnctlError if the trace has no weights."""
     if not trace.layers or any(layer.weights is None for layer in trace.layers):
         raise AttnctlError("this trace holds no weights to look at: write it without narrowing its steps")
-    levels, details, found = fitting_levels(trace, budget), fitting_details(trace, budget), headline(trace)
+    levels, details, line = fitting_levels(trace, budget), fitting_details(trace, budget), headline(trace)
     lacking = [name for name in DETAILS[:3] if name not in details]
     measure = None if trace.measure is None else measure_named(trace.measure)
     return _packed_source(
@@ -199,8 +201,8 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: int, walked: bool
         "levels": levels,
         "thumbs": pack_thumbnails(weight_grids(trace), blobs),
         "lacking": [name for name in lacking if any(getattr(layer, name) is not None for layer in trace.layers)],
-        "focus": None if found is None else _opening(trace, found),
-        "steps": packed_steps(trace) if walked else None,
+        "focus": None if line is None else _opening(trace, line),
+        "steps": packed_steps(trace) if with_steps else None,
         "predictions": [{"at": p.position, "text": page_label(p.text), "p": p.probability} for p in trace.predictions],
         "measure": measure and {"title": measure.title, "joinsHeads": measure.joins_heads},
     }
@@ -217,10 +219,10 @@ def _opening(trace: Trace, line: Headline) -> Document:
 def facts_line(info: ModelInfo, n_tokens: int, layers: Sequence[Document]) -> str:
     """Return one line about a trace and its model, with the number of layers in the trace and in the model."""
     count, total = len(layers), info.n_layers or 0
-    held = counted(count, "layer")
+    layer_words = counted(count, "layer")
     if total > count:
-        held = f"layer {layers[0]['layer']} of {total}" if count == 1 else f"{count} of {total} layers"
-    facts = [visible_text(info.name), counted(n_tokens, "token"), held, counted(len(layers[0]["heads"]), "head")]
+        layer_words = f"layer {layers[0]['layer']} of {total}" if count == 1 else f"{count} of {total} layers"
+    facts = [visible_text(info.name), counted(n_tokens, "token"), layer_words, counted(len(layers[0]["heads"]), "head")]
     return " · ".join(fact.replace(" ", "\u00a0") for fact in (*facts, *info.settings))
 
 
@@ -229,9 +231,9 @@ def packed_tokens(tokens: tuple[Token, ...], text: str) -> Document:
     boxes = [token.box for token in tokens]
     return ({"boxes": boxes} if any(boxes) else {}) | {
         "labels": [page_label(token.text) + "†" * token.unknown for token in tokens],
-        "special": [at for at, token in enumerate(tokens) if token.special],
-        "unknown": [at for at, token in enumerate(tokens) if token.unknown],
-        "glued": [at for at in range(1, len(tokens)) if _touches_token(tokens[at - 1], tokens[at], text)],
+        "special": [index for index, token in enumerate(tokens) if token.special],
+        "unknown": [index for index, token in enumerate(tokens) if token.unknown],
+        "glued": [i for i in range(1, len(tokens)) if _touches_token(tokens[i - 1], tokens[i], text)],
         "words": [number for number, group in enumerate(word_groups(tokens, text)) for _ in group],
     }
 
@@ -262,7 +264,7 @@ def _touches_token(before: Token, token: Token, text: str) -> bool:
 def packed_steps(trace: Trace) -> Document:
     """Return the words of the steps, the same as those of `explain`; heads with the same words share a list."""
     lists: list[list[Document]] = []
-    of: dict[str, int] = {}
+    list_numbers: dict[str, int] = {}
     whole: list[Document] = []
     for head in sorted({head for layer in trace.layers for head in layer.heads}):
         of_layer: dict[int, list[Document]] = {}
@@ -270,13 +272,13 @@ def packed_steps(trace: Trace) -> Document:
             words = {"name": step.name, "title": step.title, "formula": step.formula, "sentence": step.sentence}
             if step.head is not None and step.layer is not None:
                 of_layer.setdefault(step.layer, []).append(words)
-            elif not of:
+            elif not list_numbers:
                 whole.append(words | {"layer": step.layer})
-        for layer, said in of_layer.items():
-            if said not in lists:
-                lists.append(said)
-            of[f"{layer}/{head}"] = lists.index(said)
-    return {"lists": lists, "of": of, "whole": whole}
+        for layer, sentences in of_layer.items():
+            if sentences not in lists:
+                lists.append(sentences)
+            list_numbers[f"{layer}/{head}"] = lists.index(sentences)
+    return {"lists": lists, "of": list_numbers, "whole": whole}
 
 
 def weight_grids(trace: Trace) -> list[Floats]:
@@ -291,17 +293,18 @@ def pack_layer(trace: Trace, layer: LayerTrace, blobs: Blobs, levels: int, detai
     """Return one layer: its mask, and the weights of its heads, a block for each head, with the details that fit."""
     assert layer.weights is not None
     heads, sinks = [], sinks_of_heads(trace, layer)
-    for at, head in enumerate(layer.heads):
-        weights = np.ascontiguousarray(layer.weights[at], dtype="<f4")  # (n_q, n_k)
-        kept = {name: array[at] for name in details if (array := getattr(layer, name)) is not None}
+    for index, head in enumerate(layer.heads):
+        weights = np.ascontiguousarray(layer.weights[index], dtype="<f4")  # (n_q, n_k)
+        arrays = {name: array[index] for name in details if (array := getattr(layer, name)) is not None}
         heads.append(
             {
                 "head": head,
-                "parked": packed_sinks(sinks[at]),
+                "parked": packed_sinks(sinks[index]),
                 "weights": pack_weights(weights, levels, blobs),
                 "sums": blobs.add_blob(weights.sum(axis=1, dtype=np.float64).astype("<f4").tobytes()),
                 "details": {
-                    name: [blobs.add_blob(array.astype("<f4").tobytes()), *array.shape] for name, array in kept.items()
+                    name: [blobs.add_blob(array.astype("<f4").tobytes()), *array.shape]
+                    for name, array in arrays.items()
                 },
             }
         )

@@ -25,9 +25,11 @@ def form_html(form: Form) -> str:
     if isinstance(form, Grid):
         return _grid_html(form)
     line = form if isinstance(form, Line) else Line(form)
-    said = (line.between or "").replace("   ", " \u2003").join(_piece_html(text, tone) for text, tone, _ in line.pieces)
+    text = (
+        (line.between or "").replace("   ", " \u2003").join(_piece_html(piece, tone) for piece, tone, _ in line.pieces)
+    )
     aside = [_piece_html(*piece_parts(piece)[:2]) for piece in (line.mark, line.right)]
-    whole = " ".join(part for part in (aside[0], said, aside[1]) if part)
+    whole = " ".join(part for part in (aside[0], text, aside[1]) if part)
     return f"<p>{_toned_html(whole, line.tone)}</p>" if whole else ""
 
 
@@ -71,31 +73,33 @@ def _grid_html(grid: Grid) -> str:
     return f"<div class=scroll><table><thead><tr><th>{head}</thead><tbody>{''.join(rows)}</tbody></table></div>"
 
 
-def table_html(table: Table, what: str = "") -> str:
-    """Return a table; with `what`, each row has a number named after it, and the page's script draws the bars."""
-    columns = [one for one in table.columns if not one.hidden and any(value is not None for value in one.values)]
+def table_html(table: Table, row_kind: str = "") -> str:
+    """Return a table; with `row_kind`, each row has a number in data-ROW_KIND, and the page's script draws the bars."""
+    columns = [
+        column for column in table.columns if not column.hidden and any(value is not None for value in column.values)
+    ]
     kinds = {"bar": "<th class=bar>", "text": "<th class=said>"}
-    head = "".join(kinds.get(one.kind, "<th>") + escaped_html(one.heading) for one in columns)
+    head = "".join(kinds.get(column.kind, "<th>") + escaped_html(column.heading) for column in columns)
     rows = []
-    for at, values in enumerate(zip(*(one.values for one in columns), strict=True)):
-        strong = " class=strongest" * bool(table.strong and table.strong[at])
-        cells = f"<tr data-{what}={at}>" if what else f"<tr{strong}>"
-        for one, value in zip(columns, values, strict=True):
-            if one.kind == "bar" and not what:
+    for index, values in enumerate(zip(*(column.values for column in columns), strict=True)):
+        strong = " class=strongest" * bool(table.strong and table.strong[index])
+        cells = f"<tr data-{row_kind}={index}>" if row_kind else f"<tr{strong}>"
+        for column, value in zip(columns, values, strict=True):
+            if column.kind == "bar" and not row_kind:
                 cells += f"<td><meter value={value or 0:.3f}></meter>"
-            elif one.kind == "bar":
-                cells += f"<td class=bar data-{'matters' if one.tone else 'looks'}={value or 0:.3f}>"
+            elif column.kind == "bar":
+                cells += f"<td class=bar data-{'matters' if column.tone else 'looks'}={value or 0:.3f}>"
             else:
-                text = escaped_html(one.cell_text(value))
-                if one.kind != "text":
-                    cells += f"<td{_shade_data(one.kind, one.shade_at(at))}>{text}"
+                text = escaped_html(column.cell_text(value))
+                if column.kind != "text":
+                    cells += f"<td{_shade_data(column.kind, column.shade_at(index))}>{text}"
                 elif isinstance(value, Line):
                     cells += f"<td class=said>{text}"
                 else:
                     cells += f"<th class=said scope=row title='{text}'>{text}"
         rows.append(cells)
-    about = escaped_html(table.legend.replace("{}", "; ".join(one.about for one in columns if one.about)))
+    about = escaped_html(table.legend.replace("{}", "; ".join(column.about for column in columns if column.about)))
     foot = "".join(f"<td>{escaped_html(text)}" for text in table.foot)
     whole = f"<thead><tr>{head}</thead><tbody>{''.join(rows)}</tbody>{f'<tfoot><tr>{foot}</tfoot>' * bool(foot)}"
-    below = "".join(f"<p class=lead>{said}</p>" for said in (escaped_html(table.rest), about) if said)
-    return f"<div class=scroll><table{' class=rows' * bool(what)}>{whole}</table></div>{below}"
+    below = "".join(f"<p class=lead>{text}</p>" for text in (escaped_html(table.rest), about) if text)
+    return f"<div class=scroll><table{' class=rows' * bool(row_kind)}>{whole}</table></div>{below}"
