@@ -1,4 +1,4 @@
-"""Pictures that are read: photographs, drawings, the first frame of a moving one."""
+"""Read pictures: photographs, drawings, the first frame of a moving picture."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-# what the suffixes of `files.names_picture` stand for. Pillow chooses a format by content, and some of its others start
+# the formats of the suffixes in `files.names_picture`. Pillow chooses a format by content, and some other formats start
 # programs or are seldom used: a PostScript file called photo.png would start Ghostscript.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
-GAP = 0.02  # between pictures that stand side by side, of the height of the highest
+GAP = 0.02  # between pictures side by side: a share of the largest height
 
 
 def read_photograph(paths: str) -> Image:
-    """The picture that is named; several, with commas, side by side. Errors as of `read_photographs`."""
+    """Return the picture in a file; several, separated by commas, side by side. Errors as in `read_photographs`."""
     return side_by_side(read_photographs(paths))
 
 
 def read_photographs(paths: str) -> tuple[Image, ...]:
-    """The pictures that are named, with commas where no file has the whole name.
+    """Return the pictures in files; commas separate their names, unless a file has the whole name.
 
-    Raises AttnctlError, one line, for one that is not there, is damaged, or has more than limits.PICTURE_PIXELS, also with
-    the others beside it.
+    Raises AttnctlError for a picture that does not exist or is damaged, and if one picture or all side by side have more
+    than limits.PICTURE_PIXELS.
     """
     found = tuple(map(_read_one, _picture_names(paths)))
     size = max(one.height for one in found) * sum(one.width for one in found)
@@ -42,7 +42,7 @@ def read_photographs(paths: str) -> tuple[Image, ...]:
 
 
 def _picture_names(paths: str) -> list[str]:
-    """The names that commas part; a comma within the name of a file that is there parts nothing."""
+    """Return the names between the commas; a comma inside the name of an existing file does not separate."""
     parts, names = paths.split(","), list[str]()
     while parts:
         counts = (count for count in range(len(parts), 1, -1) if names_picture(",".join(parts[:count]).strip()))
@@ -56,7 +56,7 @@ def _picture_names(paths: str) -> list[str]:
 
 
 def side_by_side(pictures: Sequence[Image]) -> Image:
-    """Pictures in one, their upper edges in a line, on white; the very picture where there is one."""
+    """Return pictures as one, their upper edges in a line, on white; a single picture is returned unchanged."""
     if len(pictures) == 1:
         return pictures[0]
     from PIL import Image
@@ -69,22 +69,22 @@ def side_by_side(pictures: Sequence[Image]) -> Image:
 
 
 def strip_offsets(pictures: Sequence[Image]) -> list[int]:
-    """At which pixel each of the pictures begins where they stand side by side."""
+    """Return the first pixel of each picture when they stand side by side."""
     gap = max(1, round(GAP * max(one.height for one in pictures)))
     return [0, *accumulate(one.width + gap for one in pictures[:-1])]
 
 
 def open_picture(file: str | IO[bytes], formats: tuple[str, ...] = FORMATS) -> Image:
-    """Open a picture of one of these formats, its pixels not read yet. Raises as Pillow does for another format."""
+    """Open a picture of one of these formats without reading its pixels. Raises Pillow's errors for other formats."""
     from PIL import Image
 
     return Image.open(file, formats=formats)
 
 
 def _read_one(path: str) -> Image:
-    """A picture as RGB, turned upright as its EXIF says; of a moving one the first frame, on white where it is clear.
+    """Return a picture as RGB, turned upright by its EXIF; of a moving picture the first frame; transparency becomes white.
 
-    Raises as `read_photographs`.
+    Errors as in `read_photographs`.
     """
     from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -95,7 +95,7 @@ def _read_one(path: str) -> Image:
     check_regular(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a large one, which is refused below
+            warnings.simplefilter("ignore")  # warnings about large pictures, which are refused below
             opened = open_picture(path)
         with opened:
             if opened.width * opened.height > limits.PICTURE_PIXELS:

@@ -1,4 +1,4 @@
-"""Whether what comes from outside is sound: types, shapes, archives. Nothing else trusts a file."""
+"""Check types, shapes and archives of files from outside. No other module trusts a file."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from attnctl.errors import AttnctlError, in_one_line
 
 
 def finite_floats(values: object, what: str = "a list") -> Floats:
-    """As float32. Raises ValueError, TypeError naming `what` where it is no array of finite numbers."""
+    """Return values as float32. Raises ValueError, TypeError with `what` if they are not an array of finite numbers."""
     array = _checked_array(values, what, "fiu")
-    with np.errstate(over="ignore"):  # what overflows is refused below
+    with np.errstate(over="ignore"):  # numbers that overflow are refused below
         floats = array.astype(np.float32, copy=False)
     if not np.isfinite(floats).all():
         raise ValueError(f"{what}: a number is missing, or not finite (NaN or infinity)")
@@ -40,7 +40,7 @@ def finite_floats(values: object, what: str = "a list") -> Floats:
 
 
 def true_or_false(values: object, what: str) -> Bools:
-    """As booleans. Raises ValueError, TypeError naming `what` where it is no array of them."""
+    """Return values as booleans. Raises ValueError, TypeError with `what` if they are not an array of booleans."""
     return _checked_array(values, what, "b").astype(np.bool_, copy=False)
 
 
@@ -48,7 +48,7 @@ KINDS = {"fiu": "numbers", "b": "true and false"}
 
 
 def _checked_array(values: object, what: str, kinds: str) -> npt.NDArray[np.generic]:
-    """As an array of one of the `kinds` of NumPy's types. Raises ValueError for lists of unequal lengths, else TypeError."""
+    """Return an array of one of NumPy's `kinds`. Raises ValueError for rows of different lengths, otherwise TypeError."""
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -64,7 +64,7 @@ def _checked_array(values: object, what: str, kinds: str) -> npt.NDArray[np.gene
 
 @contextmanager
 def telling_unsound(source: str, kind: str) -> Iterator[None]:
-    """Turn what NumPy and zipfile raise on a file that is damaged, or made to harm, into one line: many kinds of errors."""
+    """Turn the many errors of NumPy and zipfile on a damaged or malicious file into one line."""
     try:
         yield
     except AttnctlError:
@@ -76,7 +76,7 @@ def telling_unsound(source: str, kind: str) -> Iterator[None]:
 
 
 def read_npz(data: bytes, source: str) -> dict[str, Array]:
-    """The arrays of an NPZ file. Raises AttnctlError where it is damaged or holds pickled objects."""
+    """Return the arrays of an NPZ file. Raises AttnctlError if it is damaged or holds pickled objects."""
     if data[:2] != b"PK" and data[:6] != b"\x93NUMPY":
         raise AttnctlError(f"{source} is not a sound .npz file: it is no archive (nothing is ever unpickled)")
     with telling_unsound(source, ".npz"):
@@ -93,12 +93,12 @@ def read_npz(data: bytes, source: str) -> dict[str, Array]:
     return arrays
 
 
-PICKLES = (".pt", ".pth", ".pkl", ".pickle")  # endings of files that torch.save and pickle write
-_TORCH = b"\x80\2\x8a\nl\xfc\x9cF\xf9"  # how a file begins that an older torch.save wrote
+PICKLES = (".pt", ".pth", ".pkl", ".pickle")  # suffixes of files by torch.save and pickle
+_TORCH = b"\x80\2\x8a\nl\xfc\x9cF\xf9"  # the first bytes of a file by an older torch.save
 
 
 def check_unpickled(data: bytes, source: str, named: bool = False) -> None:
-    """Raise AttnctlError for the bytes of a pickled file; `named` says that tensors are wanted by their names."""
+    """Raise AttnctlError for the bytes of a pickled file; `named`: the advice is for tensors with names."""
     start = data[:1000]
     by_torch = start[:9] == _TORCH or (start[:4] == b"PK\x03\x04" and b"data.pkl" in start[30:])
     if by_torch:
@@ -108,7 +108,7 @@ def check_unpickled(data: bytes, source: str, named: bool = False) -> None:
 
 
 def torch_refusal(source: str, named: bool = False) -> str:
-    """Return why a file of torch.save is not read, and the line that converts it: one array, or tensors by their names."""
+    """Return why a file of torch.save is not read, and the command that converts it: to one array, or to named tensors."""
     file = Path("weights.pt" if source in ("-", "standard input") else source)
     load = f'torch.load({_literal(file)}, "cpu", weights_only=True)'
     if named:
@@ -126,19 +126,19 @@ def torch_refusal(source: str, named: bool = False) -> str:
 
 
 def _literal(path: Path) -> str:
-    """Return a path as Python writes it, in double quotes: the whole script stands in single ones."""
+    """Return a path as Python writes it, in double quotes: the whole script is in single quotes."""
     return json.dumps(str(path), ensure_ascii=False)
 
 
 def names_in_npz(data: bytes) -> set[str]:
-    """The names of the arrays of an NPZ file, none of them unpacked; empty of one that `read_npz` refuses."""
+    """Return the names of the arrays of an NPZ file without unpacking; empty for a file that `read_npz` refuses."""
     with suppress(Exception), zipfile.ZipFile(io.BytesIO(data)) as archive:
         return {name.removesuffix(".npy") for name in archive.namelist()}
     return set()
 
 
 def _check_unpacked(archive: zipfile.ZipFile, size: int, source: str) -> None:
-    """Raise AttnctlError where an archive of `size` bytes would unpack to more than its numbers can be."""
+    """Raise AttnctlError if an archive of `size` bytes would unpack to more than arrays of numbers can be."""
     entries = archive.infolist()
     total = sum(entry.file_size for entry in entries)
     if total > limits.UNPACKED_BYTES or (total > limits.PACKED_FREELY and total > limits.MOST_PACKED * size):
@@ -156,21 +156,21 @@ def _check_unpacked(archive: zipfile.ZipFile, size: int, source: str) -> None:
 
 
 def array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
-    """The shape of the array in a .npy file, whether it is stored column by column, and its type. Raises ValueError."""
+    """Return the shape of the array in a .npy file, whether it is stored by columns, and its type. Raises ValueError."""
     old = np.lib.format.read_magic(file) == (1, 0)
     read = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
     return read(file)
 
 
 def _check_header(file: IO[bytes], size: int) -> None:
-    """Raise ValueError where the header of an array claims more numbers than `size` bytes hold."""
+    """Raise ValueError if the header of an array claims more numbers than `size` bytes hold."""
     shape, _, dtype = array_header(file)
     if len(shape) > limits.ARRAY_AXES or (not dtype.hasobject and math.prod(shape) * dtype.itemsize > size):
         raise ValueError(f"it claims an array of shape {str(shape)[:60]}, and holds {size:,} bytes")
 
 
 def read_npy(data: bytes, source: str) -> npt.NDArray[np.generic]:
-    """The array of a .npy file's bytes. Raises AttnctlError where it is damaged or holds pickled objects."""
+    """Return the array in the bytes of a .npy file. Raises AttnctlError if it is damaged or holds pickled objects."""
     with telling_unsound(source, ".npy"):
         _check_header(io.BytesIO(data), len(data))
         array: npt.NDArray[np.generic] = np.load(io.BytesIO(data), allow_pickle=False)

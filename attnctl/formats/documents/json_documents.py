@@ -1,6 +1,6 @@
-"""What every JSON document of attnctl is: a Struct, whose types say how it is written, read, and told in its JSON Schema.
+"""Define the JSON documents of attnctl as Structs, whose types describe writing, reading and the JSON Schema.
 
-What is read is held against the types, which name the path of what is wrong.
+A document that is read is checked against the types; an error names the path of the wrong value.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 Kind = TypeVar("Kind")
-Field = tuple[str, Any, Any]  # name, type, default; a type may be Annotated, which Python gives no type of its own
+Field = tuple[str, Any, Any]  # name, type, default; a type may be Annotated, for which Python has no type
 
 WRITTEN_BY_ORJSON = (np.ndarray, np.float32, np.float64, np.int64, np.bool_, Fragment, Note)
 
 
 class JsonDocument(Struct, kw_only=True, omit_defaults=True, tag_field="schema"):
-    """A document; its `tag` is the name of its schema."""
+    """A JSON document; its `tag` is the name of its schema."""
 
-    attnctl: Annotated[str, about("The version of attnctl that wrote this."), ALWAYS] = field(
+    attnctl: Annotated[str, about("The version of attnctl that wrote this document."), ALWAYS] = field(
         default_factory=lambda: __version__
     )
 
 
 class Made(Part):
-    """A part whose fields a table tells; see `fields_from`."""
+    """A part whose fields come from a table; see `fields_from`."""
 
     if TYPE_CHECKING:
 
@@ -58,7 +58,7 @@ class Made(Part):
 
 
 def fields_from(told: Iterable[Field]) -> Callable[[type[Kind]], type[Kind]]:
-    """The class with more fields, each (name, type, default), or `field()` where there is no default."""
+    """Return a decorator that adds fields to a class, each (name, type, default), or `field()` without a default."""
 
     def made(kind: type[Kind]) -> type[Kind]:
         namespace = {"__doc__": kind.__doc__, "__module__": kind.__module__}
@@ -69,7 +69,7 @@ def fields_from(told: Iterable[Field]) -> Callable[[type[Kind]], type[Kind]]:
 
 
 def fields_of(reading: type, **otherwise: object) -> Iterator[Field]:
-    """The fields of a dataclass, whose annotations name types of `document_fields`; some are told `otherwise`."""
+    """Yield the fields of a dataclass, whose annotations use types of `document_fields`; `otherwise` replaces some types."""
     names = vars(document_fields) | {"Meta": Meta}
     hints = get_type_hints(reading, localns=names, include_extras=True) | otherwise
     for own in fields(reading):
@@ -86,18 +86,18 @@ def fields_of(reading: type, **otherwise: object) -> Iterator[Field]:
 
 @fields_from([("index", Annotated[Index | None, ALWAYS], None), *fields_of(Token)])
 class DocumentToken(Made):
-    """A token; start and end are characters of the text."""
+    """A token; start and end are positions in the text, in characters."""
 
 
-_OFF = Annotated[str, about("Heads whose context goes nowhere, layer.head: 1.2, 0.5.")]
+_OFF = Annotated[str, about("Heads that are switched off (their context is not used), as layer.head: 1.2, 0.5.")]
 
 
 @fields_from(fields_of(ModelInfo, off=_OFF | None, finds=str | None))
 class DocumentModel(Made):
-    """What the numbers come from."""
+    """The model or file that the numbers come from."""
 
 
-# in a result that is a document: what Python has, and what `plain` makes of it
+# for a result that is a document: the types in Python, and the types in JSON, which `plain` makes
 if TYPE_CHECKING:
     ResultModel = ModelInfo
     ResultTokens = tuple[Token, ...]
@@ -109,18 +109,21 @@ else:
 # --- documents of a text -----------------------------------------------------------------------------------------
 
 Tokens = Annotated[tuple[DocumentToken, ...], about("", minItems=1)]
-Notes = Annotated[tuple[str, ...], about("What a reader must know about these numbers.")]
-NoteKinds = Annotated[tuple[NoteKind, ...], about("What each note tells of; empty: of none of these.")]
+Notes = Annotated[tuple[str, ...], about("Notes that a reader needs to understand these numbers.")]
+NoteKinds = Annotated[
+    tuple[NoteKind, ...],
+    about("The subject of each note, in the order of the notes; an empty text is a note on another subject."),
+]
 
 
 class TextDocument(JsonDocument, kw_only=True):
-    """What a document of a text begins with."""
+    """The first fields of every document about a text."""
 
     text: str
     tokens: Tokens
     model: DocumentModel
     key_tokens: Annotated[
-        Tokens | None, about("The tokens of the key axis, where it is another text's (cross attention).")
+        Tokens | None, about("The tokens of the key axis, if the keys come from another text (cross attention).")
     ] = None
 
 
@@ -128,7 +131,7 @@ class TextDocument(JsonDocument, kw_only=True):
 
 
 def document_of(kind: type[Kind], *readings: object, **made: object) -> Kind:
-    """The document of readings: each field is the attribute of that name of one, but for what is `made` here."""
+    """Return the document of readings: each field is the attribute of the same name, except for the fields in `made`."""
     names = kind.__struct_fields__  # type: ignore[attr-defined]
     found = {name: getattr(reading, name) for reading in readings for name in names if hasattr(reading, name)} | made
     if "note_kinds" in names:
@@ -138,22 +141,22 @@ def document_of(kind: type[Kind], *readings: object, **made: object) -> Kind:
 
 
 def _in_document(value: object) -> object:
-    """What a reading holds as it stands in a document: a model and tokens in their own way."""
+    """Return a value of a reading in the form of a document: a model and tokens have their own forms."""
     if isinstance(value, ModelInfo):
         return model_document(value)
     return token_documents(value) if isinstance(value, tuple) and value and isinstance(value[0], Token) else value
 
 
 def model_document(model: ModelInfo) -> DocumentModel:
-    """A model as it stands in a document."""
+    """Return a model in the form of a document."""
     finds = model.finds and "; ".join(f"{layer}.{head} {relation}" for layer, head, relation in model.finds)
-    # text that is all ASCII is written far faster
+    # pure ASCII is written much faster
     said = {"off": model.off and spoken_heads(model.off), "finds": finds and finds.replace("→", "->")}
     return DocumentModel(**vars(model) | said)
 
 
 def token_documents(tokens: Sequence[Token]) -> tuple[DocumentToken, ...]:
-    """Tokens as they stand in a document."""
+    """Return tokens in the form of a document."""
     entries = convert(tokens, tuple[DocumentToken, ...], from_attributes=True)
     for index, entry in enumerate(entries):
         entry.index = index
@@ -161,10 +164,10 @@ def token_documents(tokens: Sequence[Token]) -> tuple[DocumentToken, ...]:
 
 
 def reading_of(kind: type[Kind], document: Struct, **made: object) -> Kind:
-    """The reading of a document: each field is the document's of that name, but for what is `made` here.
+    """Return the reading of a document: each field is the document's field of the same name, except for those in `made`.
 
-    Raises ValueError where tokens have no sound place, a model's heads are not said as they are written, or notes and their
-    kinds are not as many.
+    Raises ValueError if tokens have invalid places, if heads of a model are not written as attnctl writes them, or if the
+    numbers of notes and of their kinds differ.
     """
     names = [own.name for own in fields(kind)]  # type: ignore[arg-type]
     values = asdict(document)
@@ -179,7 +182,7 @@ def reading_of(kind: type[Kind], document: Struct, **made: object) -> Kind:
 
 
 def _in_reading(value: object) -> object:
-    """What a document holds as it stands in a reading."""
+    """Return a value of a document in the form of a reading."""
     if isinstance(value, DocumentModel):
         return _read_model(value)
     return (
@@ -198,7 +201,7 @@ def _read_model(entry: DocumentModel) -> ModelInfo:
 
 
 def read_tokens(entries: tuple[DocumentToken, ...]) -> tuple[Token, ...]:
-    """The tokens of a document. Raises ValueError where a span is none, or an index is not the token's place."""
+    """Return the tokens of a document. Raises ValueError for an invalid span, or an index that is not the token's place."""
     for place, entry in enumerate(entries):
         if entry.index not in (None, place):
             raise ValueError(f"token {place} has index {entry.index}")
@@ -210,14 +213,14 @@ def read_tokens(entries: tuple[DocumentToken, ...]) -> tuple[Token, ...]:
 
 
 def plain(document: Struct) -> Document:
-    """The JSON object of a document, arrays still arrays, what is absent left out."""
+    """Return the JSON object of a document, without absent fields; arrays stay arrays."""
     values = {name: _in_document(getattr(document, name)) for name in document.__struct_fields__}
     found: Document = to_builtins(replace(document, **values), builtin_types=WRITTEN_BY_ORJSON)
     return found
 
 
 def write_json(document: Struct, what: str) -> bytes:
-    """One line of JSON, without the newline. Raises AttnctlError where `what` cannot be written."""
+    """Return one line of JSON, without the newline. Raises AttnctlError if `what` cannot be written."""
     try:
         return as_json(plain(document))
     except TypeError as error:
@@ -226,9 +229,9 @@ def write_json(document: Struct, what: str) -> bytes:
 
 @contextmanager
 def document_read(kind: type[Kind], document: object, source: str, what: str, damage: str) -> Iterator[Kind]:
-    """A parsed JSON document as one of `kind`; what is wrong with it, met inside, is one line that begins with `damage`.
+    """Read a parsed JSON document as `kind`; turn each error inside into one line that begins with `damage`.
 
-    Raises AttnctlError where it is no JSON object of the schema of `kind`, naming what it is instead.
+    Raises AttnctlError, with the schema that was found, if it is not a JSON object of the schema of `kind`.
     """
     tag = kind.__struct_config__.tag  # type: ignore[attr-defined]
     if not isinstance(document, dict) or "schema" not in document:
@@ -242,13 +245,13 @@ def document_read(kind: type[Kind], document: object, source: str, what: str, da
 
 
 def read_as(kind: type[Kind], document: object) -> Kind:
-    """A parsed JSON document as one of `kind`. Raises ValueError that says where it is wrong, and what is wanted there."""
+    """Read a parsed JSON document as `kind`. Raises ValueError with the wrong field and what it should be."""
     try:
         return convert(document, kind, dec_hook=_counts_array)
     except ValidationError as error:
         said = _REASON.fullmatch(str(error))
-        assert said is not None  # both its parts may be anything
-        path = "".join(re.findall(r"`\$([^`]*)`", said[2])[::-1]).removeprefix(".")  # the inner one stands first
+        assert said is not None  # always matches: both parts may be empty
+        path = "".join(re.findall(r"`\$([^`]*)`", said[2])[::-1]).removeprefix(".")  # the inner path comes first
         reason = re.sub(r"`([^`]+)`", _in_words, said[1])
         for pattern, sentence in _SENTENCES:
             reason = re.sub(pattern, sentence, reason)
@@ -260,11 +263,11 @@ def read_as(kind: type[Kind], document: object) -> Kind:
 
 
 def _counts_array(kind: object, rows: object) -> npt.NDArray[np.int64]:
-    """Lists of counts as an array: (layers, heads). Raises ValueError where they are none."""
+    """Return lists of counts as an array: (layers, heads). Raises ValueError if they are not a table of counts."""
     try:
         counts = convert(rows, tuple[tuple[Index, ...], ...])
     except ValidationError as error:
-        raise ValueError(error) from error  # which msgspec gives the path of the counts, too
+        raise ValueError(error) from error  # msgspec adds the path of the counts
     if len(set(map(len, counts))) != 1:
         raise ValueError("the counts are no table of layers and heads")
     return np.array(counts, np.int64)  # (layers, heads)

@@ -1,4 +1,4 @@
-"""Overviews and single rows of long texts as JSON, written and read: schema `attnctl.overview/1`."""
+"""Write and read overviews and single rows of long texts as JSON: schema `attnctl.overview/1`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Shaped = TypeVar("Shaped", Floats, Bools)
 
 
 class GridLayer(Part):
-    """Where the grids of a layer have hidden cells."""
+    """The hidden cells in the grids of one layer."""
 
     layer: Index
     mask: Mask
@@ -53,42 +53,49 @@ class StatisticsPart(Made):
 
 
 class OverviewHead(StatisticsPart, kw_only=True):
-    """What is known of a head."""
+    """Statistics, links, grid and single rows of one head."""
 
     layer: Index
     head: Index
     names: Annotated[
         tuple[str, ...] | None,
         about(
-            "What kind of head it looks like, by the usual thresholds; with a ? where the text is too short to tell."
+            "The kinds of heads that it looks like, by the usual thresholds; with a ? if the text is too short to be sure."
         ),
     ] = None
-    coverage: Annotated[Share | None, about("The mass that the links hold, mean over the queries.")] = None
+    coverage: Annotated[
+        Share | None, about("The share of a query's attention that its links hold, averaged over the queries.")
+    ] = None
     links: Annotated[
         tuple[tuple[tuple[Index, Share], ...], ...] | None,
-        about("For each query its strongest keys, [key, weight], strongest first."),
+        about("For each query its strongest keys as [key, weight], the strongest first."),
     ] = None
     grid: Annotated[Matrix, about("Pooled weights (rows, columns).")] | UnsetType = UNSET
-    query: Annotated[Index | None, about("The query whose weights follow.")] = None
-    weights: Annotated[Vector, about("That query's exact weights on every key.")] | UnsetType = UNSET
+    query: Annotated[Index | None, about("The query of the field weights.")] = None
+    weights: Annotated[Vector, about("The exact weights of that query on every key.")] | UnsetType = UNSET
 
 
 class OverviewDocument(TextDocument, kw_only=True, tag="attnctl.overview/1"):
-    """What is known of the attention over a text whose weights are too many to keep.
+    """An overview of the attention over a text whose weights are too many to keep.
 
-    Statistics of each head, the strongest links of each query, pooled grids, single rows. What was not asked for is absent.
+    It holds statistics of each head, the strongest links of each query, pooled grids and single rows. Fields that were not
+    requested are absent.
     """
 
     pool: Annotated[
         Literal["mean", "max", "mass"] | None,
         about(
-            "What a number of a grid is: the mean or the largest of the weights between row and column, or the mass that a "
-            "query of the row gives to the column, on average."
+            "The meaning of a number in a grid: the mean or the largest of the weights between row and column, or the share "
+            "of its attention that a query of the row gives to the column, on average."
         ),
     ] = None
-    rows: Annotated[tuple[TextPart, ...] | None, about("What the rows of a grid are.")] = None
-    columns: Annotated[tuple[TextPart, ...] | None, about("What its columns are.")] = None
-    layers: Annotated[tuple[GridLayer, ...], about("Where a grid has hidden cells.")] = ()
+    rows: Annotated[tuple[TextPart, ...] | None, about("The part of the text that each row of a grid stands for.")] = (
+        None
+    )
+    columns: Annotated[
+        tuple[TextPart, ...] | None, about("The part of the text that each column of a grid stands for.")
+    ] = None
+    layers: Annotated[tuple[GridLayer, ...], about("The hidden cells of the grids, for each layer that has some.")] = ()
     heads: tuple[OverviewHead, ...]
     notes: Notes = ()
     note_kinds: NoteKinds = ()
@@ -98,7 +105,7 @@ class OverviewDocument(TextDocument, kw_only=True, tag="attnctl.overview/1"):
 
 
 def overview_to_json(overview: Overview | LongRow) -> bytes:
-    """One line of JSON, without the newline. What was not asked for is absent."""
+    """Return one line of JSON, without the newline. What was not requested is absent."""
     document = _overview_document(overview) if isinstance(overview, Overview) else _row_document(overview)
     return write_json(document, "overview")
 
@@ -119,7 +126,7 @@ def _overview_document(overview: Overview) -> OverviewDocument:
 
 
 def _links_document(links: Links) -> tuple[tuple[tuple[int, float], ...], ...]:
-    """The links that have a weight, as the shortest decimals that read back to the same float32."""
+    """Return the links that have a weight, as the shortest decimals that read back to the same float32."""
     return tuple(
         tuple((key, float(str(weight))) for key, weight in zip(keys, weights, strict=True) if weight > 0)
         for keys, weights in zip(links.keys.tolist(), links.weights, strict=True)
@@ -127,7 +134,7 @@ def _links_document(links: Links) -> tuple[tuple[tuple[int, float], ...], ...]:
 
 
 def _row_document(row: LongRow) -> OverviewDocument:
-    """One query's exact weights as a document of the same schema."""
+    """Return one query's exact weights as a document of the same schema."""
     heads = tuple(
         OverviewHead(layer=layer, head=head, query=row.query, weights=np.ascontiguousarray(weights, np.float32))
         for (layer, head), weights in row.weights.items()
@@ -140,7 +147,7 @@ def _row_document(row: LongRow) -> OverviewDocument:
 
 
 def overview_from_document(document: object, source: str = "this overview") -> Overview | LongRow:
-    """An overview, or the row of one query, from its parsed JSON. Raises AttnctlError where it is none, or does not fit."""
+    """Return an overview, or the row of one query, from parsed JSON. Raises AttnctlError for other or inconsistent JSON."""
     with document_read(OverviewDocument, document, source, "an overview", "a damaged overview") as told:
         heads = {(head.layer, head.head): head for head in told.heads}
         if len(heads) < len(told.heads):
@@ -195,7 +202,7 @@ def _of_shape(array: Shaped, shape: tuple[int, ...]) -> Shaped:
 
 
 def _read_links(rows: tuple[tuple[tuple[int, float], ...], ...], n_q: int, n_k: int) -> Links:
-    """The strongest keys of each query; rows with fewer are filled up with weights of 0."""
+    """Return the strongest keys of each query; shorter rows are filled with weights of 0."""
     if len(rows) != n_q:
         raise ValueError(f"there are links of {len(rows)} queries, for {n_q} tokens")
     count = max((len(row) for row in rows), default=0)
