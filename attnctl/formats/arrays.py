@@ -96,8 +96,8 @@ class GivenRows:
     def __call__(self, tokens: Sequence[Token]) -> Floats:
         """Return the rows for these tokens: (n, d_model). Raises AttnctlError if the numbers of rows and tokens differ."""
         if len(tokens) != len(self.rows):
-            rows, own = counted(len(self.rows), "row"), counted(len(tokens), "token")
-            raise AttnctlError(f"{self.path} has {rows}, but the text has {own}: one row a token")
+            rows, n_tokens = counted(len(self.rows), "row"), counted(len(tokens), "token")
+            raise AttnctlError(f"{self.path} has {rows}, but the text has {n_tokens}: one row a token")
         return self.rows
 
 
@@ -110,17 +110,17 @@ def given_rows(path: str) -> GivenRows:
     return GivenRows(path, array)
 
 
-def finite_numbers(array: npt.NDArray[np.generic], what: str) -> Floats:
+def finite_numbers(array: npt.NDArray[np.generic], name: str) -> Floats:
     """Return an array as float32. Raises AttnctlError if it holds no numbers, or one that is NaN or infinite."""
     if array.dtype.kind not in "fiub":
-        raise AttnctlError(f"{what} holds {array.dtype}, not numbers")
+        raise AttnctlError(f"{name} holds {array.dtype}, not numbers")
     with np.errstate(over="ignore"):
         result = np.ascontiguousarray(array, dtype=np.float32)
     if not np.isfinite(result).all():
-        at = tuple(int(i) for i in np.argwhere(~np.isfinite(result))[0])
-        given = array[at]
-        reason = "which is beyond float32" if np.isfinite(given) else "and every number must be finite"
-        raise AttnctlError(f"{what} holds {given:g} at {list(at)}, {reason}")
+        index = tuple(int(i) for i in np.argwhere(~np.isfinite(result))[0])
+        number = array[index]
+        reason = "which is beyond float32" if np.isfinite(number) else "and every number must be finite"
+        raise AttnctlError(f"{name} holds {number:g} at {list(index)}, {reason}")
     return result
 
 
@@ -166,7 +166,7 @@ def map_weights(path: str) -> list[RowsOnDemand]:
         block = np.memmap(path, dtype, "r", start + head * grid + first * n_k * dtype.itemsize, (last - first, n_k))
         return finite_numbers(np.array(block), f"{path}, rows {first} to {last - 1}")  # (rows, n_k)
 
-    return [RowsOnDemand(read, tuple(range(at * heads, (at + 1) * heads)), n_q, n_k) for at in range(layers)]
+    return [RowsOnDemand(read, tuple(range(layer * heads, (layer + 1) * heads)), n_q, n_k) for layer in range(layers)]
 
 
 class NamedArray(NamedTuple):
@@ -188,10 +188,10 @@ def read_array(path: str, names: tuple[str, ...] = (), data: bytes | None = None
     if data[:2] == b"PK":
         arrays = read_npz(data, path)
         axes = [_names_of_axis(arrays, name, path) for name in ("tokens", "key_tokens")]
-        found = [name for name in names if name in arrays] or list(arrays)
-        if len(found) != 1:
-            raise AttnctlError(f"{path} holds {', '.join(found) or 'nothing'}: name one array {' or '.join(names)}")
-        return NamedArray(finite_numbers(arrays[found[0]], f"{path}: {found[0]}"), *axes)
+        matches = [name for name in names if name in arrays] or list(arrays)
+        if len(matches) != 1:
+            raise AttnctlError(f"{path} holds {', '.join(matches) or 'nothing'}: name one array {' or '.join(names)}")
+        return NamedArray(finite_numbers(arrays[matches[0]], f"{path}: {matches[0]}"), *axes)
     if data[:6] == b"\x93NUMPY":
         return NamedArray(finite_numbers(read_npy(data, path), path))
     if Path(path).suffix.lower() in (".npy", ".npz") and not is_table(data):  # a table may have this suffix
@@ -212,18 +212,18 @@ def read_batch(path: str) -> Mapping[str, Array]:
     data, suffix = read_bytes(path), Path(path).suffix.lower()
     check_unpickled(data, path, named=True)
     if data[:2] == b"PK" or suffix == ".npz":
-        found: object = read_npz(data, path)
+        batch: object = read_npz(data, path)
     elif suffix == ".safetensors":
         from safetensors.torch import load
 
         readable_tensors(path)
         with telling_unsound(path, ".safetensors"):
-            found = load(data)
+            batch = load(data)
     else:
-        found = parse_json(data, path)
-    if not isinstance(found, Mapping) or "input_ids" not in found:
+        batch = parse_json(data, path)
+    if not isinstance(batch, Mapping) or "input_ids" not in batch:
         raise AttnctlError(f"{path} is no batch: it has no input_ids")
-    return found
+    return batch
 
 
 def read_table(path: str) -> object:
@@ -291,14 +291,14 @@ def _header_of(lines: Sequence[list[str]]) -> list[str]:
     """Return the first line if it holds names: no number, or an empty corner above a first column of names; else nothing."""
     if len(lines) < 2:
         return []
-    first, rest = lines[0], lines[1:]
+    first, lines_below = lines[0], lines[1:]
     numbers = [_is_number(cell) or _has_comma(cell) for cell in first]
     if not any(numbers):
         return first
     # numbers in the first line are names if a name is among them or they count up: otherwise a row of numbers may be lost
     counts = all(cell.strip().isdecimal() for cell in first[1:]) or not all(numbers[1:])
-    corner = not first[0].strip() and any(line[0].strip() for line in rest) and counts
-    short = all(len(line) == len(first) + 1 and not _is_number(line[0]) for line in rest)
+    corner = not first[0].strip() and any(line[0].strip() for line in lines_below) and counts
+    short = all(len(line) == len(first) + 1 and not _is_number(line[0]) for line in lines_below)
     return first if corner or short else []
 
 

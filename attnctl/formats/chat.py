@@ -53,7 +53,7 @@ def conversation_of(data: bytes | str, source: str) -> Conversation:
         raise AttnctlError(f"{source} holds no messages")
     if not isinstance(tools, (list, tuple)) or not all(isinstance(tool, dict) for tool in tools):
         raise AttnctlError(f"{source}: tools is a list of JSON objects")
-    messages = tuple(_chat_message(entry, f"{source}: message {at}") for at, entry in enumerate(document))
+    messages = tuple(_chat_message(entry, f"{source}: message {number}") for number, entry in enumerate(document))
     if not any(message.content.strip() for message in messages):
         raise AttnctlError(f"{source}: every message is empty")
     return Conversation(messages, tuple(tools))
@@ -64,8 +64,8 @@ def _chat_message(entry: object, where: str) -> Message:
         raise AttnctlError(f"{where} is no object with role and content")
     role = entry.get("role")
     if role not in ROLES:
-        given = "has no role" if role is None else f"has the role {visible_text(str(role))!r}"
-        raise AttnctlError(f"{where} {given}: a role is {', '.join(ROLES)}")
+        problem = "has no role" if role is None else f"has the role {visible_text(str(role))!r}"
+        raise AttnctlError(f"{where} {problem}: a role is {', '.join(ROLES)}")
     more = {name: value for name, value in entry.items() if name not in ("role", "content")}
     content = entry.get("content")
     if content is None and not more.get("tool_calls"):

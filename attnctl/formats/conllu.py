@@ -17,7 +17,7 @@ from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.text import Document
 
-LEFT_OUT = dict.fromkeys(("lemma", "feats", "deps"), lambda line, at: None)  # columns that attnctl does not read
+LEFT_OUT = dict.fromkeys(("lemma", "feats", "deps"), lambda line, index: None)  # columns that attnctl does not read
 
 FAILED_FIELD = re.compile(r"Failed parsing field '(\w+)': '(.*)' is not", re.DOTALL)  # an error of the conllu library
 
@@ -63,7 +63,8 @@ def joined_sentences(sentences: Sequence[ParsedSentence]) -> ParsedSentence:
     for sentence in sentences:
         spans += [(start + a, start + b) for a, b in sentence.spans]
         mentions += [
-            Mention(one.entity, words + one.first, words + one.last, words + one.head) for one in sentence.mentions
+            Mention(mention.entity, words + mention.first, words + mention.last, words + mention.head)
+            for mention in sentence.mentions
         ]
         start, words = start + len(sentence.text) + 1, words + len(sentence.forms)
     return ParsedSentence(
@@ -114,38 +115,38 @@ def sentence_blocks(file: IO[bytes]) -> Iterator[Block]:
     """Yield the sentences of a file as lines; blocks of comments alone (# newdoc, licences) are skipped."""
     number, start = 0, 1
     lines: list[str] = []
-    wrong: str | None = None
+    error: str | None = None
 
     def finished_block() -> Iterator[Block]:
-        kept = tuple(line for line in lines if line)
-        if wrong is not None or any(not line.startswith("#") for line in kept):
-            yield Block(start, kept, wrong)
+        block_lines = tuple(line for line in lines if line)
+        if error is not None or any(not line.startswith("#") for line in block_lines):
+            yield Block(start, block_lines, error)
 
     while raw := file.readline(limits.CONLLU_LINE_BYTES):
         number += 1
         if len(raw) == limits.CONLLU_LINE_BYTES and not raw.endswith(b"\n"):
             _skip_line(file, number)
-            wrong, raw = wrong or f"too long: line {number} has more than {limits.CONLLU_LINE_BYTES >> 20} MB", b"-\n"
+            error, raw = error or f"too long: line {number} has more than {limits.CONLLU_LINE_BYTES >> 20} MB", b"-\n"
         if not raw.strip(b" \t\r\n"):
             yield from finished_block()
-            lines, wrong, start = [], None, number + 1
+            lines, error, start = [], None, number + 1
             continue
         if len(lines) >= limits.SENTENCE_LINES:
-            wrong = wrong or f"too long: more than {limits.SENTENCE_LINES:,} lines"
+            error = error or f"too long: more than {limits.SENTENCE_LINES:,} lines"
             continue
-        if wrong is None:
+        if error is None:
             try:
                 lines.append(raw.removeprefix(b"\xef\xbb\xbf").decode().rstrip("\r\n"))
-            except UnicodeDecodeError as error:
-                wrong = f"not UTF-8: byte 0x{raw[error.start]:02x} in line {number}"
+            except UnicodeDecodeError as failure:
+                error = f"not UTF-8: byte 0x{raw[failure.start]:02x} in line {number}"
     yield from finished_block()
 
 
 def _skip_line(file: IO[bytes], number: int) -> None:
     """Read on to the end of a line. Raises AttnctlError if it does not end."""
     skipped = 0
-    while (rest := file.readline(limits.CONLLU_LINE_BYTES)) and not rest.endswith(b"\n"):
-        skipped += len(rest)
+    while (piece := file.readline(limits.CONLLU_LINE_BYTES)) and not piece.endswith(b"\n"):
+        skipped += len(piece)
         if skipped > limits.ENDLESS_BYTES:
             size = limits.bytes_text(limits.ENDLESS_BYTES)
             raise AttnctlError(f"line {number} does not end within {size}: this is no treebank")
@@ -168,13 +169,13 @@ def treebank_parts(file: IO[bytes], half_comment: str) -> Iterator[TreebankPart]
     sentence.
     """
     entity_parts, document, words = "", None, 0
-    kept: list[TreebankPart] = []  # sentences of the document
+    parts: list[TreebankPart] = []  # sentences of the document
     for block in sentence_blocks(file):
-        told, begun = comment_value(block.lines, "global.Entity"), document_begun(block.lines)
-        entity_parts = entity_parts if told is None else told
-        if begun is not None or words >= limits.DOCUMENT_WORDS:
-            yield from _whole_document(document, kept)
-            document, kept, words = document if begun is None else begun, [], 0
+        value, document_id = comment_value(block.lines, "global.Entity"), document_begun(block.lines)
+        entity_parts = entity_parts if value is None else value
+        if document_id is not None or words >= limits.DOCUMENT_WORDS:
+            yield from _whole_document(document, parts)
+            document, parts, words = document if document_id is None else document_id, [], 0
         try:
             parsed = parsed_sentence(block, entity_parts)
         except BadSentenceError as error:
@@ -184,18 +185,18 @@ def treebank_parts(file: IO[bytes], half_comment: str) -> Iterator[TreebankPart]
             block.line, block.sentence_id, [replace(parsed, half=comment_value(block.lines, half_comment))]
         )
         if document is not None:
-            kept.append(part)
+            parts.append(part)
             words += len(parsed.forms)
             part = part._replace(sentences=[replace(part.sentences[0], mentions=())])
         yield part
-    yield from _whole_document(document, kept)
+    yield from _whole_document(document, parts)
 
 
-def _whole_document(name: str | None, kept: Sequence[TreebankPart]) -> Iterator[TreebankPart]:
+def _whole_document(name: str | None, parts: Sequence[TreebankPart]) -> Iterator[TreebankPart]:
     """Yield the sentences of a document as one part if they mention entities."""
-    sentences = [part.sentences[0] for part in kept]
+    sentences = [part.sentences[0] for part in parts]
     if any(sentence.mentions for sentence in sentences):
-        yield TreebankPart(kept[0].line, name or None, sentences, is_document=True)
+        yield TreebankPart(parts[0].line, name or None, sentences, is_document=True)
 
 
 def parsed_sentence(block: Block, entity_parts: str = "") -> ParsedSentence:
@@ -236,7 +237,7 @@ def _parsed_lines(block: Block) -> list[Row]:
     import conllu
     from conllu.exceptions import ParseException
 
-    found: list[Row] = []
+    rows: list[Row] = []
     for number, line in enumerate(block.lines, block.line):
         if line.startswith("#"):
             continue
@@ -248,12 +249,12 @@ def _parsed_lines(block: Block) -> list[Row]:
             token = conllu.parse_token_and_metadata(line, field_parsers=LEFT_OUT | {"misc": operator.getitem})[0]
         except (ParseException, ValueError) as error:  # ValueError: a number with thousands of digits
             field = FAILED_FIELD.search(str(error))
-            what = in_one_line(error, 80) if field is None else f"{field[1]} cannot be {_shown_line(field[2])}"
-            raise BadSentenceError(f"no CoNLL-U: line {number}: {what}") from error
+            reason = in_one_line(error, 80) if field is None else f"{field[1]} cannot be {_shown_line(field[2])}"
+            raise BadSentenceError(f"no CoNLL-U: line {number}: {reason}") from error
         if token["id"] is None or not token["form"]:
             raise BadSentenceError(f"no CoNLL-U: line {number} has no {'number' if token['id'] is None else 'form'}")
-        found.append(token)
-    return found
+        rows.append(token)
+    return rows
 
 
 def _shown_line(line: str) -> str:
@@ -315,7 +316,7 @@ def _word_spans(block: Block, tokens: Sequence[Row], words: Sequence[Row]) -> tu
 
 def _surface_forms(tokens: Sequence[Row]) -> list[tuple[str, str, int]]:
     """Return what is written: (form, the space behind it, its number of words). Empty nodes are not written."""
-    found: list[tuple[str, str, int]] = []
+    forms: list[tuple[str, str, int]] = []
     inside = 0  # words still to come of a multi-word token
     for token in tokens:
         number = token["id"]
@@ -330,10 +331,10 @@ def _surface_forms(tokens: Sequence[Row]) -> list[tuple[str, str, int]]:
             count = inside = last - number[0] + 1
         else:
             continue
-        found.append((token["form"], "" if _misc_value(token, "SpaceAfter") == "No" else " ", count))
+        forms.append((token["form"], "" if _misc_value(token, "SpaceAfter") == "No" else " ", count))
     if inside:
         raise BadSentenceError("word numbers: a range ends after the last word")
-    return found
+    return forms
 
 
 def _find_form(text: str, form: str, after: int) -> tuple[int, int]:
@@ -342,18 +343,18 @@ def _find_form(text: str, form: str, after: int) -> tuple[int, int]:
         after += 1
     if text.startswith(form, after):
         return after, after + len(form)
-    at = after
+    position = after
     for char in form:
         if char.isspace():
             continue
-        while at < len(text) and text[at].isspace():
-            at += 1
-        if at >= len(text) or text[at] != char:
+        while position < len(text) and text[position].isspace():
+            position += 1
+        if position >= len(text) or text[position] != char:
             raise BadSentenceError(
                 f"not aligned: {_shown_line(form)} is not what # text goes on with, {_shown_line(text[after:])}"
             )
-        at += 1
-    return after, at
+        position += 1
+    return after, position
 
 
 def mentions_of(nodes: Sequence[Node], heads: Sequence[int], parts: str = "") -> tuple[Mention, ...]:
@@ -366,42 +367,44 @@ def mentions_of(nodes: Sequence[Node], heads: Sequence[int], parts: str = "") ->
     opened: dict[str, list[tuple[int, str]]] = {}  # by name: the node where a bracket opens, and the number of its head
     # by entity, for mentions that are not complete: the nodes of each piece, and the number of the head
     pieces: dict[str, list[tuple[range, str]]] = {}
-    found: dict[tuple[str, int], Mention] = {}
-    for at, (value, _) in enumerate(nodes):
+    mentions: dict[tuple[str, int], Mention] = {}
+    for index, (value, _) in enumerate(nodes):
         for begins, closed, ends in BRACKET.findall(value):
-            said = dict(zip(names, begins.split("-"), strict=False))
-            name = said.get("eid", begins) if begins else ends.split("-")[0]
+            values = dict(zip(names, begins.split("-"), strict=False))
+            name = values.get("eid", begins) if begins else ends.split("-")[0]
             if begins:
-                opened.setdefault(name, []).append((at, said.get("head", "")))
+                opened.setdefault(name, []).append((index, values.get("head", "")))
             if (begins and not closed) or not opened.get(name):
                 continue
-            first, which = opened[name].pop()
+            first, head_number = opened[name].pop()
             piece = PIECE.fullmatch(name)
             entity, number, count = (piece[1], int(piece[2]), int(piece[3])) if piece else (name, 1, 1)
-            so_far = pieces.get(entity, []) if number > 1 else []
-            if len(so_far) != number - 1:
+            complete = pieces.get(entity, []) if number > 1 else []
+            if len(complete) != number - 1:
                 continue
-            so_far = [*so_far, (range(first, at + 1), which)]
+            complete = [*complete, (range(first, index + 1), head_number)]
             if number < count:
-                pieces[entity] = so_far
+                pieces[entity] = complete
                 continue
             pieces.pop(entity, None)
-            mention = _mention_over(entity, list(chain(*(own for own, _ in so_far))), so_far[0][1], nodes, heads)
+            mention = _mention_over(
+                entity, list(chain(*(nodes_of_piece for nodes_of_piece, _ in complete))), complete[0][1], nodes, heads
+            )
             if mention is not None:
-                found[entity, mention.head] = mention
-    return tuple(sorted(found.values(), key=lambda mention: (mention.head, mention.first)))
+                mentions[entity, mention.head] = mention
+    return tuple(sorted(mentions.values(), key=lambda mention: (mention.head, mention.first)))
 
 
 def _mention_over(
-    entity: str, own: list[int], which: str, nodes: Sequence[Node], heads: Sequence[int]
+    entity: str, indices: list[int], head_number: str, nodes: Sequence[Node], heads: Sequence[int]
 ) -> Mention | None:
     """Return the mention over some nodes; its head is the one that the corpus names, or the first with a head outside."""
-    words = [word for at in own if (word := nodes[at][1]) is not None]
+    words = [word for index in indices if (word := nodes[index][1]) is not None]
     if not words:
         return None
-    number = int(which) if which.isdecimal() and len(which) < 10 else 0
-    if 1 <= number <= len(own):
-        head = nodes[own[number - 1]][1]
+    number = int(head_number) if head_number.isdecimal() and len(head_number) < 10 else 0
+    if 1 <= number <= len(indices):
+        head = nodes[indices[number - 1]][1]
     else:
         inside = set(words)
         head = next((word for word in sorted(inside) if heads[word] not in inside), words[-1])

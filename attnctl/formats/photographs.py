@@ -32,13 +32,13 @@ def read_photographs(paths: str) -> tuple[Image, ...]:
     Raises AttnctlError for a picture that does not exist or is damaged, and if one picture or all side by side have more
     than limits.PICTURE_PIXELS.
     """
-    found = tuple(map(_read_one, _picture_names(paths)))
-    size = max(one.height for one in found) * sum(one.width for one in found)
+    pictures = tuple(map(_read_one, _picture_names(paths)))
+    size = max(picture.height for picture in pictures) * sum(picture.width for picture in pictures)
     if size > limits.PICTURE_PIXELS:
         raise AttnctlError(
-            f"{len(found)} pictures side by side are {size:,} pixels, more than are read: make them smaller"
+            f"{len(pictures)} pictures side by side are {size:,} pixels, more than are read: make them smaller"
         )
-    return found
+    return pictures
 
 
 def _picture_names(paths: str) -> list[str]:
@@ -62,7 +62,7 @@ def side_by_side(pictures: Sequence[Image]) -> Image:
     from PIL import Image
 
     offsets = strip_offsets(pictures)
-    strip = Image.new("RGB", (offsets[-1] + pictures[-1].width, max(one.height for one in pictures)), "white")
+    strip = Image.new("RGB", (offsets[-1] + pictures[-1].width, max(picture.height for picture in pictures)), "white")
     for picture, offset in zip(pictures, offsets, strict=True):
         strip.paste(picture, (offset, 0))
     return strip
@@ -70,8 +70,8 @@ def side_by_side(pictures: Sequence[Image]) -> Image:
 
 def strip_offsets(pictures: Sequence[Image]) -> list[int]:
     """Return the first pixel of each picture when they stand side by side."""
-    gap = max(1, round(GAP * max(one.height for one in pictures)))
-    return [0, *accumulate(one.width + gap for one in pictures[:-1])]
+    gap = max(1, round(GAP * max(picture.height for picture in pictures)))
+    return [0, *accumulate(picture.width + gap for picture in pictures[:-1])]
 
 
 def open_picture(file: str | IO[bytes], formats: tuple[str, ...] = FORMATS) -> Image:

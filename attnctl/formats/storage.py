@@ -51,8 +51,8 @@ def _npz_entries(trace: Trace) -> Iterator[tuple[str, npt.NDArray[np.generic]]]:
     if trace.embeddings is not None:
         yield "embeddings", trace.embeddings
     for layer in trace.layers:
-        for array, there in layer.arrays_kept():
-            yield f"layers.{layer.layer}.{array.name}", there
+        for array, values in layer.arrays_kept():
+            yield f"layers.{layer.layer}.{array.name}", values
 
 
 def trace_from_npz(data: bytes, source: str = "this file") -> Trace:
@@ -68,8 +68,10 @@ def trace_from_npz(data: bytes, source: str = "this file") -> Trace:
         )
         for layer in bare.layers:
             prefix = f"layers.{layer.layer}."
-            own = {name.removeprefix(prefix): arrays.pop(name) for name in list(arrays) if name.startswith(prefix)}
-            layers.append(replace(layer, **layer_fields(own, layer.layer)))
+            arrays_of_layer = {
+                name.removeprefix(prefix): arrays.pop(name) for name in list(arrays) if name.startswith(prefix)
+            }
+            layers.append(replace(layer, **layer_fields(arrays_of_layer, layer.layer)))
     except (ValueError, TypeError) as error:
         raise AttnctlError(f"{source} is a damaged trace: {error}") from error
     if beyond := next((name for name in arrays if name.startswith("layers.")), None):
@@ -90,8 +92,8 @@ def save_value(value: Trace | Overview | LongRow, path: str | Path, line: Headli
     elif suffix == ".npz" and isinstance(value, Trace):
         write_whole(path, lambda file: write_trace_npz(value, file))
     else:
-        what, suffixes = ("a trace", ".json or .npz") if isinstance(value, Trace) else ("an overview", ".json")
-        raise AttnctlError(f"{what} is saved as {suffixes}, not as {suffix or 'a name without suffix'}: {path}")
+        kind, suffixes = ("a trace", ".json or .npz") if isinstance(value, Trace) else ("an overview", ".json")
+        raise AttnctlError(f"{kind} is saved as {suffixes}, not as {suffix or 'a name without suffix'}: {path}")
 
 
 def load(path: str | Path) -> Trace | Overview | LongRow:

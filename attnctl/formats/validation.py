@@ -22,43 +22,48 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, in_one_line
 
 
-def finite_floats(values: object, what: str = "a list") -> Floats:
-    """Return values as float32. Raises ValueError, TypeError with `what` if they are not an array of finite numbers."""
-    array = _checked_array(values, what, "fiu")
+def finite_floats(values: object, name: str = "a list") -> Floats:
+    """Return values as float32. Raises ValueError, TypeError with `name` if they are not an array of finite numbers."""
+    array = _checked_array(values, name, "fiu")
     with np.errstate(over="ignore"):  # numbers that overflow are refused below
         floats = array.astype(np.float32, copy=False)
     if not np.isfinite(floats).all():
-        raise ValueError(f"{what}: a number is missing, or not finite (NaN or infinity)")
+        raise ValueError(f"{name}: a number is missing, or not finite (NaN or infinity)")
     if isinstance(values, list) and floats.size:  # NumPy reads true as 1
         rows = values if floats.ndim > 1 else [values]
         for _ in range(floats.ndim - 2):
             rows = list(chain.from_iterable(rows))
         suspect = ((floats == 0) | (floats == 1)).any(axis=-1).ravel()  # (rows,)
         if any(bool in set(map(type, row)) for row in compress(rows, suspect)):
-            raise TypeError(f"{what}: true or false stands where a number is wanted")
+            raise TypeError(f"{name}: true or false stands where a number is wanted")
     return floats
 
 
-def true_or_false(values: object, what: str) -> Bools:
-    """Return values as booleans. Raises ValueError, TypeError with `what` if they are not an array of booleans."""
-    return _checked_array(values, what, "b").astype(np.bool_, copy=False)
+def true_or_false(values: object, name: str) -> Bools:
+    """Return values as booleans. Raises ValueError, TypeError with `name` if they are not an array of booleans."""
+    return _checked_array(values, name, "b").astype(np.bool_, copy=False)
 
 
 KINDS = {"fiu": "numbers", "b": "true and false"}
 
 
-def _checked_array(values: object, what: str, kinds: str) -> npt.NDArray[np.generic]:
+def _checked_array(values: object, name: str, kinds: str) -> npt.NDArray[np.generic]:
     """Return an array of one of NumPy's `kinds`. Raises ValueError for rows of different lengths, otherwise TypeError."""
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise ValueError(f"{what}: its rows are of different lengths") from error
+        raise ValueError(f"{name}: its rows are of different lengths") from error
     if array.ndim == 0:
-        raise TypeError(f"{what} is {str(values)[:40]!r}, not a list of {KINDS[kinds]}")
+        raise TypeError(f"{name} is {str(values)[:40]!r}, not a list of {KINDS[kinds]}")
     if array.size and array.dtype.kind not in kinds:
-        held = {"c": "complex numbers", "b": "true and false", "U": "texts", **dict.fromkeys("fiu", "numbers")}
-        found = held.get(array.dtype.kind, "nulls or other things")
-        raise TypeError(f"{what}: {found} stand where {KINDS[kinds]} are wanted")
+        kinds_in_words = {
+            "c": "complex numbers",
+            "b": "true and false",
+            "U": "texts",
+            **dict.fromkeys("fiu", "numbers"),
+        }
+        contents = kinds_in_words.get(array.dtype.kind, "nulls or other things")
+        raise TypeError(f"{name}: {contents} stand where {KINDS[kinds]} are wanted")
     return array
 
 

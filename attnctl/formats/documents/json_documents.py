@@ -57,28 +57,28 @@ class Made(Part):
         def __setattr__(self, name: str, value: object) -> None: ...
 
 
-def fields_from(told: Iterable[Field]) -> Callable[[type[Kind]], type[Kind]]:
+def fields_from(table: Iterable[Field]) -> Callable[[type[Kind]], type[Kind]]:
     """Return a decorator that adds fields to a class, each (name, type, default), or `field()` without a default."""
 
-    def made(kind: type[Kind]) -> type[Kind]:
+    def with_fields(kind: type[Kind]) -> type[Kind]:
         namespace = {"__doc__": kind.__doc__, "__module__": kind.__module__}
         bases = (cast("type[Struct]", kind),)
-        return cast("type[Kind]", defstruct(kind.__name__, told, bases=bases, namespace=namespace, kw_only=True))
+        return cast("type[Kind]", defstruct(kind.__name__, table, bases=bases, namespace=namespace, kw_only=True))
 
-    return made
+    return with_fields
 
 
 def fields_of(reading: type, **otherwise: object) -> Iterator[Field]:
     """Yield the fields of a dataclass, whose annotations use types of `document_fields`; `otherwise` replaces some types."""
     names = vars(document_fields) | {"Meta": Meta}
     hints = get_type_hints(reading, localns=names, include_extras=True) | otherwise
-    for own in fields(reading):
-        if own.default is MISSING:
-            yield own.name, hints[own.name], field()
-        elif ALWAYS in getattr(hints[own.name], "__metadata__", ()):
-            yield own.name, hints[own.name], field(default_factory=partial(getattr, own, "default"))
+    for entry in fields(reading):
+        if entry.default is MISSING:
+            yield entry.name, hints[entry.name], field()
+        elif ALWAYS in getattr(hints[entry.name], "__metadata__", ()):
+            yield entry.name, hints[entry.name], field(default_factory=partial(getattr, entry, "default"))
         else:
-            yield own.name, hints[own.name], own.default
+            yield entry.name, hints[entry.name], entry.default
 
 
 # --- tokens and models -------------------------------------------------------------------------------------------
@@ -130,14 +130,16 @@ class TextDocument(JsonDocument, kw_only=True):
 # --- writing and reading -----------------------------------------------------------------------------------------
 
 
-def document_of(kind: type[Kind], *readings: object, **made: object) -> Kind:
-    """Return the document of readings: each field is the attribute of the same name, except for the fields in `made`."""
+def document_of(kind: type[Kind], *readings: object, **overrides: object) -> Kind:
+    """Return the document of readings: each field is the attribute of the same name, except for the fields in `overrides`."""
     names = kind.__struct_fields__  # type: ignore[attr-defined]
-    found = {name: getattr(reading, name) for reading in readings for name in names if hasattr(reading, name)} | made
+    values = {
+        name: getattr(reading, name) for reading in readings for name in names if hasattr(reading, name)
+    } | overrides
     if "note_kinds" in names:
-        kinds = tuple(note.kind if isinstance(note, Note) else "" for note in found["notes"])
-        found["note_kinds"] = kinds if any(kinds) else ()
-    return kind(**{name: _in_document(value) for name, value in found.items()})
+        kinds = tuple(note.kind if isinstance(note, Note) else "" for note in values["notes"])
+        values["note_kinds"] = kinds if any(kinds) else ()
+    return kind(**{name: _in_document(value) for name, value in values.items()})
 
 
 def _in_document(value: object) -> object:
@@ -151,8 +153,8 @@ def model_document(model: ModelInfo) -> DocumentModel:
     """Return a model in the form of a document."""
     finds = model.finds and "; ".join(f"{layer}.{head} {relation}" for layer, head, relation in model.finds)
     # pure ASCII is written much faster
-    said = {"off": model.off and spoken_heads(model.off), "finds": finds and finds.replace("→", "->")}
-    return DocumentModel(**vars(model) | said)
+    texts = {"off": model.off and spoken_heads(model.off), "finds": finds and finds.replace("→", "->")}
+    return DocumentModel(**vars(model) | texts)
 
 
 def token_documents(tokens: Sequence[Token]) -> tuple[DocumentToken, ...]:
@@ -163,22 +165,22 @@ def token_documents(tokens: Sequence[Token]) -> tuple[DocumentToken, ...]:
     return entries
 
 
-def reading_of(kind: type[Kind], document: Struct, **made: object) -> Kind:
-    """Return the reading of a document: each field is the document's field of the same name, except for those in `made`.
+def reading_of(kind: type[Kind], document: Struct, **overrides: object) -> Kind:
+    """Return the reading of a document: each field is the document's field of the same name, except for those in `overrides`.
 
     Raises ValueError if tokens have invalid places, if heads of a model are not written as attnctl writes them, or if the
     numbers of notes and of their kinds differ.
     """
-    names = [own.name for own in fields(kind)]  # type: ignore[arg-type]
+    names = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
     values = asdict(document)
-    found = {name: _in_reading(values[name]) for name in names if name not in made and name in values}
+    results = {name: _in_reading(values[name]) for name in names if name not in overrides and name in values}
     if "note_kinds" in values:
         notes = values["notes"]
         kinds = values["note_kinds"] or ("",) * len(notes)
         if len(kinds) != len(notes):
             raise ValueError(f"note_kinds is {str(kinds)[:40]}, not the kinds of {len(notes)} notes")
-        found["notes"] = tuple(map(Note, notes, kinds))
-    return kind(**found, **made)
+        results["notes"] = tuple(map(Note, notes, kinds))
+    return kind(**results, **overrides)
 
 
 def _in_reading(value: object) -> object:
@@ -194,8 +196,10 @@ def _read_model(entry: DocumentModel) -> ModelInfo:
     off = entry.off
     if off is not None and not re.fullmatch(r"\d{1,6}\.\d{1,6}(, *\d{1,6}\.\d{1,6})*", off):
         raise ValueError(f"off is {off[:40]!r}, not layer.head of heads: 1.2, 0.5")
-    found = re.findall(r"(\d{1,6})\.(\d{1,6}) ([^;]+)", (entry.finds or "").replace("->", "→"))
-    finds = None if entry.finds is None else tuple((int(layer), int(head), relation) for layer, head, relation in found)
+    relations = re.findall(r"(\d{1,6})\.(\d{1,6}) ([^;]+)", (entry.finds or "").replace("->", "→"))
+    finds = (
+        None if entry.finds is None else tuple((int(layer), int(head), relation) for layer, head, relation in relations)
+    )
     places = [(int(layer), int(head)) for layer, head in re.findall(r"(\d+)\.(\d+)", off or "")]
     return ModelInfo(**asdict(entry) | {"off": None if off is None else heads_by_layer(places), "finds": finds})
 
@@ -208,34 +212,34 @@ def read_tokens(entries: tuple[DocumentToken, ...]) -> tuple[Token, ...]:
         start, end = entry.start, entry.end
         if (start is None) != (end is None) or (start is not None and end is not None and start > end):
             raise ValueError(f"token {entry.text[:40]!r} stands from {start} to {end}")
-    own = attrgetter(*(own.name for own in fields(Token)))
-    return tuple(Token(*own(entry)) for entry in entries)
+    values_of = attrgetter(*(entry.name for entry in fields(Token)))
+    return tuple(Token(*values_of(entry)) for entry in entries)
 
 
 def plain(document: Struct) -> Document:
     """Return the JSON object of a document, without absent fields; arrays stay arrays."""
     values = {name: _in_document(getattr(document, name)) for name in document.__struct_fields__}
-    found: Document = to_builtins(replace(document, **values), builtin_types=WRITTEN_BY_ORJSON)
-    return found
+    result: Document = to_builtins(replace(document, **values), builtin_types=WRITTEN_BY_ORJSON)
+    return result
 
 
-def write_json(document: Struct, what: str) -> bytes:
-    """Return one line of JSON, without the newline. Raises AttnctlError if `what` cannot be written."""
+def write_json(document: Struct, name: str) -> bytes:
+    """Return one line of JSON, without the newline. Raises AttnctlError if `name` cannot be written."""
     try:
         return as_json(plain(document))
     except TypeError as error:
-        raise AttnctlError(f"this {what} cannot be written as JSON: {error}") from error
+        raise AttnctlError(f"this {name} cannot be written as JSON: {error}") from error
 
 
 @contextmanager
-def document_read(kind: type[Kind], document: object, source: str, what: str, damage: str) -> Iterator[Kind]:
+def document_read(kind: type[Kind], document: object, source: str, name: str, damage: str) -> Iterator[Kind]:
     """Read a parsed JSON document as `kind`; turn each error inside into one line that begins with `damage`.
 
     Raises AttnctlError, with the schema that was found, if it is not a JSON object of the schema of `kind`.
     """
     tag = kind.__struct_config__.tag  # type: ignore[attr-defined]
     if not isinstance(document, dict) or "schema" not in document:
-        raise AttnctlError(f'{source} is not {what}: it has no "schema"')
+        raise AttnctlError(f'{source} is not {name}: it has no "schema"')
     if document["schema"] != tag:
         raise AttnctlError(f"{source} has schema {str(document['schema'])[:60]!r}; this attnctl reads {tag!r}")
     try:
@@ -249,10 +253,10 @@ def read_as(kind: type[Kind], document: object) -> Kind:
     try:
         return convert(document, kind, dec_hook=_counts_array)
     except ValidationError as error:
-        said = _REASON.fullmatch(str(error))
-        assert said is not None  # always matches: both parts may be empty
-        path = "".join(re.findall(r"`\$([^`]*)`", said[2])[::-1]).removeprefix(".")  # the inner path comes first
-        reason = re.sub(r"`([^`]+)`", _in_words, said[1])
+        match = _REASON.fullmatch(str(error))
+        assert match is not None  # always matches: both parts may be empty
+        path = "".join(re.findall(r"`\$([^`]*)`", match[2])[::-1]).removeprefix(".")  # the inner path comes first
+        reason = re.sub(r"`([^`]+)`", _in_words, match[1])
         for pattern, sentence in _SENTENCES:
             reason = re.sub(pattern, sentence, reason)
         if reason.startswith(("not ", "which ")) and "..." not in path:

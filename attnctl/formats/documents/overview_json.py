@@ -114,14 +114,16 @@ def _overview_document(overview: Overview) -> OverviewDocument:
     grid = overview.grid
     weights, masks = ({}, {}) if grid is None else (grid.weights, grid.masks)
     layers = tuple(GridLayer(layer, np.ascontiguousarray(mask)) for layer, mask in sorted(masks.items()))
-    told: dict[tuple[int, int], Document] = {}
-    for one in overview.head_statistics:
-        told.setdefault((one.layer, one.head), {}).update(one.values, names=one.names)
-    for at, links in overview.links.items():
-        told.setdefault(at, {}).update(coverage=links.mass_covered, links=_links_document(links))
-    for at, cells in weights.items():
-        told.setdefault(at, {})["grid"] = np.ascontiguousarray(cells, np.float32)
-    heads = tuple(OverviewHead(layer=layer, head=head, **known) for (layer, head), known in told.items())
+    values: dict[tuple[int, int], Document] = {}
+    for statistics in overview.head_statistics:
+        values.setdefault((statistics.layer, statistics.head), {}).update(statistics.values, names=statistics.names)
+    for place, links in overview.links.items():
+        values.setdefault(place, {}).update(coverage=links.mass_covered, links=_links_document(links))
+    for place, cells in weights.items():
+        values.setdefault(place, {})["grid"] = np.ascontiguousarray(cells, np.float32)
+    heads = tuple(
+        OverviewHead(layer=layer, head=head, **fields_of_head) for (layer, head), fields_of_head in values.items()
+    )
     return document_of(OverviewDocument, overview, grid, layers=layers, heads=heads)
 
 
@@ -148,51 +150,53 @@ def _row_document(row: LongRow) -> OverviewDocument:
 
 def overview_from_document(document: object, source: str = "this overview") -> Overview | LongRow:
     """Return an overview, or the row of one query, from parsed JSON. Raises AttnctlError for other or inconsistent JSON."""
-    with document_read(OverviewDocument, document, source, "an overview", "a damaged overview") as told:
-        heads = {(head.layer, head.head): head for head in told.heads}
-        if len(heads) < len(told.heads):
+    with document_read(OverviewDocument, document, source, "an overview", "a damaged overview") as overview:
+        heads = {(head.layer, head.head): head for head in overview.heads}
+        if len(heads) < len(overview.heads):
             raise ValueError("a head stands there twice")
-        read = _read_overview if all(head.query is None for head in told.heads) else _read_row
-        return read(told, heads)
+        read = _read_overview if all(head.query is None for head in overview.heads) else _read_row
+        return read(overview, heads)
 
 
-def _read_overview(told: OverviewDocument, heads: dict[tuple[int, int], OverviewHead]) -> Overview:
-    n_q = len(told.tokens)
-    n_k = n_q if told.key_tokens is None else len(told.key_tokens)
+def _read_overview(overview: OverviewDocument, heads: dict[tuple[int, int], OverviewHead]) -> Overview:
+    n_q = len(overview.tokens)
+    n_k = n_q if overview.key_tokens is None else len(overview.key_tokens)
     return reading_of(
         Overview,
-        told,
-        grid=_read_grid(told, heads, n_q, n_k),
+        overview,
+        grid=_read_grid(overview, heads, n_q, n_k),
         head_statistics=tuple(
             HeadStatistics(
-                *at,
+                *place,
                 {name: getattr(head, name) for name in STATISTICS},
                 head.names or (),
                 any(name.endswith("?") for name in head.names or ()),  # as the format marks them
             )
-            for at, head in heads.items()
+            for place, head in heads.items()
             if head.entropy is not None
         ),
-        links={at: _read_links(head.links, n_q, n_k) for at, head in heads.items() if head.links is not None},
+        links={place: _read_links(head.links, n_q, n_k) for place, head in heads.items() if head.links is not None},
     )
 
 
 def _read_grid(
-    told: OverviewDocument, heads: dict[tuple[int, int], OverviewHead], n_q: int, n_k: int
+    overview: OverviewDocument, heads: dict[tuple[int, int], OverviewHead], n_q: int, n_k: int
 ) -> PooledGrid | None:
-    if told.rows is None or told.columns is None or told.pool is None:
-        if told.rows is None:
+    if overview.rows is None or overview.columns is None or overview.pool is None:
+        if overview.rows is None:
             return None
         raise ValueError("it has rows, but no columns or no pool")
-    for part, n in (*((part, n_q) for part in told.rows), *((part, n_k) for part in told.columns)):
+    for part, n in (*((part, n_q) for part in overview.rows), *((part, n_k) for part in overview.columns)):
         if any(not a < b <= n for a, b in part.ranges):
             raise ValueError(f"{part.name[:40]!r} holds tokens {part.ranges}, of {n}")
-    shape = len(told.rows), len(told.columns)
+    shape = len(overview.rows), len(overview.columns)
     weights = {
-        at: _of_shape(finite_floats(head.grid, "a grid"), shape) for at, head in heads.items() if head.grid is not UNSET
+        place: _of_shape(finite_floats(head.grid, "a grid"), shape)
+        for place, head in heads.items()
+        if head.grid is not UNSET
     }
-    masks = {one.layer: _of_shape(true_or_false(one.mask, "a mask"), shape) for one in told.layers}
-    return PooledGrid(told.pool, told.rows, told.columns, weights, masks)
+    masks = {layer.layer: _of_shape(true_or_false(layer.mask, "a mask"), shape) for layer in overview.layers}
+    return PooledGrid(overview.pool, overview.rows, overview.columns, weights, masks)
 
 
 def _of_shape(array: Shaped, shape: tuple[int, ...]) -> Shaped:
@@ -216,10 +220,12 @@ def _read_links(rows: tuple[tuple[tuple[int, float], ...], ...], n_q: int, n_k: 
     return Links(keys, finite_floats(weights))
 
 
-def _read_row(told: OverviewDocument, heads: dict[tuple[int, int], OverviewHead]) -> LongRow:
-    queries = {head.query for head in told.heads}
-    if len(queries) > 1 or not queries <= set(range(len(told.tokens))):
-        raise ValueError(f"the rows of queries {queries} do not stand in one document of {len(told.tokens)} tokens")
-    keys = read_tokens(told.tokens if told.key_tokens is None else told.key_tokens)
-    weights = {at: _of_shape(finite_floats(head.weights, "the weights"), (len(keys),)) for at, head in heads.items()}
-    return reading_of(LongRow, told, keys=keys, query=queries.pop(), weights=weights)
+def _read_row(overview: OverviewDocument, heads: dict[tuple[int, int], OverviewHead]) -> LongRow:
+    queries = {head.query for head in overview.heads}
+    if len(queries) > 1 or not queries <= set(range(len(overview.tokens))):
+        raise ValueError(f"the rows of queries {queries} do not stand in one document of {len(overview.tokens)} tokens")
+    keys = read_tokens(overview.tokens if overview.key_tokens is None else overview.key_tokens)
+    weights = {
+        place: _of_shape(finite_floats(head.weights, "the weights"), (len(keys),)) for place, head in heads.items()
+    }
+    return reading_of(LongRow, overview, keys=keys, query=queries.pop(), weights=weights)

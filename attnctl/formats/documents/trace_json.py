@@ -130,8 +130,8 @@ def trace_to_json(trace: Trace, headline: Headline | None = None) -> bytes:
     embeddings = UNSET if trace.embeddings is None else _contiguous(_finite(trace.embeddings, "embeddings"))
     layers = tuple(map(_layer_document, trace.layers))
     model = _text_known(trace.model, "model", lambda: Fragment(as_json(plain(model_document(trace.model)))))
-    told = None if headline is None else _headline_document(headline)
-    document = document_of(TraceDocument, trace, embeddings=embeddings, layers=layers, model=model, headline=told)
+    line = None if headline is None else _headline_document(headline)
+    document = document_of(TraceDocument, trace, embeddings=embeddings, layers=layers, model=model, headline=line)
     return write_json(document, "trace")
 
 
@@ -152,17 +152,17 @@ Written = npt.NDArray[np.generic] | Fragment | list[Fragment]  # an array, or it
 
 
 def _layer_document(layer: LayerTrace) -> TraceLayer:
-    own: dict[str, Written] = {}
+    of_layer: dict[str, Written] = {}
     of_heads: dict[str, Written] = {}
-    for array, there in layer.arrays_kept():
-        group = of_heads if array.level == "head" else own
-        _finite(there, array.name, layer)
-        text = partial(_heads_as_text, there, array)
-        group[array.name] = _text_known(there, array.name, text) if array.parameter else _contiguous(there)
+    for array, values in layer.arrays_kept():
+        group = of_heads if array.level == "head" else of_layer
+        _finite(values, array.name, layer)
+        text = partial(_heads_as_text, values, array)
+        group[array.name] = _text_known(values, array.name, text) if array.parameter else _contiguous(values)
     of_each = zip(layer.heads, layer.kv_heads, *of_heads.values(), strict=True)
     names = ("head", "kv_head", *of_heads)
     heads = [dict(zip(names, values, strict=True)) for values in of_each]  # each has the fields of a TraceHead
-    return TraceLayer(layer=layer.layer, rows=layer.rows, heads=heads, **own)
+    return TraceLayer(layer=layer.layer, rows=layer.rows, heads=heads, **of_layer)
 
 
 # by (id, name): the object, and its JSON text
@@ -170,21 +170,21 @@ _WRITTEN: OrderedDict[tuple[int, str], tuple[object, Written]] = OrderedDict()
 MOST_WRITTEN = 256
 
 
-def _text_known(of: object, name: str, make: Callable[[], Written]) -> Written:
+def _text_known(source: object, name: str, make: Callable[[], Written]) -> Written:
     """Return the JSON text of a value that is the same in every trace of a model, so that it is written once."""
-    key = (id(of), name)
-    known = _WRITTEN.get(key)
-    if known is None or known[0] is not of:
-        known = _WRITTEN[key] = (of, make())
+    key = (id(source), name)
+    entry = _WRITTEN.get(key)
+    if entry is None or entry[0] is not source:
+        entry = _WRITTEN[key] = (source, make())
         if len(_WRITTEN) > MOST_WRITTEN:
             _WRITTEN.popitem(last=False)
-    return known[1]
+    return entry[1]
 
 
-def _heads_as_text(array: Floats | Bools, of: TraceArray) -> Written:
+def _heads_as_text(array: Floats | Bools, description: TraceArray) -> Written:
     """Return a model's own numbers as JSON text, one text for each head."""
     floats = _contiguous(array)
-    return [Fragment(as_json(part)) for part in floats] if of.level == "head" else Fragment(as_json(floats))
+    return [Fragment(as_json(part)) for part in floats] if description.level == "head" else Fragment(as_json(floats))
 
 
 def _contiguous(array: Floats | Bools) -> npt.NDArray[np.generic]:
@@ -205,42 +205,42 @@ def trace_from_document(document: object, source: str = "this trace") -> Trace:
 
 def read_document(document: object, source: str) -> Trace:
     """Return a trace from its parsed JSON document, unchecked. Raises AttnctlError if a field has another type."""
-    with document_read(TraceDocument, document, source, "a trace", "a damaged trace") as told:
+    with document_read(TraceDocument, document, source, "a trace", "a damaged trace") as fields:
         return reading_of(
             Trace,
-            told,
-            layers=tuple(map(_read_layer, told.layers)),
-            embeddings=None if told.embeddings is UNSET else finite_floats(told.embeddings, "embeddings"),
-            predictions=tuple(reading_of(Prediction, one) for one in told.predictions),
+            fields,
+            layers=tuple(map(_read_layer, fields.layers)),
+            embeddings=None if fields.embeddings is UNSET else finite_floats(fields.embeddings, "embeddings"),
+            predictions=tuple(reading_of(Prediction, entry) for entry in fields.predictions),
         )
 
 
-def _read_layer(told: TraceLayer) -> LayerTrace:
-    number, heads = told.layer, told.heads
-    found = {array.name: getattr(told, array.name) for array in (*_BEFORE_HEADS, *_AFTER_HEADS)}
+def _read_layer(entry: TraceLayer) -> LayerTrace:
+    number, heads = entry.layer, entry.heads
+    arrays = {array.name: getattr(entry, array.name) for array in (*_BEFORE_HEADS, *_AFTER_HEADS)}
     for array in _OF_HEADS:
-        given = [there for head in heads if (there := getattr(head, array.name)) is not UNSET]
-        if 0 < len(given) < len(heads):
-            raise ValueError(f"{array.name} of layer {number} stand in {len(given)} of its {len(heads)} heads")
-        found[array.name] = given or UNSET
+        of_heads = [value for head in heads if (value := getattr(head, array.name)) is not UNSET]
+        if 0 < len(of_heads) < len(heads):
+            raise ValueError(f"{array.name} of layer {number} stand in {len(of_heads)} of its {len(heads)} heads")
+        arrays[array.name] = of_heads or UNSET
     return LayerTrace(
         layer=number,
         heads=tuple(head.head for head in heads),
         kv_heads=tuple(head.head if head.kv_head is None else head.kv_head for head in heads),
-        rows=told.rows,
-        **layer_fields({name: there for name, there in found.items() if there is not UNSET}, number),
+        rows=entry.rows,
+        **layer_fields({name: value for name, value in arrays.items() if value is not UNSET}, number),
     )
 
 
-def layer_fields(found: Mapping[str, object], layer: int) -> Document:
+def layer_fields(arrays: Mapping[str, object], layer: int) -> Document:
     """Return the array fields of a LayerTrace, with `parameters` among them, from a file's arrays of a layer by name.
 
     Raises ValueError, TypeError for an array that is not one of finite numbers.
     """
     read: dict[str, Floats | Bools] = {}
     for array in LAYER_TRACE_ARRAYS:
-        if array.name in found:
+        if array.name in arrays:
             as_array = true_or_false if array.boolean else finite_floats
-            read[array.name] = as_array(found[array.name], f"{array.name} of layer {layer}")
+            read[array.name] = as_array(arrays[array.name], f"{array.name} of layer {layer}")
     fields: Document = {array.name: read[array.name] for array in FIELD_ARRAYS if array.name in read}
-    return fields | {"parameters": {name: there for name, there in read.items() if name not in fields}}
+    return fields | {"parameters": {name: array for name, array in read.items() if name not in fields}}
