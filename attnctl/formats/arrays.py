@@ -274,7 +274,9 @@ def read_csv(text: str, path: str) -> NamedArray:
         except ValueError:
             wrong = next(cell for cell in line if not _is_number(cell))
             hint = "" if number or header else " (a line of names begins with an empty cell)"
-            raise AttnctlError(f"{path}: row {number} of numbers holds {wrong[:40]!r}, which is none{hint}") from None
+            raise AttnctlError(
+                f"{path}: row {number} of numbers holds {wrong[:40]!r}, which is not a number{hint}"
+            ) from None
         if len(rows[-1]) != len(rows[0]):
             raise AttnctlError(f"{path}: row {number} has {len(rows[-1])} numbers, the first has {len(rows[0])}")
     if not rows or not rows[0]:

@@ -212,7 +212,7 @@ def parsed_sentence(block: Block, entity_parts: str = "") -> ParsedSentence:
         raise BadSentenceError("no words: the sentence is empty")
     for number, word in enumerate(words, 1):
         if word["id"] != number:
-            raise BadSentenceError(f"word numbers: {word['id']} stands where {number} should")
+            raise BadSentenceError(f"word numbers: {word['id']} instead of {number}")
     heads = _word_heads(words)
     text, spans = _word_spans(block, tokens, words)
     tags = [word["upos"] if word["upos"] != "_" else word["xpos"] or "" for word in words]
@@ -285,7 +285,7 @@ def _word_heads(words: Sequence[Row]) -> list[int]:
     try:
         TopologicalSorter({word: (head,) for word, head in enumerate(heads)}).prepare()
     except CycleError as error:
-        raise BadSentenceError(f"cycle: word {min(error.args[1]) + 1} is, through its heads, its own head") from error
+        raise BadSentenceError(f"cycle: word {min(error.args[1]) + 1} is its own head, through other heads") from error
     return heads
 
 
@@ -309,7 +309,7 @@ def _word_spans(block: Block, tokens: Sequence[Row], words: Sequence[Row]) -> tu
             spans += [(start, end)] * count
     if text[after:].strip():
         raise BadSentenceError(
-            f"not aligned: # text goes on with {_shown_line(text[after:].strip())} after the last word"
+            f"not aligned: # text continues with {_shown_line(text[after:].strip())} after the last word"
         )
     return text, spans
 
@@ -351,7 +351,7 @@ def _find_form(text: str, form: str, after: int) -> tuple[int, int]:
             position += 1
         if position >= len(text) or text[position] != char:
             raise BadSentenceError(
-                f"not aligned: {_shown_line(form)} is not what # text goes on with, {_shown_line(text[after:])}"
+                f"not aligned: {_shown_line(form)} does not match # text, which continues with {_shown_line(text[after:])}"
             )
         position += 1
     return after, position

@@ -36,7 +36,7 @@ def read_photographs(paths: str) -> tuple[Image, ...]:
     size = max(picture.height for picture in pictures) * sum(picture.width for picture in pictures)
     if size > limits.PICTURE_PIXELS:
         raise AttnctlError(
-            f"{len(pictures)} pictures side by side are {size:,} pixels, more than are read: make them smaller"
+            f"{len(pictures)} pictures side by side are {size:,} pixels, more than attnctl reads: make them smaller"
         )
     return pictures
 
@@ -50,7 +50,7 @@ def _picture_names(paths: str) -> list[str]:
         names.append(",".join(parts[:count]).strip())
         del parts[:count]
     if not all(names):
-        why = "a name is lacking: give the file of a picture, several with commas"
+        why = "a name is missing: give the file of a picture, or several with commas between them"
         raise AttnctlError(why, option="image", value=paths)
     return names
 
@@ -90,7 +90,7 @@ def _read_one(path: str) -> Image:
 
     if not names_picture(path):
         raise AttnctlError(
-            f"no picture {path[:80]!r}: this model reads pictures, so give the name of a file that is there (photo.jpg)"
+            f"no picture {path[:80]!r}: this model reads pictures, so give the name of an existing file (photo.jpg)"
         )
     check_regular(path)
     try:
@@ -100,8 +100,8 @@ def _read_one(path: str) -> Image:
         with opened:
             if opened.width * opened.height > limits.PICTURE_PIXELS:
                 raise AttnctlError(
-                    f"{path} has {opened.width:,} × {opened.height:,} pixels, more than the {limits.PICTURE_PIXELS:,} that "
-                    "are read: make it smaller"
+                    f"{path} has {opened.width:,} × {opened.height:,} pixels, but attnctl reads at most "
+                    f"{limits.PICTURE_PIXELS:,}: make it smaller"
                 )
             upright = ImageOps.exif_transpose(opened)
             if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
@@ -111,6 +111,8 @@ def _read_one(path: str) -> Image:
     except AttnctlError:
         raise
     except UnidentifiedImageError as error:
-        raise AttnctlError(f"cannot read the picture {path}: it is none of {', '.join(FORMATS)}, or damaged") from error
+        raise AttnctlError(
+            f"cannot read the picture {path}: it is damaged, or its format is not one of {', '.join(FORMATS)}"
+        ) from error
     except Exception as error:  # each format fails in its own way
         raise AttnctlError(f"cannot read the picture {path}: {in_one_line(error)}") from error

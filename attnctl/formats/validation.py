@@ -35,7 +35,7 @@ def finite_floats(values: object, name: str = "a list") -> Floats:
             rows = list(chain.from_iterable(rows))
         suspect = ((floats == 0) | (floats == 1)).any(axis=-1).ravel()  # (rows,)
         if any(bool in set(map(type, row)) for row in compress(rows, suspect)):
-            raise TypeError(f"{name}: true or false stands where a number is wanted")
+            raise TypeError(f"{name}: true or false instead of a number")
     return floats
 
 
@@ -63,7 +63,7 @@ def _checked_array(values: object, name: str, kinds: str) -> npt.NDArray[np.gene
             **dict.fromkeys("fiu", "numbers"),
         }
         contents = kinds_in_words.get(array.dtype.kind, "nulls or other things")
-        raise TypeError(f"{name}: {contents} stand where {KINDS[kinds]} are wanted")
+        raise TypeError(f"{name}: {contents} instead of {KINDS[kinds]}")
     return array
 
 
@@ -153,7 +153,7 @@ def _check_unpacked(archive: zipfile.ZipFile, size: int, source: str) -> None:
         )
     limits.check_memory(3.0 * total, f"unpacking {source}", "give a smaller file")
     if len({entry.filename for entry in entries}) < len(entries):
-        raise ValueError("an array stands in it twice")
+        raise ValueError("it holds an array twice")
     for entry in entries:
         if entry.filename.endswith(".npy"):
             with archive.open(entry) as file:

@@ -131,7 +131,7 @@ class TextDocument(JsonDocument, kw_only=True):
 
 
 def document_of(kind: type[Kind], *readings: object, **overrides: object) -> Kind:
-    """Return the document of readings: each field is the attribute of the same name, except for the fields in `overrides`."""
+    """Return the document of readings: each field is the attribute of the same name, or the value in `overrides`."""
     names = kind.__struct_fields__  # type: ignore[attr-defined]
     values = {
         name: getattr(reading, name) for reading in readings for name in names if hasattr(reading, name)
@@ -166,7 +166,7 @@ def token_documents(tokens: Sequence[Token]) -> tuple[DocumentToken, ...]:
 
 
 def reading_of(kind: type[Kind], document: Struct, **overrides: object) -> Kind:
-    """Return the reading of a document: each field is the document's field of the same name, except for those in `overrides`.
+    """Return the reading of a document: each field is the document's field of the same name, or the value in `overrides`.
 
     Raises ValueError if tokens have invalid places, if heads of a model are not written as attnctl writes them, or if the
     numbers of notes and of their kinds differ.
@@ -284,7 +284,7 @@ _SENTENCES = (
     (r"Object missing required field (.*)", r"\1 is missing"),
     (r"Expected (.*), got .*", r"not \1"),
     (r"Expected (.*)", r"not \1"),
-    (r"Invalid enum value .*", "which it cannot be"),
+    (r"Invalid enum value .*", "which is not an allowed value"),
     (r"Number out of range", "not a number of any size"),
     (r" >= (\S+)", r" from \1 up"),
     (r" <= (\S+)", r" up to \1"),

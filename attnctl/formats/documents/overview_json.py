@@ -153,7 +153,7 @@ def overview_from_document(document: object, source: str = "this overview") -> O
     with document_read(OverviewDocument, document, source, "an overview", "a damaged overview") as overview:
         heads = {(head.layer, head.head): head for head in overview.heads}
         if len(heads) < len(overview.heads):
-            raise ValueError("a head stands there twice")
+            raise ValueError("it holds a head twice")
         read = _read_overview if all(head.query is None for head in overview.heads) else _read_row
         return read(overview, heads)
 
