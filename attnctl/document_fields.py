@@ -1,4 +1,4 @@
-"""The types of the fields of what is written as JSON: what a field is, what it may hold, how its schema says it."""
+"""Define the types of the fields in JSON documents: their meaning, their limits and their JSON Schema."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from attnctl.attention import Array
 
 
 def about(sentence: str, **schema: object) -> Meta:
-    """What a field is, and what else its schema says, which is not asked of a document that is read."""
+    """Return the description of a field, and further schema entries that are not checked when a document is read."""
     return Meta(description=sentence or None, extra_json_schema=schema or None)
 
 
-ALWAYS = Meta(extra_json_schema={"always": True})  # written always, and not missed where it is read
+ALWAYS = Meta(extra_json_schema={"always": True})  # always written, but not required when it is read
 
 Index = Annotated[int, Meta(ge=0, le=limits.CONFIGURED_SIZE)]
 Count = Annotated[int, Meta(ge=1, le=limits.CONFIGURED_SIZE)]
@@ -27,7 +27,8 @@ Share = Annotated[float, about("", minimum=0, maximum=1.00001)]  # sums of float
 Portion = Annotated[float, about("", minimum=0, maximum=1)]
 Amount = Annotated[float, about("", minimum=0)]
 Box = Annotated[
-    tuple[int, int, int, int], about("Left, top, right, bottom in pixels of a picture, the last two one past.")
+    tuple[int, int, int, int],
+    about("Left, top, right, bottom in pixels of a picture; right and bottom are the first pixels outside."),
 ]
 Correlation = Annotated[float, about("", minimum=-1, maximum=1)]
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
@@ -37,7 +38,7 @@ def _lists_of(kind: str, **more: object) -> dict[str, object]:
     return {"type": "array", "items": {"type": kind, **more}}
 
 
-# arrays: as they are when they are written; a list when they are read, which `finite_floats` makes an array of
+# arrays are written as they are, and read as lists, which `finite_floats` turns into arrays
 Vector = Annotated[Array, about("", **_lists_of("number"))]
 Matrix = Annotated[Array, about("", **_lists_of("array", items={"type": "number"}))]
 Mask = Annotated[Array, about("", **_lists_of("array", items={"type": "boolean"}))]
@@ -45,4 +46,4 @@ Counts = Annotated[npt.NDArray[np.int64], about("", **_lists_of("array", items={
 
 
 class Part(Struct, omit_defaults=True):
-    """An object in a document: a field of default None, () or UNSET is left out where it has that value."""
+    """An object in a document. A field whose value is its default None, () or UNSET is left out."""

@@ -1,4 +1,4 @@
-"""The page of sources: what is read of each, how the page begins, and what it cannot show."""
+"""Build the page of sources: read each source, choose what the page shows first, and refuse what it cannot show."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from attnctl.watched.measure import EffectRequest, measure_effects
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-PAGE_MAPS = ("viridis", "cividis")  # colour maps that a page has, beside its own
+PAGE_MAPS = ("viridis", "cividis")  # colour maps of a page, beside its own
 
 
 def page_of_sources(
@@ -42,14 +42,15 @@ def page_of_sources(
     over_training: bool = False,
     say: Say | None = None,
     check: Callable[[Source, int], None] | None = None,
-    told: Callable[[Trace], None] | None = None,
+    on_trace: Callable[[Trace], None] | None = None,
     cmap: str | None = None,
     title: str | None = None,
 ) -> str:
-    """The page of one source, of two side by side, or of a run's steps: of a long text an overview and exact blocks of it.
+    """Return the page of one source, of two side by side, or of a run's steps; a long text becomes an overview.
 
-    `say` hears what large traces take, `check` the source and heads of a long text before it is read, `told` each trace.
-    Raises UsageError for what a page cannot show, AttnctlError for more weights than a browser opens.
+    A long text is shown as an overview with exact blocks. `say` is called with the cost of large traces, `check` with the
+    source and the number of heads before a long text is read, `on_trace` with each trace.
+    Raises UsageError for what a page cannot show, AttnctlError for more weights than a browser can open.
     """
     start = _page_start(changes, log) | ({"map": cmap} if cmap in PAGE_MAPS else {})
     check_measure(changes.measure, head is not None)
@@ -61,15 +62,15 @@ def page_of_sources(
         layer = _fitting_layers(source, layer, head, say)
         part: Trace | Overview | None = _kept_overview(source, layer, head)
         if part is None and alone:
-            shown = prepare(source, layer=layer, head=head)
-            if shown.head_count * len(source.tokens) * len(source.key_tokens) > limits.PAGE_WEIGHTS:
+            prepared = prepare(source, layer=layer, head=head)
+            if prepared.head_count * len(source.tokens) * len(source.key_tokens) > limits.PAGE_WEIGHTS:
                 if check is not None:
-                    check(source, shown.head_count)
-                part, exact = survey_text(shown)
+                    check(source, prepared.head_count)
+                part, exact = survey_text(prepared)
         if part is None:
             part = trace = prepare(source, Changes(changes.measure), layer, head, say=say).trace()
-            if told is not None:
-                told(trace)
+            if on_trace is not None:
+                on_trace(trace)
         traces.append(part)
         photographs.append(_photograph_of_source(source))
     document = None
@@ -89,9 +90,9 @@ def page_of_sources(
         query = str(query_of_picture(first.tokens, None, bool(first.model.causal)))
     if query is not None:
         chosen = {"query": find_token(first.tokens, query)}
-        found = headline(first, query=chosen["query"]) if isinstance(first, Trace) else None
-        if found is not None:
-            chosen |= {"layer": found.layer, "head": found.head, "key": found.key, "reason": found.reason}
+        line = headline(first, query=chosen["query"]) if isinstance(first, Trace) else None
+        if line is not None:
+            chosen |= {"layer": line.layer, "head": line.head, "key": line.key, "reason": line.reason}
     return page_html(
         traces,
         labels=labels,
@@ -105,15 +106,15 @@ def page_of_sources(
 
 
 def _fitting_layers(source: Source, layer: Selection, head: Selection, say: Say | None) -> Selection:
-    """The layers asked for; where none are named and all weights of a photograph are too many, the last ones that fit.
+    """Return the requested layers; without a request, if all weights of a photograph are too many, the last layers that fit.
 
-    Cells of pooled patches, which go row by row through a picture, would be no places in it.
+    An overview does not help: it pools patches row by row, so that its cells would not be places in the picture.
     """
     if layer is not None or all(token.box is None for token in source.tokens):
         return layer
     n_layers, count = source.counts[0], prepare(source, head=head).head_count
-    of_layer = count // n_layers * len(source.tokens) * len(source.key_tokens)
-    fitting = limits.PAGE_WEIGHTS // of_layer
+    size = count // n_layers * len(source.tokens) * len(source.key_tokens)
+    fitting = limits.PAGE_WEIGHTS // size
     if not 0 < fitting < n_layers:
         return layer
     if say is not None:
@@ -122,15 +123,15 @@ def _fitting_layers(source: Source, layer: Selection, head: Selection, say: Say 
 
 
 def _photograph_of_source(source: Source) -> Image | None:
-    """The picture whose patches a source's tokens are; None where they are of a text, or come from a file of numbers."""
+    """Return the picture of a source whose tokens are patches; None for a text or a file of numbers."""
     if not isinstance(source, TextSource) or all(token.box is None for token in source.tokens):
         return None
-    given = source.model.photograph
-    return read_photograph(source.text) if given is None else given
+    photograph = source.model.photograph
+    return read_photograph(source.text) if photograph is None else photograph
 
 
 def _check_traces(traces: Sequence[Trace | Overview], changes: Changes) -> None:
-    """Raise UsageError for what an overview cannot show, AttnctlError for more weights than a browser opens."""
+    """Raise UsageError for what an overview cannot show, AttnctlError for more weights than a browser can open."""
     if any(isinstance(trace, Overview) for trace in traces):
         if len(traces) > 1:
             raise UsageError("an overview is shown alone: give one source")
@@ -145,7 +146,7 @@ def _check_traces(traces: Sequence[Trace | Overview], changes: Changes) -> None:
 
 
 def _page_start(changes: Changes, log: bool) -> Document:
-    """Options of a picture as a page begins with them. Raises UsageError for keys that a page cannot leave out."""
+    """Return a picture's options as first settings of a page. Raises UsageError for keys that a page cannot leave out."""
     drop = (changes.drop,) if isinstance(changes.drop, str) else changes.drop or ()
     if len(drop) > 1 or not set(drop) <= {"first", "special"}:
         raise UsageError("on a page it is first or special", option="drop", value=" ".join(drop))
@@ -156,15 +157,17 @@ def _page_start(changes: Changes, log: bool) -> Document:
 
 
 def _kept_overview(source: Source, layer: Selection, head: Selection) -> Overview | None:
-    """What is chosen of the overview that a source is; None for another. Raises AttnctlError where there is nothing."""
+    """Return the chosen part of a source that is an overview; None for other sources. Raises AttnctlError if it is empty."""
     if not isinstance(source, OverviewSource):
         return None
-    found = source.overview
-    if isinstance(found, LongRow):
-        raise AttnctlError(f"{source.name} holds the row of query {found.query} alone: there is no grid to show")
-    given = prepare(source, layer=layer, head=head)
-    layers, heads = given.layers, given.heads
-    part = found.narrowed(lambda at, head: (layers is None or at in layers) and (heads is None or head in heads))
-    if found.grid is not None and part.grid is not None and not part.grid.weights:
+    overview = source.overview
+    if isinstance(overview, LongRow):
+        raise AttnctlError(f"{source.name} holds the row of query {overview.query} alone: there is no grid to show")
+    prepared = prepare(source, layer=layer, head=head)
+    layers, heads = prepared.layers, prepared.heads
+    part = overview.narrowed(
+        lambda layer, head: (layers is None or layer in layers) and (heads is None or head in heads)
+    )
+    if overview.grid is not None and part.grid is not None and not part.grid.weights:
         raise AttnctlError(f"{source.name} has no grid of these layers and heads")
     return part

@@ -179,5 +179,5 @@ def page_notes() -> dict[str, Any]:
     return {
         "say": say_notes,
         "check": lambda source, heads: say_cost(cost_of_heads(source, heads, SURVEY_SWEEPS)),
-        "told": lambda trace: say_unknown(trace.tokens, trace.key_axis, notes=trace.notes),
+        "on_trace": lambda trace: say_unknown(trace.tokens, trace.key_axis, notes=trace.notes),
     }

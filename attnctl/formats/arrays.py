@@ -1,4 +1,4 @@
-"""Numbers that stand in files: the header of a safetensors file, tables and arrays of numbers, embeddings of tokens."""
+"""Read numbers from files: headers of safetensors files, tables and arrays of numbers, embeddings of tokens."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 
-# bytes of a number of each type that attnctl reads
+# bytes of one number, for each type that attnctl reads
 TYPES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "BOOL": 1}
 TYPES |= {f"{sign}{8 * size}": size for sign in "IU" for size in (1, 2, 4, 8)}
 
 
 def safetensors_header(path: str | Path) -> Document:
-    """The header of a file: each tensor's dtype, shape and data_offsets by its name, and "__metadata__".
+    """Return the header of a file: dtype, shape and data_offsets of each tensor by its name, and "__metadata__".
 
-    Raises AttnctlError where it is damaged, or claims tensors that the file does not hold.
+    Raises AttnctlError if it is damaged, or claims tensors that are not in the file.
     """
     size = check_regular(path)
     with open_regular(path) as file:
@@ -57,7 +57,7 @@ def safetensors_header(path: str | Path) -> Document:
 
 
 def _check_tensor(name: str, entry: Document, room: int) -> None:
-    """Raise ValueError where a tensor's shape and place do not fit each other, or the file."""
+    """Raise ValueError if a tensor's shape and place do not fit each other or the file."""
     shape, (start, end) = entry["shape"], entry["data_offsets"]
     whole = all(isinstance(side, int) and not isinstance(side, bool) and side >= 0 for side in (*shape, start, end))
     if not whole or len(shape) > limits.ARRAY_AXES or not start <= end <= room:
@@ -68,9 +68,9 @@ def _check_tensor(name: str, entry: Document, room: int) -> None:
 
 
 def readable_tensors(path: str | Path) -> Document:
-    """The header of a file's tensors: dtype, shape and data_offsets by name.
+    """Return the header of a file's tensors: dtype, shape and data_offsets by name.
 
-    Raises AttnctlError where one is of a type that attnctl does not read, or they are more than fit into the memory.
+    Raises AttnctlError for a type that attnctl does not read, or for more tensors than fit into memory.
     """
     header = {name: entry for name, entry in safetensors_header(path).items() if name != "__metadata__"}
     for name, entry in header.items():
@@ -83,26 +83,26 @@ def readable_tensors(path: str | Path) -> Document:
 
 @dataclass(frozen=True)
 class GivenRows:
-    """Embeddings from a file, one row a token: called with tokens, it answers the rows, or says that they do not fit."""
+    """Embeddings from a file, a row for each token. A call with tokens returns the rows."""
 
     path: str
     rows: Floats  # (n, d_model)
 
     @property
     def d_model(self) -> int:
-        """The length of a row."""
+        """Return the length of a row."""
         return int(self.rows.shape[1])
 
     def __call__(self, tokens: Sequence[Token]) -> Floats:
-        """The rows for these tokens → (n, d_model). Raises AttnctlError where there are not as many as tokens."""
+        """Return the rows for these tokens: (n, d_model). Raises AttnctlError if the numbers of rows and tokens differ."""
         if len(tokens) != len(self.rows):
-            rows, own = counted(len(self.rows), "row"), counted(len(tokens), "token")
-            raise AttnctlError(f"{self.path} has {rows}, but the text has {own}: one row a token")
+            rows, n_tokens = counted(len(self.rows), "row"), counted(len(tokens), "token")
+            raise AttnctlError(f"{self.path} has {rows}, but the text has {n_tokens}: one row a token")
         return self.rows
 
 
 def given_rows(path: str) -> GivenRows:
-    """Read a file of embeddings. Raises AttnctlError where it is no matrix of finite numbers."""
+    """Read a file of embeddings. Raises AttnctlError if it is not a matrix of finite numbers."""
     with about_value(path):
         array = read_array(path, ("embedding", "embeddings", "X")).array
         if array.ndim != 2 or 0 in array.shape:
@@ -110,24 +110,24 @@ def given_rows(path: str) -> GivenRows:
     return GivenRows(path, array)
 
 
-def finite_numbers(array: npt.NDArray[np.generic], what: str) -> Floats:
-    """As float32. Raises AttnctlError where it holds no numbers, or one that is NaN or infinite."""
+def finite_numbers(array: npt.NDArray[np.generic], name: str) -> Floats:
+    """Return an array as float32. Raises AttnctlError if it holds no numbers, or one that is NaN or infinite."""
     if array.dtype.kind not in "fiub":
-        raise AttnctlError(f"{what} holds {array.dtype}, not numbers")
+        raise AttnctlError(f"{name} holds {array.dtype}, not numbers")
     with np.errstate(over="ignore"):
         result = np.ascontiguousarray(array, dtype=np.float32)
     if not np.isfinite(result).all():
-        at = tuple(int(i) for i in np.argwhere(~np.isfinite(result))[0])
-        given = array[at]
-        reason = "which is beyond float32" if np.isfinite(given) else "and every number must be finite"
-        raise AttnctlError(f"{what} holds {given:g} at {list(at)}, {reason}")
+        index = tuple(int(i) for i in np.argwhere(~np.isfinite(result))[0])
+        number = array[index]
+        reason = "which is beyond float32" if np.isfinite(number) else "and every number must be finite"
+        raise AttnctlError(f"{name} holds {number:g} at {list(index)}, {reason}")
     return result
 
 
 def axes_of_weights(shape: tuple[int, ...], path: str) -> tuple[int, int, int, int]:
-    """Return (layers, heads, n_q, n_k) of an array of weights. Raises AttnctlError for another shape, its axes named.
+    """Return (layers, heads, n_q, n_k) of an array of weights. Raises AttnctlError that names the axes for another shape.
 
-    Weights as transformers gives them, stacked, have an axis for the texts of a batch too: of one text it is left out.
+    Stacked weights of transformers also have an axis for the texts of a batch: for one text, that axis is dropped.
     """
     if len(shape) == 5 and shape[1] == 1:
         shape = (shape[0], *shape[2:])
@@ -143,9 +143,9 @@ def axes_of_weights(shape: tuple[int, ...], path: str) -> tuple[int, int, int, i
 
 
 def map_weights(path: str) -> list[RowsOnDemand]:
-    """Return the weights of a .npy file, a layer each, without reading them.
+    """Return the weights of a .npy file, one item for each layer, without reading them.
 
-    Raises AttnctlError if they are no grid of numbers in the order of C; reading rows raises it for one that is not finite.
+    Raises AttnctlError if they are not a grid of numbers in C order; reading rows raises it for numbers that are not finite.
     """
     with telling_unsound(path, ".npy"), open(path, "rb") as file:  # noqa: PTH123
         shape, in_columns, dtype = array_header(file)
@@ -166,11 +166,11 @@ def map_weights(path: str) -> list[RowsOnDemand]:
         block = np.memmap(path, dtype, "r", start + head * grid + first * n_k * dtype.itemsize, (last - first, n_k))
         return finite_numbers(np.array(block), f"{path}, rows {first} to {last - 1}")  # (rows, n_k)
 
-    return [RowsOnDemand(read, tuple(range(at * heads, (at + 1) * heads)), n_q, n_k) for at in range(layers)]
+    return [RowsOnDemand(read, tuple(range(layer * heads, (layer + 1) * heads)), n_q, n_k) for layer in range(layers)]
 
 
 class NamedArray(NamedTuple):
-    """An array of a file, and the names that the file gives its rows and its columns: empty where it gives none."""
+    """An array of a file, and the names of its rows and columns; empty if the file has no names."""
 
     array: Floats
     rows: tuple[str, ...] = ()
@@ -178,29 +178,29 @@ class NamedArray(NamedTuple):
 
 
 def read_array(path: str, names: tuple[str, ...] = (), data: bytes | None = None) -> NamedArray:
-    """Return the one array of a .npy, .npz or .csv file (or of its bytes, already read), with the names in the file.
+    """Return the array of a .npy, .npz or .csv file (or of its bytes, already read), with the names in the file.
 
-    An .npz may hold several arrays if one bears a name in `names`; `tokens` and `key_tokens` in it name rows and columns.
-    Raises AttnctlError where the file is damaged or ambiguous.
+    An .npz file may hold several arrays if exactly one has a name in `names`; its arrays `tokens` and `key_tokens` name
+    rows and columns. Raises AttnctlError if the file is damaged or ambiguous.
     """
     data = read_bytes(path) if data is None else data
     check_unpickled(data, path)
     if data[:2] == b"PK":
         arrays = read_npz(data, path)
         axes = [_names_of_axis(arrays, name, path) for name in ("tokens", "key_tokens")]
-        found = [name for name in names if name in arrays] or list(arrays)
-        if len(found) != 1:
-            raise AttnctlError(f"{path} holds {', '.join(found) or 'nothing'}: name one array {' or '.join(names)}")
-        return NamedArray(finite_numbers(arrays[found[0]], f"{path}: {found[0]}"), *axes)
+        matches = [name for name in names if name in arrays] or list(arrays)
+        if len(matches) != 1:
+            raise AttnctlError(f"{path} holds {', '.join(matches) or 'nothing'}: name one array {' or '.join(names)}")
+        return NamedArray(finite_numbers(arrays[matches[0]], f"{path}: {matches[0]}"), *axes)
     if data[:6] == b"\x93NUMPY":
         return NamedArray(finite_numbers(read_npy(data, path), path))
-    if Path(path).suffix.lower() in (".npy", ".npz") and not is_table(data):  # a table may be called so
+    if Path(path).suffix.lower() in (".npy", ".npz") and not is_table(data):  # a table may have this suffix
         raise AttnctlError(f"{path} is not a sound {Path(path).suffix} file (nothing is ever unpickled)")
     return read_csv(decode_text(data, path), path)
 
 
 def _names_of_axis(arrays: dict[str, Array], name: str, path: str) -> tuple[str, ...]:
-    """Take the array called `name` out of `arrays`, as names. Raises AttnctlError where it is not a list."""
+    """Remove the array called `name` from `arrays` and return it as names. Raises AttnctlError if it is not a list."""
     axis = arrays.pop(name, np.empty(0))
     if axis.ndim != 1:
         raise AttnctlError(f"{path}: {name} has shape {axis.shape}: it is a list of names")
@@ -208,33 +208,33 @@ def _names_of_axis(arrays: dict[str, Array], name: str, path: str) -> tuple[str,
 
 
 def read_batch(path: str) -> Mapping[str, Array]:
-    """The tensors of a batch by name, of .safetensors, .npz, or lists in JSON. Raises AttnctlError where there is none."""
+    """Return the tensors of a batch by name, from .safetensors, .npz or JSON. Raises AttnctlError without input_ids."""
     data, suffix = read_bytes(path), Path(path).suffix.lower()
     check_unpickled(data, path, named=True)
     if data[:2] == b"PK" or suffix == ".npz":
-        found: object = read_npz(data, path)
+        batch: object = read_npz(data, path)
     elif suffix == ".safetensors":
         from safetensors.torch import load
 
         readable_tensors(path)
         with telling_unsound(path, ".safetensors"):
-            found = load(data)
+            batch = load(data)
     else:
-        found = parse_json(data, path)
-    if not isinstance(found, Mapping) or "input_ids" not in found:
+        batch = parse_json(data, path)
+    if not isinstance(batch, Mapping) or "input_ids" not in batch:
         raise AttnctlError(f"{path} is no batch: it has no input_ids")
-    return found
+    return batch
 
 
 def read_table(path: str) -> object:
-    """A table of numbers: lists in JSON, .npy or .csv. Raises AttnctlError where it is damaged."""
+    """Return a table of numbers: lists in JSON, .npy or .csv. Raises AttnctlError if the file is damaged."""
     if Path(path).suffix.lower() == ".json":
         return parse_json(read_bytes(path), path)
     return read_array(path).array
 
 
 def is_table(data: bytes) -> bool:
-    """Whether the lines of a file or pipe are the rows of a matrix of numbers, at least two by two."""
+    """Return whether the lines of a file or pipe are the rows of a matrix of numbers, at least two by two."""
     lines = [line for line in data.splitlines() if line.strip()]
     if len(lines) < 2:
         return False
@@ -245,21 +245,21 @@ def is_table(data: bytes) -> bool:
 def read_csv(text: str, path: str) -> NamedArray:
     """Read a matrix (rows, columns) written as text, with a comma, a semicolon or a tab between the numbers.
 
-    A first line without numbers names the columns, a first column without numbers the rows. Where the cell in the corner
-    is empty or left out, both are names whatever they look like: pandas and R number what has no name.
+    A first line without numbers names the columns, a first column without numbers the rows. If the cell in the corner
+    is empty or missing, both are names even if they look like numbers: pandas and R number rows without names.
     """
     delimiters = [mark for mark in "\t;," if mark in text] or [","]
     try:
         tables = [list(csv.reader(StringIO(text, newline=""), delimiter=mark)) for mark in delimiters]
     except csv.Error as error:
         raise AttnctlError(f"{path} is not a sound table: {error}") from error
-    split = max(tables, key=_count_numbers)  # a token may be one of the other marks
+    split = max(tables, key=_count_numbers)  # a token may be one of the other delimiters
     lines = [line for line in split if any(cell.strip() for cell in line)]
     header = _header_of(lines)
     if header:
         lines = lines[1:]
         if all(len(line) == len(header) + 1 for line in lines):
-            header = ["", *header]  # as R writes it, without a corner
+            header = ["", *header]  # R writes no cell in the corner
     labels: tuple[str, ...] = ()
     empty_corner = bool(header) and not header[0].strip()
     if lines and (empty_corner or not any(_is_number(line[0]) or _has_comma(line[0]) for line in lines)):
@@ -274,7 +274,9 @@ def read_csv(text: str, path: str) -> NamedArray:
         except ValueError:
             wrong = next(cell for cell in line if not _is_number(cell))
             hint = "" if number or header else " (a line of names begins with an empty cell)"
-            raise AttnctlError(f"{path}: row {number} of numbers holds {wrong[:40]!r}, which is none{hint}") from None
+            raise AttnctlError(
+                f"{path}: row {number} of numbers holds {wrong[:40]!r}, which is not a number{hint}"
+            ) from None
         if len(rows[-1]) != len(rows[0]):
             raise AttnctlError(f"{path}: row {number} has {len(rows[-1])} numbers, the first has {len(rows[0])}")
     if not rows or not rows[0]:
@@ -288,27 +290,27 @@ def read_csv(text: str, path: str) -> NamedArray:
 
 
 def _header_of(lines: Sequence[list[str]]) -> list[str]:
-    """Return the first line where it holds names: no number, or no corner above a first column of names; else nothing."""
+    """Return the first line if it holds names: no number, or an empty corner above a first column of names; else nothing."""
     if len(lines) < 2:
         return []
-    first, rest = lines[0], lines[1:]
+    first, lines_below = lines[0], lines[1:]
     numbers = [_is_number(cell) or _has_comma(cell) for cell in first]
     if not any(numbers):
         return first
-    # numbers above the columns are names where a name is among them or they count: else the first number may be lost
+    # numbers in the first line are names if a name is among them or they count up: otherwise a row of numbers may be lost
     counts = all(cell.strip().isdecimal() for cell in first[1:]) or not all(numbers[1:])
-    corner = not first[0].strip() and any(line[0].strip() for line in rest) and counts
-    short = all(len(line) == len(first) + 1 and not _is_number(line[0]) for line in rest)
+    corner = not first[0].strip() and any(line[0].strip() for line in lines_below) and counts
+    short = all(len(line) == len(first) + 1 and not _is_number(line[0]) for line in lines_below)
     return first if corner or short else []
 
 
 def _name_in(cell: str) -> str:
-    """Return a name without the blanks around it; a name of blanks alone, as a line break has one, as it is."""
+    """Return a name without the blanks around it; a name of blanks alone, such as a line break, stays as it is."""
     return cell.strip() or cell
 
 
 def _count_numbers(table: Sequence[Sequence[str]]) -> int:
-    """How many numbers the last line that is not empty has, those with a decimal comma too."""
+    """Return how many numbers the last line that is not empty has; decimal commas count too."""
     last = next((line for line in reversed(table) if any(cell.strip() for cell in line)), ())
     return sum(_is_number(cell) or _has_comma(cell) for cell in last)
 

@@ -1,4 +1,4 @@
-"""Speech as samples at 16 kHz: read by soundfile, resampled by soxr (extra `media`)."""
+"""Read speech as samples at 16 kHz: soundfile reads it, soxr resamples it (extra `media`)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import read_bytes
 
 RATE = 16_000  # samples a second that Whisper reads
-# the first bytes of what soundfile is handed. It chooses among 25 formats by content, and most are seldom read or tested.
+# the first bytes of sounds that soundfile may read. It chooses among 25 formats by content, and most are seldom tested.
 SOUNDS = re.compile(rb"(?s)(RIFF|RF64)....WAVE|fLaC|OggS|ID3|\xff[\xe0-\xff]")
 
 
 def read_audio(path: str) -> Floats:
-    """Return the sound of a file, or of standard input for "-", its channels' mean: (n,) at 16 kHz, within -1 and 1.
+    """Return the sound of a file, or of standard input for "-", as the mean of its channels: (n,) at 16 kHz, from -1 to 1.
 
     Raises AttnctlError if soundfile or soxr is not installed, or if the sound is damaged, empty, or in another format.
     """
@@ -34,7 +34,7 @@ def read_audio(path: str) -> Floats:
         raise AttnctlError(f"cannot read the sound of {name}: it is no WAV, FLAC, Ogg or MP3, or damaged")
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
-            # compressed, hours of silence are a small file
+            # hours of silence are a small file when compressed
             limits.check_memory(8.0 * file.frames * file.channels, f"reading {name}", "give a shorter sound")
             rate, samples = file.samplerate, file.read(dtype="float32", always_2d=True)  # (n, channels)
     except soundfile.LibsndfileError as error:

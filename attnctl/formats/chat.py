@@ -1,7 +1,7 @@
-"""Conversations as serving APIs take them: a JSON list of messages, each with a role and a content.
+"""Read conversations in the form of serving APIs: a JSON list of messages, each with a role and a content.
 
-Read is what OpenAI's chat format calls messages: `content` is a string, or a list of parts of type text. An object with
-`messages`, and `tools` beside them, is read as well. A tool's JSON, given as an object, is kept as JSON text.
+The messages follow OpenAI's chat format: `content` is a string, or a list of parts of type text. An object with `messages`
+and perhaps `tools` is also read. If the content is a JSON object, as of a tool, its text is the JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TEXT_PARTS = ("text", "input_text", "output_text")
 
 @dataclass(frozen=True)
 class Message:
-    """One message: who says it, and what. `more` holds its other fields (name, tool_calls, …) as they were."""
+    """One message: the role of its author and its text. `more` holds its other fields (name, tool_calls, …) unchanged."""
 
     role: str
     content: str
@@ -39,7 +39,7 @@ class Conversation:
 
 
 def conversation_of(data: bytes | str, source: str) -> Conversation:
-    """The conversation in a JSON document. Raises AttnctlError, naming `source` and the message, where it is none."""
+    """Return the conversation in a JSON document. Raises AttnctlError with `source` and the message if it is not one."""
     from attnctl.files import parse_json
 
     document = parse_json(data, source)
@@ -53,7 +53,7 @@ def conversation_of(data: bytes | str, source: str) -> Conversation:
         raise AttnctlError(f"{source} holds no messages")
     if not isinstance(tools, (list, tuple)) or not all(isinstance(tool, dict) for tool in tools):
         raise AttnctlError(f"{source}: tools is a list of JSON objects")
-    messages = tuple(_chat_message(entry, f"{source}: message {at}") for at, entry in enumerate(document))
+    messages = tuple(_chat_message(entry, f"{source}: message {number}") for number, entry in enumerate(document))
     if not any(message.content.strip() for message in messages):
         raise AttnctlError(f"{source}: every message is empty")
     return Conversation(messages, tuple(tools))
@@ -64,8 +64,8 @@ def _chat_message(entry: object, where: str) -> Message:
         raise AttnctlError(f"{where} is no object with role and content")
     role = entry.get("role")
     if role not in ROLES:
-        given = "has no role" if role is None else f"has the role {visible_text(str(role))!r}"
-        raise AttnctlError(f"{where} {given}: a role is {', '.join(ROLES)}")
+        problem = "has no role" if role is None else f"has the role {visible_text(str(role))!r}"
+        raise AttnctlError(f"{where} {problem}: a role is {', '.join(ROLES)}")
     more = {name: value for name, value in entry.items() if name not in ("role", "content")}
     content = entry.get("content")
     if content is None and not more.get("tool_calls"):
@@ -74,7 +74,7 @@ def _chat_message(entry: object, where: str) -> Message:
 
 
 def _message_text(content: object, where: str) -> str:
-    """The text of a message's content. Raises AttnctlError for images and other parts that are no text."""
+    """Return the text of a message's content. Raises AttnctlError for images and other parts that are not text."""
     if content is None:
         return ""
     if isinstance(content, str):

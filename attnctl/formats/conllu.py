@@ -1,4 +1,7 @@
-"""CoNLL-U: a sentence at a time, checked, its words found in its text. Format: universaldependencies.org/format.html."""
+"""Read CoNLL-U one sentence at a time: check it and find its words in its text.
+
+Format: universaldependencies.org/format.html.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,21 @@ from attnctl import limits
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.text import Document
 
-LEFT_OUT = dict.fromkeys(("lemma", "feats", "deps"), lambda line, at: None)  # columns that nobody here reads
+LEFT_OUT = dict.fromkeys(("lemma", "feats", "deps"), lambda line, index: None)  # columns that attnctl does not read
 
-FAILED_FIELD = re.compile(r"Failed parsing field '(\w+)': '(.*)' is not", re.DOTALL)  # as the conllu library says it
+FAILED_FIELD = re.compile(r"Failed parsing field '(\w+)': '(.*)' is not", re.DOTALL)  # an error of the conllu library
 
-ENTITY_PARTS = "eid-etype-head-other"  # of a file that does not say: # global.Entity = …
+ENTITY_PARTS = "eid-etype-head-other"  # of a file without # global.Entity = …
 BRACKET = re.compile(r"\(([^()]+)(\))?|([^()]+)\)")
-PIECE = re.compile(r"(.+)\[(\d{1,9})/(\d{1,9})\]")  # of a mention in several pieces: e3[1/2]
+PIECE = re.compile(r"(.+)\[(\d{1,9})/(\d{1,9})\]")  # a mention in several pieces: e3[1/2]
 
 Row = Document  # a line of a sentence, its columns by their names
-Node = tuple[str, int | None]  # its Entity, "" where there is none; its word, None of an empty node
+Node = tuple[str, int | None]  # Entity or "", and the word's number from 0, or None for an empty node
 
 
 @dataclass(frozen=True)
 class Mention:
-    """Words `first` to `last` (both of it, from 0), which speak of an entity; `head` is the word that stands for them."""
+    """Words `first` to `last` (inclusive, from 0) that refer to an entity; `head` is the main word among them."""
 
     entity: str
     first: int
@@ -37,7 +40,7 @@ class Mention:
 
 
 class BadSentenceError(AttnctlError):
-    """A sentence that cannot be used: `reason: detail`; reasons are few, so that they can be counted."""
+    """A sentence that cannot be used: `reason: detail`. There are few reasons, so that they can be counted."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +50,21 @@ class ParsedSentence:
     text: str
     spans: tuple[tuple[int, int], ...]
     forms: tuple[str, ...]
-    tags: tuple[str, ...]  # UPOS, or XPOS where there is none; "" where there is neither
+    tags: tuple[str, ...]  # UPOS, otherwise XPOS, otherwise ""
     heads: tuple[int, ...]  # -1 for the root
     relations: tuple[str, ...]
     mentions: tuple[Mention, ...] = ()
-    half: str | None = None  # of a corpus in two parts: the one that it is in
+    half: str | None = None  # the half of a corpus in two parts
 
 
 def joined_sentences(sentences: Sequence[ParsedSentence]) -> ParsedSentence:
-    """Several sentences as one text, a space between them, their mentions in order; of their trees nothing is left."""
+    """Return several sentences as one text with spaces between them: their mentions are kept, their trees are not."""
     spans, mentions, start, words = [], [], 0, 0
     for sentence in sentences:
         spans += [(start + a, start + b) for a, b in sentence.spans]
         mentions += [
-            Mention(one.entity, words + one.first, words + one.last, words + one.head) for one in sentence.mentions
+            Mention(mention.entity, words + mention.first, words + mention.last, words + mention.head)
+            for mention in sentence.mentions
         ]
         start, words = start + len(sentence.text) + 1, words + len(sentence.forms)
     return ParsedSentence(
@@ -77,7 +81,7 @@ def joined_sentences(sentences: Sequence[ParsedSentence]) -> ParsedSentence:
 
 @dataclass(frozen=True)
 class Block:
-    """The lines of a sentence as they stand in a file; `line` is the number of the first, `error` says what is wrong."""
+    """The lines of a sentence in a file; `line` is the number of the first line, `error` says what is wrong."""
 
     line: int
     lines: tuple[str, ...] = ()
@@ -85,12 +89,12 @@ class Block:
 
     @property
     def sentence_id(self) -> str | None:
-        """Its `# sent_id`."""
+        """Return the value of `# sent_id`."""
         return comment_value(self.lines, "sent_id")
 
 
 def _comments(lines: Iterable[str]) -> Iterator[tuple[str, str | None]]:
-    """The comments of a sentence, `# key = value`; None where there is no value."""
+    """Yield the comments of a sentence, `# key = value`; the value is None if there is no "="."""
     for line in lines:
         if line.startswith("#"):
             name, equals, value = line[1:].partition("=")
@@ -98,58 +102,58 @@ def _comments(lines: Iterable[str]) -> Iterator[tuple[str, str | None]]:
 
 
 def comment_value(lines: Iterable[str], key: str) -> str | None:
-    """The value of the first comment of that key."""
+    """Return the value of the first comment with this key."""
     return next((value for name, value in _comments(lines) if name == key and value is not None), None)
 
 
 def document_begun(lines: Iterable[str]) -> str | None:
-    """The id of the document that a sentence begins (`# newdoc id = …`), "" of one without; None where it begins none."""
+    """Return the id of the document that begins here (`# newdoc id = …`), "" without an id; None if no document begins."""
     return next((value or "" for name, value in _comments(lines) if name.split()[:1] == ["newdoc"]), None)
 
 
 def sentence_blocks(file: IO[bytes]) -> Iterator[Block]:
-    """The sentences of a file, their lines not yet read as words; comments alone (# newdoc, licences) are passed over."""
+    """Yield the sentences of a file as lines; blocks of comments alone (# newdoc, licences) are skipped."""
     number, start = 0, 1
     lines: list[str] = []
-    wrong: str | None = None
+    error: str | None = None
 
     def finished_block() -> Iterator[Block]:
-        kept = tuple(line for line in lines if line)
-        if wrong is not None or any(not line.startswith("#") for line in kept):
-            yield Block(start, kept, wrong)
+        block_lines = tuple(line for line in lines if line)
+        if error is not None or any(not line.startswith("#") for line in block_lines):
+            yield Block(start, block_lines, error)
 
     while raw := file.readline(limits.CONLLU_LINE_BYTES):
         number += 1
         if len(raw) == limits.CONLLU_LINE_BYTES and not raw.endswith(b"\n"):
             _skip_line(file, number)
-            wrong, raw = wrong or f"too long: line {number} has more than {limits.CONLLU_LINE_BYTES >> 20} MB", b"-\n"
+            error, raw = error or f"too long: line {number} has more than {limits.CONLLU_LINE_BYTES >> 20} MB", b"-\n"
         if not raw.strip(b" \t\r\n"):
             yield from finished_block()
-            lines, wrong, start = [], None, number + 1
+            lines, error, start = [], None, number + 1
             continue
         if len(lines) >= limits.SENTENCE_LINES:
-            wrong = wrong or f"too long: more than {limits.SENTENCE_LINES:,} lines"
+            error = error or f"too long: more than {limits.SENTENCE_LINES:,} lines"
             continue
-        if wrong is None:
+        if error is None:
             try:
                 lines.append(raw.removeprefix(b"\xef\xbb\xbf").decode().rstrip("\r\n"))
-            except UnicodeDecodeError as error:
-                wrong = f"not UTF-8: byte 0x{raw[error.start]:02x} in line {number}"
+            except UnicodeDecodeError as failure:
+                error = f"not UTF-8: byte 0x{raw[failure.start]:02x} in line {number}"
     yield from finished_block()
 
 
 def _skip_line(file: IO[bytes], number: int) -> None:
-    """Read on to the end of a line. Raises AttnctlError where it does not end."""
+    """Read on to the end of a line. Raises AttnctlError if it does not end."""
     skipped = 0
-    while (rest := file.readline(limits.CONLLU_LINE_BYTES)) and not rest.endswith(b"\n"):
-        skipped += len(rest)
+    while (piece := file.readline(limits.CONLLU_LINE_BYTES)) and not piece.endswith(b"\n"):
+        skipped += len(piece)
         if skipped > limits.ENDLESS_BYTES:
             size = limits.bytes_text(limits.ENDLESS_BYTES)
             raise AttnctlError(f"line {number} does not end within {size}: this is no treebank")
 
 
 class TreebankPart(NamedTuple):
-    """A sentence of a treebank, none where it has an `error`; or the sentences of a document, which mention entities."""
+    """A sentence of a treebank, or nothing if it has an `error`; or the sentences of a document that mentions entities."""
 
     line: int  # the number of its first line
     id: str | None
@@ -159,19 +163,19 @@ class TreebankPart(NamedTuple):
 
 
 def treebank_parts(file: IO[bytes], half_comment: str) -> Iterator[TreebankPart]:
-    """Yield each sentence of a file, and behind those of a document (`# newdoc`) that mentions entities all of them.
+    """Yield each sentence of a file, and after the sentences of a document (`# newdoc`) that mentions entities all of them.
 
-    The sentences of a document carry no mentions themselves. `half_comment` is the key of the comment that tells the half of
-    a sentence.
+    Single sentences of a document have no mentions. `half_comment` is the key of the comment that names the half of a
+    sentence.
     """
     entity_parts, document, words = "", None, 0
-    kept: list[TreebankPart] = []  # sentences of the document
+    parts: list[TreebankPart] = []  # sentences of the document
     for block in sentence_blocks(file):
-        told, begun = comment_value(block.lines, "global.Entity"), document_begun(block.lines)
-        entity_parts = entity_parts if told is None else told
-        if begun is not None or words >= limits.DOCUMENT_WORDS:
-            yield from _whole_document(document, kept)
-            document, kept, words = document if begun is None else begun, [], 0
+        value, document_id = comment_value(block.lines, "global.Entity"), document_begun(block.lines)
+        entity_parts = entity_parts if value is None else value
+        if document_id is not None or words >= limits.DOCUMENT_WORDS:
+            yield from _whole_document(document, parts)
+            document, parts, words = document if document_id is None else document_id, [], 0
         try:
             parsed = parsed_sentence(block, entity_parts)
         except BadSentenceError as error:
@@ -181,24 +185,24 @@ def treebank_parts(file: IO[bytes], half_comment: str) -> Iterator[TreebankPart]
             block.line, block.sentence_id, [replace(parsed, half=comment_value(block.lines, half_comment))]
         )
         if document is not None:
-            kept.append(part)
+            parts.append(part)
             words += len(parsed.forms)
             part = part._replace(sentences=[replace(part.sentences[0], mentions=())])
         yield part
-    yield from _whole_document(document, kept)
+    yield from _whole_document(document, parts)
 
 
-def _whole_document(name: str | None, kept: Sequence[TreebankPart]) -> Iterator[TreebankPart]:
-    """Yield the sentences of a document as one part, if they mention entities."""
-    sentences = [part.sentences[0] for part in kept]
+def _whole_document(name: str | None, parts: Sequence[TreebankPart]) -> Iterator[TreebankPart]:
+    """Yield the sentences of a document as one part if they mention entities."""
+    sentences = [part.sentences[0] for part in parts]
     if any(sentence.mentions for sentence in sentences):
-        yield TreebankPart(kept[0].line, name or None, sentences, is_document=True)
+        yield TreebankPart(parts[0].line, name or None, sentences, is_document=True)
 
 
 def parsed_sentence(block: Block, entity_parts: str = "") -> ParsedSentence:
-    """The sentence of a block. Raises BadSentenceError, with the line, where it is none that can be used.
+    """Return the sentence of a block. Raises BadSentenceError, with the line, if it cannot be used.
 
-    `entity_parts` is the file's `# global.Entity`: the parts of a mention.
+    `entity_parts` is the value of `# global.Entity` in the file: the parts of a mention.
     """
     if block.error is not None:
         raise BadSentenceError(block.error)
@@ -208,11 +212,11 @@ def parsed_sentence(block: Block, entity_parts: str = "") -> ParsedSentence:
         raise BadSentenceError("no words: the sentence is empty")
     for number, word in enumerate(words, 1):
         if word["id"] != number:
-            raise BadSentenceError(f"word numbers: {word['id']} stands where {number} should")
+            raise BadSentenceError(f"word numbers: {word['id']} instead of {number}")
     heads = _word_heads(words)
     text, spans = _word_spans(block, tokens, words)
     tags = [word["upos"] if word["upos"] != "_" else word["xpos"] or "" for word in words]
-    nodes: list[Node] = []  # words, from 0, and empty nodes, with what they say of entities
+    nodes: list[Node] = []  # words and empty nodes, with their Entity
     for token in tokens:
         is_word = isinstance(token["id"], int)
         if is_word or token["id"][1] == ".":
@@ -229,11 +233,11 @@ def parsed_sentence(block: Block, entity_parts: str = "") -> ParsedSentence:
 
 
 def _parsed_lines(block: Block) -> list[Row]:
-    """The lines of words, multi-word tokens and empty nodes, by the conllu library."""
+    """Return the lines of words, multi-word tokens and empty nodes, read by the conllu library."""
     import conllu
     from conllu.exceptions import ParseException
 
-    found: list[Row] = []
+    rows: list[Row] = []
     for number, line in enumerate(block.lines, block.line):
         if line.startswith("#"):
             continue
@@ -243,14 +247,14 @@ def _parsed_lines(block: Block) -> list[Row]:
             raise BadSentenceError(f"no CoNLL-U: line {number} has {has} instead of 10: {_shown_line(line)}")
         try:
             token = conllu.parse_token_and_metadata(line, field_parsers=LEFT_OUT | {"misc": operator.getitem})[0]
-        except (ParseException, ValueError) as error:  # ValueError: a number of thousands of digits
+        except (ParseException, ValueError) as error:  # ValueError: a number with thousands of digits
             field = FAILED_FIELD.search(str(error))
-            what = in_one_line(error, 80) if field is None else f"{field[1]} cannot be {_shown_line(field[2])}"
-            raise BadSentenceError(f"no CoNLL-U: line {number}: {what}") from error
+            reason = in_one_line(error, 80) if field is None else f"{field[1]} cannot be {_shown_line(field[2])}"
+            raise BadSentenceError(f"no CoNLL-U: line {number}: {reason}") from error
         if token["id"] is None or not token["form"]:
             raise BadSentenceError(f"no CoNLL-U: line {number} has no {'number' if token['id'] is None else 'form'}")
-        found.append(token)
-    return found
+        rows.append(token)
+    return rows
 
 
 def _shown_line(line: str) -> str:
@@ -260,13 +264,13 @@ def _shown_line(line: str) -> str:
 
 
 def _misc_value(token: Row, key: str) -> str | None:
-    """The value of KEY=VALUE in the last column."""
+    """Return the value of KEY=VALUE in the last column."""
     misc = token.get("misc") or "_"
     return next((part[len(key) + 1 :] for part in misc.split("|") if part.startswith(f"{key}=")), None)
 
 
 def _word_heads(words: Sequence[Row]) -> list[int]:
-    """Each word's head, from 0, -1 for the root. Raises BadSentenceError where they are no tree."""
+    """Return each word's head, from 0, -1 for the root. Raises BadSentenceError if they are not a tree."""
     heads = []
     for number, word in enumerate(words, 1):
         head, relation = word["head"], word["deprel"]
@@ -281,12 +285,12 @@ def _word_heads(words: Sequence[Row]) -> list[int]:
     try:
         TopologicalSorter({word: (head,) for word, head in enumerate(heads)}).prepare()
     except CycleError as error:
-        raise BadSentenceError(f"cycle: word {min(error.args[1]) + 1} is, through its heads, its own head") from error
+        raise BadSentenceError(f"cycle: word {min(error.args[1]) + 1} is its own head, through other heads") from error
     return heads
 
 
 def _word_spans(block: Block, tokens: Sequence[Row], words: Sequence[Row]) -> tuple[str, list[tuple[int, int]]]:
-    """The text, and where each word stands in it; words of a multi-word token that does not spell them share its place."""
+    """Return the text and the span of each word in it; words that do not spell their multi-word token share its span."""
     surface = _surface_forms(tokens)
     text = comment_value(block.lines, "text")
     if text is None:
@@ -305,14 +309,14 @@ def _word_spans(block: Block, tokens: Sequence[Row], words: Sequence[Row]) -> tu
             spans += [(start, end)] * count
     if text[after:].strip():
         raise BadSentenceError(
-            f"not aligned: # text goes on with {_shown_line(text[after:].strip())} after the last word"
+            f"not aligned: # text continues with {_shown_line(text[after:].strip())} after the last word"
         )
     return text, spans
 
 
 def _surface_forms(tokens: Sequence[Row]) -> list[tuple[str, str, int]]:
-    """What is written: (form, the space behind it, how many words it is). Empty nodes are not written."""
-    found: list[tuple[str, str, int]] = []
+    """Return what is written: (form, the space behind it, its number of words). Empty nodes are not written."""
+    forms: list[tuple[str, str, int]] = []
     inside = 0  # words still to come of a multi-word token
     for token in tokens:
         number = token["id"]
@@ -327,79 +331,80 @@ def _surface_forms(tokens: Sequence[Row]) -> list[tuple[str, str, int]]:
             count = inside = last - number[0] + 1
         else:
             continue
-        found.append((token["form"], "" if _misc_value(token, "SpaceAfter") == "No" else " ", count))
+        forms.append((token["form"], "" if _misc_value(token, "SpaceAfter") == "No" else " ", count))
     if inside:
         raise BadSentenceError("word numbers: a range ends after the last word")
-    return found
+    return forms
 
 
 def _find_form(text: str, form: str, after: int) -> tuple[int, int]:
-    """Where a form stands next in the text; white space in either may be of any kind and length."""
+    """Return the span of the next occurrence of a form in the text; white space in either may be of any kind and length."""
     while after < len(text) and text[after].isspace():
         after += 1
     if text.startswith(form, after):
         return after, after + len(form)
-    at = after
+    position = after
     for char in form:
         if char.isspace():
             continue
-        while at < len(text) and text[at].isspace():
-            at += 1
-        if at >= len(text) or text[at] != char:
+        while position < len(text) and text[position].isspace():
+            position += 1
+        if position >= len(text) or text[position] != char:
             raise BadSentenceError(
-                f"not aligned: {_shown_line(form)} is not what # text goes on with, {_shown_line(text[after:])}"
+                f"not aligned: {_shown_line(form)} does not match # text, which continues with {_shown_line(text[after:])}"
             )
-        at += 1
-    return after, at
+        position += 1
+    return after, position
 
 
 def mentions_of(nodes: Sequence[Node], heads: Sequence[int], parts: str = "") -> tuple[Mention, ...]:
-    """The mentions that open and close within a sentence, in the order of their heads.
+    """Return the mentions that open and close within a sentence, in the order of their heads.
 
-    `nodes` are the words and empty nodes as they stand, `heads` the words' heads, -1 for the root. What does not close,
-    closes unopened, lacks one of its pieces, or has an empty node for its head (a zero) is no mention.
+    `nodes` are the words and empty nodes in order, `heads` the words' heads, -1 for the root. Brackets that do not open or
+    close, mentions without all their pieces, and mentions whose head is an empty node (a zero) are left out.
     """
     names = (parts or ENTITY_PARTS).split("-")
-    opened: dict[str, list[tuple[int, str]]] = {}  # by name: at which node a bracket opens, and which node is its head
-    pieces: dict[
-        str, list[tuple[range, str]]
-    ] = {}  # by entity, of mentions that lack some: the nodes of each, and the head
-    found: dict[tuple[str, int], Mention] = {}
-    for at, (value, _) in enumerate(nodes):
+    opened: dict[str, list[tuple[int, str]]] = {}  # by name: the node where a bracket opens, and the number of its head
+    # by entity, for mentions that are not complete: the nodes of each piece, and the number of the head
+    pieces: dict[str, list[tuple[range, str]]] = {}
+    mentions: dict[tuple[str, int], Mention] = {}
+    for index, (value, _) in enumerate(nodes):
         for begins, closed, ends in BRACKET.findall(value):
-            said = dict(zip(names, begins.split("-"), strict=False))
-            name = said.get("eid", begins) if begins else ends.split("-")[0]
+            values = dict(zip(names, begins.split("-"), strict=False))
+            name = values.get("eid", begins) if begins else ends.split("-")[0]
             if begins:
-                opened.setdefault(name, []).append((at, said.get("head", "")))
+                opened.setdefault(name, []).append((index, values.get("head", "")))
             if (begins and not closed) or not opened.get(name):
                 continue
-            first, which = opened[name].pop()
+            first, head_number = opened[name].pop()
             piece = PIECE.fullmatch(name)
             entity, number, count = (piece[1], int(piece[2]), int(piece[3])) if piece else (name, 1, 1)
-            so_far = pieces.get(entity, []) if number > 1 else []
-            if len(so_far) != number - 1:
+            complete = pieces.get(entity, []) if number > 1 else []
+            if len(complete) != number - 1:
                 continue
-            so_far = [*so_far, (range(first, at + 1), which)]
+            complete = [*complete, (range(first, index + 1), head_number)]
             if number < count:
-                pieces[entity] = so_far
+                pieces[entity] = complete
                 continue
             pieces.pop(entity, None)
-            mention = _mention_over(entity, list(chain(*(own for own, _ in so_far))), so_far[0][1], nodes, heads)
+            mention = _mention_over(
+                entity, list(chain(*(nodes_of_piece for nodes_of_piece, _ in complete))), complete[0][1], nodes, heads
+            )
             if mention is not None:
-                found[entity, mention.head] = mention
-    return tuple(sorted(found.values(), key=lambda mention: (mention.head, mention.first)))
+                mentions[entity, mention.head] = mention
+    return tuple(sorted(mentions.values(), key=lambda mention: (mention.head, mention.first)))
 
 
 def _mention_over(
-    entity: str, own: list[int], which: str, nodes: Sequence[Node], heads: Sequence[int]
+    entity: str, indices: list[int], head_number: str, nodes: Sequence[Node], heads: Sequence[int]
 ) -> Mention | None:
-    """The mention that some nodes are, its head the one that the corpus names, or the first whose own lies outside."""
-    words = [word for at in own if (word := nodes[at][1]) is not None]
+    """Return the mention over some nodes; its head is the one that the corpus names, or the first with a head outside."""
+    words = [word for index in indices if (word := nodes[index][1]) is not None]
     if not words:
         return None
-    number = int(which) if which.isdecimal() and len(which) < 10 else 0
-    if 1 <= number <= len(own):
-        head = nodes[own[number - 1]][1]
+    number = int(head_number) if head_number.isdecimal() and len(head_number) < 10 else 0
+    if 1 <= number <= len(indices):
+        head = nodes[indices[number - 1]][1]
     else:
         inside = set(words)
         head = next((word for word in sorted(inside) if heads[word] not in inside), words[-1])

@@ -1,6 +1,6 @@
-"""Pictures: the table of formats, for each its suffix, what a file of it holds, and who writes it; and how one is to look.
+"""List the formats of pictures, each with its suffix, its kind and its writer, and the settings of a picture.
 
-Every command that writes pictures reads both. A new format is a line here and its writer.
+Every command that writes pictures uses both. To add a format, add a line here and its writer.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
     from attnctl.readings.heatmap import HeatmapGrid
 
-CMAP = "viridis"  # perceptually uniform, safe for colour-blind eyes, and in order when printed in grey
+CMAP = "viridis"  # perceptually uniform, safe for colour-blind readers, and in order when printed in grey
 DPI = 200
 
 
 class PictureFormat(NamedTuple):
     """One format. A writer is "module:function", imported when it is used."""
 
-    name: str  # and the suffix, without its dot
-    kind: str  # "figure": one picture; "frames": one a training step, moving; "page": HTML to explore
+    name: str  # also the suffix, without the dot
+    kind: str  # "figure": one picture; "frames": a moving picture, a frame for each training step; "page": HTML
     writer: str  # of a figure: (Figure) → bytes
-    heatmap_writer: str | None = None  # a quicker one, without a Figure: (Reading, Look) → (bytes, notes)
+    heatmap_writer: str | None = None  # a faster one, without a Figure: (Reading, Look) → (bytes, notes)
 
 
 PICTURE_FORMATS = {
@@ -50,23 +50,23 @@ PICTURE_FORMATS = {
 
 
 def format_names(*kinds: str) -> tuple[str, ...]:
-    """The formats of these kinds ("figure", where none is named)."""
+    """Return the formats of these kinds (without kinds: "figure")."""
     return tuple(form.name for form in PICTURE_FORMATS.values() if form.kind in (kinds or ("figure",)))
 
 
 def suffixes_listed(*kinds: str, last: str = " or ") -> str:
-    """For a sentence: .png, .svg or .pdf."""
+    """Return the suffixes for a sentence: .png, .svg or .pdf."""
     return either([f".{name}" for name in format_names(*kinds)], last)
 
 
 def picture_format(path: str | Path, *kinds: str) -> str | None:
-    """The format of these kinds ("figure", where none is named) that a file's suffix names; None for another suffix."""
+    """Return the format, among these kinds (without kinds: "figure"), of a file's suffix; None for another suffix."""
     suffix = Path(path).suffix.lower()[1:]
     return suffix if suffix in format_names(*kinds) else None
 
 
 def figure_bytes(figure: Figure, name: str) -> bytes:
-    """A figure as a file of a format. Raises UsageError where it is none of a figure."""
+    """Return a figure as a file of a format. Raises UsageError if the format cannot hold a figure."""
     if name not in format_names():
         raise UsageError(f"a picture is written as {suffixes_listed()}, not as {name or 'a name without suffix'}")
     written: bytes = find_named(PICTURE_FORMATS[name].writer)(figure)
@@ -74,7 +74,7 @@ def figure_bytes(figure: Figure, name: str) -> bytes:
 
 
 def heatmap_bytes(reading: HeatmapGrid, look: Look, name: str) -> tuple[bytes, tuple[str, ...]]:
-    """Weights drawn as a file of a format, by the quickest way there is, and notes about the picture."""
+    """Return weights drawn as a file of a format, by the fastest writer, and notes about the picture."""
     form = PICTURE_FORMATS.get(name)
     if form is not None and form.heatmap_writer is not None:
         quick: tuple[bytes, tuple[str, ...]] = find_named(form.heatmap_writer)(reading, look)
@@ -85,15 +85,15 @@ def heatmap_bytes(reading: HeatmapGrid, look: Look, name: str) -> tuple[bytes, t
 
 @dataclass(frozen=True)
 class Look:
-    """Colours, size and letters of a picture, whatever it shows. Raises UsageError for a value that cannot be."""
+    """Colours, size and letters of a picture. Raises UsageError for a value that is not possible."""
 
     cmap: str = CMAP  # a colour map of matplotlib
     size: tuple[float, float] | None = None  # (width, height) in inches; None: as large as the cells need
     dpi: float = DPI
-    title: str | None = None  # None: one that says what is shown; "": none
-    values: bool | None = None  # whether the numbers stand in the cells; None: where they fit and can be read
+    title: str | None = None  # None: a title that says what is shown; "": no title
+    values: bool | None = None  # write the numbers into the cells; None: if they fit and can be read
     log: bool = False  # colours on a logarithmic scale
-    font_size: float | None = None  # points of the labels, and all other letters in proportion
+    font_size: float | None = None  # size of the labels in points; all other letters are in proportion
     vmin: float | None = None  # the ends of the colour scale; None: 0 or less, and the largest weight
     vmax: float | None = None
     colour_bar: bool = True

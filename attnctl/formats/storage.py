@@ -1,4 +1,4 @@
-"""Traces saved and loaded, as JSON or NPZ: `trace` (the JSON without arrays), `embeddings`, `layers.0.weights`, …"""
+"""Save and load traces as JSON, or as NPZ with `trace` (the JSON without arrays), `embeddings`, `layers.0.weights` etc."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from attnctl.readings.overview import LongRow, Overview
 from attnctl.trace import Headline, Trace
 from attnctl.trace.consistency import checked_trace
 
-# of every entry: the earliest date of a ZIP file, so that the same trace is the same file
+# the date of every entry, the earliest that ZIP allows: the same trace is the same file
 CREATED = (1980, 1, 1, 0, 0, 0)
 
 
 def trace_to_npz(trace: Trace) -> bytes:
-    """The bytes of an NPZ file: the same for the same trace."""
+    """Return a trace as the bytes of an NPZ file, the same for the same trace."""
     file = io.BytesIO()
     write_trace_npz(trace, file)
     return file.getvalue()
 
 
 def write_trace_npz(trace: Trace, file: IO[bytes]) -> None:
-    """Write a trace as an NPZ file, the arrays straight from memory: np.savez copies each of them first."""
+    """Write a trace as an NPZ file, its arrays directly from memory: np.savez would copy each of them first."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, entry_array in _npz_entries(trace):
             array = np.asarray(entry_array, order="C")
@@ -51,12 +51,12 @@ def _npz_entries(trace: Trace) -> Iterator[tuple[str, npt.NDArray[np.generic]]]:
     if trace.embeddings is not None:
         yield "embeddings", trace.embeddings
     for layer in trace.layers:
-        for array, there in layer.arrays_kept():
-            yield f"layers.{layer.layer}.{array.name}", there
+        for array, values in layer.arrays_kept():
+            yield f"layers.{layer.layer}.{array.name}", values
 
 
 def trace_from_npz(data: bytes, source: str = "this file") -> Trace:
-    """Read a trace from the bytes of an NPZ file; nothing in it is ever unpickled. Raises AttnctlError where it is none."""
+    """Read a trace from the bytes of an NPZ file; nothing in it is ever unpickled. Raises AttnctlError if it is not one."""
     arrays = read_npz(data, source)
     if "trace" not in arrays:
         raise AttnctlError(f"{source} is not a trace: it has no entry 'trace'")
@@ -68,8 +68,10 @@ def trace_from_npz(data: bytes, source: str = "this file") -> Trace:
         )
         for layer in bare.layers:
             prefix = f"layers.{layer.layer}."
-            own = {name.removeprefix(prefix): arrays.pop(name) for name in list(arrays) if name.startswith(prefix)}
-            layers.append(replace(layer, **layer_fields(own, layer.layer)))
+            arrays_of_layer = {
+                name.removeprefix(prefix): arrays.pop(name) for name in list(arrays) if name.startswith(prefix)
+            }
+            layers.append(replace(layer, **layer_fields(arrays_of_layer, layer.layer)))
     except (ValueError, TypeError) as error:
         raise AttnctlError(f"{source} is a damaged trace: {error}") from error
     if beyond := next((name for name in arrays if name.startswith("layers.")), None):
@@ -78,9 +80,9 @@ def trace_from_npz(data: bytes, source: str = "this file") -> Trace:
 
 
 def save_value(value: Trace | Overview | LongRow, path: str | Path, line: Headline | None = None) -> None:
-    """Write a trace (.json with its headline, .npz) or an overview (.json) to `path`, whole or not at all.
+    """Write a trace (.json with its headline, .npz) or an overview (.json) to `path`, completely or not at all.
 
-    Raises AttnctlError for another suffix, a number that is not finite, or a path that cannot be written.
+    Raises AttnctlError for another suffix, for numbers that are not finite, and for a path that cannot be written.
     """
     check_types("save", str | os.PathLike, path=path)
     suffix = Path(path).suffix.lower()
@@ -90,14 +92,14 @@ def save_value(value: Trace | Overview | LongRow, path: str | Path, line: Headli
     elif suffix == ".npz" and isinstance(value, Trace):
         write_whole(path, lambda file: write_trace_npz(value, file))
     else:
-        what, suffixes = ("a trace", ".json or .npz") if isinstance(value, Trace) else ("an overview", ".json")
-        raise AttnctlError(f"{what} is saved as {suffixes}, not as {suffix or 'a name without suffix'}: {path}")
+        kind, suffixes = ("a trace", ".json or .npz") if isinstance(value, Trace) else ("an overview", ".json")
+        raise AttnctlError(f"{kind} is saved as {suffixes}, not as {suffix or 'a name without suffix'}: {path}")
 
 
 def load(path: str | Path) -> Trace | Overview | LongRow:
-    """Read what `save_value` wrote, or explain, heatmap or heads as JSON; "-" is standard input.
+    """Read a file of `save_value`, or the JSON of explain, heatmap or heads; "-" is standard input.
 
-    Raises AttnctlError where the file is no trace and no overview, is damaged, or cannot be read.
+    Raises AttnctlError if the file is not a trace or an overview, is damaged, or cannot be read.
     """
     check_types("load", str | os.PathLike, path=path)
     data = read_bytes(path)
@@ -106,7 +108,7 @@ def load(path: str | Path) -> Trace | Overview | LongRow:
 
 
 def from_json(data: bytes, source: str = "this file") -> Trace | Overview | LongRow:
-    """A trace, an overview, or the row of one query, from JSON. Raises AttnctlError where it is none, or damaged."""
+    """Return a trace, an overview, or the row of one query, from JSON. Raises AttnctlError for other or damaged JSON."""
     document = parse_json(data, source)
     if isinstance(document, dict) and document.get("schema") == OverviewDocument.__struct_config__.tag:
         return overview_from_document(document, source)

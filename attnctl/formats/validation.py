@@ -1,4 +1,4 @@
-"""Whether what comes from outside is sound: types, shapes, archives. Nothing else trusts a file."""
+"""Check types, shapes and archives of files from outside. No other module trusts a file."""
 
 from __future__ import annotations
 
@@ -22,49 +22,54 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, in_one_line
 
 
-def finite_floats(values: object, what: str = "a list") -> Floats:
-    """As float32. Raises ValueError, TypeError naming `what` where it is no array of finite numbers."""
-    array = _checked_array(values, what, "fiu")
-    with np.errstate(over="ignore"):  # what overflows is refused below
+def finite_floats(values: object, name: str = "a list") -> Floats:
+    """Return values as float32. Raises ValueError, TypeError with `name` if they are not an array of finite numbers."""
+    array = _checked_array(values, name, "fiu")
+    with np.errstate(over="ignore"):  # numbers that overflow are refused below
         floats = array.astype(np.float32, copy=False)
     if not np.isfinite(floats).all():
-        raise ValueError(f"{what}: a number is missing, or not finite (NaN or infinity)")
+        raise ValueError(f"{name}: a number is missing, or not finite (NaN or infinity)")
     if isinstance(values, list) and floats.size:  # NumPy reads true as 1
         rows = values if floats.ndim > 1 else [values]
         for _ in range(floats.ndim - 2):
             rows = list(chain.from_iterable(rows))
         suspect = ((floats == 0) | (floats == 1)).any(axis=-1).ravel()  # (rows,)
         if any(bool in set(map(type, row)) for row in compress(rows, suspect)):
-            raise TypeError(f"{what}: true or false stands where a number is wanted")
+            raise TypeError(f"{name}: true or false instead of a number")
     return floats
 
 
-def true_or_false(values: object, what: str) -> Bools:
-    """As booleans. Raises ValueError, TypeError naming `what` where it is no array of them."""
-    return _checked_array(values, what, "b").astype(np.bool_, copy=False)
+def true_or_false(values: object, name: str) -> Bools:
+    """Return values as booleans. Raises ValueError, TypeError with `name` if they are not an array of booleans."""
+    return _checked_array(values, name, "b").astype(np.bool_, copy=False)
 
 
 KINDS = {"fiu": "numbers", "b": "true and false"}
 
 
-def _checked_array(values: object, what: str, kinds: str) -> npt.NDArray[np.generic]:
-    """As an array of one of the `kinds` of NumPy's types. Raises ValueError for lists of unequal lengths, else TypeError."""
+def _checked_array(values: object, name: str, kinds: str) -> npt.NDArray[np.generic]:
+    """Return an array of one of NumPy's `kinds`. Raises ValueError for rows of different lengths, otherwise TypeError."""
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise ValueError(f"{what}: its rows are of different lengths") from error
+        raise ValueError(f"{name}: its rows are of different lengths") from error
     if array.ndim == 0:
-        raise TypeError(f"{what} is {str(values)[:40]!r}, not a list of {KINDS[kinds]}")
+        raise TypeError(f"{name} is {str(values)[:40]!r}, not a list of {KINDS[kinds]}")
     if array.size and array.dtype.kind not in kinds:
-        held = {"c": "complex numbers", "b": "true and false", "U": "texts", **dict.fromkeys("fiu", "numbers")}
-        found = held.get(array.dtype.kind, "nulls or other things")
-        raise TypeError(f"{what}: {found} stand where {KINDS[kinds]} are wanted")
+        kinds_in_words = {
+            "c": "complex numbers",
+            "b": "true and false",
+            "U": "texts",
+            **dict.fromkeys("fiu", "numbers"),
+        }
+        contents = kinds_in_words.get(array.dtype.kind, "nulls or other things")
+        raise TypeError(f"{name}: {contents} instead of {KINDS[kinds]}")
     return array
 
 
 @contextmanager
 def telling_unsound(source: str, kind: str) -> Iterator[None]:
-    """Turn what NumPy and zipfile raise on a file that is damaged, or made to harm, into one line: many kinds of errors."""
+    """Turn the many errors of NumPy and zipfile on a damaged or malicious file into one line."""
     try:
         yield
     except AttnctlError:
@@ -76,7 +81,7 @@ def telling_unsound(source: str, kind: str) -> Iterator[None]:
 
 
 def read_npz(data: bytes, source: str) -> dict[str, Array]:
-    """The arrays of an NPZ file. Raises AttnctlError where it is damaged or holds pickled objects."""
+    """Return the arrays of an NPZ file. Raises AttnctlError if it is damaged or holds pickled objects."""
     if data[:2] != b"PK" and data[:6] != b"\x93NUMPY":
         raise AttnctlError(f"{source} is not a sound .npz file: it is no archive (nothing is ever unpickled)")
     with telling_unsound(source, ".npz"):
@@ -93,12 +98,12 @@ def read_npz(data: bytes, source: str) -> dict[str, Array]:
     return arrays
 
 
-PICKLES = (".pt", ".pth", ".pkl", ".pickle")  # endings of files that torch.save and pickle write
-_TORCH = b"\x80\2\x8a\nl\xfc\x9cF\xf9"  # how a file begins that an older torch.save wrote
+PICKLES = (".pt", ".pth", ".pkl", ".pickle")  # suffixes of files by torch.save and pickle
+_TORCH = b"\x80\2\x8a\nl\xfc\x9cF\xf9"  # the first bytes of a file by an older torch.save
 
 
 def check_unpickled(data: bytes, source: str, named: bool = False) -> None:
-    """Raise AttnctlError for the bytes of a pickled file; `named` says that tensors are wanted by their names."""
+    """Raise AttnctlError for the bytes of a pickled file; `named`: the advice is for tensors with names."""
     start = data[:1000]
     by_torch = start[:9] == _TORCH or (start[:4] == b"PK\x03\x04" and b"data.pkl" in start[30:])
     if by_torch:
@@ -108,7 +113,7 @@ def check_unpickled(data: bytes, source: str, named: bool = False) -> None:
 
 
 def torch_refusal(source: str, named: bool = False) -> str:
-    """Return why a file of torch.save is not read, and the line that converts it: one array, or tensors by their names."""
+    """Return why a file of torch.save is not read, and the command that converts it: to one array, or to named tensors."""
     file = Path("weights.pt" if source in ("-", "standard input") else source)
     load = f'torch.load({_literal(file)}, "cpu", weights_only=True)'
     if named:
@@ -126,19 +131,19 @@ def torch_refusal(source: str, named: bool = False) -> str:
 
 
 def _literal(path: Path) -> str:
-    """Return a path as Python writes it, in double quotes: the whole script stands in single ones."""
+    """Return a path as Python writes it, in double quotes: the whole script is in single quotes."""
     return json.dumps(str(path), ensure_ascii=False)
 
 
 def names_in_npz(data: bytes) -> set[str]:
-    """The names of the arrays of an NPZ file, none of them unpacked; empty of one that `read_npz` refuses."""
+    """Return the names of the arrays of an NPZ file without unpacking; empty for a file that `read_npz` refuses."""
     with suppress(Exception), zipfile.ZipFile(io.BytesIO(data)) as archive:
         return {name.removesuffix(".npy") for name in archive.namelist()}
     return set()
 
 
 def _check_unpacked(archive: zipfile.ZipFile, size: int, source: str) -> None:
-    """Raise AttnctlError where an archive of `size` bytes would unpack to more than its numbers can be."""
+    """Raise AttnctlError if an archive of `size` bytes would unpack to more than arrays of numbers can be."""
     entries = archive.infolist()
     total = sum(entry.file_size for entry in entries)
     if total > limits.UNPACKED_BYTES or (total > limits.PACKED_FREELY and total > limits.MOST_PACKED * size):
@@ -148,7 +153,7 @@ def _check_unpacked(archive: zipfile.ZipFile, size: int, source: str) -> None:
         )
     limits.check_memory(3.0 * total, f"unpacking {source}", "give a smaller file")
     if len({entry.filename for entry in entries}) < len(entries):
-        raise ValueError("an array stands in it twice")
+        raise ValueError("it holds an array twice")
     for entry in entries:
         if entry.filename.endswith(".npy"):
             with archive.open(entry) as file:
@@ -156,21 +161,21 @@ def _check_unpacked(archive: zipfile.ZipFile, size: int, source: str) -> None:
 
 
 def array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.generic]]:
-    """The shape of the array in a .npy file, whether it is stored column by column, and its type. Raises ValueError."""
+    """Return the shape of the array in a .npy file, whether it is stored by columns, and its type. Raises ValueError."""
     old = np.lib.format.read_magic(file) == (1, 0)
     read = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
     return read(file)
 
 
 def _check_header(file: IO[bytes], size: int) -> None:
-    """Raise ValueError where the header of an array claims more numbers than `size` bytes hold."""
+    """Raise ValueError if the header of an array claims more numbers than `size` bytes hold."""
     shape, _, dtype = array_header(file)
     if len(shape) > limits.ARRAY_AXES or (not dtype.hasobject and math.prod(shape) * dtype.itemsize > size):
         raise ValueError(f"it claims an array of shape {str(shape)[:60]}, and holds {size:,} bytes")
 
 
 def read_npy(data: bytes, source: str) -> npt.NDArray[np.generic]:
-    """The array of a .npy file's bytes. Raises AttnctlError where it is damaged or holds pickled objects."""
+    """Return the array in the bytes of a .npy file. Raises AttnctlError if it is damaged or holds pickled objects."""
     with telling_unsound(source, ".npy"):
         _check_header(io.BytesIO(data), len(data))
         array: npt.NDArray[np.generic] = np.load(io.BytesIO(data), allow_pickle=False)

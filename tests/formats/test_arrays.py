@@ -50,10 +50,10 @@ def test_an_archive_keeps_its_names(tmp_path: Path) -> None:
     ("text", "says"),
     [
         (",0.5\n0.2,0.8\n", "row 0 of numbers holds ''"),  # a lost number is no corner
-        ("0.7,abc\n0.2,0.8\n", "row 0 of numbers holds 'abc', which is none (a line of names begins with an empty cell)"),
+        ("0.7,abc\n0.2,0.8\n", "row 0 of numbers holds 'abc', which is not a number (a line of names begins with an empty cell)"),
         ("1,2\n1,2,3\n4,5,6\n", "row 1 has 3 numbers, the first has 2"),  # nor is a shorter line
         (",le,chat\nthe,0.7\nblack,0.1\n", "the first line names 2 columns, but a row has 1"),
-        (",le,chat\nthe,0.7,x\nblack,0.1,0.9\n", "row 0 of numbers holds 'x', which is none"),
+        (",le,chat\nthe,0.7,x\nblack,0.1,0.9\n", "row 0 of numbers holds 'x', which is not a number"),
         (";le;chat\nthe;0,7;0,3\n", "decimal commas (0,7)"),
     ],
 )  # fmt: skip

@@ -113,10 +113,10 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("tokens.0.start", 99, "token 'Alice' stands from 99 to 5$"),
     ("tokens.0.start", None, "token 'Alice' stands from None to 5$"),
     ("tokens.0.end", 2**63, r"tokens\[0\].end is '9223372036854775808', not a whole number up to 1000000000$"),
-    (f"{WEIGHTS}.0.0", "0.5", "weights of layer 1: texts stand where numbers are wanted"),
-    (f"{WEIGHTS}.0.0", None, "weights of layer 1: nulls or other things stand where numbers are wanted$"),
-    (f"{WEIGHTS}.0.0", True, "weights of layer 1: true or false stands where a number"),
-    ("layers.1.mask", [[1, 0, 0, 0, 0]] * 5, "mask of layer 1: numbers stand where true and false"),
+    (f"{WEIGHTS}.0.0", "0.5", "weights of layer 1: texts instead of numbers"),
+    (f"{WEIGHTS}.0.0", None, "weights of layer 1: nulls or other things instead of numbers$"),
+    (f"{WEIGHTS}.0.0", True, "weights of layer 1: true or false instead of a number"),
+    ("layers.1.mask", [[1, 0, 0, 0, 0]] * 5, "mask of layer 1: numbers instead of true and false"),
     ("layers.1.mask", [[True]], r"mask of layer 1 has shape \(1, 1\), not \(5, 5\)$"),
     ("layers.1.mask", "x", "mask of layer 1 is 'x', not a list of true and false$"),
     (f"{WEIGHTS}.0", [1.0], "weights of layer 1: its rows are of different lengths$"),
@@ -129,7 +129,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("model.dropout", 1, "model.dropout is '1', not a number below 1$"),
     ("model.temperature", 0, "model.temperature is '0', not a number above 0$"),
     ("model.off", "0.x", "off is '0.x'"),
-    ("model.rope_pairs", "x", "model.rope_pairs is 'x', which it cannot be$"),
+    ("model.rope_pairs", "x", "model.rope_pairs is 'x', which is not an allowed value$"),
     ("measure", "weights", "no measure 'weights'$"),
     ("text", 5, "text is '5', not a text"),
     ("notes", 5, "notes is '5', not a list"),
@@ -153,8 +153,8 @@ def test_an_archive_of_another_type_or_with_a_layer_too_many_is_refused(tmp_path
     arrays = dict(np.load(tmp_path / "run.npz"))
     weights = arrays["layers.0.weights"]
     for changed, says in (
-        ({"layers.0.weights": weights.astype(str)}, "texts stand where numbers"),
-        ({"layers.0.weights": weights > 0}, "true and false stand where numbers"),
+        ({"layers.0.weights": weights.astype(str)}, "texts instead of numbers"),
+        ({"layers.0.weights": weights > 0}, "true and false instead of numbers"),
         ({"layers.7.weights": weights}, "layers.7.weights, an array of a layer that its trace does not have"),
     ):
         np.savez(tmp_path / "bad.npz", **(arrays | changed))

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from matplotlib.colors import CenteredNorm
 
 from attnctl.render.figure.bars import Bars, bar_drawing
-from attnctl.render.figure.head_grid import layers_by_heads
-from attnctl.render.figure.heatmap import colour_map, drawing_of
-from attnctl.render.figure.layout import LEAST, Drawing, Grids, Scale
+from attnctl.render.figure.heatmap import colour_map, drawing_of, grid_of_heads
+from attnctl.render.figure.layout import LEAST, Drawing, Scale
 from attnctl.render.figure.photograph import draw_looks_and_effects
 from attnctl.render.forms import CHANGE
 from attnctl.watched.effects import EdgeEffect, Effects, SpanEffect
@@ -51,15 +50,11 @@ def _draw_heads(found: Effects) -> Drawing:
     how = "to first order" if found.approximation is not None else f"its output {DONE[found.how]}"
     # the line above the grid has the unit in full: beside the colour bar it is no longer than two rows of heads
     unit = _effect_unit(found).replace("log-probability", "log p").replace("logit difference", "logits")
-    grids = Grids(
-        **layers_by_heads(effects),
-        scales=(Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), unit),),
-        title=_effects_title(found),
-        said=(f"{_effect_unit(found)} without each head, {how}",),
-        hidden="not measured",
-        cited=found.model.citation,
+    scale = Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), unit)
+    sentence = f"{_effect_unit(found)} without each head, {how}"
+    return drawing_of(
+        grid_of_heads(effects, scale, _effects_title(found), sentence, "not measured", found.model.citation)
     )
-    return drawing_of(grids)
 
 
 def _draw_bars(found: Effects) -> Drawing:

@@ -66,7 +66,7 @@ def links_drawing(found: AlignedText) -> Drawing:
         columns=token_labels(found.sources),
         scales=(Scale(Normalize(0, max(float(found.weights.max()), 1e-6)), colour_map(CMAP), "weight"),),
         title=found.model.name,
-        said=(f"mean of heads {heads_listed(found.heads)}",),
+        notes=(f"mean of heads {heads_listed(found.heads)}",),
         axes=("target", "source"),
         cited=found.model.citation,
     )

@@ -32,7 +32,7 @@ def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAI
         rows=tuple(rows),
         columns=tuple(columns),
         scales=(weights, change),
-        said=(said,) if (said := pair.unmatched_tokens()) else (),
+        notes=(said,) if (said := pair.unmatched_tokens()) else (),
         title=f"layer {layer}, head {head}" if look.title is None else look.title,
         cited=f"A {pair.a.model.citation}; B {pair.b.model.citation}",
     )

@@ -271,7 +271,7 @@ def census_drawing(census: CensusTable, look: Look = PLAIN) -> Drawing:
         columns=tuple(map(str, range(heads))),
         scales=(Scale(Normalize(0, 1), colour_map(look.cmap), "share of cases"),),
         title=heading if look.title is None else visible_text(look.title),
-        said=(*(maps[0][0].split("\n") if len(maps) == 1 else ()), READ),
+        notes=(*(maps[0][0].split("\n") if len(maps) == 1 else ()), READ),
         axes=("layer", "head"),
         hidden="no attention",
         cited=f"attnctl {__version__}, {census.model} on {census.corpus}",

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from attnctl.formats.pictures import PLAIN, Look
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
-from attnctl.render.figure.head_grid import layers_by_heads
-from attnctl.render.figure.heatmap import colour_map, drawing_of
-from attnctl.render.figure.layout import Drawing, Grids, Scale, colour_norm
+from attnctl.render.figure.heatmap import colour_map, drawing_of, grid_of_heads
+from attnctl.render.figure.layout import Drawing, Scale, colour_norm
 
 
 def statistic_grid(
@@ -18,12 +17,7 @@ def statistic_grid(
     values = {(one.layer, one.head): one[name] for one in heads}
     top = max((value for value in values.values() if value is not None), default=0.0)
     ends = look.vmin or 0.0, look.vmax if look.vmax is not None else top or 1.0
-    grids = Grids(
-        **layers_by_heads(values),
-        scales=(Scale(colour_norm(*ends), colour_map(look.cmap), STATISTICS[name].unit or name),),
-        title=title if look.title is None else look.title,
-        said=(STATISTICS[name].title_with_unit,),
-        hidden="no value",
-        cited=cited,
-    )
+    scale = Scale(colour_norm(*ends), colour_map(look.cmap), STATISTICS[name].unit or name)
+    heading = title if look.title is None else look.title
+    grids = grid_of_heads(values, scale, heading, STATISTICS[name].title_with_unit, "no value", cited)
     return drawing_of(grids, look)

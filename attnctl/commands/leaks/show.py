@@ -100,7 +100,7 @@ def leaks_drawing(found: Leaks) -> Drawing:
         columns=tuple(segment_name(found, at) for at in keys),
         scales=scales,
         title=headline(found),
-        said=("on the diagonal: a segment's own future",),
+        notes=("on the diagonal: a segment's own future",),
         axes=("segment that looks", "segment that is seen"),
         hidden="in another row of the batch",
         cited=found.model.citation,

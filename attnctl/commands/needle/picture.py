@@ -27,7 +27,7 @@ def needle_drawing(found: Needles, cells: Sequence[NeedleCell]) -> Drawing:
         columns=tuple(f"{length:,}" for length in lengths),
         scales=(Scale(Normalize(0, float(shares.max()) or 1.0), colour_map(CMAP), "share"),),
         title=f"{found.model.name}: {found.answered} of {found.asked} needles answered",
-        said=(SHARE,),
+        notes=(SHARE,),
         axes=("depth of the needle", "tokens of the prompt"),
         hidden="not answered" if asked.all() else "not answered, or not asked",
         cited=found.model.citation,

@@ -1,6 +1,6 @@
-"""What every JSON document of attnctl is: a Struct, whose types say how it is written, read, and told in its JSON Schema.
+"""Define the JSON documents of attnctl as Structs, whose types describe writing, reading and the JSON Schema.
 
-What is read is held against the types, which name the path of what is wrong.
+A document that is read is checked against the types; an error names the path of the wrong value.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 Kind = TypeVar("Kind")
-Field = tuple[str, Any, Any]  # name, type, default; a type may be Annotated, which Python gives no type of its own
+Field = tuple[str, Any, Any]  # name, type, default; a type may be Annotated, for which Python has no type
 
 WRITTEN_BY_ORJSON = (np.ndarray, np.float32, np.float64, np.int64, np.bool_, Fragment, Note)
 
 
 class JsonDocument(Struct, kw_only=True, omit_defaults=True, tag_field="schema"):
-    """A document; its `tag` is the name of its schema."""
+    """A JSON document; its `tag` is the name of its schema."""
 
-    attnctl: Annotated[str, about("The version of attnctl that wrote this."), ALWAYS] = field(
+    attnctl: Annotated[str, about("The version of attnctl that wrote this document."), ALWAYS] = field(
         default_factory=lambda: __version__
     )
 
 
 class Made(Part):
-    """A part whose fields a table tells; see `fields_from`."""
+    """A part whose fields come from a table; see `fields_from`."""
 
     if TYPE_CHECKING:
 
@@ -57,28 +57,28 @@ class Made(Part):
         def __setattr__(self, name: str, value: object) -> None: ...
 
 
-def fields_from(told: Iterable[Field]) -> Callable[[type[Kind]], type[Kind]]:
-    """The class with more fields, each (name, type, default), or `field()` where there is no default."""
+def fields_from(table: Iterable[Field]) -> Callable[[type[Kind]], type[Kind]]:
+    """Return a decorator that adds fields to a class, each (name, type, default), or `field()` without a default."""
 
-    def made(kind: type[Kind]) -> type[Kind]:
+    def with_fields(kind: type[Kind]) -> type[Kind]:
         namespace = {"__doc__": kind.__doc__, "__module__": kind.__module__}
         bases = (cast("type[Struct]", kind),)
-        return cast("type[Kind]", defstruct(kind.__name__, told, bases=bases, namespace=namespace, kw_only=True))
+        return cast("type[Kind]", defstruct(kind.__name__, table, bases=bases, namespace=namespace, kw_only=True))
 
-    return made
+    return with_fields
 
 
 def fields_of(reading: type, **otherwise: object) -> Iterator[Field]:
-    """The fields of a dataclass, whose annotations name types of `document_fields`; some are told `otherwise`."""
+    """Yield the fields of a dataclass, whose annotations use types of `document_fields`; `otherwise` replaces some types."""
     names = vars(document_fields) | {"Meta": Meta}
     hints = get_type_hints(reading, localns=names, include_extras=True) | otherwise
-    for own in fields(reading):
-        if own.default is MISSING:
-            yield own.name, hints[own.name], field()
-        elif ALWAYS in getattr(hints[own.name], "__metadata__", ()):
-            yield own.name, hints[own.name], field(default_factory=partial(getattr, own, "default"))
+    for entry in fields(reading):
+        if entry.default is MISSING:
+            yield entry.name, hints[entry.name], field()
+        elif ALWAYS in getattr(hints[entry.name], "__metadata__", ()):
+            yield entry.name, hints[entry.name], field(default_factory=partial(getattr, entry, "default"))
         else:
-            yield own.name, hints[own.name], own.default
+            yield entry.name, hints[entry.name], entry.default
 
 
 # --- tokens and models -------------------------------------------------------------------------------------------
@@ -86,18 +86,18 @@ def fields_of(reading: type, **otherwise: object) -> Iterator[Field]:
 
 @fields_from([("index", Annotated[Index | None, ALWAYS], None), *fields_of(Token)])
 class DocumentToken(Made):
-    """A token; start and end are characters of the text."""
+    """A token; start and end are positions in the text, in characters."""
 
 
-_OFF = Annotated[str, about("Heads whose context goes nowhere, layer.head: 1.2, 0.5.")]
+_OFF = Annotated[str, about("Heads that are switched off (their context is not used), as layer.head: 1.2, 0.5.")]
 
 
 @fields_from(fields_of(ModelInfo, off=_OFF | None, finds=str | None))
 class DocumentModel(Made):
-    """What the numbers come from."""
+    """The model or file that the numbers come from."""
 
 
-# in a result that is a document: what Python has, and what `plain` makes of it
+# for a result that is a document: the types in Python, and the types in JSON, which `plain` makes
 if TYPE_CHECKING:
     ResultModel = ModelInfo
     ResultTokens = tuple[Token, ...]
@@ -109,77 +109,82 @@ else:
 # --- documents of a text -----------------------------------------------------------------------------------------
 
 Tokens = Annotated[tuple[DocumentToken, ...], about("", minItems=1)]
-Notes = Annotated[tuple[str, ...], about("What a reader must know about these numbers.")]
-NoteKinds = Annotated[tuple[NoteKind, ...], about("What each note tells of; empty: of none of these.")]
+Notes = Annotated[tuple[str, ...], about("Notes that a reader needs to understand these numbers.")]
+NoteKinds = Annotated[
+    tuple[NoteKind, ...],
+    about("The subject of each note, in the order of the notes; an empty text is a note on another subject."),
+]
 
 
 class TextDocument(JsonDocument, kw_only=True):
-    """What a document of a text begins with."""
+    """The first fields of every document about a text."""
 
     text: str
     tokens: Tokens
     model: DocumentModel
     key_tokens: Annotated[
-        Tokens | None, about("The tokens of the key axis, where it is another text's (cross attention).")
+        Tokens | None, about("The tokens of the key axis, if the keys come from another text (cross attention).")
     ] = None
 
 
 # --- writing and reading -----------------------------------------------------------------------------------------
 
 
-def document_of(kind: type[Kind], *readings: object, **made: object) -> Kind:
-    """The document of readings: each field is the attribute of that name of one, but for what is `made` here."""
+def document_of(kind: type[Kind], *readings: object, **overrides: object) -> Kind:
+    """Return the document of readings: each field is the attribute of the same name, or the value in `overrides`."""
     names = kind.__struct_fields__  # type: ignore[attr-defined]
-    found = {name: getattr(reading, name) for reading in readings for name in names if hasattr(reading, name)} | made
+    values = {
+        name: getattr(reading, name) for reading in readings for name in names if hasattr(reading, name)
+    } | overrides
     if "note_kinds" in names:
-        kinds = tuple(note.kind if isinstance(note, Note) else "" for note in found["notes"])
-        found["note_kinds"] = kinds if any(kinds) else ()
-    return kind(**{name: _in_document(value) for name, value in found.items()})
+        kinds = tuple(note.kind if isinstance(note, Note) else "" for note in values["notes"])
+        values["note_kinds"] = kinds if any(kinds) else ()
+    return kind(**{name: _in_document(value) for name, value in values.items()})
 
 
 def _in_document(value: object) -> object:
-    """What a reading holds as it stands in a document: a model and tokens in their own way."""
+    """Return a value of a reading in the form of a document: a model and tokens have their own forms."""
     if isinstance(value, ModelInfo):
         return model_document(value)
     return token_documents(value) if isinstance(value, tuple) and value and isinstance(value[0], Token) else value
 
 
 def model_document(model: ModelInfo) -> DocumentModel:
-    """A model as it stands in a document."""
+    """Return a model in the form of a document."""
     finds = model.finds and "; ".join(f"{layer}.{head} {relation}" for layer, head, relation in model.finds)
-    # text that is all ASCII is written far faster
-    said = {"off": model.off and spoken_heads(model.off), "finds": finds and finds.replace("→", "->")}
-    return DocumentModel(**vars(model) | said)
+    # pure ASCII is written much faster
+    texts = {"off": model.off and spoken_heads(model.off), "finds": finds and finds.replace("→", "->")}
+    return DocumentModel(**vars(model) | texts)
 
 
 def token_documents(tokens: Sequence[Token]) -> tuple[DocumentToken, ...]:
-    """Tokens as they stand in a document."""
+    """Return tokens in the form of a document."""
     entries = convert(tokens, tuple[DocumentToken, ...], from_attributes=True)
     for index, entry in enumerate(entries):
         entry.index = index
     return entries
 
 
-def reading_of(kind: type[Kind], document: Struct, **made: object) -> Kind:
-    """The reading of a document: each field is the document's of that name, but for what is `made` here.
+def reading_of(kind: type[Kind], document: Struct, **overrides: object) -> Kind:
+    """Return the reading of a document: each field is the document's field of the same name, or the value in `overrides`.
 
-    Raises ValueError where tokens have no sound place, a model's heads are not said as they are written, or notes and their
-    kinds are not as many.
+    Raises ValueError if tokens have invalid places, if heads of a model are not written as attnctl writes them, or if the
+    numbers of notes and of their kinds differ.
     """
-    names = [own.name for own in fields(kind)]  # type: ignore[arg-type]
+    names = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
     values = asdict(document)
-    found = {name: _in_reading(values[name]) for name in names if name not in made and name in values}
+    results = {name: _in_reading(values[name]) for name in names if name not in overrides and name in values}
     if "note_kinds" in values:
         notes = values["notes"]
         kinds = values["note_kinds"] or ("",) * len(notes)
         if len(kinds) != len(notes):
             raise ValueError(f"note_kinds is {str(kinds)[:40]}, not the kinds of {len(notes)} notes")
-        found["notes"] = tuple(map(Note, notes, kinds))
-    return kind(**found, **made)
+        results["notes"] = tuple(map(Note, notes, kinds))
+    return kind(**results, **overrides)
 
 
 def _in_reading(value: object) -> object:
-    """What a document holds as it stands in a reading."""
+    """Return a value of a document in the form of a reading."""
     if isinstance(value, DocumentModel):
         return _read_model(value)
     return (
@@ -191,48 +196,50 @@ def _read_model(entry: DocumentModel) -> ModelInfo:
     off = entry.off
     if off is not None and not re.fullmatch(r"\d{1,6}\.\d{1,6}(, *\d{1,6}\.\d{1,6})*", off):
         raise ValueError(f"off is {off[:40]!r}, not layer.head of heads: 1.2, 0.5")
-    found = re.findall(r"(\d{1,6})\.(\d{1,6}) ([^;]+)", (entry.finds or "").replace("->", "→"))
-    finds = None if entry.finds is None else tuple((int(layer), int(head), relation) for layer, head, relation in found)
+    relations = re.findall(r"(\d{1,6})\.(\d{1,6}) ([^;]+)", (entry.finds or "").replace("->", "→"))
+    finds = (
+        None if entry.finds is None else tuple((int(layer), int(head), relation) for layer, head, relation in relations)
+    )
     places = [(int(layer), int(head)) for layer, head in re.findall(r"(\d+)\.(\d+)", off or "")]
     return ModelInfo(**asdict(entry) | {"off": None if off is None else heads_by_layer(places), "finds": finds})
 
 
 def read_tokens(entries: tuple[DocumentToken, ...]) -> tuple[Token, ...]:
-    """The tokens of a document. Raises ValueError where a span is none, or an index is not the token's place."""
+    """Return the tokens of a document. Raises ValueError for an invalid span, or an index that is not the token's place."""
     for place, entry in enumerate(entries):
         if entry.index not in (None, place):
             raise ValueError(f"token {place} has index {entry.index}")
         start, end = entry.start, entry.end
         if (start is None) != (end is None) or (start is not None and end is not None and start > end):
             raise ValueError(f"token {entry.text[:40]!r} stands from {start} to {end}")
-    own = attrgetter(*(own.name for own in fields(Token)))
-    return tuple(Token(*own(entry)) for entry in entries)
+    values_of = attrgetter(*(entry.name for entry in fields(Token)))
+    return tuple(Token(*values_of(entry)) for entry in entries)
 
 
 def plain(document: Struct) -> Document:
-    """The JSON object of a document, arrays still arrays, what is absent left out."""
+    """Return the JSON object of a document, without absent fields; arrays stay arrays."""
     values = {name: _in_document(getattr(document, name)) for name in document.__struct_fields__}
-    found: Document = to_builtins(replace(document, **values), builtin_types=WRITTEN_BY_ORJSON)
-    return found
+    result: Document = to_builtins(replace(document, **values), builtin_types=WRITTEN_BY_ORJSON)
+    return result
 
 
-def write_json(document: Struct, what: str) -> bytes:
-    """One line of JSON, without the newline. Raises AttnctlError where `what` cannot be written."""
+def write_json(document: Struct, name: str) -> bytes:
+    """Return one line of JSON, without the newline. Raises AttnctlError if `name` cannot be written."""
     try:
         return as_json(plain(document))
     except TypeError as error:
-        raise AttnctlError(f"this {what} cannot be written as JSON: {error}") from error
+        raise AttnctlError(f"this {name} cannot be written as JSON: {error}") from error
 
 
 @contextmanager
-def document_read(kind: type[Kind], document: object, source: str, what: str, damage: str) -> Iterator[Kind]:
-    """A parsed JSON document as one of `kind`; what is wrong with it, met inside, is one line that begins with `damage`.
+def document_read(kind: type[Kind], document: object, source: str, name: str, damage: str) -> Iterator[Kind]:
+    """Read a parsed JSON document as `kind`; turn each error inside into one line that begins with `damage`.
 
-    Raises AttnctlError where it is no JSON object of the schema of `kind`, naming what it is instead.
+    Raises AttnctlError, with the schema that was found, if it is not a JSON object of the schema of `kind`.
     """
     tag = kind.__struct_config__.tag  # type: ignore[attr-defined]
     if not isinstance(document, dict) or "schema" not in document:
-        raise AttnctlError(f'{source} is not {what}: it has no "schema"')
+        raise AttnctlError(f'{source} is not {name}: it has no "schema"')
     if document["schema"] != tag:
         raise AttnctlError(f"{source} has schema {str(document['schema'])[:60]!r}; this attnctl reads {tag!r}")
     try:
@@ -242,14 +249,14 @@ def document_read(kind: type[Kind], document: object, source: str, what: str, da
 
 
 def read_as(kind: type[Kind], document: object) -> Kind:
-    """A parsed JSON document as one of `kind`. Raises ValueError that says where it is wrong, and what is wanted there."""
+    """Read a parsed JSON document as `kind`. Raises ValueError with the wrong field and what it should be."""
     try:
         return convert(document, kind, dec_hook=_counts_array)
     except ValidationError as error:
-        said = _REASON.fullmatch(str(error))
-        assert said is not None  # both its parts may be anything
-        path = "".join(re.findall(r"`\$([^`]*)`", said[2])[::-1]).removeprefix(".")  # the inner one stands first
-        reason = re.sub(r"`([^`]+)`", _in_words, said[1])
+        match = _REASON.fullmatch(str(error))
+        assert match is not None  # always matches: both parts may be empty
+        path = "".join(re.findall(r"`\$([^`]*)`", match[2])[::-1]).removeprefix(".")  # the inner path comes first
+        reason = re.sub(r"`([^`]+)`", _in_words, match[1])
         for pattern, sentence in _SENTENCES:
             reason = re.sub(pattern, sentence, reason)
         if reason.startswith(("not ", "which ")) and "..." not in path:
@@ -260,11 +267,11 @@ def read_as(kind: type[Kind], document: object) -> Kind:
 
 
 def _counts_array(kind: object, rows: object) -> npt.NDArray[np.int64]:
-    """Lists of counts as an array: (layers, heads). Raises ValueError where they are none."""
+    """Return lists of counts as an array: (layers, heads). Raises ValueError if they are not a table of counts."""
     try:
         counts = convert(rows, tuple[tuple[Index, ...], ...])
     except ValidationError as error:
-        raise ValueError(error) from error  # which msgspec gives the path of the counts, too
+        raise ValueError(error) from error  # msgspec adds the path of the counts
     if len(set(map(len, counts))) != 1:
         raise ValueError("the counts are no table of layers and heads")
     return np.array(counts, np.int64)  # (layers, heads)
@@ -277,7 +284,7 @@ _SENTENCES = (
     (r"Object missing required field (.*)", r"\1 is missing"),
     (r"Expected (.*), got .*", r"not \1"),
     (r"Expected (.*)", r"not \1"),
-    (r"Invalid enum value .*", "which it cannot be"),
+    (r"Invalid enum value .*", "which is not an allowed value"),
     (r"Number out of range", "not a number of any size"),
     (r" >= (\S+)", r" from \1 up"),
     (r" <= (\S+)", r" up to \1"),

@@ -1,4 +1,4 @@
-"""What is told of batches as JSON: what a batch was asked for, what became of its texts."""
+"""Define the JSON of batches: what was requested, and the result of each text."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Free = Annotated[Document, about("", additionalProperties=True)]
 
 
 class BatchAsked(Part, kw_only=True):
-    """What decides the outcome of a batch."""
+    """The settings that decide the results of a batch."""
 
-    input: Annotated[tuple[str, ...], about("The files of texts, as seen from the folder.")]
+    input: Annotated[tuple[str, ...], about("The files of texts, as paths from the folder of results.")]
     input_form: str | None
     column: str | None
     id_column: str | None
     formats: tuple[str, ...]
-    model: Annotated[Free, about("Its name and options, as the command line had them.")]
-    look: Annotated[Free, about("How pictures look.")]
+    model: Annotated[Free, about("The name and options of the model, as on the command line.")]
+    look: Annotated[Free, about("The settings of pictures: colours, size, letters.")]
     layer: str | None
     head: str | None
     query: str | None
@@ -29,45 +29,54 @@ class BatchAsked(Part, kw_only=True):
     batch_size: Index
     words: bool
     measure: str | None
-    prompts: Annotated[Free | None, about("What is said of prompts (sources).")] = None
-    steps: Annotated[tuple[str, ...], about("The steps that are in each trace.")] = ()
-    precision: Annotated[Index | None, about("Decimals of the numbers in JSON.")] = None
+    prompts: Annotated[Free | None, about("The options for prompts (attnctl sources).")] = None
+    steps: Annotated[tuple[str, ...], about("The steps to store in each trace.")] = ()
+    precision: Annotated[Index | None, about("The number of decimals of numbers in JSON.")] = None
 
 
 class BatchDocument(JsonDocument, kw_only=True, tag="attnctl.batch/2"):
-    """What a batch was asked for: run.json in its folder."""
+    """The request for a batch: run.json in its folder."""
 
-    said: Annotated[BatchAsked, about("What decides the outcome: going on with something else is refused.")]
-    weights: Annotated[str | None, about("Fingerprint of the model's files; null where it has none here.")]
+    said: Annotated[
+        BatchAsked, about("The settings that decide the results: a batch continues only with the same settings.")
+    ]
+    weights: Annotated[
+        str | None, about("Fingerprint of the model's files; null if the model is not a file or a folder.")
+    ]
 
 
 class ManifestFile(Part, kw_only=True):
-    """A file of an item, or the part of a file that is an item's."""
+    """A file of one item, or one item's part of a file."""
 
-    file: Annotated[str, about("Its name in the folder.")]
-    offset: Annotated[Whole | None, about("Where in it the item's part begins, of a file that grows.")] = None
+    file: Annotated[str, about("The name of the file in the folder.")]
+    offset: Annotated[
+        Whole | None, about("The byte at which the item's part begins, in a file that several items share.")
+    ] = None
     bytes: Whole
-    sha256: Annotated[Sha256, about("Of these bytes.")]
+    sha256: Annotated[Sha256, about("SHA-256 of these bytes.")]
 
 
 class ManifestLine(Part, kw_only=True):
-    """What became of each text of a batch, in the order of being done: a line of manifest.jsonl."""
+    """The result of one text of a batch: a line of manifest.jsonl, in the order in which the texts were finished."""
 
-    number: Annotated[Whole, about("Of the item in the folder, from 0, in the order of being done.")]
-    id: Annotated[str | int | None, about("Its own name, where it has one.")] = None
+    number: Annotated[
+        Whole, about("The number of the item in the folder, from 0, in the order in which items were finished.")
+    ]
+    id: Annotated[str | int | None, about("The item's own name, if the input gives one.")] = None
     status: Literal["done", "failed"]
-    where: Annotated[str, about("Where in the input it stands.")]
-    error: Annotated[str | None, about("Why it failed.")] = None
-    input: Annotated[str, about("Fingerprint of the item, by which it is known wherever it stands.")]
-    time: Annotated[str, about("When it was done, UTC.")]
+    where: Annotated[str, about("The place of the text in the input.")]
+    error: Annotated[str | None, about("The reason why the text failed.")] = None
+    input: Annotated[str, about("Fingerprint of the item, which identifies it wherever it is in the input.")]
+    time: Annotated[str, about("The time when it was finished, in UTC.")]
     seconds: Amount
     tokens: Index | None = None
     files: tuple[ManifestFile, ...] = ()
     group: Annotated[
-        Index | None, about("Of the last line of a group that was done as one: how many lines it has.")
+        Index | None,
+        about("In the last line of a group of texts that were run together: the number of lines of the group."),
     ] = None
     check: Annotated[
         str,
-        about("Of the line before it, for what was asked and the model's files: a line that was changed is none."),
+        about("Checksum of this line, the settings and the model's files: a line that was changed is not used."),
         ALWAYS,
     ] = ""

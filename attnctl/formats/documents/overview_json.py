@@ -1,4 +1,4 @@
-"""Overviews and single rows of long texts as JSON, written and read: schema `attnctl.overview/1`."""
+"""Write and read overviews and single rows of long texts as JSON: schema `attnctl.overview/1`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Shaped = TypeVar("Shaped", Floats, Bools)
 
 
 class GridLayer(Part):
-    """Where the grids of a layer have hidden cells."""
+    """The hidden cells in the grids of one layer."""
 
     layer: Index
     mask: Mask
@@ -53,42 +53,49 @@ class StatisticsPart(Made):
 
 
 class OverviewHead(StatisticsPart, kw_only=True):
-    """What is known of a head."""
+    """Statistics, links, grid and single rows of one head."""
 
     layer: Index
     head: Index
     names: Annotated[
         tuple[str, ...] | None,
         about(
-            "What kind of head it looks like, by the usual thresholds; with a ? where the text is too short to tell."
+            "The kinds of heads that it looks like, by the usual thresholds; with a ? if the text is too short to be sure."
         ),
     ] = None
-    coverage: Annotated[Share | None, about("The mass that the links hold, mean over the queries.")] = None
+    coverage: Annotated[
+        Share | None, about("The share of a query's attention that its links hold, averaged over the queries.")
+    ] = None
     links: Annotated[
         tuple[tuple[tuple[Index, Share], ...], ...] | None,
-        about("For each query its strongest keys, [key, weight], strongest first."),
+        about("For each query its strongest keys as [key, weight], the strongest first."),
     ] = None
     grid: Annotated[Matrix, about("Pooled weights (rows, columns).")] | UnsetType = UNSET
-    query: Annotated[Index | None, about("The query whose weights follow.")] = None
-    weights: Annotated[Vector, about("That query's exact weights on every key.")] | UnsetType = UNSET
+    query: Annotated[Index | None, about("The query of the field weights.")] = None
+    weights: Annotated[Vector, about("The exact weights of that query on every key.")] | UnsetType = UNSET
 
 
 class OverviewDocument(TextDocument, kw_only=True, tag="attnctl.overview/1"):
-    """What is known of the attention over a text whose weights are too many to keep.
+    """An overview of the attention over a text whose weights are too many to keep.
 
-    Statistics of each head, the strongest links of each query, pooled grids, single rows. What was not asked for is absent.
+    It holds statistics of each head, the strongest links of each query, pooled grids and single rows. Fields that were not
+    requested are absent.
     """
 
     pool: Annotated[
         Literal["mean", "max", "mass"] | None,
         about(
-            "What a number of a grid is: the mean or the largest of the weights between row and column, or the mass that a "
-            "query of the row gives to the column, on average."
+            "The meaning of a number in a grid: the mean or the largest of the weights between row and column, or the share "
+            "of its attention that a query of the row gives to the column, on average."
         ),
     ] = None
-    rows: Annotated[tuple[TextPart, ...] | None, about("What the rows of a grid are.")] = None
-    columns: Annotated[tuple[TextPart, ...] | None, about("What its columns are.")] = None
-    layers: Annotated[tuple[GridLayer, ...], about("Where a grid has hidden cells.")] = ()
+    rows: Annotated[tuple[TextPart, ...] | None, about("The part of the text that each row of a grid stands for.")] = (
+        None
+    )
+    columns: Annotated[
+        tuple[TextPart, ...] | None, about("The part of the text that each column of a grid stands for.")
+    ] = None
+    layers: Annotated[tuple[GridLayer, ...], about("The hidden cells of the grids, for each layer that has some.")] = ()
     heads: tuple[OverviewHead, ...]
     notes: Notes = ()
     note_kinds: NoteKinds = ()
@@ -98,7 +105,7 @@ class OverviewDocument(TextDocument, kw_only=True, tag="attnctl.overview/1"):
 
 
 def overview_to_json(overview: Overview | LongRow) -> bytes:
-    """One line of JSON, without the newline. What was not asked for is absent."""
+    """Return one line of JSON, without the newline. What was not requested is absent."""
     document = _overview_document(overview) if isinstance(overview, Overview) else _row_document(overview)
     return write_json(document, "overview")
 
@@ -107,19 +114,21 @@ def _overview_document(overview: Overview) -> OverviewDocument:
     grid = overview.grid
     weights, masks = ({}, {}) if grid is None else (grid.weights, grid.masks)
     layers = tuple(GridLayer(layer, np.ascontiguousarray(mask)) for layer, mask in sorted(masks.items()))
-    told: dict[tuple[int, int], Document] = {}
-    for one in overview.head_statistics:
-        told.setdefault((one.layer, one.head), {}).update(one.values, names=one.names)
-    for at, links in overview.links.items():
-        told.setdefault(at, {}).update(coverage=links.mass_covered, links=_links_document(links))
-    for at, cells in weights.items():
-        told.setdefault(at, {})["grid"] = np.ascontiguousarray(cells, np.float32)
-    heads = tuple(OverviewHead(layer=layer, head=head, **known) for (layer, head), known in told.items())
+    values: dict[tuple[int, int], Document] = {}
+    for statistics in overview.head_statistics:
+        values.setdefault((statistics.layer, statistics.head), {}).update(statistics.values, names=statistics.names)
+    for place, links in overview.links.items():
+        values.setdefault(place, {}).update(coverage=links.mass_covered, links=_links_document(links))
+    for place, cells in weights.items():
+        values.setdefault(place, {})["grid"] = np.ascontiguousarray(cells, np.float32)
+    heads = tuple(
+        OverviewHead(layer=layer, head=head, **fields_of_head) for (layer, head), fields_of_head in values.items()
+    )
     return document_of(OverviewDocument, overview, grid, layers=layers, heads=heads)
 
 
 def _links_document(links: Links) -> tuple[tuple[tuple[int, float], ...], ...]:
-    """The links that have a weight, as the shortest decimals that read back to the same float32."""
+    """Return the links that have a weight, as the shortest decimals that read back to the same float32."""
     return tuple(
         tuple((key, float(str(weight))) for key, weight in zip(keys, weights, strict=True) if weight > 0)
         for keys, weights in zip(links.keys.tolist(), links.weights, strict=True)
@@ -127,7 +136,7 @@ def _links_document(links: Links) -> tuple[tuple[tuple[int, float], ...], ...]:
 
 
 def _row_document(row: LongRow) -> OverviewDocument:
-    """One query's exact weights as a document of the same schema."""
+    """Return one query's exact weights as a document of the same schema."""
     heads = tuple(
         OverviewHead(layer=layer, head=head, query=row.query, weights=np.ascontiguousarray(weights, np.float32))
         for (layer, head), weights in row.weights.items()
@@ -140,52 +149,54 @@ def _row_document(row: LongRow) -> OverviewDocument:
 
 
 def overview_from_document(document: object, source: str = "this overview") -> Overview | LongRow:
-    """An overview, or the row of one query, from its parsed JSON. Raises AttnctlError where it is none, or does not fit."""
-    with document_read(OverviewDocument, document, source, "an overview", "a damaged overview") as told:
-        heads = {(head.layer, head.head): head for head in told.heads}
-        if len(heads) < len(told.heads):
-            raise ValueError("a head stands there twice")
-        read = _read_overview if all(head.query is None for head in told.heads) else _read_row
-        return read(told, heads)
+    """Return an overview, or the row of one query, from parsed JSON. Raises AttnctlError for other or inconsistent JSON."""
+    with document_read(OverviewDocument, document, source, "an overview", "a damaged overview") as overview:
+        heads = {(head.layer, head.head): head for head in overview.heads}
+        if len(heads) < len(overview.heads):
+            raise ValueError("it holds a head twice")
+        read = _read_overview if all(head.query is None for head in overview.heads) else _read_row
+        return read(overview, heads)
 
 
-def _read_overview(told: OverviewDocument, heads: dict[tuple[int, int], OverviewHead]) -> Overview:
-    n_q = len(told.tokens)
-    n_k = n_q if told.key_tokens is None else len(told.key_tokens)
+def _read_overview(overview: OverviewDocument, heads: dict[tuple[int, int], OverviewHead]) -> Overview:
+    n_q = len(overview.tokens)
+    n_k = n_q if overview.key_tokens is None else len(overview.key_tokens)
     return reading_of(
         Overview,
-        told,
-        grid=_read_grid(told, heads, n_q, n_k),
+        overview,
+        grid=_read_grid(overview, heads, n_q, n_k),
         head_statistics=tuple(
             HeadStatistics(
-                *at,
+                *place,
                 {name: getattr(head, name) for name in STATISTICS},
                 head.names or (),
                 any(name.endswith("?") for name in head.names or ()),  # as the format marks them
             )
-            for at, head in heads.items()
+            for place, head in heads.items()
             if head.entropy is not None
         ),
-        links={at: _read_links(head.links, n_q, n_k) for at, head in heads.items() if head.links is not None},
+        links={place: _read_links(head.links, n_q, n_k) for place, head in heads.items() if head.links is not None},
     )
 
 
 def _read_grid(
-    told: OverviewDocument, heads: dict[tuple[int, int], OverviewHead], n_q: int, n_k: int
+    overview: OverviewDocument, heads: dict[tuple[int, int], OverviewHead], n_q: int, n_k: int
 ) -> PooledGrid | None:
-    if told.rows is None or told.columns is None or told.pool is None:
-        if told.rows is None:
+    if overview.rows is None or overview.columns is None or overview.pool is None:
+        if overview.rows is None:
             return None
         raise ValueError("it has rows, but no columns or no pool")
-    for part, n in (*((part, n_q) for part in told.rows), *((part, n_k) for part in told.columns)):
+    for part, n in (*((part, n_q) for part in overview.rows), *((part, n_k) for part in overview.columns)):
         if any(not a < b <= n for a, b in part.ranges):
             raise ValueError(f"{part.name[:40]!r} holds tokens {part.ranges}, of {n}")
-    shape = len(told.rows), len(told.columns)
+    shape = len(overview.rows), len(overview.columns)
     weights = {
-        at: _of_shape(finite_floats(head.grid, "a grid"), shape) for at, head in heads.items() if head.grid is not UNSET
+        place: _of_shape(finite_floats(head.grid, "a grid"), shape)
+        for place, head in heads.items()
+        if head.grid is not UNSET
     }
-    masks = {one.layer: _of_shape(true_or_false(one.mask, "a mask"), shape) for one in told.layers}
-    return PooledGrid(told.pool, told.rows, told.columns, weights, masks)
+    masks = {layer.layer: _of_shape(true_or_false(layer.mask, "a mask"), shape) for layer in overview.layers}
+    return PooledGrid(overview.pool, overview.rows, overview.columns, weights, masks)
 
 
 def _of_shape(array: Shaped, shape: tuple[int, ...]) -> Shaped:
@@ -195,7 +206,7 @@ def _of_shape(array: Shaped, shape: tuple[int, ...]) -> Shaped:
 
 
 def _read_links(rows: tuple[tuple[tuple[int, float], ...], ...], n_q: int, n_k: int) -> Links:
-    """The strongest keys of each query; rows with fewer are filled up with weights of 0."""
+    """Return the strongest keys of each query; shorter rows are filled with weights of 0."""
     if len(rows) != n_q:
         raise ValueError(f"there are links of {len(rows)} queries, for {n_q} tokens")
     count = max((len(row) for row in rows), default=0)
@@ -209,10 +220,12 @@ def _read_links(rows: tuple[tuple[tuple[int, float], ...], ...], n_q: int, n_k: 
     return Links(keys, finite_floats(weights))
 
 
-def _read_row(told: OverviewDocument, heads: dict[tuple[int, int], OverviewHead]) -> LongRow:
-    queries = {head.query for head in told.heads}
-    if len(queries) > 1 or not queries <= set(range(len(told.tokens))):
-        raise ValueError(f"the rows of queries {queries} do not stand in one document of {len(told.tokens)} tokens")
-    keys = read_tokens(told.tokens if told.key_tokens is None else told.key_tokens)
-    weights = {at: _of_shape(finite_floats(head.weights, "the weights"), (len(keys),)) for at, head in heads.items()}
-    return reading_of(LongRow, told, keys=keys, query=queries.pop(), weights=weights)
+def _read_row(overview: OverviewDocument, heads: dict[tuple[int, int], OverviewHead]) -> LongRow:
+    queries = {head.query for head in overview.heads}
+    if len(queries) > 1 or not queries <= set(range(len(overview.tokens))):
+        raise ValueError(f"the rows of queries {queries} do not stand in one document of {len(overview.tokens)} tokens")
+    keys = read_tokens(overview.tokens if overview.key_tokens is None else overview.key_tokens)
+    weights = {
+        place: _of_shape(finite_floats(head.weights, "the weights"), (len(keys),)) for place, head in heads.items()
+    }
+    return reading_of(LongRow, overview, keys=keys, query=queries.pop(), weights=weights)

@@ -1,4 +1,4 @@
-"""Traces as JSON, written and read: schema `attnctl.trace/1`."""
+"""Write and read traces as JSON: schema `attnctl.trace/1`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _array_fields(arrays: Sequence[TraceArray]) -> Iterator[Field]:
 
 
 _LEVELS = [array.level for array in LAYER_TRACE_ARRAYS]
-_FIRST = _LEVELS.index("head")  # the heads stand where their first array would
+_FIRST = _LEVELS.index("head")  # the field heads comes where the first array of heads would be
 _BEFORE_HEADS = LAYER_TRACE_ARRAYS[:_FIRST]
 _AFTER_HEADS = [array for array in LAYER_TRACE_ARRAYS[_FIRST:] if array.level == "layer"]
 _OF_HEADS = [array for array in LAYER_TRACE_ARRAYS if array.level == "head"]
@@ -66,7 +66,7 @@ class TraceHead(Made):
     """One head of a layer."""
 
 
-_ROWS = Annotated[tuple[Index, ...] | None, about("The queries that the arrays hold, where not all.")]
+_ROWS = Annotated[tuple[Index, ...] | None, about("The queries in the arrays, if these do not hold all queries.")]
 
 
 @fields_from(
@@ -79,41 +79,41 @@ _ROWS = Annotated[tuple[Index, ...] | None, about("The queries that the arrays h
     ]
 )
 class TraceLayer(Made):
-    """One layer's attention."""
+    """The attention of one layer."""
 
 
 @fields_from(fields_of(Prediction))
 class TracePrediction(Made):
-    """A word that the model expects at a position."""
+    """A word that the model predicts at a position."""
 
 
 class TraceHeadline(Part):
-    """The link to look at first; role and certainty are absent for a model whose heads and links were never measured."""
+    """The link to look at first. Role and certainty are absent if the model's heads and links were never measured."""
 
     layer: Index
     head: Index
     query: Annotated[Index, about("The index of a token.")]
-    key: Annotated[Index, about("The index of a token, of key_tokens where the trace has them.")]
+    key: Annotated[Index, about("The index of a token, in key_tokens if the trace has them.")]
     weight: float
-    role: Annotated[str | None, about("What the head was measured to find; -> stands for →.")] = None
+    role: Annotated[str | None, about("The relation that measurements found for this head; -> stands for →.")] = None
     certainty: Literal["sure", "unsure"] | None = None
 
 
 class TraceDocument(TextDocument, kw_only=True, tag="attnctl.trace/1"):
-    """One text through one model, every intermediate of self-attention.
+    """One text through one model, with every intermediate result of self-attention.
 
-    i is the query (row), j the key (column). What the source cannot give is absent. Every number is finite and reads back to
-    the same float32.
+    Rows i are queries, columns j are keys. Fields that the source does not have are absent. Every number is finite and reads
+    back to the same float32.
     """
 
-    id: Annotated[str | int | None, about("The item's own name, in a batch.")] = None
+    id: Annotated[str | int | None, about("The item's own name in a batch.")] = None
     embeddings: Annotated[Matrix, _meaning(TRACE_ARRAYS[0])] | UnsetType = UNSET
     layers: tuple[TraceLayer, ...]
     headline: TraceHeadline | None = None
     predictions: tuple[TracePrediction, ...] = ()
     measure: Annotated[
         str | None,
-        about(f"What stands in place of the weights: one of these, or of a package. {SENTENCES_OF_MEASURES}"),
+        about(f"The measure that replaces the weights: one of these, or one of a package. {SENTENCES_OF_MEASURES}"),
     ] = None
     notes: Notes = ()
     note_kinds: NoteKinds = ()
@@ -123,21 +123,21 @@ class TraceDocument(TextDocument, kw_only=True, tag="attnctl.trace/1"):
 
 
 def trace_to_json(trace: Trace, headline: Headline | None = None) -> bytes:
-    """Return one line of JSON, without the newline. What the source cannot give is absent.
+    """Return one line of JSON, without the newline. Fields that the source does not have are absent.
 
-    Raises AttnctlError where a number is not finite.
+    Raises AttnctlError if a number is not finite.
     """
     embeddings = UNSET if trace.embeddings is None else _contiguous(_finite(trace.embeddings, "embeddings"))
     layers = tuple(map(_layer_document, trace.layers))
     model = _text_known(trace.model, "model", lambda: Fragment(as_json(plain(model_document(trace.model)))))
-    told = None if headline is None else _headline_document(headline)
-    document = document_of(TraceDocument, trace, embeddings=embeddings, layers=layers, model=model, headline=told)
+    line = None if headline is None else _headline_document(headline)
+    document = document_of(TraceDocument, trace, embeddings=embeddings, layers=layers, model=model, headline=line)
     return write_json(document, "trace")
 
 
 def _headline_document(line: Headline) -> TraceHeadline:
-    weight = round(line.weight, 7)  # a float32 holds no more digits
-    role = line.role.replace("→", "->") or None  # text that is all ASCII is written far faster
+    weight = round(line.weight, 7)  # a float32 has no more digits
+    role = line.role.replace("→", "->") or None  # pure ASCII is written much faster
     return TraceHeadline(line.layer, line.head, line.query, line.key, weight, role, line.certainty)
 
 
@@ -148,47 +148,47 @@ def _finite(array: Floats | Bools, name: str, layer: LayerTrace | None = None) -
     return array
 
 
-Written = npt.NDArray[np.generic] | Fragment | list[Fragment]  # an array, or its text where that is known already
+Written = npt.NDArray[np.generic] | Fragment | list[Fragment]  # an array, or its JSON text
 
 
 def _layer_document(layer: LayerTrace) -> TraceLayer:
-    own: dict[str, Written] = {}
+    of_layer: dict[str, Written] = {}
     of_heads: dict[str, Written] = {}
-    for array, there in layer.arrays_kept():
-        group = of_heads if array.level == "head" else own
-        _finite(there, array.name, layer)
-        text = partial(_heads_as_text, there, array)
-        group[array.name] = _text_known(there, array.name, text) if array.parameter else _contiguous(there)
+    for array, values in layer.arrays_kept():
+        group = of_heads if array.level == "head" else of_layer
+        _finite(values, array.name, layer)
+        text = partial(_heads_as_text, values, array)
+        group[array.name] = _text_known(values, array.name, text) if array.parameter else _contiguous(values)
     of_each = zip(layer.heads, layer.kv_heads, *of_heads.values(), strict=True)
     names = ("head", "kv_head", *of_heads)
-    heads = [dict(zip(names, values, strict=True)) for values in of_each]  # each as a TraceHead is written
-    return TraceLayer(layer=layer.layer, rows=layer.rows, heads=heads, **own)
+    heads = [dict(zip(names, values, strict=True)) for values in of_each]  # each has the fields of a TraceHead
+    return TraceLayer(layer=layer.layer, rows=layer.rows, heads=heads, **of_layer)
 
 
-# by (id, name): what it is of, and its text
+# by (id, name): the object, and its JSON text
 _WRITTEN: OrderedDict[tuple[int, str], tuple[object, Written]] = OrderedDict()
 MOST_WRITTEN = 256
 
 
-def _text_known(of: object, name: str, make: Callable[[], Written]) -> Written:
-    """The JSON text of what is the same in every trace of a model, so that it is written once."""
-    key = (id(of), name)
-    known = _WRITTEN.get(key)
-    if known is None or known[0] is not of:
-        known = _WRITTEN[key] = (of, make())
+def _text_known(source: object, name: str, make: Callable[[], Written]) -> Written:
+    """Return the JSON text of a value that is the same in every trace of a model, so that it is written once."""
+    key = (id(source), name)
+    entry = _WRITTEN.get(key)
+    if entry is None or entry[0] is not source:
+        entry = _WRITTEN[key] = (source, make())
         if len(_WRITTEN) > MOST_WRITTEN:
             _WRITTEN.popitem(last=False)
-    return known[1]
+    return entry[1]
 
 
-def _heads_as_text(array: Floats | Bools, of: TraceArray) -> Written:
-    """A model's own numbers as JSON text, one text a head."""
+def _heads_as_text(array: Floats | Bools, description: TraceArray) -> Written:
+    """Return a model's own numbers as JSON text, one text for each head."""
     floats = _contiguous(array)
-    return [Fragment(as_json(part)) for part in floats] if of.level == "head" else Fragment(as_json(floats))
+    return [Fragment(as_json(part)) for part in floats] if description.level == "head" else Fragment(as_json(floats))
 
 
 def _contiguous(array: Floats | Bools) -> npt.NDArray[np.generic]:
-    """As JSON needs it: contiguous, and float32 or true and false."""
+    """Return an array as JSON needs it: contiguous, and float32 or booleans."""
     return np.ascontiguousarray(array, dtype=None if array.dtype == np.bool_ else np.float32)
 
 
@@ -196,51 +196,51 @@ def _contiguous(array: Floats | Bools) -> npt.NDArray[np.generic]:
 
 
 def trace_from_document(document: object, source: str = "this trace") -> Trace:
-    """A trace from its parsed JSON document, held against itself.
+    """Return a trace from its parsed JSON document, checked for consistency.
 
-    Raises AttnctlError where it is no trace, of another schema, or its shapes do not fit.
+    Raises AttnctlError if it is not a trace, has another schema, or has shapes that do not fit.
     """
     return checked_trace(read_document(document, source), source)
 
 
 def read_document(document: object, source: str) -> Trace:
-    """The fields of a trace's parsed JSON document, as they stand. Raises AttnctlError where one is of another type."""
-    with document_read(TraceDocument, document, source, "a trace", "a damaged trace") as told:
+    """Return a trace from its parsed JSON document, unchecked. Raises AttnctlError if a field has another type."""
+    with document_read(TraceDocument, document, source, "a trace", "a damaged trace") as fields:
         return reading_of(
             Trace,
-            told,
-            layers=tuple(map(_read_layer, told.layers)),
-            embeddings=None if told.embeddings is UNSET else finite_floats(told.embeddings, "embeddings"),
-            predictions=tuple(reading_of(Prediction, one) for one in told.predictions),
+            fields,
+            layers=tuple(map(_read_layer, fields.layers)),
+            embeddings=None if fields.embeddings is UNSET else finite_floats(fields.embeddings, "embeddings"),
+            predictions=tuple(reading_of(Prediction, entry) for entry in fields.predictions),
         )
 
 
-def _read_layer(told: TraceLayer) -> LayerTrace:
-    number, heads = told.layer, told.heads
-    found = {array.name: getattr(told, array.name) for array in (*_BEFORE_HEADS, *_AFTER_HEADS)}
+def _read_layer(entry: TraceLayer) -> LayerTrace:
+    number, heads = entry.layer, entry.heads
+    arrays = {array.name: getattr(entry, array.name) for array in (*_BEFORE_HEADS, *_AFTER_HEADS)}
     for array in _OF_HEADS:
-        given = [there for head in heads if (there := getattr(head, array.name)) is not UNSET]
-        if 0 < len(given) < len(heads):
-            raise ValueError(f"{array.name} of layer {number} stand in {len(given)} of its {len(heads)} heads")
-        found[array.name] = given or UNSET
+        of_heads = [value for head in heads if (value := getattr(head, array.name)) is not UNSET]
+        if 0 < len(of_heads) < len(heads):
+            raise ValueError(f"{array.name} of layer {number} stand in {len(of_heads)} of its {len(heads)} heads")
+        arrays[array.name] = of_heads or UNSET
     return LayerTrace(
         layer=number,
         heads=tuple(head.head for head in heads),
         kv_heads=tuple(head.head if head.kv_head is None else head.kv_head for head in heads),
-        rows=told.rows,
-        **layer_fields({name: there for name, there in found.items() if there is not UNSET}, number),
+        rows=entry.rows,
+        **layer_fields({name: value for name, value in arrays.items() if value is not UNSET}, number),
     )
 
 
-def layer_fields(found: Mapping[str, object], layer: int) -> Document:
-    """The array fields of a LayerTrace, `parameters` one of them, of what a file holds by name of a layer.
+def layer_fields(arrays: Mapping[str, object], layer: int) -> Document:
+    """Return the array fields of a LayerTrace, with `parameters` among them, from a file's arrays of a layer by name.
 
-    Raises ValueError, TypeError where one is no array of finite numbers.
+    Raises ValueError, TypeError for an array that is not one of finite numbers.
     """
     read: dict[str, Floats | Bools] = {}
     for array in LAYER_TRACE_ARRAYS:
-        if array.name in found:
+        if array.name in arrays:
             as_array = true_or_false if array.boolean else finite_floats
-            read[array.name] = as_array(found[array.name], f"{array.name} of layer {layer}")
+            read[array.name] = as_array(arrays[array.name], f"{array.name} of layer {layer}")
     fields: Document = {array.name: read[array.name] for array in FIELD_ARRAYS if array.name in read}
-    return fields | {"parameters": {name: there for name, there in read.items() if name not in fields}}
+    return fields | {"parameters": {name: array for name, array in read.items() if name not in fields}}

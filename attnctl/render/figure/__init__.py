@@ -1,4 +1,4 @@
-"""Pictures drawn by matplotlib; in attnctl's own process it says nothing of where it keeps its list of fonts."""
+"""Draw pictures with matplotlib. In attnctl's own process matplotlib does not report where it keeps its list of fonts."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Named bars, one set of them or several beside each other."""
+"""Draw named bars: one set of bars, or several sets beside each other."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ BAR, GAP = 0.26, 0.35  # inches from bar to bar, and between two sets of them
 
 
 class Bars(NamedTuple):
-    """Bars beneath each other: what they are, their values and colours, and how a value is told."""
+    """A set of bars, one below the other: its heading, the values, their colours, and the format of the numbers."""
 
     heading: str
     values: Sequence[float | None]  # None: there is no bar
     colours: Sequence[str]
-    told: str = "+.2f"
+    number_format: str = "+.2f"
 
 
-def bar_drawing(title: str, said: str, names: Sequence[str], several: Sequence[Bars], cited: str) -> Drawing:
-    """Named bars, several sets of them beside each other, each to the left for less than 0 and to the right for more."""
-    labels = Labels([title, said, *names])
+def bar_drawing(title: str, sentence: str, names: Sequence[str], sets: Sequence[Bars], cited: str) -> Drawing:
+    """Draw sets of named bars beside each other: a bar goes to the left below 0 and to the right above 0."""
+    labels = Labels([title, sentence, *names])
     names = [labels.axis_label(name, LONGEST + 12) for name in names]
     left = 0.35 + max(labels.text_width(name, 9) for name in names)
-    wide, high = 3.6 if len(several) == 1 else 2.4, BAR * len(names)
-    width, height = max(left + (wide + GAP) * len(several) + 0.4, 5.0), high + 1.35
+    wide, high = 3.6 if len(sets) == 1 else 2.4, BAR * len(names)
+    width, height = max(left + (wide + GAP) * len(sets) + 0.4, 5.0), high + 1.35
     with plain_settings():
         figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white", label=cited)
         FigureCanvasAgg(figure)
-        for at, bars in enumerate(several):
-            place = (left + at * (wide + GAP)) / width, 0.55 / height, wide / width, high / height
+        for index, bars in enumerate(sets):
+            place = (left + index * (wide + GAP)) / width, 0.55 / height, wide / width, high / height
             axes = figure.add_axes(place)
             values = [value or 0.0 for value in bars.values]
-            low, most = min(0.0, *values), max(LEAST, *values)
-            room = 0.25 * (most - low)  # for the numbers
-            drawn = axes.barh(range(len(values)), values, height=0.72, color=bars.colours)
-            numbers = ["" if value is None else f"{value:{bars.told}}" for value in bars.values]
-            axes.bar_label(drawn, numbers, padding=2.7, fontsize=8, color=INK)
-            axes.set(xlim=(low - room * (low < 0), most + room), ylim=(len(values) - 0.5, -0.5))
+            lowest, largest = min(0.0, *values), max(LEAST, *values)
+            room = 0.25 * (largest - lowest)  # for the numbers
+            rectangles = axes.barh(range(len(values)), values, height=0.72, color=bars.colours)
+            numbers = ["" if value is None else f"{value:{bars.number_format}}" for value in bars.values]
+            axes.bar_label(rectangles, numbers, padding=2.7, fontsize=8, color=INK)
+            axes.set(xlim=(lowest - room * (lowest < 0), largest + room), ylim=(len(values) - 0.5, -0.5))
             axes.axvline(0, color=QUIET, linewidth=0.8)
-            axes.set_yticks(range(len(names)), names if at == 0 else [""] * len(names))
+            axes.set_yticks(range(len(names)), names if index == 0 else [""] * len(names))
             for text in axes.get_yticklabels():
                 text.set(parse_math=False, family=labels.family, fontsize=9)
             axes.tick_params(length=0)
@@ -55,6 +55,6 @@ def bar_drawing(title: str, said: str, names: Sequence[str], several: Sequence[B
             axes.set_xlabel(bars.heading, fontsize=9, color=QUIET)
             axes.spines[:].set_visible(False)
         head = labels.cut_to_width(labels.drawable(title), 11.5, width - 0.3)
-        for line, size, colour, down in ((head, 11.5, INK, 0.25), (said, 9, QUIET, 0.5)):
+        for line, size, colour, down in ((head, 11.5, INK, 0.25), (sentence, 9, QUIET, 0.5)):
             labels.write_line(figure, (0.15 / width, 1 - down / height), line, size, colour)
     return Drawing(figure, labels.missing_characters)

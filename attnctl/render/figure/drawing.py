@@ -1,7 +1,7 @@
-"""Pictures of grids drawn by matplotlib: cells, values, colour bars, and labels in fonts that have their characters.
+"""Draw grids with matplotlib: cells, values, colour bars, and labels in fonts that have their characters.
 
-Everything is placed in inches on a bare Figure, without Axes, in a fraction of the time. Values in the cells are one path
-a colour, their digits shaped once.
+All parts are placed in inches on a Figure without Axes, which takes a fraction of the time. The values in the cells are
+one path for each colour, and the shape of each digit is made once.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ HEIGHT = 0.73  # of a digit at one point of size
 
 @lru_cache(maxsize=4096)
 def number_outline(text: str) -> tuple[Doubles, Bytes]:
-    """The outline of a number: vertices (m, 2) at one point of size, y down, centred on the origin, and path codes (m,)."""
+    """Return the outline of a number: vertices (m, 2) at one point of size, y down, its centre at the origin; codes (m,)."""
     shape, right = _at_100(text), (_at_100(before + "0").vertices[:, 0].max() for before in (text, ""))
-    width = (next(right) - next(right)) / 100  # as far as it moves what follows
+    width = (next(right) - next(right)) / 100  # how far it moves the text after it
     return shape.vertices * (0.01, -0.01) + (-width / 2, HEIGHT / 2), shape.codes
 
 
@@ -65,26 +65,26 @@ def _at_100(text: str) -> TextPath:
 INK, QUIET, PAPER = "#111111", "#555555", "white"
 HATCHING: dict[str, Any] = {"facecolor": "#f3f3f3", "edgecolor": "#cfcfcf", "linewidth": 0}
 HATCHING |= {"hatch": "/////", "hatch_linewidth": 0.5}
-LEAST_VALUE = 5.0  # points: values that would be smaller are left out
+LEAST_VALUE = 5.0  # points: smaller values are not written
 LEAST_CELL = 3.0  # pixels: smaller cells need the smoothing of matplotlib's own images
-MOST_VALUES = 600  # cells of all panels: more numbers cannot be read, only seen
+MOST_VALUES = 600  # cells of all panels: nobody can read more numbers
 LINEAR = np.array(LINEAR_OF_BYTE)  # (256,)
 
 
 class Sheet:
-    """One picture in the making: `grids` as `look` has them, drawn on `figure` from the back to the front."""
+    """A picture while it is drawn: `grids` in the style of `look`, drawn on `figure` from the back to the front."""
 
     def __init__(self, grids: Grids, look: Look) -> None:
-        said = (
+        texts = (
             grids.sentence,
             grids.title,
             grids.below,
-            *grids.said,
+            *grids.notes,
             *grids.rows,
             *grids.columns,
             *(panel.name for panel in grids.panels),
         )
-        self.grids, self.look, self.labels = grids, look, Labels([*said, UNKNOWN])
+        self.grids, self.look, self.labels = grids, look, Labels([*texts, UNKNOWN])
         self.plan = Plan(grids, look, self.labels)
         self._begin_canvas()
 
@@ -102,10 +102,10 @@ class Sheet:
     # --- the parts -----------------------------------------------------------------------------------------------
 
     def draw(self) -> None:
-        """Everything, from the back to the front."""
+        """Draw all parts, from the back to the front."""
         self._draw_headings()
         values = self.look.values
-        if values is None:  # the numbers stand in the cells where they are no clutter
+        if values is None:  # write the numbers unless they would be clutter
             values = sum(panel.array.size for panel in self.grids.panels) <= MOST_VALUES
         p = self.plan
         for panel in self.grids.panels:
@@ -116,8 +116,8 @@ class Sheet:
             if panel.row == 0:
                 self._key_labels(*corner)
             self._panel_names(panel, *corner)
-        for at, scale in enumerate(self.grids.scales if self.look.colour_bar else ()):
-            self._colour_bar(scale, p.bar_left + at * p.bar_pitch)
+        for number, scale in enumerate(self.grids.scales if self.look.colour_bar else ()):
+            self._colour_bar(scale, p.bar_left + number * p.bar_pitch)
 
     def _put_text(self, x: float, y: float, text: str, size: float, **how: Unpack[TextSetting]) -> None:
         p, font = self.plan, self._font.copy()
@@ -126,23 +126,23 @@ class Sheet:
         self.figure.text(x / p.width, 1 - y / p.height, text, fontproperties=font, parse_math=False, **setting)
 
     def _put_line(self, x: float, y: float, text: str, size: float, colour: str) -> None:
-        """A line of a title or of a sentence, from its beginning on the baseline."""
+        """Write a line of a title or a sentence; (x, y) is the beginning of its baseline."""
         self._put_text(x, y, text, size, ha="left", va="baseline", color=colour)
 
     def _add_path(self, vertices: npt.ArrayLike, codes: Bytes, **how: object) -> None:
-        """A path whose vertices (m, 2) are in inches from the top left."""
+        """Draw a path whose vertices (m, 2) are in inches from the top left."""
         upright = np.asarray(vertices, dtype=float) * (1, -1) + (0, self.plan.height)  # (m, 2)
         self._add(PathPatch(Path(upright, codes), transform=self._inches, **how))
 
     def _put_lines(self, lines: Sequence[tuple[float, float, float, float]], colour: str, width: float) -> None:
-        """Straight lines, each (x0, y0, x1, y1), as one path."""
+        """Draw straight lines, each (x0, y0, x1, y1), as one path."""
         if lines:
             codes = np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=np.uint8), len(lines))
             vertices = np.asarray(lines).reshape(-1, 2)  # (2 · lines, 2)
             self._add_path(vertices, codes, facecolor="none", edgecolor=colour, linewidth=width, capstyle="butt")
 
     def _put_cells(self, left: float, top: float, width: float, height: float, rgba: Bytes, fine: bool = False) -> None:
-        """Colours (rows, columns, 4), uint8, as a picture: the few cells are coloured, not its many pixels."""
+        """Draw colours (rows, columns, 4), uint8, as an image: this colours the few cells, not its many pixels."""
         box = TransformedBbox(Bbox.from_bounds(left, self.plan.height - top - height, width, height), self._inches)
         picture = BboxImage(box, origin="upper", interpolation="auto" if fine else "nearest")
         picture.set_data(rgba)
@@ -193,16 +193,16 @@ class Sheet:
                 self._put_numbers(texts, left, top, colours, size)
 
     def _put_numbers(self, texts: Sequence[str], left: float, top: float, colours: Bytes, size: float) -> None:
-        """The weights in their cells, but where these are transparent: one path for dark ink, one for light."""
+        """Write the weights into their cells, except the transparent cells: one path for dark ink, one for light."""
         (w, h), (n_q, n_k) = self.plan.cell, colours.shape[:2]
         luminance = LINEAR[colours[..., :3].reshape(-1, 3)] @ np.array(LUMINANCE)  # (n_q · n_k,)
-        bright, shown = luminance > DARK_INK_FROM, colours[..., 3].ravel() > 0
+        bright, visible = luminance > DARK_INK_FROM, colours[..., 3].ravel() > 0
         i, j = np.indices((n_q, n_k)).reshape(2, -1)  # (n_q · n_k,) each
         middles = np.stack([left + (j + 0.5) * w, top + (i + 0.5) * h], axis=1)  # (n_q · n_k, 2)
         for light, colour in ((True, INK), (False, PAPER)):
-            chosen = np.flatnonzero(shown & (bright == light))
+            chosen = np.flatnonzero(visible & (bright == light))
             if len(chosen):
-                shapes, codes = zip(*(number_outline(texts[at]) for at in chosen.tolist()), strict=True)
+                shapes, codes = zip(*(number_outline(texts[cell]) for cell in chosen.tolist()), strict=True)
                 vertices = np.concatenate(shapes) * (size / 72)  # (points of all, 2)
                 vertices += middles[chosen].repeat([len(shape) for shape in shapes], axis=0)
                 self._add_path(vertices, np.concatenate(codes), facecolor=colour, linewidth=0)
@@ -231,13 +231,13 @@ class Sheet:
         self._put_lines(lines if axis.step > 1 else [], QUIET, 0.6)
 
     def _panel_names(self, panel: Panel, left: float, top: float) -> None:
-        """“head 3” over a panel, “layer 2” at the left of a row of them."""
+        """Write “head 3” over a panel and “layer 2” at the left of a row of panels."""
         p, size, named = self.plan, self.plan.type.axis - 0.5, self.grids.row_names
         if p.names_above and (panel.row == 0 or not named or self.grids.each_named):
             y = top - (p.keys.depth + ASIDE if panel.row == 0 else 0) - ASIDE + p.type.axis * LINE / 2
-            for at, line in enumerate(reversed(panel.name.split("\n")), 1):
+            for number, line in enumerate(reversed(panel.name.split("\n")), 1):
                 name = self.labels.cut_to_width(self.labels.drawable(line), size, p.panel[0] + 0.1)
-                self._put_text(left + p.panel[0] / 2, y - at * p.type.axis * LINE, name, size)
+                self._put_text(left + p.panel[0] / 2, y - number * p.type.axis * LINE, name, size)
         if named and panel.column == 0:
             x = p.left - 2 * ASIDE - p.queries.depth - p.type.axis * LINE / 2
             name = named[panel.row]
@@ -266,24 +266,24 @@ class Sheet:
             self._put_text(right + 0.06, below + BAR_WIDTH / 2, self.grids.hidden, size.tick, ha="left")
 
 
-def _axis_name(what: str, axis: Axis) -> str:
+def _axis_name(name: str, axis: Axis) -> str:
     ordinal = {2: "2nd", 3: "3rd"}.get(axis.step, f"{axis.step}th")
-    return what if axis.step == 1 else f"{what} (every {ordinal} is named)"
+    return name if axis.step == 1 else f"{name} (every {ordinal} is named)"
 
 
 def _colour_ticks(scale: Normalize, height: float) -> list[tuple[float, str]]:
-    """Places on the colour bar and what stands beside them."""
+    """Return the ticks of a colour bar: the value of each, and its label."""
     low, high = float(scale.vmin or 0.0), float(scale.vmax or 0.0)
     few = max(2, min(6, int(height / 0.35)))
     if isinstance(scale, LogNorm):
-        places = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        marks = (1, 2, 5) if len(places) <= 4 else (1,)
-        at: Iterable[float] = [mark * 10.0**place for place in places for mark in marks]
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        marks = (1, 2, 5) if len(powers) <= 4 else (1,)
+        places: Iterable[float] = [mark * 10.0**power for power in powers for mark in marks]
     else:
         if isinstance(scale, CenteredNorm):
             low, high = -float(scale.halfrange), float(scale.halfrange)
-        at = ticker.MaxNLocator(few, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+        places = ticker.MaxNLocator(few, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
     slack = 1e-9 * max(abs(low), abs(high))
-    inside = [float(tick) for tick in at if low - slack <= tick <= high + slack]
+    inside = [float(tick) for tick in places if low - slack <= tick <= high + slack]
     every = -(-len(inside) // (few + 2)) if isinstance(scale, LogNorm) else 1
     return [(tick, f"{tick:g}".replace("e-0", "e-")) for tick in inside[::every]]

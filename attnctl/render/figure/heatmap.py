@@ -1,14 +1,15 @@
-"""Attention weights as a picture: one head, or several as small multiples with one colour bar; one head over training."""
+"""Draw attention weights: one head, or several as small multiples with one colour bar, or one head over training."""
 
 from __future__ import annotations
 
 import difflib
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
@@ -27,7 +28,7 @@ from attnctl.zoom import read_heatmap
 MOST_ACROSS = 6  # heads of one layer beside each other
 FRAME, LAST = 400, 2500  # milliseconds
 FRAME_DPI = 120  # dots per inch of a frame, at most
-MOST_PANELS = 8  # that a strip holds
+MOST_PANELS = 8  # of a strip
 
 
 def figure_of_trace(
@@ -39,23 +40,23 @@ def figure_of_trace(
     renormalise: bool = False,
     **look: Any,
 ) -> Figure:
-    """The weights of a trace as a matplotlib Figure.
+    """Return a matplotlib Figure with the weights of a trace.
 
-    `layer` and `head` choose (None: all there are). `drop` leaves keys out ("first", "special", a token or its index),
-    `renormalise` then rescales the rows; the picture says so. Other keywords are those of `Look`.
-    Raises AttnctlError where there is nothing to draw, UsageError for an option that cannot be.
+    `layer` and `head` choose layers and heads (None: all). `drop` leaves keys out ("first", "special", a token or its
+    index), `renormalise` then rescales the rows; the picture says so. Other keywords are the fields of `Look`.
+    Raises AttnctlError if there is nothing to draw, UsageError for an option that is not possible.
     """
     reading = read_heatmap(trace, layers=layer, heads=head, drop=drop, renormalise=renormalise)
     return draw_heatmap(reading, Look(**look)).figure
 
 
 def draw_heatmap(reading: HeatmapGrid, look: Look = PLAIN) -> Drawing:
-    """Weights as a picture: queries down, keys across. Raises AttnctlError for weights that have no such colours."""
+    """Draw weights: queries down, keys across. Raises AttnctlError if these colours cannot show the weights."""
     return drawing_of(grids_of_reading(reading, look), look)
 
 
 def drawing_of(grids: Grids, look: Look = PLAIN) -> Drawing:
-    """Grids as a picture."""
+    """Draw grids as a picture."""
     with plain_settings():
         sheet = Sheet(grids, look)
         sheet.draw()
@@ -63,8 +64,8 @@ def drawing_of(grids: Grids, look: Look = PLAIN) -> Drawing:
 
 
 def grids_of_reading(reading: HeatmapGrid, look: Look) -> Grids:
-    """The grids of a reading: several layers as rows and their heads as columns, the heads of one layer in a few rows."""
-    scale, said = _colour_scale(reading, look)
+    """Return the grids of a reading: several layers as rows and their heads as columns; heads of one layer in a few rows."""
+    scale, notes = _colour_scale(reading, look)
     several = len(reading.layers) > 1
     n_heads = len(reading.heads)
     across = n_heads if several or n_heads <= 4 else math.ceil(n_heads / math.ceil(n_heads / MOST_ACROSS))
@@ -75,7 +76,7 @@ def grids_of_reading(reading: HeatmapGrid, look: Look) -> Grids:
         if several:
             row, column = reading.layers.index(layer), reading.heads.index(head)
         name = reading.panel_name(head)
-        if with_roles:  # a number alone for the others, so that all names are read alike
+        if with_roles:  # heads without a role have a number only, so that all names look alike
             name = f"{layer}.{head} {reading.roles.get((layer, head), '')}".rstrip()
         ring = None if reading.ring is None or reading.ring[:2] != (layer, head) else reading.ring[2:]
         panels.append(Panel(row, column, name, weights, mask, ring=ring))
@@ -86,7 +87,7 @@ def grids_of_reading(reading: HeatmapGrid, look: Look) -> Grids:
         scales=(scale,),
         title=reading.picture_title if look.title is None else look.title,
         sentence=reading.sentence if look.title is None else "",
-        said=said,
+        notes=notes,
         below="" if reading.sinks is None else reading.sinks.caption(look.log),
         cited=reading.cited,
         row_names=tuple(f"layer {layer}" for layer in reading.layers) if several else (),
@@ -94,88 +95,114 @@ def grids_of_reading(reading: HeatmapGrid, look: Look) -> Grids:
     )
 
 
+def grid_of_heads(
+    values: Mapping[tuple[int, int], float | None], scale: Scale, title: str, note: str, hidden: str, cited: str
+) -> Grids:
+    """Return a grid of (layer, head) → value: a row for each layer, a column for each head.
+
+    Heads without a value are hatched, and `hidden` is the name of these cells.
+    """
+    layers, heads = (sorted(set(numbers)) for numbers in zip(*values, strict=True))
+    numbers = {place: value for place, value in values.items() if value is not None}
+    array = np.array([[numbers.get((layer, head), np.nan) for head in heads] for layer in layers], dtype=np.float32)
+    mask = np.isfinite(array)  # (layers, heads)
+    return Grids(
+        panels=(Panel(0, 0, "", np.where(mask, array, 0), mask),),
+        rows=tuple(map(str, layers)),
+        columns=tuple(map(str, heads)),
+        scales=(scale,),
+        title=title,
+        notes=(note,),
+        axes=("layer", "head"),
+        hidden=hidden,
+        cited=cited,
+    )
+
+
 def _colour_scale(reading: HeatmapGrid, look: Look) -> tuple[Scale, tuple[str, ...]]:
-    """The colours of a reading's weights, and what was done to them."""
-    said = reading.remarks
+    """Return the colours of a reading's weights, and the sentences that say how the weights were changed."""
+    notes = reading.remarks
     if look.log:
-        low, high, words = log_span(reading)
-        said = (*said, words)
+        low, high, sentence = log_span(reading)
+        notes = (*notes, sentence)
     else:
         low, high = weight_span(reading)
     ends = low if look.vmin is None else look.vmin, high if look.vmax is None else look.vmax
     norm = colour_norm(*ends, log=look.log)
     beyond = [f"above {ends[1]:g}"] * (ends[1] < high) + [f"below {ends[0]:g}"] * (ends[0] > low)
     if beyond:
-        said = (*said, f"all {' and all '.join(beyond)} in one colour")
+        notes = (*notes, f"all {' and all '.join(beyond)} in one colour")
     unit = reading.unit_of_cells + (", rescaled" if notes_of_kind(reading.remarks, "rescaled") else "")
-    return Scale(norm, colour_map(look.cmap), unit), said
+    return Scale(norm, colour_map(look.cmap), unit), notes
 
 
 def colour_map(name: str) -> Colormap:
-    """A colour map of matplotlib. Raises UsageError naming those that come close."""
+    """Return a colour map of matplotlib. Raises UsageError that suggests similar names."""
     if name in colormaps:
         return colormaps[name]
     near = difflib.get_close_matches(name, list(colormaps), 3)
-    meant = f"did you mean {' or '.join(near)}?" if near else "try viridis, cividis, magma or gray_r"
-    raise UsageError(f"no colour map {name!r}: {meant}", value=name)
+    advice = f"did you mean {' or '.join(near)}?" if near else "try viridis, cividis, magma or gray_r"
+    raise UsageError(f"no colour map {name!r}: {advice}", value=name)
 
 
 def colour_function(cmap: str) -> Callable[[float], tuple[int, int, int]]:
-    """A colour map as a function of a share, 0 to 1: red, green and blue, 0 to 255. Raises UsageError for no such map."""
-    chosen = colour_map(cmap)
+    """Return a function from a share, 0 to 1, to red, green and blue, 0 to 255. Raises UsageError if no map has the name."""
+    colours = colour_map(cmap)
 
     def colour_of_share(share: float) -> tuple[int, int, int]:
-        r, g, b, _ = chosen(float(share), bytes=True)
+        r, g, b, _ = colours(float(share), bytes=True)
         return int(r), int(g), int(b)
 
     return colour_of_share
 
 
 def draw_strip(run: Evolution, look: Look = PLAIN) -> Drawing:
-    """Up to eight of the steps, the first and the last among them, side by side, each named."""
+    """Draw up to eight of the steps side by side, each with its name; the first and the last are among them."""
     last = len(run.readings) - 1
     count = min(MOST_PANELS, len(run.readings))
-    # more of the beginning than of the end: that is where most changes
-    shown = sorted({round(last * (at / max(count - 1, 1)) ** 1.5) for at in range(count)})
-    readings = [run.readings[at] for at in shown]
+    # more steps of the beginning than of the end: the beginning changes most
+    chosen = sorted({round(last * (number / max(count - 1, 1)) ** 1.5) for number in range(count)})
+    readings = [run.readings[index] for index in chosen]
     together = replace(
         readings[0],
-        heads=tuple(range(len(shown))),
+        heads=tuple(range(len(chosen))),
         weights={
-            (layer, at): weights for at, one in enumerate(readings) for (layer, _), weights in one.weights.items()
+            (layer, number): weights
+            for number, reading in enumerate(readings)
+            for (layer, _), weights in reading.weights.items()
         },
-        names=tuple(f"step {run.steps[at]:,}" for at in shown),
+        names=tuple(f"step {run.steps[index]:,}" for index in chosen),
     )
     return draw_heatmap(together, _on_one_scale(look, f"{run.name}, over training"))
 
 
 def moving_picture(run: Evolution, look: Look = PLAIN) -> tuple[bytes, tuple[str, ...]]:
-    """A GIF, one frame a step, the last one held; and the notes of the drawing."""
+    """Return a GIF with one frame for each step, the last one shown longer, and the notes of the drawing."""
     from PIL import Image
 
     frames = []
     notes: tuple[str, ...] = ()
     look = replace(look, dpi=min(look.dpi, FRAME_DPI))
     for reading, step in zip(run.readings, run.steps, strict=True):
-        # a title as wide in every frame, so that all have the same size
+        # the title is equally wide in every frame, so that all frames have the same size
         width = len(f"{run.steps[-1]:,}")
         drawing = draw_heatmap(reading, _on_one_scale(look, f"{run.name}, step {step:>{width},}"))
         notes = drawing.notes
         frames.append(open_picture(io.BytesIO(png_bytes(drawing.figure)), ("PNG",)).convert("RGB"))
     size = max(frame.width for frame in frames), max(frame.height for frame in frames)
-    even = []
+    pages = []
     for frame in frames:
         page = Image.new("RGB", size, "white")
         page.paste(frame, (0, 0))
-        even.append(page)
+        pages.append(page)
     out = io.BytesIO()
-    durations = [FRAME] * (len(even) - 1) + [LAST]
-    even[0].save(out, format="GIF", save_all=True, append_images=even[1:], duration=durations, loop=0)
+    durations = [FRAME] * (len(pages) - 1) + [LAST]
+    pages[0].save(out, format="GIF", save_all=True, append_images=pages[1:], duration=durations, loop=0)
     return out.getvalue(), notes
 
 
 def _on_one_scale(look: Look, title: str) -> Look:
-    """The same colours at every step, from 0 to 1 unless told otherwise."""
+    """Return `look` with the same colours at every step: from 0 to 1, unless it sets other ends."""
     return replace(
         look,
         title=title if look.title is None else look.title,

@@ -1,4 +1,4 @@
-"""Labels of pictures: text in fonts that have its characters, abridged, broken and measured."""
+"""Write labels of pictures: choose fonts that have the characters, shorten, break and measure text."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BASE = "DejaVu Sans"  # ships with matplotlib: the same on every machine
-_LAST_RESORT = "Last Resort"  # draws a box for everything, which is what must not happen
+_LAST_RESORT = "Last Resort"  # draws a box for every character, which must not happen
 _INVISIBLE = frozenset("\u200c\u200d\ufe0e\ufe0f")
 _hinting: Any = get_hinting_flag  # which has no types
 LONGEST = 18  # characters of a label
 
 
 class Labels:
-    """Text made drawable. `family` is what to draw it in, `notes` what could not be drawn, in sentences."""
+    """Texts of a picture, made drawable: `family` lists the fonts to use, `missing` the characters that no font has."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         characters_met = {char for text in texts if not text.isascii() for char in _escaped_text(text)}
         unmet = sorted(char for char in characters_met if not _font_has(BASE, char) and char not in _INVISIBLE)
         eastern = _eastern_region(characters_met)
-        found = {char: _family_with(char, eastern) for char in unmet}
-        self.missing = [char for char in unmet if found[char] is None]
-        self.family = [BASE, *sorted({family for family in found.values() if family})]
+        families = {char: _family_with(char, eastern) for char in unmet}
+        self.missing = [char for char in unmet if families[char] is None]
+        self.family = [BASE, *sorted({family for family in families.values() if family})]
         self._ignored = {c for c in characters_met & _INVISIBLE if not any(_font_has(f, c) for f in self.family)}
 
     @property
     def missing_characters(self) -> tuple[str, ...]:
-        """What a user should know: which characters no installed font has."""
+        """Return a note about the characters that no installed font has; empty if there are none."""
         if not self.missing:
             return ()
         codes = ", ".join(f"{char} U+{ord(char):04X}" for char in self.missing[:6])
@@ -47,7 +47,7 @@ class Labels:
         )
 
     def drawable(self, text: str) -> str:
-        """`text` with control characters as escapes and characters that no font has as U+XXXX."""
+        """Return `text` with control characters as escapes and characters that no font has as U+XXXX."""
         if text.isascii():
             return _escaped_text(text)
         missing = set(self.missing)
@@ -61,11 +61,11 @@ class Labels:
         return " ".join(drawn.split()) if missing else drawn
 
     def axis_label(self, text: str, longest: int = LONGEST) -> str:
-        """`drawable`, abridged to what may stand beside an axis: in the middle, or after whole code points.
+        """Return `drawable(text)`, cut to `longest` characters: in its middle, or at its end after a whole code point.
 
-        A text that was cut at its end is cut there again.
+        If `text` ends in an ellipsis, it is cut at its end.
         """
-        if len(text) > LABEL_CHARACTERS:  # what stands in the middle of it is not shown
+        if len(text) > LABEL_CHARACTERS:  # the middle is not shown
             text = text[: LABEL_CHARACTERS // 2] + text[-LABEL_CHARACTERS // 2 :]
         drawn = self.drawable(text)
         if len(drawn) <= longest:
@@ -82,18 +82,18 @@ class Labels:
         return "".join(pieces[: longest - 1 - tail]) + "…" + "".join(pieces[-tail:])
 
     def text_width(self, text: str, size: float) -> float:
-        """The width in inches of `text` at `size` points."""
+        """Return the width in inches of `text` at `size` points."""
         return _text_width(tuple(self.family), text, size)
 
     def line_width(self, text: str, size: float) -> float:
-        """As `text_width`, the words of plain text each measured once: many titles are made of few words."""
+        """Return the same as `text_width`, but measure each word of plain text once: many titles share a few words."""
         words = self.words_of_line(text, size)
         if len(words) < 2:
             return self.text_width(text, size)
         return sum(width for _, width in words) - _advance(tuple(self.family), " ", size, 72.0)
 
     def words_of_line(self, text: str, size: float, dpi: float = 72.0) -> list[tuple[str, float]]:
-        """The words of plain text, each with the inches to the beginning of the next; nothing for other text.
+        """Return the words of plain text, each with the inches to the beginning of the next; an empty list for other text.
 
         Letters are a little wider or narrower at another `dpi`.
         """
@@ -104,17 +104,17 @@ class Labels:
         return [(word, _advance(families, word, size, dpi) + space) for word in text.split(" ")]
 
     def cut_to_width(self, text: str, size: float, width: float) -> str:
-        """`text` cut at its end, with an ellipsis, to `width` inches at `size` points."""
+        """Return `text` cut at its end, with an ellipsis, to `width` inches at `size` points."""
         if len(text) <= 2 or (len(text) <= LABEL_CHARACTERS and self.line_width(text, size) <= width):
             return text
         text = text[:LABEL_CHARACTERS]
         fitting = bisect_left(
-            range(2, len(text)), True, key=lambda most: self.line_width(f"{text[:most]}…", size) > width
+            range(2, len(text)), True, key=lambda length: self.line_width(f"{text[:length]}…", size) > width
         )
         return text[: fitting + 1].rstrip() + "…"
 
     def broken_lines(self, text: str, size: float, width: float) -> list[str]:
-        """`text` broken between words into lines of at most `width` inches, too long a word cut."""
+        """Return `text` broken between words into lines of at most `width` inches; a word that is too long is cut."""
         lines = [""]
         for word in text.split(" "):
             longer = f"{lines[-1]} {word}".lstrip()
@@ -125,13 +125,13 @@ class Labels:
         return [self.cut_to_width(line, size, width) for line in lines]
 
     def write_line(self, figure: Figure, place: tuple[float, float], text: str, size: float, colour: str) -> None:
-        """Write a line in a figure, from its beginning at a place (across, up), each a share of the figure."""
+        """Write a line in a figure; `place` is where it begins (across, up), as shares of the figure."""
         figure.text(*place, text, fontsize=size, color=colour, va="center", parse_math=False, family=self.family)
 
 
 @lru_cache(maxsize=8192)
 def _escaped_text(text: str) -> str:
-    """As `visible_text`, but control characters as escapes: few fonts have the symbols for them."""
+    """Return the same as `visible_text`, but with control characters as escapes: few fonts have the symbols for them."""
     return "".join(
         repr(chr(ord(char) - 0x2400))[1:-1] if "\u2400" <= char < "\u2420" else char for char in visible_text(text)
     ).replace("\u2421", "\\x7f")
@@ -147,12 +147,12 @@ def _text_width(families: tuple[str, ...], text: str, size: float) -> float:
 
 @lru_cache(maxsize=8192)
 def _advance(families: tuple[str, ...], text: str, size: float, dpi: float) -> float:
-    """How far a text moves what follows it, in inches; its ink may be narrower, and a space has none."""
+    """Return how far a text moves the text after it, in inches. Its ink may be narrower, and a space has no ink."""
     return _drawn_width(families, f"0{text}0", size, dpi) - _drawn_width(families, "00", size, dpi)
 
 
 def _drawn_width(families: tuple[str, ...], text: str, size: float, dpi: float) -> float:
-    """As `_text_width`, hinted as matplotlib draws it."""
+    """Return the same as `_text_width`, but with the hinting that matplotlib draws with."""
     font = font_manager.get_font([_font_path(family) for family in families])
     font.set_size(size, dpi)
     font.set_text(text, 0.0, flags=_hinting())
@@ -172,7 +172,7 @@ def _font_has(family: str, char: str) -> bool:
 
 @lru_cache(maxsize=8)
 def _font_families(eastern: str) -> tuple[str, ...]:
-    """Every upright family, the likeliest to look well beside the base first."""
+    """Return every upright family, first those that look best beside the base font."""
 
     def family_rank(name: str) -> tuple[bool, bool, bool, bool, str]:
         han = " CJK " in name and not name.endswith(eastern)
@@ -194,13 +194,13 @@ def _family_with(char: str, eastern: str) -> str | None:
         try:
             if _font_has(family, char):
                 return family
-        except (OSError, RuntimeError, ValueError):  # a font file that went away, or that FreeType cannot read
+        except (OSError, RuntimeError, ValueError):  # a font file that was removed, or that FreeType cannot read
             continue
     return None
 
 
 def _eastern_region(characters_met: set[str]) -> str:
-    """Han characters look different in Japan, Korea and China: kana or hangul beside them tell."""
+    """Return the region whose Han characters to draw: kana or hangul beside them mean Japan or Korea, otherwise China."""
     if any("\u3040" <= char <= "\u30ff" for char in characters_met):
         return "JP"
     if any("\uac00" <= char <= "\ud7a3" for char in characters_met):

@@ -1,4 +1,4 @@
-"""What every picture of numbers is made of: grids side by side, labels, a colour bar a scale, and where each stands."""
+"""Describe a picture of numbers and place its parts: grids side by side, labels, and a colour bar for each scale."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from attnctl.formats.pictures import Look
 from attnctl.render.figure.labels import LONGEST, Labels
 from attnctl.tokens import Token
 
-LEAST = 1e-6  # a scale's extent where all numbers are 0
+LEAST = 1e-6  # the extent of a scale if all numbers are 0
 UNKNOWN = "† not among the words the model knows"
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Colours for numbers, and what the numbers are."""
+    """Colours for numbers, and the unit of the numbers."""
 
     norm: Normalize
     colours: Colormap
     unit: str
 
     def cell_number(self, value: float) -> str:
-        """A number as it stands in a cell: two decimals; on a logarithmic scale one digit and its power of ten."""
+        """Return a number as a cell shows it: two decimals; on a logarithmic scale one digit and its power of ten."""
         if isinstance(self.norm, LogNorm) and 0 < value < 0.1:
             return f"{value:.2f}" if value >= 0.01 else f"{value:.0e}".replace("e-0", "e-")
         text = f"{value:+.2f}" if isinstance(self.norm, CenteredNorm) else f"{value:.2f}"
@@ -46,15 +46,15 @@ def colour_norm(low: float, high: float, *, log: bool = False, clip: bool = Fals
 
 
 class Panel(NamedTuple):
-    """One grid: where it stands, its name, its numbers, and which scale gives their colours."""
+    """One grid: its place, its name, its numbers, and the number of the scale that gives their colours."""
 
     row: int
     column: int
     name: str  # one line, or two
     array: Floats  # (rows, columns)
-    mask: Bools | None = None  # (rows, columns), false where there is no number to show
+    mask: Bools | None = None  # (rows, columns), false: no number to show
     scale: int = 0
-    ring: tuple[int, int] | None = None  # the cell that stands out
+    ring: tuple[int, int] | None = None  # the cell to mark
 
 
 @dataclass(frozen=True)
@@ -67,27 +67,27 @@ class Grids:
     scales: tuple[Scale, ...]
     title: str = ""
     sentence: str = ""  # the text, above the title; cut to the width of the picture
-    said: tuple[str, ...] = ()  # what was done to the numbers
+    notes: tuple[str, ...] = ()  # how the numbers were changed, in sentences
     below: str = ""  # a sentence under the panels
-    axes: tuple[str, str] = ("query", "key")  # what goes down, what goes across
-    row_names: tuple[str, ...] = ()  # of the rows of panels, where these are named
-    each_named: bool = False  # whether every panel bears its name, and not only those at the top of the named rows
-    hidden: str = "masked"  # what a hatched cell is
-    cited: str = ""  # what the numbers come from, for the metadata
+    axes: tuple[str, str] = ("query", "key")  # the names of the axes, down and across
+    row_names: tuple[str, ...] = ()  # names of the rows of panels; empty: no names
+    each_named: bool = False  # whether every panel shows its name, not only those of the top row
+    hidden: str = "masked"  # what a hatched cell means
+    cited: str = ""  # the source of the numbers, for the metadata
 
     @property
     def panel_counts(self) -> tuple[int, int]:
-        """Rows and columns of panels."""
+        """Return the numbers of rows and columns of panels."""
         return 1 + max(panel.row for panel in self.panels), 1 + max(panel.column for panel in self.panels)
 
     @property
     def is_masked(self) -> bool:
-        """Whether a cell is hatched."""
+        """Return whether a cell is hatched."""
         return any(panel.mask is not None and not panel.mask.all() for panel in self.panels)
 
 
 class TextSetting(TypedDict, total=False):
-    """How a text is set, in the words of matplotlib."""
+    """The settings of a text, by matplotlib's names."""
 
     color: str
     ha: Literal["left", "center", "right"]
@@ -97,14 +97,14 @@ class TextSetting(TypedDict, total=False):
 
 
 class Drawing(NamedTuple):
-    """A picture, and what a user should know about it, in sentences."""
+    """A picture, and notes about it for the user."""
 
     figure: Figure
     notes: tuple[str, ...]
 
 
 def token_labels(tokens: Sequence[Token]) -> tuple[str, ...]:
-    """Tokens as labels, marked † where the model does not know them."""
+    """Return tokens as labels, with a † behind those that the model does not know."""
     return tuple(token.text + "†" * token.unknown for token in tokens)
 
 
@@ -113,8 +113,8 @@ BAR_GAP, BAR_WIDTH, BAR_TEXT = 0.2, 0.14, 0.6
 LINE = 1.35 / 72  # inches from line to line, for each point of size
 ASIDE = 0.05  # between labels and cells
 WIDEST, PIXELS = 60.0, 150e6
-GAP_BELOW = 0.1  # between the panels and what stands under them
-MOST_BELOW = 0.2  # of the height of a picture whose size was asked for
+GAP_BELOW = 0.1  # between the panels and the text under them
+MOST_BELOW = 0.2  # share of the height, if the size of the picture is set
 NARROW = 5.0  # inches: in a narrower picture all letters are smaller, so that titles and labels agree
 
 
@@ -124,14 +124,14 @@ class TypeSizes(NamedTuple):
     title: float = 11.5
     subtitle: float = 8.0
     axis: float = 9.0  # names of the axes, of the panels and of the colour bar
-    label: float = 9.0  # of tokens, at most
-    label_of_many: float = 7.5  # the same where there are several panels
-    smallest: float = 5.5  # of tokens, at least
+    label: float = 9.0  # of tokens: the largest size
+    label_of_many: float = 7.5  # the same, if there are several panels
+    smallest: float = 5.5  # of tokens: the smallest size
     tick: float = 7.5  # beside the colour bar
 
 
 def type_sizes(font_size: float | None, width: float | None) -> TypeSizes:
-    """The letters of a picture `width` inches wide (None: as it comes); `font_size` is that of its labels."""
+    """Return the sizes of all letters in a picture `width` inches wide; `font_size`, if set, is the size of its labels."""
     if font_size is not None:
         return TypeSizes(1.2 * font_size, 0.9 * font_size, font_size, font_size, font_size, font_size, 0.85 * font_size)
     sizes = TypeSizes()
@@ -142,25 +142,25 @@ def type_sizes(font_size: float | None, width: float | None) -> TypeSizes:
 
 
 class Axis(NamedTuple):
-    """One side's token labels: their size in points, every how many-th is written, their angle and longest extent."""
+    """The token labels of one side: size in points, step (every step-th is written), angle and longest extent."""
 
     size: float
     step: int
     angle: int = 0
-    depth: float = 0.0  # inches they reach away from the cells
+    depth: float = 0.0  # inches from the cells to the far end of the labels
 
 
 class Plan:
-    """Where everything of a picture stands, in inches from its top left corner.
+    """The places of all parts of a picture, in inches from its top left corner.
 
-    Raises UsageError where the picture would be too small, or too large to be drawn.
+    Raises UsageError if the picture would be too small, or too large to be drawn.
     """
 
     def __init__(self, grids: Grids, look: Look, labels: Labels) -> None:
         self.grids, self.look = grids, look
         self.type = t = type_sizes(look.font_size, None if look.size is None else look.size[0])
         self.shape = grids.panel_counts  # rows, columns of panels
-        self.names_above = self.shape != (1, 1)  # whether each panel bears a name
+        self.names_above = self.shape != (1, 1)  # whether panels have names
         self.name_lines = 1 + max(panel.name.count("\n") for panel in grids.panels)
         longest = LONGEST - 5 * self.names_above
         self.query_labels = [labels.axis_label(name, longest) for name in grids.rows]
@@ -175,14 +175,14 @@ class Plan:
         cell = self._cell_size()
         self.queries, self.keys = self._label_axes(cell)
         room = (look.size[0] if look.size else max(self._size(cell)[0], 4.2)) - 2 * EDGE
-        said = "; ".join((*grids.said, *[UNKNOWN] * any("†" in name for name in (*grids.rows, *grids.columns))))
+        notes = "; ".join((*grids.notes, *[UNKNOWN] * any("†" in name for name in (*grids.rows, *grids.columns))))
         if grids.sentence:  # the title is its second line
             self.title = [labels.cut_to_width(labels.drawable(grids.sentence), t.title, room)]
             self.subtitle = labels.broken_lines(labels.drawable(grids.title), t.subtitle, room)
         elif grids.title:
             self.title = labels.broken_lines(labels.drawable(grids.title), t.title, room)
-        if said:
-            self.subtitle += labels.broken_lines(labels.drawable(said), t.subtitle, room)
+        if notes:
+            self.subtitle += labels.broken_lines(labels.drawable(notes), t.subtitle, room)
         if grids.below:
             beside = self._margins()[2] - EDGE if self.legend else 0.0
             self.below = labels.broken_lines(labels.drawable(grids.below), t.subtitle, room - beside)
@@ -190,7 +190,7 @@ class Plan:
                 self.below = []  # the cells of a small picture need the room
         widths = [labels.line_width(line, t.title) for line in self.title]
         widths += [labels.text_width(line, t.subtitle) for line in self.subtitle]
-        # the labels' size depends on the cells, and the room for cells on the labels: twice comes close enough
+        # the size of the labels depends on the cells, and the room for cells on the labels: two rounds are enough
         for _ in range(2 if look.size else 0):
             cell = self._cells_to_size()
             self.queries, self.keys = self._label_axes(cell)
@@ -198,27 +198,27 @@ class Plan:
         self._place(max(widths, default=0.0) + 2 * EDGE)
 
     def _cell_size(self) -> tuple[float, float]:
-        """The size of a cell that suits so many tokens and panels, a whole number of pixels where that is 4 or more."""
+        """Return a size of cells that suits the tokens and panels: a whole number of pixels if that is 4 or more."""
         n = max(len(self.query_labels), len(self.key_labels))
         if not self.names_above:
             side = min(0.85, max(2.4 / n, min(0.5, min(max(7.5, 0.05 * n), 10.0) / n)))
         else:
-            wanted = min(4.0, max(1.5, 0.3 * n, 0.055 * n))
-            side = max(min(wanted, 13.0 / self.shape[1]), 0.4) / n
+            side = min(4.0, max(1.5, 0.3 * n, 0.055 * n))
+            side = max(min(side, 13.0 / self.shape[1]), 0.4) / n
         pixels = side * self.look.dpi
         side = max(1, round(pixels)) / self.look.dpi if pixels > 3 else side
         return side, side
 
     def _label_axes(self, cell: tuple[float, float]) -> tuple[Axis, Axis]:
-        """How the labels are written beside cells of this size: smaller first, then every second, third, …"""
+        """Return how to write the labels beside cells of this size: first smaller letters, then only every n-th label."""
         w, h = cell
-        most = self.type.label_of_many if self.names_above else self.type.label
+        largest = self.type.label_of_many if self.names_above else self.type.label
 
         def thinned_labels(room: float) -> tuple[float, int]:
-            size = min(most, room * 72 / 1.15)
+            size = min(largest, room * 72 / 1.15)
             if size >= self.type.smallest:
                 return size, 1
-            size = min(most, self.type.smallest + 0.5)
+            size = min(largest, self.type.smallest + 0.5)
             return size, math.ceil(size * 1.2 / 72 / room)
 
         size, step = thinned_labels(h)
@@ -232,7 +232,7 @@ class Plan:
         return queries, Axis(size, step, 90, width)
 
     def _margins(self) -> tuple[float, float, float, float]:
-        """Inches at the left, top, right and bottom of the panels."""
+        """Return the inches at the left, top, right and bottom of the panels."""
         t, keys = self.type, self.keys
         left = EDGE + t.axis * LINE + self.queries.depth + 2 * ASIDE
         left += (t.axis * LINE + ASIDE) * bool(self.grids.row_names)
@@ -247,39 +247,39 @@ class Plan:
 
     @property
     def legend(self) -> float:
-        """Inches under the colour bar that the name of hatched cells takes."""
+        """Return the inches under the colour bar that the name of hatched cells takes."""
         return GAP_BELOW + BAR_WIDTH if self.hidden and self.look.colour_bar else 0.0
 
     @property
     def bar_pitch(self) -> float:
-        """Inches that a colour bar takes with its ticks and its name."""
+        """Return the inches that a colour bar takes with its ticks and its name."""
         return BAR_WIDTH + BAR_TEXT * self.type.tick / 7.5
 
     @property
     def gaps(self) -> tuple[float, float]:
-        """Inches between panels, across and down: down there are titles where the rows are not layers."""
+        """Return the inches between panels, across and down: if the rows are not layers, panels have names between them."""
         named = bool(self.grids.row_names) and not self.grids.each_named
         return (0.09, 0.09) if named else (0.14, self.name_lines * self.type.axis * LINE + 0.12)
 
     def _cells_to_size(self) -> tuple[float, float]:
-        """The cells that fill a picture of the size asked for."""
+        """Return the size of the cells that fill a picture of the requested size."""
         assert self.look.size is not None
         left, top, right, bottom = self._margins()
-        (rows, columns), (across, down), asked = self.shape, self.gaps, self.look.size
-        width = (asked[0] - left - right - across * (columns - 1)) / columns
-        height = (asked[1] - top - bottom - down * (rows - 1)) / rows
+        (rows, columns), (across, down), size = self.shape, self.gaps, self.look.size
+        width = (size[0] - left - right - across * (columns - 1)) / columns
+        height = (size[1] - top - bottom - down * (rows - 1)) / rows
         if width < 0.25 or height < 0.25:
             need = left + right + (0.3 + across) * columns, top + bottom + (0.3 + down) * rows
             raise UsageError(
                 "it leaves no room for the cells beside the labels: "
                 f"at least {math.ceil(need[0] * 2) / 2:g}x{math.ceil(need[1] * 2) / 2:g} inches",
                 option="size",
-                value=f"{asked[0]:g}x{asked[1]:g}",
+                value=f"{size[0]:g}x{size[1]:g}",
             )
         return width / len(self.key_labels), height / len(self.query_labels)
 
     def _size(self, cell: tuple[float, float]) -> tuple[float, float]:
-        """The width and height of the picture with such cells."""
+        """Return the width and height of the picture with cells of this size."""
         left, top, right, bottom = self._margins()
         (rows, columns), (across, down) = self.shape, self.gaps
         self.panel = cell[0] * len(self.key_labels), cell[1] * len(self.query_labels)

@@ -1,4 +1,4 @@
-"""Weights laid over a photograph, a panel a head; or values of its regions, a panel for each kind of them."""
+"""Draw weights over a photograph, a panel for each head; or values of its regions, a panel for each kind of value."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 SIDE = 560  # pixels of a panel's longer side, at most
 PANEL, GAP, HEAD, FOOT, BAR = 2.4, 0.1, 0.36, 0.3, 1.0  # inches
-NARROWEST, LOWEST = 1.15, 1.5  # inches of a panel's title, and of a colour bar with its own
-LETTER = 0.0095  # inches that a digit is wide, for each point of its size
+NARROWEST, LOWEST = 1.15, 1.5  # inches of a panel's title, and of a colour bar with its title
+LETTER = 0.0095  # width of a digit in inches, for each point of its size
 MOST_ACROSS = 6
 MOST_PANELS = 64
-LOG_DECADES = 3  # that a logarithmic scale spans at most
+LOG_DECADES = 3  # of a logarithmic scale, at most
 MARK = "#ff3b30"  # around the query's own patch
 
 
 def draw_over_photograph(row: LongRow, photograph: Image, look: Look) -> Drawing:
-    """The query's weights over the picture, a panel a head; grey is the picture, the more colour the more weight.
+    """Draw the query's weights over the picture, a panel for each head; the picture is grey, and more colour is more weight.
 
-    Raises UsageError for more panels than MOST_PANELS, AttnctlError where no patch has any weight.
+    Raises UsageError for more panels than MOST_PANELS, AttnctlError if no patch has any weight.
     """
     if len(row.weights) > MOST_PANELS:
         raise UsageError(f"{len(row.weights)} heads are too many panels over a picture: choose layers and heads")
@@ -49,26 +49,26 @@ def draw_over_photograph(row: LongRow, photograph: Image, look: Look) -> Drawing
     heats = {place: heat_of_boxes(weights, row.keys, size, grey.shape) for place, weights in row.weights.items()}
     norm, colours = _scale_of_heats(list(heats.values()), look), colour_map(look.cmap)
     places = _panel_places(list(heats))
-    across, down = (1 + max(place[at] for place in places) for at in (1, 0))
-    said = [heading_of_row(row) if look.title is None else look.title, *sentences_of_row(row)]
-    labels = Labels(said)
+    across, down = (1 + max(place[axis] for place in places) for axis in (1, 0))
+    lines = [heading_of_row(row) if look.title is None else look.title, *sentences_of_row(row)]
+    labels = Labels(lines)
     wide, high = (PANEL * side / max(size) for side in size)
     step = max(wide, NARROWEST) + GAP  # a panel's title is not wider than that
     width = max(0.3 + across * step + BAR * look.colour_bar, 5.0)
-    top = 0.16 + 0.24 * len(said)
+    top = 0.16 + 0.24 * len(lines)
     height = top + max(down * (high + HEAD), LOWEST) + FOOT
     with plain_settings():
         figure = Figure(figsize=(width, height), dpi=look.dpi, facecolor="white", label=row.model.citation)
         FigureCanvasAgg(figure)
-        for (line, at), ((layer, head), heat) in zip(places, heats.items(), strict=True):
+        for (line, column), ((layer, head), heat) in zip(places, heats.items(), strict=True):
             up = height - top - (line + 1) * (high + HEAD)
-            axes = figure.add_axes(((0.2 + at * step) / width, up / height, wide / width, high / height))
+            axes = figure.add_axes(((0.2 + column * step) / width, up / height, wide / width, high / height))
             _draw_panel(axes, grey, heat, norm, colours, size)
             if (box := row.tokens[row.query].box) is not None:
                 left, upper, right, lower = box
                 axes.plot([left, right, right, left, left], [upper, upper, lower, lower, upper], color=MARK, lw=1.2)
             axes.set_title(f"layer {layer}, head {head}", fontsize=8.5, loc="left", pad=3)
-        _write_heading(figure, labels, said, (width, height))
+        _write_heading(figure, labels, lines, (width, height))
         if look.colour_bar:
             tall = max(down * (high + HEAD) - HEAD, LOWEST - HEAD)
             axes = figure.add_axes(((width - BAR + 0.15) / width, FOOT / height, 0.14 / width, tall / height))
@@ -79,11 +79,11 @@ def draw_over_photograph(row: LongRow, photograph: Image, look: Look) -> Drawing
 
 
 class RegionValues(NamedTuple):
-    """Values of the regions of a picture: what they are, one a region, how they are told, and their colours."""
+    """Values of the regions of a picture: a heading, a value for each region, the format of the numbers, the colours."""
 
     heading: str
     values: Sequence[float]
-    told: str
+    number_format: str
     scale: Normalize
     colours: Colormap
 
@@ -92,58 +92,58 @@ def draw_regions(
     boxes: Sequence[tuple[int, int, int, int]],
     panels: Sequence[RegionValues],
     photograph: Image,
-    said: Sequence[str],
+    lines: Sequence[str],
     cited: str,
 ) -> Drawing:
-    """The regions of a picture, each shaded by its value with the number in it; a panel for each kind of values."""
+    """Draw the regions of a picture, each in the colour of its value and with the number in it; a panel for each kind."""
     size, labels, grey = (
         photograph.size,
-        Labels([*said, *(panel.heading for panel in panels)]),
+        Labels([*lines, *(panel.heading for panel in panels)]),
         _pale_picture(photograph),
     )
     wide, high = (1.5 * PANEL * side / max(size) for side in size)
     width = max(0.4 + len(panels) * (wide + GAP), 5.0)
-    height = 0.16 + 0.24 * len(said) + HEAD + high + 0.2
+    height = 0.16 + 0.24 * len(lines) + HEAD + high + 0.2
     with plain_settings():
         figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white", label=cited)
         FigureCanvasAgg(figure)
-        for at, panel in enumerate(panels):
-            place = (0.2 + at * (wide + GAP)) / width, 0.2 / height, wide / width, high / height
+        for column, panel in enumerate(panels):
+            place = (0.2 + column * (wide + GAP)) / width, 0.2 / height, wide / width, high / height
             axes = figure.add_axes(place)
             axes.imshow(grey, cmap="gray", vmin=0, vmax=1, extent=(0, size[0], size[1], 0), interpolation="bilinear")
             for (left, top, right, bottom), value in zip(boxes, panel.values, strict=True):
                 shade = panel.colours(panel.scale(value))
                 corner, sides = (left, top), (right - left, bottom - top)
                 axes.add_patch(Rectangle(corner, *sides, facecolor=shade, alpha=0.55, edgecolor="white", lw=1))
-                told = f"{value:{panel.told}}"
+                number = f"{value:{panel.number_format}}"
                 room = (
-                    wide * (right - left) / size[0] / (LETTER * len(told))
+                    wide * (right - left) / size[0] / (LETTER * len(number))
                 )  # points with which it is as wide as its region
-                number = axes.text((left + right) / 2, (top + bottom) / 2, told, fontsize=min(8.5, max(room, 4.5)))
-                number.set(ha="center", va="center", bbox={"facecolor": "white", "alpha": 0.8, "lw": 0, "pad": 1.5})
+                text = axes.text((left + right) / 2, (top + bottom) / 2, number, fontsize=min(8.5, max(room, 4.5)))
+                text.set(ha="center", va="center", bbox={"facecolor": "white", "alpha": 0.8, "lw": 0, "pad": 1.5})
             axes.set(xlim=(0, size[0]), ylim=(size[1], 0))
             axes.set_axis_off()
             axes.set_title(panel.heading, fontsize=8.5, loc="left", pad=3)
-        _write_heading(figure, labels, said, (width, height))
+        _write_heading(figure, labels, lines, (width, height))
     return Drawing(figure, labels.missing_characters)
 
 
 def draw_looks_and_effects(
-    boxes: Sequence[Box], looks: Sequence[float], does: Sequence[float], unit: str, photograph: Image,
-    said: Sequence[str], cited: str, between: Sequence[RegionValues] = (),
+    boxes: Sequence[Box], looks: Sequence[float], effects: Sequence[float], unit: str, photograph: Image,
+    lines: Sequence[str], cited: str, between: Sequence[RegionValues] = (),
 ) -> Drawing:  # fmt: skip
-    """How much is looked at each region, and what its loss does, beside each other over the photograph."""
-    furthest = max(*map(abs, does), LEAST)
+    """Draw how much is looked at each region, and the effect of its loss, beside each other over the photograph."""
+    furthest = max(*map(abs, effects), LEAST)
     panels = (
         RegionValues("looked at", looks, ".1%", Normalize(0, max(*looks, LEAST)), colour_map(CMAP)),
         *between,
-        RegionValues(unit, does, "+.2f", CenteredNorm(halfrange=furthest), colour_map(CHANGE)),
+        RegionValues(unit, effects, "+.2f", CenteredNorm(halfrange=furthest), colour_map(CHANGE)),
     )
-    return draw_regions(boxes, panels, photograph, said, cited)
+    return draw_regions(boxes, panels, photograph, lines, cited)
 
 
 def _pale_picture(photograph: Image) -> Floats:
-    """The picture in light greys, 0.35 to 1, its longer side SIDE pixels at most: (rows, columns)."""
+    """Return the picture in light greys, 0.35 to 1, its longer side SIDE pixels at most: (rows, columns)."""
     size = photograph.size
     across, down = (max(1, round(side * min(1.0, SIDE / max(size)))) for side in size)
     small = photograph.convert("L").resize((across, down))
@@ -151,9 +151,9 @@ def _pale_picture(photograph: Image) -> Floats:
     return grey
 
 
-def _write_heading(figure: Figure, labels: Labels, said: Sequence[str], size: tuple[float, float]) -> None:
-    """The title and the sentences below it, at the top of a figure of `size` (width, height) in inches."""
-    for number, text in enumerate(said):
+def _write_heading(figure: Figure, labels: Labels, lines: Sequence[str], size: tuple[float, float]) -> None:
+    """Write the title and the sentences below it at the top of a figure of `size` (width, height) in inches."""
+    for number, text in enumerate(lines):
         points, colour = (8.5, "#555555") if number else (11.0, "black")
         fitting = labels.cut_to_width(labels.drawable(text), points, size[0] - 0.4)
         place = 0.2 / size[0], 1 - (0.22 + 0.24 * number) / size[1]
@@ -161,31 +161,31 @@ def _write_heading(figure: Figure, labels: Labels, said: Sequence[str], size: tu
 
 
 def _scale_of_heats(heats: Sequence[Floats], look: Look) -> Normalize:
-    """The scale that all panels share, from 0, or of a logarithmic one LOG_DECADES below its end."""
-    most = max(float(np.nanmax(heat)) for heat in heats)
-    if most <= 0:
+    """Return the scale of all panels: from 0, or on a logarithmic scale from LOG_DECADES below its end."""
+    largest = max(float(np.nanmax(heat)) for heat in heats)
+    if largest <= 0:
         raise AttnctlError("no patch of the picture has any weight")
-    high = most if look.vmax is None else look.vmax
+    high = largest if look.vmax is None else look.vmax
     low = look.vmin if look.vmin is not None else high / 10**LOG_DECADES if look.log else 0.0
     return colour_norm(low, high, log=look.log, clip=True)
 
 
 def _panel_places(heads: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Line and column of each (layer, head): a layer begins a line, and goes on after MOST_ACROSS heads."""
-    found: list[tuple[int, int]] = []
+    """Return the line and column of each (layer, head): a layer begins a line, and a line has MOST_ACROSS heads at most."""
+    places: list[tuple[int, int]] = []
     line, column = 0, 0
     for number, (layer, _) in enumerate(heads):
         if number and (column == MOST_ACROSS or layer != heads[number - 1][0]):
             line, column = line + 1, 0
-        found.append((line, column))
+        places.append((line, column))
         column += 1
-    return found
+    return places
 
 
 def _draw_panel(
     axes: Axes, grey: Floats, heat: Floats, norm: Normalize, colours: Colormap, size: tuple[int, int]
 ) -> None:
-    """The picture in grey (rows, columns) under its heat of the same shape, in the pixels of the picture as it was given."""
+    """Draw the grey picture (rows, columns) and its heat of the same shape over it, in pixels of the original picture."""
     extent = (0, size[0], size[1], 0)
     axes.imshow(grey, cmap="gray", vmin=0, vmax=1, extent=extent, interpolation="bilinear")
     shares = np.asarray(norm(np.nan_to_num(heat, nan=float(norm.vmin or 0.0))), np.float32)  # (rows, columns)

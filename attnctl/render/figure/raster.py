@@ -1,7 +1,7 @@
-"""The same heatmap as pixels, without a Figure: what makes a batch of pictures ten times as quick as a loop of seaborn.
+"""Draw the same heatmap as pixels, without a Figure: a batch of pictures is ten times as fast as a loop of seaborn.
 
-A `Sheet` whose parts are drawn at once. Paths are Agg's own; cells are blocks of colour; a text is set by matplotlib once,
-kept, and put where it belongs, up to a pixel elsewhere than in a figure.
+A `Sheet` whose parts are drawn immediately. Agg draws the paths; cells are blocks of colour; matplotlib sets each text
+once, and later drawings copy its pixels, which are up to a pixel away from their place in a figure.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _agg: Any = RendererAgg  # which has no types
 
 
 def heatmap_png(reading: HeatmapGrid, look: Look) -> tuple[bytes, tuple[str, ...]]:
-    """The picture of `draw_heatmap` as the bytes of a PNG file, and its notes."""
+    """Return the picture of `draw_heatmap` as the bytes of a PNG file, and its notes."""
     with plain_settings():
         sheet = Raster(grids_of_reading(reading, look), look)
         if min(sheet.plan.cell) * look.dpi >= LEAST_CELL:
@@ -46,19 +46,19 @@ def heatmap_png(reading: HeatmapGrid, look: Look) -> tuple[bytes, tuple[str, ...
 
 
 def _png_of_pixels(pixels: Bytes, look: Look, cited: str) -> bytes:
-    """Return pixels (height, width, 4), all opaque, as a PNG file with a palette: a third of the size, half the time."""
+    """Return pixels (height, width, 4), all opaque, as a PNG file with a palette: a third of the size, in half the time."""
     picture = Image.fromarray(pixels).convert("RGB")
     indexed = picture.quantize(palette=_palette(look.cmap), dither=Image.Dither.NONE)
     text, out = PngInfo(), io.BytesIO()
-    for key, said in png_metadata(cited).items():
-        text.add_text(key, said)
+    for key, value in png_metadata(cited).items():
+        text.add_text(key, value)
     indexed.save(out, "PNG", compress_level=1, dpi=(look.dpi, look.dpi), pnginfo=text)
     return out.getvalue()
 
 
 @lru_cache(maxsize=4)
 def _palette(cmap: str) -> Image.Image:
-    """Return 256 colours for heatmaps: those of the map, greys, and numbers blended with the cells beneath their edges."""
+    """Return 256 colours for heatmaps: colours of the map, greys, and blends of numbers with the cells behind them."""
     colours = colour_map(cmap)
     cells, few = (colours(np.linspace(0, 1, n), bytes=True)[:, :3] for n in (128, 32))  # (128, 3), (32, 3)
     inks = np.array([[17] * 3 if takes_dark_ink(*cell) else [255] * 3 for cell in few.tolist()])  # (32, 3)
@@ -79,20 +79,20 @@ class Canvas:
     def __init__(self, height: int, width: int, dpi: float) -> None:
         self.dpi, self.height = dpi, height
         self.agg: Any = _agg(width, height, dpi)
-        self._plain: Any = self.agg.new_gc()  # how texts are put: none changes it
+        self._plain: Any = self.agg.new_gc()  # the context of all texts, which never change it
         self.pixels: Bytes = np.asarray(self.agg.buffer_rgba())
         self.pixels[...] = 255
 
     def put_text(
         self, x: int, y: int, text: str, size: float, family: tuple[str, ...], **how: Unpack[TextSetting]
     ) -> None:
-        """A text around pixel (x, y) from the top left."""
+        """Write a text around pixel (x, y), counted from the top left."""
         stamp = _text_stamp(text, size, self.dpi, family, **how)
         self.agg.draw_image(self._plain, x - stamp.x, self.height - y + stamp.y - len(stamp.rgba), stamp.rgba)
 
 
 class Raster(Sheet):
-    """A sheet in pixels, on `canvas`."""
+    """A sheet drawn as pixels on `canvas`."""
 
     def _begin_canvas(self) -> None:
         p, dpi = self.plan, self.look.dpi
@@ -103,11 +103,11 @@ class Raster(Sheet):
         artist.draw(self.canvas.agg)
 
     def _put_text(self, x: float, y: float, text: str, size: float, **how: Unpack[TextSetting]) -> None:
-        at = round(x * self.look.dpi), round(y * self.look.dpi)
-        self.canvas.put_text(*at, text, size, tuple(self.labels.family), **how)
+        place = round(x * self.look.dpi), round(y * self.look.dpi)
+        self.canvas.put_text(*place, text, size, tuple(self.labels.family), **how)
 
     def _put_line(self, x: float, y: float, text: str, size: float, colour: str) -> None:
-        """Each word by itself: the words of many pictures are set once."""
+        """Write each word separately: the words of many pictures are set once."""
         words = self.labels.words_of_line(text, size, self.look.dpi)
         if not words:
             super()._put_line(x, y, text, size, colour)
@@ -117,16 +117,18 @@ class Raster(Sheet):
             x += width
 
     def _put_cells(self, left: float, top: float, width: float, height: float, rgba: Bytes, fine: bool = False) -> None:
-        x, y, w, h = (round(at * self.look.dpi) for at in (left, top, width, height))
-        region = self.canvas.pixels.view(np.uint32)[y : y + h, x : x + w, 0]  # (h, w): a number a pixel
+        x, y, w, h = (round(inches * self.look.dpi) for inches in (left, top, width, height))
+        region = self.canvas.pixels.view(np.uint32)[y : y + h, x : x + w, 0]  # (h, w): one number for each pixel
         cells = np.ascontiguousarray(rgba).view(np.uint32)[..., 0]  # (rows, columns)
-        down, across = ((np.arange(n) * 2 + 1) * of // (2 * n) for n, of in zip(region.shape, cells.shape, strict=True))
+        down, across = (
+            (np.arange(n) * 2 + 1) * count // (2 * n) for n, count in zip(region.shape, cells.shape, strict=True)
+        )
         colours = cells.take(across, 1).take(down, 0)  # (h, w)
         np.copyto(region, colours, where=colours > 0)  # 0 is transparent
 
     def _put_hatching(self, left: float, top: float, width: float, height: float) -> None:
         dpi, low = self.look.dpi, self.plan.height - top - height
-        wide, high = (left + width - left) * dpi, (low + height - low) * dpi  # to the last bit as a Rectangle has them
+        wide, high = (left + width - left) * dpi, (low + height - low) * dpi  # exactly the numbers of a Rectangle
         x, y = left * dpi, self.canvas.height - low * dpi
         across = np.arange(math.floor(x + 0.5), math.floor(wide + x + 0.5))  # as Agg snaps a box to pixels
         down = np.arange(math.floor(y - high + 0.5), math.floor(y + 0.5))
@@ -136,7 +138,7 @@ class Raster(Sheet):
 
 
 class _Stamp(NamedTuple):
-    """A text on nothing (height, width, 4), and where its anchor stands from its top left corner."""
+    """A text on a transparent ground (height, width, 4), and the place of its anchor from the top left corner."""
 
     rgba: Bytes
     x: int
@@ -145,7 +147,7 @@ class _Stamp(NamedTuple):
 
 @lru_cache(maxsize=4)
 def _hatched_tile(dpi: float) -> Bytes:
-    """Hatching around the top left corner (n, n, 4): Agg lays the same n = int(dpi) pixels side by side from there."""
+    """Return hatching around the top left corner (n, n, 4): Agg repeats the same n = int(dpi) pixels from there."""
     canvas = Canvas(int(dpi), int(dpi), dpi)
     Rectangle((0, 0), 2 * int(dpi), 2 * int(dpi), **HATCHING).draw(canvas.agg)
     return canvas.pixels
@@ -158,7 +160,7 @@ def _text_figure(dpi: float) -> Any:  # which has no types
 
 @lru_cache(maxsize=8192)
 def _text_stamp(text: str, size: float, dpi: float, family: tuple[str, ...], **how: Unpack[TextSetting]) -> _Stamp:
-    """A text as matplotlib sets it, around its anchor."""
+    """Return a text as matplotlib sets it, around its anchor."""
     easel = _text_figure(dpi)
     setting: TextSetting = {"color": INK, "ha": "center", "va": "center", **how}
     label = Text(0, 0, text, fontsize=size, family=list(family), parse_math=False, **setting)

@@ -1,4 +1,4 @@
-"""Figures as the bytes of files: the same bytes for the same figure, whatever the user's matplotlibrc says."""
+"""Write figures as files: the same bytes for the same figure, whatever the user's matplotlibrc says."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ VECTOR_DPI = 300  # vector files hold the cells as an image: fine enough that th
 
 
 def png_bytes(figure: Figure) -> bytes:
-    """A PNG file."""
+    """Return a figure as a PNG file."""
     return _saved_bytes(figure, "png", dict(png_metadata(str(figure.get_label()))))
 
 
 def png_metadata(cited: str) -> dict[str, str]:
-    """The text of a PNG file's metadata: the program, and what the numbers come from. In Latin-1, as PNG has it."""
-    said = harmless_text(cited).encode("latin-1", "backslashreplace").decode("latin-1")
-    return {"Software": PROGRAM} | ({"Source": said} if said else {})
+    """Return the text fields of a PNG file, in Latin-1 as PNG requires: the program, and the source of the numbers."""
+    source = harmless_text(cited).encode("latin-1", "backslashreplace").decode("latin-1")
+    return {"Software": PROGRAM} | ({"Source": source} if source else {})
 
 
 def svg_bytes(figure: Figure) -> bytes:
-    """An SVG file, its letters as outlines."""
+    """Return a figure as an SVG file, its letters as outlines."""
     return _saved_bytes(figure, "svg", {"Date": None, "Creator": PROGRAM, "Source": _source_of(figure)})
 
 
 def pdf_bytes(figure: Figure) -> bytes:
-    """A PDF file of one page, its fonts embedded."""
+    """Return a figure as a PDF file of one page, its fonts embedded."""
     check_source_date()
     metadata = {"CreationDate": None, "Producer": PROGRAM, "Creator": PROGRAM, "Subject": _source_of(figure)}
     return _saved_bytes(figure, "pdf", metadata)
 
 
 def check_source_date() -> None:
-    """Raise AttnctlError where SOURCE_DATE_EPOCH is no date: Matplotlib and fontTools read it for every PDF."""
+    """Raise AttnctlError if SOURCE_DATE_EPOCH is not a date: Matplotlib and fontTools read it for every PDF."""
     seconds = os.environ.get("SOURCE_DATE_EPOCH")
     try:
         datetime.fromtimestamp(int(seconds or 0), UTC)
@@ -57,7 +57,7 @@ def check_source_date() -> None:
 
 
 def _source_of(figure: Figure) -> str | None:
-    """What the numbers of a figure come from, which its label says; None where it says nothing."""
+    """Return the source of the numbers of a figure, which is the figure's label; None if the label is empty."""
     return harmless_text(str(figure.get_label())) or None
 
 
@@ -72,7 +72,7 @@ def _saved_bytes(figure: Figure, form: str, metadata: dict[str, str | None]) -> 
 
 @contextmanager
 def plain_settings() -> Iterator[None]:
-    """Draw by matplotlib's settings as they come, without the user's matplotlibrc."""
+    """Draw with matplotlib's default settings, without the user's matplotlibrc."""
     changed = {name: value for name, value in _defaults().items() if matplotlib.rcParams[name] != value}
     with matplotlib.rc_context(changed) if changed else nullcontext():  # which takes 0.5 ms
         yield
@@ -80,5 +80,5 @@ def plain_settings() -> Iterator[None]:
 
 @cache
 def _defaults() -> dict[Any, Any]:
-    """Return matplotlib's default settings, without those of windows, which are asked for by name alone."""
+    """Return matplotlib's default settings, except the backend settings."""
     return {name: value for name, value in dict.items(matplotlib.rcParamsDefault) if not name.startswith("backend")}

@@ -1,7 +1,7 @@
-"""A trace, or several, as one HTML file that needs nothing else: no network, no build step, no other file.
+"""Write a trace, or several, as one HTML file that needs nothing else: no network, no build step, no other file.
 
-The texts and sizes stand in one JSON block, the arrays in blocks of base64 (deflated), so that a browser reads one head at
-a time. It runs the script and the style whose hashes the file names, and nothing else, and connects nowhere.
+One JSON block holds the texts and sizes; blocks of base64 (deflated) hold the arrays, so that a browser reads one head at
+a time. The browser runs only the script and the style whose hashes are in the file, and opens no connection.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from attnctl.trace import Trace
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SCRIPTS = (  # in the order in which they stand in the page
+SCRIPTS = (  # in the order of the page
     "dom.js", "data.js", "colour.js", "state.js", "overview.js", "pen.js", "figure.js", "pointing.js", "heads.js",
     "sentence.js", "row.js", "arithmetic.js", "softmax.js", "matters.js", "save.js", "main.js",
 )  # fmt: skip
 
-NAME_LETTERS = 60  # of a text, where it names one of two traces
+NAME_LETTERS = 60  # of a text that names one of two traces
 
 
 def page_html(
@@ -48,28 +48,28 @@ def page_html(
     photographs: Sequence[Image | None] = (),
     max_bytes: int = 40_000_000,
 ) -> str:
-    """The HTML of one trace, of two side by side with their difference, of the steps of a training run, or of one overview.
+    """Return the HTML page of one trace or overview, of two traces side by side with their difference, or of a training run.
 
-    `labels` None: named by what the traces differ in. `start` says what is chosen at first (`layer`, `head`, `query`, `key`:
-    numbers); `effects`, a document of attnctl.effects/1, shades the tokens by what they do for a prediction. `photographs`
-    are those whose patches the tokens of a trace are. Exact float32
-    where that stays small, otherwise as fine as `max_bytes` of HTML allow; the page says which.
+    `labels` name the traces (None: what the traces differ in). `start` is the first selection (`layer`, `head`, `query`,
+    `key`: numbers). `effects`, a document of attnctl.effects/1, shades the tokens by their effect on a prediction.
+    `photographs` are the pictures whose patches are the tokens of a trace. Weights are exact float32 if these are small,
+    otherwise as fine as `max_bytes` of HTML allow; the page says which.
     """
     blobs = Blobs()
-    budget = max_bytes // len(traces)  # bytes of base64 for the weights of each, and twice what the rest may take
+    budget = max_bytes // len(traces)  # bytes of base64 for the weights of each; everything else may take half
     names = trace_names(traces) if labels is None else list(labels)
     compared = len(traces) == 2 and not over_training
     packed = [
         pack_overview(trace, name, blobs, exact)
         if isinstance(trace, Overview)
-        else pack_trace(trace, name, blobs, budget, walked=not over_training or at == 0)
-        for at, (trace, name) in enumerate(zip(traces, names, strict=True))
+        else pack_trace(trace, name, blobs, budget, with_steps=not over_training or index == 0)
+        for index, (trace, name) in enumerate(zip(traces, names, strict=True))
     ]
-    for one, photograph in zip(packed, photographs, strict=False):
+    for entry, photograph in zip(packed, photographs, strict=False):
         if photograph is not None:
-            one["photograph"] = packed_photograph(photograph)
-    for one, place in zip(packed, largest_change(traces) if compared else [], strict=False):
-        one["focus"] = place
+            entry["photograph"] = packed_photograph(photograph)
+    for entry, place in zip(packed, largest_change(traces) if compared else [], strict=False):
+        entry["focus"] = place
     document = {
         "schema": "attnctl.page/1",
         "mode": "steps" if over_training else "compare" if compared else "one",
@@ -81,30 +81,32 @@ def page_html(
     cited = "; ".join(dict.fromkeys(trace.cited for trace in traces))
     data = as_data(every_string(document | page_colours(), harmless_text))
     # elements that no browser runs
-    elements = (f'<script type="text/plain" id="b{at}">{block}</script>' for at, block in enumerate(blobs.blocks))
+    elements = (
+        f'<script type="text/plain" id="b{number}">{block}</script>' for number, block in enumerate(blobs.blocks)
+    )
     body = filled_template("page.html", data=data, blobs="\n".join(elements), cited=escaped_html(cited))
     return document_page(body, ["page.css"], SCRIPTS, title or tab_title(traces), cited)
 
 
 def aligned(traces: Sequence[Trace | Overview]) -> dict[str, list[list[int | None]]]:
-    """Of two traces, for each token of either the same one of the other: of the queries, and of the keys."""
+    """Return for each token of either of two traces the same token in the other: once for queries, once for keys."""
     a, b = traces
     sides = {"query": (a.tokens, b.tokens), "key": (a.key_axis, b.key_axis)}
     texts = a.text, b.text
     return {
-        axis: [aligned_tokens(ours, theirs, *texts), aligned_tokens(theirs, ours, *reversed(texts))]
-        for axis, (ours, theirs) in sides.items()
+        axis: [aligned_tokens(first, second, *texts), aligned_tokens(second, first, *reversed(texts))]
+        for axis, (first, second) in sides.items()
     }
 
 
 def largest_change(traces: Sequence[Trace | Overview]) -> list[Document]:
-    """Where two traces differ most, in the numbers of either; empty where nothing can be compared, or is other."""
+    """Return where two traces differ most, by the indices of each; empty if they cannot be compared or do not differ."""
     a, b = traces
     if not isinstance(a, Trace) or not isinstance(b, Trace):
         return []
     try:
         pair = compare_traces(a, b)
-    except AttnctlError:  # no token or head of both: side by side they are shown all the same
+    except AttnctlError:  # no common token or head: the page still shows them side by side
         return []
     layer, head, i, j = pair.largest_difference()
     if not pair.gap_of_head((layer, head)):
@@ -115,23 +117,23 @@ def largest_change(traces: Sequence[Trace | Overview]) -> list[Document]:
 
 
 def trace_names(traces: Sequence[Trace | Overview]) -> list[str]:
-    """What to call each of several traces: by model, or by text, or by the first setting in which they differ."""
+    """Return names for several traces: the models, or the texts, or the values of the first setting in which all differ."""
     texts = [shortened(visible_text(trace.text), NAME_LETTERS, close=True) for trace in traces]
-    ways = [[trace.model.name for trace in traces], texts]
+    candidates = [[trace.model.name for trace in traces], texts]
     for setting in ("seed", "scale", "temperature", "causal", "n_heads", "d_k", "positions", "rope_theta"):
-        ways.append([f"{setting} {getattr(trace.model, setting)}" for trace in traces])
-    ways.append([chr(ord("A") + at) for at in range(len(traces))])
-    return next(names for names in ways if len(set(names)) == len(names))
+        candidates.append([f"{setting} {getattr(trace.model, setting)}" for trace in traces])
+    candidates.append([chr(ord("A") + number) for number in range(len(traces))])
+    return next(names for names in candidates if len(set(names)) == len(names))
 
 
 def tab_title(traces: Sequence[Trace | Overview]) -> str:
-    """The title of the browser's tab."""
+    """Return the title of the browser's tab."""
     text = visible_text(traces[0].text) or traces[0].model.name
     return f"{shortened(text, 81)} · attnctl"
 
 
 def page_colours() -> Document:
-    """The colour maps, as stops, for a light and a dark page; and by which luminance ink on them is chosen."""
+    """Return the stops of the colour maps, for a light and a dark page, and the luminance above which ink is dark."""
     maps = {
         "heat": {"light": forms.HEAT_ON_LIGHT, "dark": forms.HEAT_ON_DARK},
         "viridis": {"light": forms.VIRIDIS, "dark": forms.VIRIDIS},
@@ -141,9 +143,9 @@ def page_colours() -> Document:
 
 
 def document_page(body: str, styles: Sequence[str], scripts: Sequence[str], title: str, cited: str = "") -> str:
-    """One HTML file that needs no other: `body`, from its <body> on, in the frame that every page has.
+    """Return one HTML file that needs no other: `body`, from its <body> on, in the frame that all pages share.
 
-    `styles` and `scripts` are files as of `web_source`, in their order; the policy allows these alone, and no connection.
+    `styles` and `scripts` name files of `web_source`, in order; the policy allows only these, and no connection.
     """
     style, script = "".join(map(web_source, styles)), "\n".join(map(web_source, scripts))
     return filled_template(
@@ -158,17 +160,17 @@ def document_page(body: str, styles: Sequence[str], scripts: Sequence[str], titl
 
 
 def escaped_html(text: str) -> str:
-    """The text as HTML shows it, its control characters and halves of surrogate pairs visible."""
+    """Return the text as HTML shows it; control characters and halves of surrogate pairs become visible."""
     return html.escape(harmless_text(text).encode("utf-8", "replace").decode())
 
 
 def filled_template(name: str, **parts: str) -> str:
-    """A file as of `web_source` with each ${name} in it put in; what was put in is never searched again."""
+    """Return a file of `web_source` with each ${name} in it replaced; the replacements are not searched again."""
     return Template(web_source(name)).substitute(parts)
 
 
 def security_policy(style: str, script: str) -> str:
-    """A Content-Security-Policy: this script, this style, pictures made by the page itself, and no connection at all."""
+    """Return a Content-Security-Policy that allows this script, this style, pictures made by the page, and no connection."""
     return (
         f"default-src 'none'; script-src '{_policy_digest(script)}'; style-src '{_policy_digest(style)}'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -180,48 +182,49 @@ def _policy_digest(text: str) -> str:
 
 
 def as_data(document: object) -> str:
-    """JSON that may stand inside a <script> element: pure ASCII, and no sign that HTML could read as its own."""
+    """Return JSON for a <script> element: pure ASCII, without characters that HTML could read as markup."""
     text = json.dumps(document, allow_nan=False, separators=(",", ":"), default=lambda array: array.tolist())
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 @cache
 def web_source(name: str) -> str:
-    """A file of web/, or PACKAGE:FILE of a command: a style, a script, a template."""
+    """Return the text of a file in web/, or of PACKAGE:FILE for a file of a command: a style, a script or a template."""
     package, _, name = name.rpartition(":")
     folder = files(package) if package else files("attnctl.render.page") / "web"
     return (folder / name).read_text(encoding="utf-8")
 
 
 FRAME_HEIGHT = 760  # pixels
+NOTEBOOK_BYTES = 8_000_000  # of a page in a notebook
 
 
-def page_in_frame(trace: Trace, height: int = FRAME_HEIGHT, max_bytes: int = 8_000_000) -> str:
-    """The page inside an <iframe>, as a notebook shows it. Sealed off from the notebook's own page.
+def page_in_frame(trace: Trace) -> str:
+    """Return the page inside an <iframe>, as a notebook shows it, without access to the notebook's own page.
 
-    A trace too large to be kept in a notebook is named, with what to do about it.
+    For a trace that is too large for a notebook, return one line that says so and what to do.
     """
     count = sum(layer.weights.size for layer in trace.layers if layer.weights is not None)
-    if count == 0 or count > max_bytes // 2:
-        said = (
+    if count == 0 or count > NOTEBOOK_BYTES // 2:
+        reason = (
             f"{tab_title([trace])}: {count:,} weights; too many to show here, see attnctl view"
             if count
             else "no weights"
         )
-        return f"<p>{html.escape(said)}</p>"
-    return _framed(page_html([trace], max_bytes=max_bytes), height)
+        return f"<p>{html.escape(reason)}</p>"
+    return _framed(page_html([trace], max_bytes=NOTEBOOK_BYTES))
 
 
 class Page(str):
-    """The HTML of a page: a text to write, which a notebook shows in a frame."""
+    """The HTML of a page: text that can be written to a file, and that a notebook shows in a frame."""
 
     def _repr_html_(self) -> str:
-        """Return the page in a frame, sealed off from the notebook's own page."""
-        return _framed(self, FRAME_HEIGHT)
+        """Return the page in a frame, without access to the notebook's own page."""
+        return _framed(self)
 
 
-def _framed(page: str, height: int) -> str:
+def _framed(page: str) -> str:
     return (
         f'<iframe srcdoc="{html.escape(page, quote=True)}" sandbox="allow-scripts allow-downloads" '
-        f'title="attention, by attnctl" style="width:100%;height:{height}px;border:0"></iframe>'
+        f'title="attention, by attnctl" style="width:100%;height:{FRAME_HEIGHT}px;border:0"></iframe>'
     )

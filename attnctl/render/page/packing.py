@@ -1,4 +1,4 @@
-"""Traces and overviews packed for the page: arrays deflated, pooled grids, the strongest links, blocks kept exactly."""
+"""Pack traces and overviews for the page: deflated arrays, pooled grids, the strongest links, exact blocks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ POOLS = {
 
 
 def pack_overview(overview: Overview, label: str, blobs: Blobs, exact: Sequence[ExactBlock] = ()) -> Document:
-    """What the page reads of an overview. Raises AttnctlError where it has no grid."""
+    """Return what the page reads from an overview. Raises AttnctlError if the overview has no grid."""
     grid = overview.grid
     if grid is None or not grid.weights:
         raise AttnctlError("this overview has no grid to look at: attnctl heatmap -o FILE.json writes one")
@@ -54,7 +54,9 @@ def pack_overview(overview: Overview, label: str, blobs: Blobs, exact: Sequence[
             "rows": list(range(len(grid.rows))),
             "hidden": _pack_hidden(grid.masks.get(layer), blobs),
             "heads": [
-                _packed_head(overview, grid, layer, head, blobs, exact) for at, head in grid.weights if at == layer
+                _packed_head(overview, grid, layer, head, blobs, exact)
+                for number, head in grid.weights
+                if number == layer
             ],
         }
         for layer in dict.fromkeys(layer for layer, _ in grid.weights)
@@ -74,11 +76,11 @@ def pack_overview(overview: Overview, label: str, blobs: Blobs, exact: Sequence[
 
 
 def _packed_source(source: Trace | Overview, label: str, layers: Sequence[Document]) -> Document:
-    """What a trace and an overview have in common; what an overview lacks is empty."""
+    """Return what a trace and an overview have in common; parts that an overview does not have are empty."""
     keys = source.key_tokens
     return {
         "label": visible_text(label),
-        "model": {  # what the arithmetic of the page needs to know of it
+        "model": {  # what the page needs to compute the steps
             "name": visible_text(source.model.name),
             "defaultScale": isinstance(source, Trace) and is_default_scale(source),
             **{name: value for name in FACTS if (value := getattr(source.model, name)) is not None},
@@ -103,7 +105,7 @@ def _packed_source(source: Trace | Overview, label: str, layers: Sequence[Docume
 
 
 def _plain_roles(roles: Sequence[str]) -> list[str]:
-    """Return what a head usually links, without a case of another role: "a verb to its subject, past other nouns"."""
+    """Return what a head usually links, without special cases of another role: "a verb to its subject, past other nouns"."""
     plain = [ROLES.get(role, role) for role in roles]
     return [role for role in plain if not any(role.startswith(f"{other},") for other in plain)]
 
@@ -112,11 +114,11 @@ def _packed_head(
     overview: Overview, grid: PooledGrid, layer: int, head: int, blobs: Blobs, exact: Sequence[ExactBlock]
 ) -> Document:
     weights = np.ascontiguousarray(grid.weights[layer, head], dtype="<f4")  # (rows, columns)
-    own = [block for block in exact if (block.layer, block.head) == (layer, head)]
+    blocks = [block for block in exact if (block.layer, block.head) == (layer, head)]
     links = overview.links.get((layer, head))
     starts = [part.first_token for part in grid.rows], [part.first_token for part in grid.columns]
     alone = replace(grid, weights={(layer, head): weights})
-    named = grid.pool == "mass" and links is None  # parts of a text, as paragraphs: no sinks
+    named = grid.pool == "mass" and links is None  # parts of a text, such as paragraphs: no sinks
     return {
         "head": head,
         "parked": None if named else packed_sinks(sinks_of_grid(overview, alone, starts)),
@@ -131,20 +133,20 @@ def _packed_head(
                 "blob": blobs.add_blob(block.weights.astype("<f4").tobytes()),
                 "hidden": _pack_hidden(None if block.visible.all() else block.visible, blobs),
             }
-            for block in own
+            for block in blocks
         ],
     }
 
 
 def packed_sinks(sinks: Sinks | None) -> Document | None:
-    """What a caption says of a head's sinks; None without any."""
+    """Return what a caption says about a head's sinks; None without sinks."""
     if sinks is None:
         return None
     return {"said": visible_text(sinks.sentence), "columns": list(sinks.columns), "drop": list(sinks.drop)}
 
 
 def _first_focus(layers: Sequence[Document]) -> dict[str, int]:
-    """What is chosen at first: the most telling link of the first head that has one."""
+    """Return the first selection: the strongest link of the first head that has links."""
     for part in layers:
         for head in part["heads"]:
             if head["links"]:
@@ -153,42 +155,43 @@ def _first_focus(layers: Sequence[Document]) -> dict[str, int]:
     return {"layer": layers[0]["layer"], "head": layers[0]["heads"][0]["head"], "query": 0, "key": 0}
 
 
-FACTS = ("d_k", "causal", "scale", "soft_cap", "temperature")  # of a model
-# what a head keeps beside its weights, most needed first
+FACTS = ("d_k", "causal", "scale", "soft_cap", "temperature")  # fields of a model
+# arrays of a head beside its weights, the most important first
 DETAILS = ("queries", "keys", "values", "scores", "bias", "scaled_scores", "dropped_weights", "context")
 PHOTOGRAPH_SIDE = 560  # pixels of the longer side of a picture
 THUMBNAIL = 40  # the side, in cells, of the small picture of a head
-LEVELS = (0, 65535, 4095, 1023, 255)  # 0: exact float32; otherwise square roots of weights in so many even steps
+# 0: exact float32; otherwise the number of even steps of the square roots of weights
+LEVELS = (0, 65535, 4095, 1023, 255)
 
 _ARROWS = str.maketrans({"␊": "↵", "␍": "⇤", "␉": "⇥"})
 
 
 @dataclass
 class Blobs:
-    """Blocks of bytes, each written once however often it is named."""
+    """Blocks of bytes; equal blocks are written once."""
 
     blocks: list[str] = field(default_factory=list)
-    known: dict[bytes, int] = field(default_factory=dict)
+    numbers: dict[bytes, int] = field(default_factory=dict)
 
     def add_blob(self, data: bytes) -> int:
-        """The number of the block that holds `data`."""
+        """Return the number of the block that holds `data`; add the block if it is new."""
         digest = hashlib.sha256(data).digest()
-        if digest not in self.known:
-            self.known[digest] = len(self.blocks)
+        if digest not in self.numbers:
+            self.numbers[digest] = len(self.blocks)
             self.blocks.append(base64.b64encode(deflated(data)).decode())
-        return self.known[digest]
+        return self.numbers[digest]
 
 
 def deflated(data: bytes) -> bytes:
-    """`data` deflated (zlib), a little less thoroughly where there is much of it."""
+    """Return `data` deflated (zlib), with a lower compression level for large data."""
     return zlib.compress(data, 6 if len(data) < 200_000 else 4)
 
 
-def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: int, walked: bool = True) -> Document:
-    """What the page reads of a trace. Raises AttnctlError where it holds no weights."""
+def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: int, with_steps: bool = True) -> Document:
+    """Return what the page reads from a trace. Raises AttnctlError if the trace has no weights."""
     if not trace.layers or any(layer.weights is None for layer in trace.layers):
         raise AttnctlError("this trace holds no weights to look at: write it without narrowing its steps")
-    levels, details, found = fitting_levels(trace, budget), fitting_details(trace, budget), headline(trace)
+    levels, details, line = fitting_levels(trace, budget), fitting_details(trace, budget), headline(trace)
     lacking = [name for name in DETAILS[:3] if name not in details]
     measure = None if trace.measure is None else measure_named(trace.measure)
     return _packed_source(
@@ -198,15 +201,15 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: int, walked: bool
         "levels": levels,
         "thumbs": pack_thumbnails(weight_grids(trace), blobs),
         "lacking": [name for name in lacking if any(getattr(layer, name) is not None for layer in trace.layers)],
-        "focus": None if found is None else _opening(trace, found),
-        "steps": packed_steps(trace) if walked else None,
+        "focus": None if line is None else _opening(trace, line),
+        "steps": packed_steps(trace) if with_steps else None,
         "predictions": [{"at": p.position, "text": page_label(p.text), "p": p.probability} for p in trace.predictions],
         "measure": measure and {"title": measure.title, "joinsHeads": measure.joins_heads},
     }
 
 
 def _opening(trace: Trace, line: Headline) -> Document:
-    """What is chosen as the page opens: the headline, why, and why it is unsure."""
+    """Return what is selected when the page opens: the headline, the reason for it, and a doubt about it."""
     chosen = {name: getattr(line, name) for name in ("layer", "head", "query", "key")}
     reason = "" if line.role else line.reason  # the caption says what the head usually does
     doubt = doubt_of(trace, line)
@@ -214,29 +217,29 @@ def _opening(trace: Trace, line: Headline) -> Document:
 
 
 def facts_line(info: ModelInfo, n_tokens: int, layers: Sequence[Document]) -> str:
-    """A trace and its model in a line: which layers of how many it holds, too."""
+    """Return one line about a trace and its model, with the number of layers in the trace and in the model."""
     count, total = len(layers), info.n_layers or 0
-    held = counted(count, "layer")
+    layer_words = counted(count, "layer")
     if total > count:
-        held = f"layer {layers[0]['layer']} of {total}" if count == 1 else f"{count} of {total} layers"
-    facts = [visible_text(info.name), counted(n_tokens, "token"), held, counted(len(layers[0]["heads"]), "head")]
+        layer_words = f"layer {layers[0]['layer']} of {total}" if count == 1 else f"{count} of {total} layers"
+    facts = [visible_text(info.name), counted(n_tokens, "token"), layer_words, counted(len(layers[0]["heads"]), "head")]
     return " · ".join(fact.replace(" ", "\u00a0") for fact in (*facts, *info.settings))
 
 
 def packed_tokens(tokens: tuple[Token, ...], text: str) -> Document:
-    """The tokens' labels, which are special, which follow without a space, which word each belongs to, and their boxes."""
+    """Return the tokens' labels, boxes and words, and which are special, unknown or without a space before them."""
     boxes = [token.box for token in tokens]
     return ({"boxes": boxes} if any(boxes) else {}) | {
         "labels": [page_label(token.text) + "†" * token.unknown for token in tokens],
-        "special": [at for at, token in enumerate(tokens) if token.special],
-        "unknown": [at for at, token in enumerate(tokens) if token.unknown],
-        "glued": [at for at in range(1, len(tokens)) if _touches_token(tokens[at - 1], tokens[at], text)],
+        "special": [index for index, token in enumerate(tokens) if token.special],
+        "unknown": [index for index, token in enumerate(tokens) if token.unknown],
+        "glued": [i for i in range(1, len(tokens)) if _touches_token(tokens[i - 1], tokens[i], text)],
         "words": [number for number, group in enumerate(word_groups(tokens, text)) for _ in group],
     }
 
 
 def packed_photograph(photograph: Image) -> Document:
-    """A picture as a page shows it: a JPEG in a data: URL, as large as is shown, and its sides in pixels as it was given."""
+    """Return a picture for the page: a JPEG in a data: URL, in the size shown, and the width and height of the original."""
     small = photograph.copy()
     small.thumbnail((PHOTOGRAPH_SIDE, PHOTOGRAPH_SIDE))
     out = io.BytesIO()
@@ -246,12 +249,12 @@ def packed_photograph(photograph: Image) -> Document:
 
 
 def page_label(text: str) -> str:
-    """As `visible_text`, but line ends (↵, CR ⇤) and tabs (⇥) by arrows: few fonts of browsers have the control pictures."""
+    """Return `visible_text` with arrows for line ends (↵, CR ⇤) and tabs (⇥): few fonts have control pictures."""
     return visible_text(text).translate(_ARROWS)
 
 
 def _touches_token(before: Token, token: Token, text: str) -> bool:
-    """Whether no space stands between two tokens in the text."""
+    """Return whether two tokens stand in the text without a space between them."""
     if before.special or token.special or before.end is None or token.start is None:
         return False
     blank = text[before.end - 1 : before.end].isspace() or text[token.start : token.start + 1].isspace()
@@ -259,9 +262,9 @@ def _touches_token(before: Token, token: Token, text: str) -> bool:
 
 
 def packed_steps(trace: Trace) -> Document:
-    """The words of the steps, as `explain` says them: once for all heads that share them."""
+    """Return the words of the steps, the same as those of `explain`; heads with the same words share a list."""
     lists: list[list[Document]] = []
-    of: dict[str, int] = {}
+    list_numbers: dict[str, int] = {}
     whole: list[Document] = []
     for head in sorted({head for layer in trace.layers for head in layer.heads}):
         of_layer: dict[int, list[Document]] = {}
@@ -269,17 +272,17 @@ def packed_steps(trace: Trace) -> Document:
             words = {"name": step.name, "title": step.title, "formula": step.formula, "sentence": step.sentence}
             if step.head is not None and step.layer is not None:
                 of_layer.setdefault(step.layer, []).append(words)
-            elif not of:
+            elif not list_numbers:
                 whole.append(words | {"layer": step.layer})
-        for layer, said in of_layer.items():
-            if said not in lists:
-                lists.append(said)
-            of[f"{layer}/{head}"] = lists.index(said)
-    return {"lists": lists, "of": of, "whole": whole}
+        for layer, sentences in of_layer.items():
+            if sentences not in lists:
+                lists.append(sentences)
+            list_numbers[f"{layer}/{head}"] = lists.index(sentences)
+    return {"lists": lists, "of": list_numbers, "whole": whole}
 
 
 def weight_grids(trace: Trace) -> list[Floats]:
-    """The weights of every head, layer by layer: (n_q, n_k) each."""
+    """Return the weights of every head, layer by layer: (n_q, n_k) each."""
     return [grid for layer in trace.layers if layer.weights is not None for grid in layer.weights]
 
 
@@ -287,20 +290,21 @@ def weight_grids(trace: Trace) -> list[Floats]:
 
 
 def pack_layer(trace: Trace, layer: LayerTrace, blobs: Blobs, levels: int, details: tuple[str, ...]) -> Document:
-    """One layer: its heads' weights, each a block of its own, its mask, and the details that fit."""
+    """Return one layer: its mask, and the weights of its heads, a block for each head, with the details that fit."""
     assert layer.weights is not None
     heads, sinks = [], sinks_of_heads(trace, layer)
-    for at, head in enumerate(layer.heads):
-        weights = np.ascontiguousarray(layer.weights[at], dtype="<f4")  # (n_q, n_k)
-        kept = {name: array[at] for name in details if (array := getattr(layer, name)) is not None}
+    for index, head in enumerate(layer.heads):
+        weights = np.ascontiguousarray(layer.weights[index], dtype="<f4")  # (n_q, n_k)
+        arrays = {name: array[index] for name in details if (array := getattr(layer, name)) is not None}
         heads.append(
             {
                 "head": head,
-                "parked": packed_sinks(sinks[at]),
+                "parked": packed_sinks(sinks[index]),
                 "weights": pack_weights(weights, levels, blobs),
                 "sums": blobs.add_blob(weights.sum(axis=1, dtype=np.float64).astype("<f4").tobytes()),
                 "details": {
-                    name: [blobs.add_blob(array.astype("<f4").tobytes()), *array.shape] for name, array in kept.items()
+                    name: [blobs.add_blob(array.astype("<f4").tobytes()), *array.shape]
+                    for name, array in arrays.items()
                 },
             }
         )
@@ -314,19 +318,19 @@ def pack_layer(trace: Trace, layer: LayerTrace, blobs: Blobs, levels: int, detai
 
 
 def _pack_hidden(mask: Bools | None, blobs: Blobs) -> int | None:
-    """The block of a mask (n_q, n_k) as the page reads it: 1 where a query may not look, a byte a cell."""
+    """Return the block of a mask (n_q, n_k) as the page reads it: a byte for each cell, 1 if a query may not look there."""
     return None if mask is None else blobs.add_blob((~mask).astype(np.uint8).tobytes())
 
 
 def _sink_takes_the_rest(layer: LayerTrace) -> bool:
-    """Whether each row sums to 1 with what a learned sink takes of it."""
+    """Return whether each row sums to 1 together with the weight of a learned sink."""
     if layer.weights is None or layer.sink_weights is None:
         return False
     return bool(np.allclose(layer.weights.sum(axis=-1) + layer.sink_weights, 1.0, atol=WHOLE_ROW))
 
 
 def pack_weights(weights: Floats, levels: int, blobs: Blobs) -> Document:
-    """Weights (n_q, n_k) as float32 (levels 0), or as whole numbers c with weight = top · (c / levels)²."""
+    """Return weights (n_q, n_k) as float32 (levels 0), or as whole numbers c with weight = top · (c / levels)²."""
     if not levels:
         return {"blob": blobs.add_blob(weights.tobytes())}
     top = float(weights.max(initial=0.0))
@@ -334,7 +338,7 @@ def pack_weights(weights: Floats, levels: int, blobs: Blobs) -> Document:
 
 
 def coded_levels(weights: Floats, levels: int) -> bytes:
-    """The whole numbers of `pack_weights`: one byte each up to 255, else all low bytes and then all high bytes."""
+    """Return the whole numbers of `pack_weights`: one byte each up to 255, otherwise all low bytes, then all high bytes."""
     top = float(weights.max(initial=0.0)) or 1.0
     codes = np.rint(np.sqrt(weights / np.float32(top)) * np.float32(levels))  # (n_q, n_k)
     whole = codes.astype("<u2" if levels > 255 else "u1").reshape(-1, 1)  # (n_q · n_k, 1)
@@ -342,11 +346,11 @@ def coded_levels(weights: Floats, levels: int) -> bytes:
 
 
 def fitting_levels(trace: Trace, budget: int) -> int:
-    """The finest of LEVELS that keeps the weights within the budget, judged by a sample of heads."""
+    """Return the finest of LEVELS whose weights fit into the budget, estimated from a sample of heads."""
     grids = weight_grids(trace)
     size = sum(grid.size for grid in grids)
     if size * 4 * 4 // 3 <= budget // 4 or any(grid.min(initial=0.0) < 0 for grid in grids):
-        return 0  # small, or no weights in the strict sense: kept as they are
+        return 0  # small, or not true weights: exact float32
     sample = grids[:: max(1, len(grids) // 6)]
     share = size / sum(grid.size for grid in sample)
     for levels in LEVELS[1:-1]:
@@ -357,7 +361,7 @@ def fitting_levels(trace: Trace, budget: int) -> int:
 
 
 def fitting_details(trace: Trace, budget: int) -> tuple[str, ...]:
-    """The names of DETAILS that fit: all of them, or the first three (the rest follows from those), or none."""
+    """Return the names of DETAILS that fit: all of them, or the first three (the page computes the others), or none."""
     for names in (DETAILS, DETAILS[:3]):
         size = 4 * sum(array.size for layer in trace.layers for n in names if (array := getattr(layer, n)) is not None)
         if size <= budget // 2:
@@ -366,7 +370,7 @@ def fitting_details(trace: Trace, budget: int) -> tuple[str, ...]:
 
 
 def pack_thumbnails(grids: Iterable[Floats], blobs: Blobs) -> Document:
-    """A small picture of every head's grid, in their order: square roots of pooled weights, each a share of its own top."""
+    """Return a small picture of each head's grid: square roots of pooled weights, relative to the head's largest weight."""
     pictures = []
     for grid in grids:
         down, across = (np.arange((cells := min(n, THUMBNAIL)) + 1) * n // cells for n in grid.shape)

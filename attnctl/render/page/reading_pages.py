@@ -1,4 +1,4 @@
-"""Pages of readings: of any, its forms."""
+"""Write a reading as an HTML page: lines, tables and grids."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from attnctl.render.page import as_data, document_page, escaped_html, page_colou
 
 
 def reading_page(forms: Iterable[Form], title: str, cited: str = "") -> str:
-    """The forms in which any reading is told, one below the other: one HTML file that needs no other."""
+    """Return one HTML file that needs no other, with the forms of a reading one below the other."""
     body = "".join(map(form_html, forms))
     scripts = ["dom.js", "colour.js", "shades.js"] if "data-map=" in body else []
     data = f'<script type="application/json" id="data">{as_data(page_colours())}</script>' if scripts else ""
@@ -19,20 +19,22 @@ def reading_page(forms: Iterable[Form], title: str, cited: str = "") -> str:
 
 
 def form_html(form: Form) -> str:
-    """A form as HTML: a line is a paragraph, a table and a grid of numbers are tables."""
+    """Return a form as HTML: a line becomes a paragraph; a table or a grid of numbers becomes a table."""
     if isinstance(form, Table):
         return table_html(form)
     if isinstance(form, Grid):
         return _grid_html(form)
     line = form if isinstance(form, Line) else Line(form)
-    said = (line.between or "").replace("   ", " \u2003").join(_piece_html(text, tone) for text, tone, _ in line.pieces)
+    text = (
+        (line.between or "").replace("   ", " \u2003").join(_piece_html(piece, tone) for piece, tone, _ in line.pieces)
+    )
     aside = [_piece_html(*piece_parts(piece)[:2]) for piece in (line.mark, line.right)]
-    whole = " ".join(part for part in (aside[0], said, aside[1]) if part)
+    whole = " ".join(part for part in (aside[0], text, aside[1]) if part)
     return f"<p>{_toned_html(whole, line.tone)}</p>" if whole else ""
 
 
 def _piece_html(text: str, tone: str) -> str:
-    """A piece as its tone has it, or in its shade."""
+    """Return a piece of text in its tone or its shade."""
     kind, _, share = tone.partition(" ")
     if kind in ("heat", "change"):
         return f"<span{_shade_data(kind, float(share))}>{escaped_html(text)}</span>"
@@ -40,7 +42,7 @@ def _piece_html(text: str, tone: str) -> str:
 
 
 def _shade_data(kind: str, share: float | None) -> str:
-    """For the page's script: the colour map of heat or change, and the place in it from 0 to 1; "" without a shade."""
+    """Return attributes for the page's script: the colour map and the place in it from 0 to 1; "" without a shade."""
     if share is None:
         return ""
     name, place = ("heat", 0.94 * share + 0.06) if kind == "heat" else ("difference", 0.5 + 0.5 * share)
@@ -48,14 +50,14 @@ def _shade_data(kind: str, share: float | None) -> str:
 
 
 def _toned_html(html: str, tone: str) -> str:
-    """HTML as its tone has it: bold, italic, or quiet where it is dim."""
+    """Return HTML in its tone: bold, italic, or quiet for dim."""
     for name, element in (("bold", "b"), ("italic", "i")):
         html = f"<{element}>{html}</{element}>" if html and name in tone else html
     return f"<span class=quiet>{html}</span>" if html and "dim" in tone else html
 
 
 def _grid_html(grid: Grid) -> str:
-    """A matrix with its labels, and the sums of its rows."""
+    """Return a matrix with its labels, and with the sums of its rows if the grid has them."""
     columns = [*grid.columns, *["Σ"] * grid.sums]
     head = "".join(f"<th>{escaped_html(name)}" for name in columns)
     rows = []
@@ -71,31 +73,33 @@ def _grid_html(grid: Grid) -> str:
     return f"<div class=scroll><table><thead><tr><th>{head}</thead><tbody>{''.join(rows)}</tbody></table></div>"
 
 
-def table_html(table: Table, what: str = "") -> str:
-    """A table, each row numbered as a `what`; what a bar measures, and how much of it, is left to the page's script."""
-    columns = [one for one in table.columns if not one.hidden and any(value is not None for value in one.values)]
+def table_html(table: Table, row_kind: str = "") -> str:
+    """Return a table; with `row_kind`, each row has a number in data-ROW_KIND, and the page's script draws the bars."""
+    columns = [
+        column for column in table.columns if not column.hidden and any(value is not None for value in column.values)
+    ]
     kinds = {"bar": "<th class=bar>", "text": "<th class=said>"}
-    head = "".join(kinds.get(one.kind, "<th>") + escaped_html(one.heading) for one in columns)
+    head = "".join(kinds.get(column.kind, "<th>") + escaped_html(column.heading) for column in columns)
     rows = []
-    for at, values in enumerate(zip(*(one.values for one in columns), strict=True)):
-        strong = " class=strongest" * bool(table.strong and table.strong[at])
-        cells = f"<tr data-{what}={at}>" if what else f"<tr{strong}>"
-        for one, value in zip(columns, values, strict=True):
-            if one.kind == "bar" and not what:
+    for index, values in enumerate(zip(*(column.values for column in columns), strict=True)):
+        strong = " class=strongest" * bool(table.strong and table.strong[index])
+        cells = f"<tr data-{row_kind}={index}>" if row_kind else f"<tr{strong}>"
+        for column, value in zip(columns, values, strict=True):
+            if column.kind == "bar" and not row_kind:
                 cells += f"<td><meter value={value or 0:.3f}></meter>"
-            elif one.kind == "bar":
-                cells += f"<td class=bar data-{'matters' if one.tone else 'looks'}={value or 0:.3f}>"
+            elif column.kind == "bar":
+                cells += f"<td class=bar data-{'matters' if column.tone else 'looks'}={value or 0:.3f}>"
             else:
-                text = escaped_html(one.cell_text(value))
-                if one.kind != "text":
-                    cells += f"<td{_shade_data(one.kind, one.shade_at(at))}>{text}"
+                text = escaped_html(column.cell_text(value))
+                if column.kind != "text":
+                    cells += f"<td{_shade_data(column.kind, column.shade_at(index))}>{text}"
                 elif isinstance(value, Line):
                     cells += f"<td class=said>{text}"
                 else:
                     cells += f"<th class=said scope=row title='{text}'>{text}"
         rows.append(cells)
-    about = escaped_html(table.legend.replace("{}", "; ".join(one.about for one in columns if one.about)))
+    about = escaped_html(table.legend.replace("{}", "; ".join(column.about for column in columns if column.about)))
     foot = "".join(f"<td>{escaped_html(text)}" for text in table.foot)
     whole = f"<thead><tr>{head}</thead><tbody>{''.join(rows)}</tbody>{f'<tfoot><tr>{foot}</tfoot>' * bool(foot)}"
-    below = "".join(f"<p class=lead>{said}</p>" for said in (escaped_html(table.omission), about) if said)
-    return f"<div class=scroll><table{' class=rows' * bool(what)}>{whole}</table></div>{below}"
+    below = "".join(f"<p class=lead>{text}</p>" for text in (escaped_html(table.omission), about) if text)
+    return f"<div class=scroll><table{' class=rows' * bool(row_kind)}>{whole}</table></div>{below}"

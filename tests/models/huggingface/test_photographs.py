@@ -466,10 +466,10 @@ def test_a_picture_of_a_format_that_starts_a_program_is_not_opened(
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *given, **_: started.append(given))
     path = tmp_path / name
     path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
-    with pytest.raises(AttnctlError, match="none of BMP, GIF, JPEG, PNG, TIFF, WEBP"):
+    with pytest.raises(AttnctlError, match="not one of BMP, GIF, JPEG, PNG, TIFF, WEBP"):
         read_photograph(str(path))
     Image.new("RGB", (9, 9)).save(path, "PPM")  # no program, but no format of the list
-    with pytest.raises(AttnctlError, match="none of BMP, GIF, JPEG, PNG, TIFF, WEBP"):
+    with pytest.raises(AttnctlError, match="not one of BMP, GIF, JPEG, PNG, TIFF, WEBP"):
         read_photograph(str(path))
     assert not started
 

@@ -557,7 +557,7 @@ def test_names_regions_and_pixels_that_are_not_there(run: Run, tmp_path: Path, p
     assert run("heatmap", "Is it?", *model, "--image", both).code == 0  # a comma of a name parts nothing
     (tmp_path / "regions.csv").write_text("name,left,top,right,bottom\nin,20,0,60,40\nout,900,900,950,950\n")
     for words, said in {
-        ("heatmap", "Is it?", *model, "--image", f"{picture},"): "a name is lacking",
+        ("heatmap", "Is it?", *model, "--image", f"{picture},"): "a name is missing",
         ("heatmap", "Is it?", *model, "--image", both, "--query", "5,5"): "of picture 0 and",
         ("ablate", "Is it?", *model, "--image", picture, "--spans", str(tmp_path / "regions.csv")): "the region 'out'",
         ("heatmap", picture, *model): f'ask about it: "…" --image {picture}',
