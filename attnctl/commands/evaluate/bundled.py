@@ -39,26 +39,26 @@ def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 
     objective = "next-word" if model.info.causal else "masked-word"
     fresh = before_training(model, untrained_seed)
     tally = _count_parts(model, fresh, [f"{half} {objective}" for half in HALVES], count)
-    found_in = tally.cases()
-    others = _count_parts(model, None, [f"unseen {objective}", "by hand"], count).cases()
+    cases = tally.cases()
+    other_cases = _count_parts(model, None, [f"unseen {objective}", "by hand"], count).cases()
     rows = {row.relation: row for row in table_of_tally(tally, "", "", untrained=fresh is not None).relations}
-    found = []
+    documents = []
     for relation in (relation for relation in english.GOALS if relation in rows):
-        row, other = rows[relation], others.get((relation, UP))
+        row, other = rows[relation], other_cases.get((relation, UP))
         unseen, by_hand = (0, 0) if other is None else (int(links) for links in other.count_by_half)
         if other is None or row.best is None or min(row.best.chosen_on, row.best.scored_on, unseen) < LEAST_LINKS:
             continue
-        at = (row.best.layer, row.best.head)
-        found.append(
+        chosen = (row.best.layer, row.best.head)
+        documents.append(
             RelationDocument(
                 model=model.info.name,
                 relation=relation,
                 layer=row.best.layer,
                 head=row.best.head,
-                validation=float(found_in[relation, UP].right[0][at]) / row.best.chosen_on,
+                validation=float(cases[relation, UP].right[0][chosen]) / row.best.chosen_on,
                 held_out=row.best.accuracy,
-                unseen=float(other.right[0][at]) / unseen,
-                by_hand=float(other.right[1][at]) / by_hand if by_hand else None,
+                unseen=float(other.right[0][chosen]) / unseen,
+                by_hand=float(other.right[1][chosen]) / by_hand if by_hand else None,
                 untrained=None if row.untrained is None else row.untrained.accuracy,
                 offset=row.rules["offset"].offset or 0,
                 by_offset=row.rules["offset"].accuracy,
@@ -69,7 +69,7 @@ def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 
                 goal=english.GOALS[relation],
             )
         )
-    return found
+    return documents
 
 
 def _count_parts(model: Model, fresh: Model | None, parts: Sequence[str], count: int) -> CensusTally:
@@ -96,15 +96,17 @@ def _read_sentence(model: Model, block: str, half: str) -> AlignedSentence:
     aligned = align_words(sentence, model.tokenize(sentence.text))
     if aligned.unit_count != n:
         raise AttnctlError(f"{model.info.name} does not split text at words: it cannot be measured on them")
-    links = [Link(relation, at, key) for at, said in enumerate(columns[8::10]) for relation, key in links_said(said)]
-    seen = [
+    links = [
+        Link(relation, place, key) for place, text in enumerate(columns[8::10]) for relation, key in links_said(text)
+    ]
+    visible = [
         link
         for link in links
         if link.relation in english.GOALS
         # what "it" is, is told after it
         and (not model.info.causal or (link.key < link.query and link.relation != english.MEANING))
     ]
-    return replace(aligned, questions=tuple(_question_of(link, sentence) for link in seen))
+    return replace(aligned, questions=tuple(_question_of(link, sentence) for link in visible))
 
 
 def _question_of(link: Link, sentence: ParsedSentence) -> TreeQuestion:
@@ -116,18 +118,18 @@ def _question_of(link: Link, sentence: ParsedSentence) -> TreeQuestion:
 
 def candidate_places(relation: str, sentence: ParsedSentence, query: int) -> Sequence[int]:
     """Where words of the right kind stand on the side that the relation looks to, the nearest first; [-1] where none do."""
-    wanted, n = LOOKED_FOR.get(relation, NOUNS), len(sentence.forms)
+    tags, n = LOOKED_FOR.get(relation, NOUNS), len(sentence.forms)
     after, before = range(query + 1, n), range(query - 1, -1, -1)
     if relation == english.DETERMINER:
         sides = [*after]
     elif relation == english.ADJECTIVE:
-        sides = sorted([*before, *after], key=lambda at: (abs(at - query), at < query))
+        sides = sorted([*before, *after], key=lambda place: (abs(place - query), place < query))
     else:
         sides = [*before]
     if relation == english.CLOSING:
-        sides = [at for at in sides if sentence.forms[at] in OPENING]
+        sides = [place for place in sides if sentence.forms[place] in OPENING]
     elif relation != english.INDUCTION:
-        sides = [at for at in sides if sentence.tags[at] in wanted]
+        sides = [place for place in sides if sentence.tags[place] in tags]
     return sides or [-1]
 
 
@@ -136,10 +138,10 @@ def treebank_text(count: int, causal: bool = False) -> str:
 
     They are those of `attnctl evaluate`'s own table, for a model that sees both sides or what came before (`causal`).
     """
-    found = []
+    sentences = []
     for half in HALVES:
         blocks = written_blocks(HELD_OUT, f"{half} {'next-word' if causal else 'masked-word'}")
         for number, block in enumerate(islice(blocks, count)):
-            said = " ".join(block.split()[1::10])
-            found.append(f"# sent_id = {half}-{number}\n# {HALF} = {half}\n# text = {said}\n{block}\n\n")
-    return "".join(found)
+            text = " ".join(block.split()[1::10])
+            sentences.append(f"# sent_id = {half}-{number}\n# {HALF} = {half}\n# text = {text}\n{block}\n\n")
+    return "".join(sentences)

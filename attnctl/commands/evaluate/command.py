@@ -184,8 +184,10 @@ def evaluate_command(
     if model.model is None and _is_model(paths):
         paths, options = [], options | {"model": paths[0]}
     if write_corpus is not None:
-        others = [one.name for one in fields(CorpusModelOptions) if one.name not in ("model", "causal")]
-        refuse_unused(context, *COUNTING, *COUNTED, "json", *others, because="--write-corpus writes sentences alone")
+        model_options = [field.name for field in fields(CorpusModelOptions) if field.name not in ("model", "causal")]
+        refuse_unused(
+            context, *COUNTING, *COUNTED, "json", *model_options, because="--write-corpus writes sentences alone"
+        )
         if paths:
             raise UsageError(
                 "writes the held-out sentences of the bundled corpus: it reads no corpus", option="write_corpus"
@@ -224,7 +226,7 @@ def evaluate_command(
         if folder is not None:
             ends = ", ".join(FILES)
             raise UsageError(f"-o {folder}: {paths[0]} was counted already, and goes into files that end in {ends}")
-        found = read_census(paths[0])
+        census = read_census(paths[0])
     else:
         if replace and folder is None:
             raise UsageError("is for a folder: name it with -o", option="replace")
@@ -236,18 +238,18 @@ def evaluate_command(
             max_tokens=max_tokens,
             batch_size=batch_size,
         )
-        found = _counted_census(treebank, counting, folder, by, jobs, start_anew=replace)
+        census = _counted_census(treebank, counting, folder, by, jobs, start_anew=replace)
     for path in [*files, *([str(Path(folder) / "census.json")] if folder else [])]:
-        put_bytes(census_bytes(found, Path(path).suffix.lower(), drawn, say_notes), path)
+        put_bytes(census_bytes(census, Path(path).suffix.lower(), drawn, say_notes), path)
     if json:
-        put_bytes(census_bytes(found, ".json"))
+        put_bytes(census_bytes(census, ".json"))
     else:
-        show_renderable(Shown(census_forms(found, subtypes, least)), soft_wrap=True)
-    if skipped := found.sentences.skipped:
+        show_renderable(Shown(census_forms(census, subtypes, least)), soft_wrap=True)
+    if skipped := census.sentences.skipped:
         count = sum(skipped.values())
-        were = "was" if count == 1 else "were"
+        verb = "was" if count == 1 else "were"
         print_complaint(
-            f"{count:,} of {found.sentences.used + count:,} sentences {were} left out: {', '.join(left_out(found))}"
+            f"{count:,} of {census.sentences.used + count:,} sentences {verb} left out: {', '.join(left_out(census))}"
         )
     return PARTIAL if skipped and not stored else DONE
 
@@ -282,7 +284,7 @@ def _counted_census(
             left_out.hear(chunk)
             tick(len(chunk))
 
-        found = compute.count_corpus(
+        census = compute.count_corpus(
             work,
             treebank,
             model,
@@ -294,11 +296,11 @@ def _counted_census(
             say=say_note,
         )
     left_out.end()
-    if not found.sentences.used:
+    if not census.sentences.used:
         raise AttnctlError(
-            f"{found.corpus}: not one sentence could be used ({', '.join(show.left_out(found)) or 'it holds none'})"
+            f"{census.corpus}: not one sentence could be used ({', '.join(show.left_out(census)) or 'it holds none'})"
         )
-    return found
+    return census
 
 
 def _is_model(corpus: list[str]) -> bool:

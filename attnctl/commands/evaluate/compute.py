@@ -93,14 +93,14 @@ class CensusCounts(Task):
         aligned = self._aligned_sentence(sentence_of(item))
         return Pending(item, aligned.tokens, aligned)
 
-    def results(self, some: Sequence[Pending]) -> list[Result]:
+    def results(self, group: Sequence[Pending]) -> list[Result]:
         """The counts of sentences that share a pass. Raises AttnctlError of one of them."""
         try:
-            counted = self._pass_counts([one.wanted for one in some])
+            tallies = self._pass_counts([pending.wanted for pending in group])
         except AttnctlError as error:
             raise AttnctlError(f"not read: {error}") from error
         return [
-            Result(item, {FORM: tally}, len(tokens)) for (item, tokens, _), tally in zip(some, counted, strict=True)
+            Result(item, {FORM: tally}, len(tokens)) for (item, tokens, _), tally in zip(group, tallies, strict=True)
         ]
 
     def failed(self, item: Item, why: str) -> Result:
@@ -109,11 +109,11 @@ class CensusCounts(Task):
 
     def _pass_counts(self, sentences: Sequence[AlignedSentence]) -> list[CensusTally]:
         """What the heads find in sentences that share a pass, and those of the untrained model."""
-        found = counts_of(self.model, sentences)
+        tallies = counts_of(self.model, sentences)
         if self.untrained is not None:
-            for tally, before in zip(found, counts_of(self.untrained, sentences), strict=True):
+            for tally, before in zip(tallies, counts_of(self.untrained, sentences), strict=True):
                 tally.merge_tally(before.of_untrained())
-        return found
+        return tallies
 
     def _document_result(self, item: Item, sentences: Sequence[ParsedSentence]) -> Result:
         """What the mentions of a document look at, in windows of sentences that are read together."""
@@ -125,8 +125,8 @@ class CensusCounts(Task):
                 size += len(window.tokens)
                 if window.questions:
                     tally.merge_tally(self._pass_counts([window])[0].relabelled(str))  # the answers alone
-        except Exception as found:  # ours to mend, or the model's; the other items go on
-            why = f"not read: {found}" if isinstance(found, AttnctlError) else reason_of(found)
+        except Exception as problem:  # a fault of ours or of the model; the other items go on
+            why = f"not read: {problem}" if isinstance(problem, AttnctlError) else reason_of(problem)
             tally, error, windows = CensusTally(self.shape), f"document {why}", []
         for name, count in mention_counts(sentences, windows).items():
             tally.count(np.int64(count), 0, "mentions", name)
@@ -134,18 +134,18 @@ class CensusCounts(Task):
 
     def _aligned_windows(self, sentences: Sequence[ParsedSentence]) -> tuple[list[range], list[AlignedSentence]]:
         """Which sentences share a window, and the windows as the model reads them; what cannot be read is in none."""
-        most = min(self.model.limit or self.work.max_tokens, self.work.max_tokens)
-        sizes, marks = [], 0
+        limit = min(self.model.limit or self.work.max_tokens, self.work.max_tokens)
+        sizes, special_count = [], 0
         for sentence in sentences:
             try:
                 tokens = self._tokens_of(sentence.text)
             except BadSentenceError:
-                sizes.append(most + 1)
+                sizes.append(limit + 1)
                 continue
-            marks = sum(token.special for token in tokens)
-            sizes.append(len(tokens) - marks + 1)  # the space between sentences may be a token
+            special_count = sum(token.special for token in tokens)
+            sizes.append(len(tokens) - special_count + 1)  # the space between sentences may be a token
         windows, aligned = [], []
-        for window in windows_of_sizes(sizes, most - marks + 1):
+        for window in windows_of_sizes(sizes, limit - special_count + 1):
             try:
                 aligned.append(self._aligned_sentence(joined_sentences(sentences[window.start : window.stop])))
             except BadSentenceError:
@@ -157,9 +157,9 @@ class CensusCounts(Task):
         tokens = self._tokens_of(sentence.text)
         return align_words(sentence, tokens, self.work.relations, bool(self.model.info.causal))
 
-    def _tokens_of(self, said: str) -> tuple[Token, ...]:
+    def _tokens_of(self, sentence_text: str) -> tuple[Token, ...]:
         """The tokens of a text. Raises BadSentenceError where there are too many, or none."""
-        text = checked_text(said)
+        text = checked_text(sentence_text)
         try:
             tokens: tuple[Token, ...] = self.model.tokenize(text)
         except TooLongError as error:
@@ -276,9 +276,9 @@ def count_corpus(
                 tallies.whole.merge_tally(result.made[FORM])
             hear(chunk)
     else:
-        said = {"formats": [FORM], "input": input_paths(treebank.paths, folder), "model": work.options} | vars(work)
-        said = {name: value for name, value in said.items() if name != "options"} | {"tallies": TALLIES}
-        with Folder(folder, said, (FORM,), [tallies], TOGETHER, start_anew=start_anew) as opened:
+        settings = {"formats": [FORM], "input": input_paths(treebank.paths, folder), "model": work.options} | vars(work)
+        settings = {name: value for name, value in settings.items() if name != "options"} | {"tallies": TALLIES}
+        with Folder(folder, settings, (FORM,), [tallies], TOGETHER, start_anew=start_anew) as opened:
             for chunk in results_of(opened.items_to_do(treebank)):
                 opened.write_results(chunk)
                 hear(chunk)
@@ -290,15 +290,15 @@ def count_corpus(
                     f"{opened.path}: {opened.gone:,} of the sentences counted there are not in the corpus now "
                     f"({option_name('replace', True)} counts anew)"
                 )
-    found = table_of_tally(
+    table = table_of_tally(
         tallies.whole,
         model.info.name,
         treebank.corpus_name,
         causal=bool(model.info.causal),
         untrained=work.untrained,
     )
-    found.info = model.info
-    return found
+    table.info = model.info
+    return table
 
 
 # --- for Python -----------------------------------------------------------------------------------------------
@@ -349,8 +349,8 @@ def evaluate(
     except (OSError, ValueError) as error:  # a name that no file can have
         raise AttnctlError(f"evaluate(): no corpus {str(corpus)[:80]!r}: {in_one_line(error)[:80]}") from error
     renamed = renamed_relations(None if relations is None else os.fspath(relations))
-    given = {"name": os.fspath(model), **options} if isinstance(model, (str, os.PathLike)) else {}
-    work = CensusWork(given, renamed, untrained=untrained, max_tokens=max_tokens, batch_size=32)
+    named_options = {"name": os.fspath(model), **options} if isinstance(model, (str, os.PathLike)) else {}
+    work = CensusWork(named_options, renamed, untrained=untrained, max_tokens=max_tokens, batch_size=32)
     folder = None if output is None else os.fspath(output)
     return count_corpus(
         work, treebank, open_census_model(work, opened), jobs=jobs, folder=folder, start_anew=replace_results

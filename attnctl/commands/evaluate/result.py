@@ -184,8 +184,8 @@ class CensusTable(JsonDocument, kw_only=True, eq=False, tag="attnctl.census/1"):
     info: ResultModel | None = document_field(name="model_info", default=None)
 
     def __repr__(self) -> str:
-        held = ((self.sentences.used, "sentence"), (self.words.used, "word"), (len(self.relations), "relation"))
-        return f"CensusTable of {self.corpus} by {self.model}: {', '.join(counted(*one) for one in held)}"
+        counts = ((self.sentences.used, "sentence"), (self.words.used, "word"), (len(self.relations), "relation"))
+        return f"CensusTable of {self.corpus} by {self.model}: {', '.join(counted(*count) for count in counts)}"
 
     @property
     def head_grid(self) -> tuple[int, int]:
@@ -196,9 +196,9 @@ class CensusTable(JsonDocument, kw_only=True, eq=False, tag="attnctl.census/1"):
     @property
     def attends(self) -> Array:
         """Which heads there are, (layers, heads): the others are of layers that hold no attention, or fewer heads."""
-        there = {(head.layer, head.head) for head in self.heads}
+        attending = {(head.layer, head.head) for head in self.heads}
         layers, heads = self.head_grid
-        return np.array([[(layer, head) in there for head in range(heads)] for layer in range(layers)], bool)
+        return np.array([[(layer, head) in attending for head in range(heads)] for layer in range(layers)], bool)
 
     def head_names(self) -> HeadNames:
         """Return what heads may be called: after the relations that they are best at, and better than every rule."""
@@ -214,8 +214,8 @@ class CensusTable(JsonDocument, kw_only=True, eq=False, tag="attnctl.census/1"):
 def read_census(path: str) -> CensusTable:
     """Return the census in a file that `evaluate` wrote. Raises AttnctlError for another file or a damaged one."""
     source = "standard input" if path == "-" else path
-    with document_read(CensusTable, parse_json(read_bytes(path), source), source, "a census", "damaged") as told:
-        return told
+    with document_read(CensusTable, parse_json(read_bytes(path), source), source, "a census", "damaged") as census:
+        return census
 
 
 # --- of the bundled corpus ---

@@ -56,24 +56,22 @@ def census_forms(census: CensusTable, subtypes: bool = False, least: int = FEWES
     """Heading, relations, trees, heads, how to read it; `subtypes` adds a line for each, of `least` scored cases."""
     yield census_heading(census), "bold"
     yield ""
-    listed = [
-        one for one in census.relations
-        if one.best is not None and (subtypes or not one.subtype) and (one.relation == ALL or one.best.scored_on >= least)
-    ]  # fmt: skip
-    mentions = [one for one in listed if one.direction == TO_ANTECEDENT]
-    if others := [one for one in listed if one not in mentions]:
-        yield _relation_table(others, "relation")
-    if rare := [one for one in census.relations if not one.subtype and one not in listed]:
-        scored = any(one.best is not None for one in rare)
+    shown = [row for row in census.relations if row.best is not None and (subtypes or not row.subtype)]
+    listed = [row for row in shown if row.relation == ALL or (row.best is not None and row.best.scored_on >= least)]
+    mentions = [relation for relation in listed if relation.direction == TO_ANTECEDENT]
+    if dependencies := [relation for relation in listed if relation not in mentions]:
+        yield _relation_table(dependencies, "relation")
+    if rare := [relation for relation in census.relations if not relation.subtype and relation not in listed]:
+        scored = any(relation.best is not None for relation in rare)
         how = "--json has them all, --least 1 shows them" if scored else "no cases in one half of the sentences"
         rows, are = ("row", "is") if len(rare) == 1 else ("rows", "are")
         if listed or scored:
             yield f"{len(rare)} rarer {rows} {are} left out ({how}).", "dim"
         else:
-            said = (
-                "its head is chosen on one half of the sentences and measured on the other: these are too few for that."
+            yield (
+                "No relation can be measured: a head is chosen on one half of the sentences and measured on the other, "
+                "and the sentences are too few for that."
             )
-            yield f"No relation can be told: {said}"
     yield ""
     if mentions:
         yield _relation_table(mentions, "mention")
@@ -125,8 +123,8 @@ def _rule_text(rule: Rule | None) -> str | None:
     """A rule's accuracy, and which it is: 42.4 +1, or 45.8 >NOUN."""
     if rule is None:
         return None
-    which = {"before": "<", "behind": ">"}.get(rule.side or "", "") + visible_text(rule.tag or " ")[:4].strip("␣")
-    return f"{100 * rule.accuracy:5.1f} {which if rule.offset is None else f'{rule.offset:+d}'}".rstrip()
+    name = {"before": "<", "behind": ">"}.get(rule.side or "", "") + visible_text(rule.tag or " ")[:4].strip("␣")
+    return f"{100 * rule.accuracy:5.1f} {name if rule.offset is None else f'{rule.offset:+d}'}".rstrip()
 
 
 def _list_line(start: str, parts: Sequence[str]) -> Line:
@@ -136,10 +134,10 @@ def _list_line(start: str, parts: Sequence[str]) -> Line:
 
 def census_heading(census: CensusTable) -> str:
     """Model, corpus, and how much of it was read."""
-    said = f"{visible_text(census.model)} on {visible_text(census.corpus)}: "
+    heading = f"{visible_text(census.model)} on {visible_text(census.corpus)}: "
     read = census.sentences.used + sum(census.sentences.skipped.values())
-    said += f"{counted(census.sentences.used, 'sentence')}, {counted(census.words.used, 'word')}"
-    return said + f" (of {counted(read, 'sentence')})" * (census.sentences.used != read)
+    heading += f"{counted(census.sentences.used, 'sentence')}, {counted(census.words.used, 'word')}"
+    return heading + f" (of {counted(read, 'sentence')})" * (census.sentences.used != read)
 
 
 def left_out(census: CensusTable) -> list[str]:
@@ -156,12 +154,12 @@ def trees_text(trees: Trees) -> str:
     """How well spanning trees do, in percent; empty where the corpus has no edges to compare them with."""
     if trees.best_head is None or trees.best_layer is None:
         return ""
-    said = (
+    text = (
         f"head {trees.best_head.layer}.{trees.best_head.head} {100 * trees.best_head.accuracy:.1f} "
         f"({_interval_text(trees.best_head)}), layer {trees.best_layer.layer} {100 * trees.best_layer.accuracy:.1f}, "
         f"right-branching {100 * trees.right_branching:.1f}"
     )
-    return said + ("" if trees.untrained is None else f", untrained {100 * trees.untrained.accuracy:.1f}")
+    return text + ("" if trees.untrained is None else f", untrained {100 * trees.untrained.accuracy:.1f}")
 
 
 def layers_table(census: CensusTable) -> Table:
@@ -196,9 +194,9 @@ def _head_lines(census: CensusTable) -> Iterator[Form]:
     syntactic = []
     for head in census.heads:
         if head.syntactic:
-            best, more = max(head.syntactic, key=lambda found: found.accuracy), len(head.syntactic) - 1
-            found = f"{visible_text(best.relation)} {ARROWS[best.direction]}{f', {more} more' * bool(more)}"
-            syntactic.append(f"{head.layer}.{head.head} ({found})")
+            best, more = max(head.syntactic, key=lambda finding: finding.accuracy), len(head.syntactic) - 1
+            finding = f"{visible_text(best.relation)} {ARROWS[best.direction]}{f', {more} more' * bool(more)}"
+            syntactic.append(f"{head.layer}.{head.head} ({finding})")
     for start, heads in (
         ("positional (90 % at one offset):", positional_heads(census)),
         ("syntactic (10 points above the best offset):", syntactic),
@@ -210,10 +208,10 @@ def _head_lines(census: CensusTable) -> Iterator[Form]:
 
 
 def _remark_lines(census: CensusTable, listed: Sequence[Relation]) -> Iterator[Form]:
-    own = [relation for relation in listed if relation.relation != ALL]
-    if own:
-        losing = sum(not relation.beats_rules for relation in own)
-        yield f"In {losing} of {len(own)} rows of relations no head's interval lies above every rule (✓)."
+    single = [relation for relation in listed if relation.relation != ALL]
+    if single:
+        losing = sum(not relation.beats_rules for relation in single)
+        yield f"In {losing} of {len(single)} rows of relations no head's interval lies above every rule (✓)."
     without = sorted(set(range(census.head_grid[0])) - {row.layer for row in census.layers})
     if without and census.sentences.used:
         has = "Layer {} has" if len(without) == 1 else "Layers {} have"
@@ -232,12 +230,12 @@ def _remark_lines(census: CensusTable, listed: Sequence[Relation]) -> Iterator[F
 
 def _document_line(counts: dict[str, int]) -> str:
     """How documents were read for coreference, and which mentions are no cases."""
-    said = (
+    text = (
         f"Coreference: {counts['documents']:,} documents were read in {counts['windows']:,} windows of neighbouring "
         f"sentences; of {counts['mentions']:,} mentions {counts['new']:,} are the first of their entity, and "
         f"{counts['outside']:,} have no antecedent in their window"
     )
-    return f"{said}, {counts['unread']:,} were not read." if counts["unread"] else f"{said}."
+    return f"{text}, {counts['unread']:,} were not read." if counts["unread"] else f"{text}."
 
 
 # --- as a picture ------------------------------------------------------------
@@ -259,8 +257,8 @@ def census_drawing(census: CensusTable, look: Look = PLAIN) -> Drawing:
     maps = _relation_maps(census)
     layers, heads = census.head_grid
     panels = tuple(
-        Panel(*divmod(at, ACROSS), name, np.where(census.attends, share, 0), census.attends, ring=best)
-        for at, (name, share, best) in enumerate(maps)
+        Panel(*divmod(index, ACROSS), name, np.where(census.attends, share, 0), census.attends, ring=best)
+        for index, (name, share, best) in enumerate(maps)
     )
     heading = f"{visible_text(census.model)} on {visible_text(census.corpus)}: {census.sentences.used:,} sentences"
     grids = Grids(
@@ -278,9 +276,13 @@ def census_drawing(census: CensusTable, look: Look = PLAIN) -> Drawing:
 
 
 def _relation_maps(census: CensusTable) -> list[Map]:
-    found = [one for one in census.relations if one.best and one.best.scored_on >= FEWEST and not one.subtype]
-    names = list(dict.fromkeys(relation.relation for relation in found))[: MOST_MAPS // 2]
-    maps = [_relation_map(relation) for relation in found if relation.relation in names]
+    listed = [
+        relation
+        for relation in census.relations
+        if relation.best and relation.best.scored_on >= FEWEST and not relation.subtype
+    ]
+    names = list(dict.fromkeys(relation.relation for relation in listed))[: MOST_MAPS // 2]
+    maps = [_relation_map(relation) for relation in listed if relation.relation in names]
     trees = census.trees
     if trees.edges and trees.best_head is not None:
         best = trees.best_head
@@ -296,8 +298,8 @@ def _relation_map(relation: Relation) -> Map:
     if rule_name is not None:
         rule = relation.rules[rule_name]
         more = {"offset": f" {rule.sentence(rule_name)}", "nearest": f" {rule.tag or rule_name}"}
-        said = rule_name + more.get(rule_name, "")
-        below += f"; {said} {percent(rule.accuracy)}"
+        rule_text = rule_name + more.get(rule_name, "")
+        below += f"; {rule_text} {percent(rule.accuracy)}"
     name = "all relations" if relation.relation == ALL else visible_text(relation.relation)
     title = f"{name} {WAYS[relation.direction]}"
     return f"{title}\n{below}", relation.correct / relation.cases, (best.layer, best.head)
@@ -311,11 +313,11 @@ HERE = "attnctl.commands.evaluate"  # with the page's style, script and template
 def census_page(census: CensusTable) -> str:
     """The HTML: it needs nothing else, and connects nowhere."""
     relations = plain(census)["relations"]
-    for relation, said in zip(census.relations, relations, strict=True):
-        said["rule_texts"] = {name: visible_text(rule.sentence(name)) for name, rule in relation.rules.items()}
-        said["relation"] = visible_text(said["relation"])
-        said["direction"] = _spaced(said["direction"])
-        said["best_rule"] = relation.best_rule
+    for relation, row in zip(census.relations, relations, strict=True):
+        row["rule_texts"] = {name: visible_text(rule.sentence(name)) for name, rule in relation.rules.items()}
+        row["relation"] = visible_text(row["relation"])
+        row["direction"] = _spaced(row["direction"])
+        row["best_rule"] = relation.best_rule
     heads = [{"layer": head.layer, "head": head.head, "told": _head_told(head)} for head in census.heads]
     document = {"relations": relations, "heads": heads, "untrained": census.untrained} | page_colours()
     title = f"{visible_text(census.model)} on {visible_text(census.corpus)}"
@@ -345,21 +347,22 @@ def _spaced(direction: str) -> str:
 
 def _findings(head: HeadRow) -> str:
     return ", ".join(
-        f"{visible_text(one.relation)}, {_spaced(one.direction)} ({percent(one.accuracy)})" for one in head.syntactic
+        f"{visible_text(finding.relation)}, {_spaced(finding.direction)} ({percent(finding.accuracy)})"
+        for finding in head.syntactic
     )
 
 
 def _head_told(head: HeadRow) -> str:
     """What a head does over the whole corpus, in words."""
-    said = (
+    text = (
         f"Over the whole corpus: entropy {head.entropy:.2f} nats, mean distance {head.distance:.1f} words, "
         f"{percent(head.own)} on the word itself, {percent(head.special)} on special tokens, "
         f"{percent(head.dependency_mass)} of the rest on words joined by a dependency"
     )
-    said += "." if head.uuas is None else f", UUAS {percent(head.uuas, 1)}."
+    text += "." if head.uuas is None else f", UUAS {percent(head.uuas, 1)}."
     if head.positional is not None:
-        said += f" Positional: {percent(head.positional.share)} at {head.positional.offset:+d}."
-    return said + (f" Syntactic: {_findings(head)}." if head.syntactic else "")
+        text += f" Positional: {percent(head.positional.share)} at {head.positional.offset:+d}."
+    return text + (f" Syntactic: {_findings(head)}." if head.syntactic else "")
 
 
 # --- as a table ---------------------------------------------------------------------------------------------------
@@ -393,9 +396,9 @@ def _head_rows(relation: str, direction: str, cases: int, correct: Ints, about: 
     """A row a head; `about` holds what they share, `best` in it the layer and head chosen."""
     for layer, heads in enumerate(correct.tolist()):
         for head, count in enumerate(heads):
-            own = {"relation": relation, "direction": direction, "layer": layer, "head": head, "cases": cases}
-            own |= {"correct": count, "accuracy": count / cases if cases else None}
-            yield dict.fromkeys(COLUMNS) | about | own | {"best": about["best"] == (layer, head)}
+            of_head = {"relation": relation, "direction": direction, "layer": layer, "head": head, "cases": cases}
+            of_head |= {"correct": count, "accuracy": count / cases if cases else None}
+            yield dict.fromkeys(COLUMNS) | about | of_head | {"best": about["best"] == (layer, head)}
 
 
 def _best_columns(best: Best | None, untrained: Best | None) -> Document:
@@ -443,18 +446,18 @@ def census_parquet(census: CensusTable) -> bytes:
 # --- as a file ------------------------------------------------------------
 
 
-def census_bytes(found: CensusTable, suffix: str, look: Look = PLAIN, say: Say | None = None) -> bytes:
+def census_bytes(census: CensusTable, suffix: str, look: Look = PLAIN, say: Say | None = None) -> bytes:
     """Return a census as the bytes of a file that ends in `suffix`: .json, .csv, .parquet, .html, or a picture.
 
     `look` is that of a picture, of which `say` hears what its reader must know.
     """
     if suffix == ".json":
-        return write_json(found, "census") + b"\n"
+        return write_json(census, "census") + b"\n"
     if suffix in (".csv", ".parquet"):
-        return census_csv(found) if suffix == ".csv" else census_parquet(found)
+        return census_csv(census) if suffix == ".csv" else census_parquet(census)
     if suffix == ".html":
-        return census_page(found).encode()
-    drawing = census_drawing(found, look)
+        return census_page(census).encode()
+    drawing = census_drawing(census, look)
     if say is not None:
         say(drawing.notes)
     return figure_bytes(drawing.figure, suffix[1:])

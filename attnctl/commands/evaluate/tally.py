@@ -84,10 +84,10 @@ class CensusTally:
         """The key of a relation and direction, and a tag where it has one, as this tally tells them apart."""
         if (relation, direction) not in self._tags and len(self._tags) >= MOST_LABELS:
             relation = OTHER
-        known = self._tags.setdefault((relation, direction), set())
-        if tag and tag[0] not in known and len(known) >= MOST_TAGS:
+        tags = self._tags.setdefault((relation, direction), set())
+        if tag and tag[0] not in tags and len(tags) >= MOST_TAGS:
             tag = ("",)
-        known.update(tag)
+        tags.update(tag)
         return half, what, relation, direction, *tag
 
     def both_halves(self, shape: tuple[int, ...], *key: str) -> Array:
@@ -110,28 +110,28 @@ class CensusTally:
                 self.both_halves(self.shape, "untrained", *label),
                 self.both_halves((2 * FARTHEST + 1,), "offsets", *label),
                 self.both_halves((4,), "rules", *label),
-                {tag: self.both_halves((4,), "tags", *label, tag) for tag in known},
+                {tag: self.both_halves((4,), "tags", *label, tag) for tag in of_label},
             )
-            for label, known in tags.items()
+            for label, of_label in tags.items()
         }
 
     def relabelled(self, name_of: Callable[[str], str | None]) -> CensusTally:
         """The cases alone, of relations as `name_of` calls them; those that it gives no name are left out."""
-        found = CensusTally(self.shape)
+        tally = CensusTally(self.shape)
         for (half, what, *label), value in self.counts.items():
             if len(label) > 1 and (name := name_of(label[0])) is not None:
-                found.count(value, half, what, name, *label[1:])
-        return found
+                tally.count(value, half, what, name, *label[1:])
+        return tally
 
     def of_untrained(self) -> CensusTally:
         """What is kept of what an untrained model finds: the right answers and the edges."""
-        found = CensusTally(self.shape)
+        tally = CensusTally(self.shape)
         for (half, what, *more), value in self.counts.items():
             if what == "right":
-                found.count(value, half, "untrained", *more)
+                tally.count(value, half, "untrained", *more)
             elif (what, *more) == ("sums", "edges"):
-                found.count(value, half, "sums", "edges_untrained")
-        return found
+                tally.count(value, half, "sums", "edges_untrained")
+        return tally
 
     def attending_heads(self) -> Array:
         """Which heads attend, (layers, heads): others are of layers that hold no attention, or fewer. All, of no words."""
@@ -149,8 +149,8 @@ def pack_tally(tally: CensusTally) -> bytes:
     """The tally as bytes: JSON, deflated; most counts of a part of a corpus are zero."""
     import orjson
 
-    said = [tally.shape, [[key, value] for key, value in tally.counts.items()]]
-    return zlib.compress(orjson.dumps(said, option=orjson.OPT_SERIALIZE_NUMPY), 1)
+    document = [tally.shape, [[key, value] for key, value in tally.counts.items()]]
+    return zlib.compress(orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY), 1)
 
 
 def unpack_tally(data: bytes) -> CensusTally:
@@ -189,13 +189,13 @@ def table_of_tally(
     )
 
 
-def wilson_interval(right: int, of: int) -> tuple[float, float]:
+def wilson_interval(right: int, total: int) -> tuple[float, float]:
     """The 95 % interval of a share (Wilson 1927). → from, to."""
-    if of == 0:
+    if total == 0:
         return 0.0, 1.0
-    p, z = right / of, SURE
-    middle = (p + z * z / (2 * of)) / (1 + z * z / of)
-    reach = z * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of)) / (1 + z * z / of)
+    p, z = right / total, SURE
+    middle = (p + z * z / (2 * total)) / (1 + z * z / total)
+    reach = z * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total)) / (1 + z * z / total)
     return max(0.0, middle - reach), min(1.0, middle + reach)
 
 
@@ -207,14 +207,14 @@ def best_of(right: Array, count: Array, attends: Array | None = None) -> Best | 
     if count[0] == 0 or count[1] == 0 or not right.size:
         return None
     chosen = right[0] if attends is None else np.where(attends, right[0], -1)
-    layer, head = (int(at) for at in np.unravel_index(int(chosen.argmax()), chosen.shape))
-    found, of = int(right[1, layer, head]), int(count[1])
-    return Best(layer, head, int(count[0]), of, found / of, wilson_interval(found, of))
+    layer, head = (int(index) for index in np.unravel_index(int(chosen.argmax()), chosen.shape))
+    hits, total = int(right[1, layer, head]), int(count[1])
+    return Best(layer, head, int(count[0]), total, hits / total, wilson_interval(hits, total))
 
 
 def _relation_cases(tally: CensusTally) -> Iterator[tuple[str, str, Cases, bool]]:
     """Relations with their subtypes, then these alone, then all together; those with most cases first."""
-    own = tally.cases()
+    labelled = tally.cases()
     bare = tally.relabelled(lambda name: name.partition(":")[0])
     whole = bare.cases()
     signs = {name for name, _ in whole if _is_of_punctuation(name, whole.get((name, DOWN)))}
@@ -230,9 +230,9 @@ def _relation_cases(tally: CensusTally) -> Iterator[tuple[str, str, Cases, bool]
         for direction in directions:
             if (name, direction) in whole:
                 yield name, direction, whole[name, direction], False
-        for subtype in sorted({other for other, _ in own if other.startswith(f"{name}:")}):
+        for subtype in sorted({subtype for subtype, _ in labelled if subtype.startswith(f"{name}:")}):
             for direction in directions:
-                yield subtype, direction, own[subtype, direction], True
+                yield subtype, direction, labelled[subtype, direction], True
 
 
 def _is_of_punctuation(name: str, down: Cases | None) -> bool:
@@ -270,8 +270,8 @@ def _rule_rows(cases: Cases, mentions: bool) -> Iterator[tuple[str, Rule]]:
         yield "head_match", Rule(accuracy=float(cases.rules[1, 2]) / scored)
         yield "first", Rule(accuracy=float(cases.rules[1, 1]) / scored)
         return
-    at = int(cases.offsets[0].argmax())
-    yield "offset", Rule(accuracy=float(cases.offsets[1, at]) / scored, offset=at - FARTHEST)
+    index = int(cases.offsets[0].argmax())
+    yield "offset", Rule(accuracy=float(cases.offsets[1, index]) / scored, offset=index - FARTHEST)
     if any(tag for tag in cases.tags):
         tag = max(cases.tags, key=lambda tag: (int(cases.tags[tag][0, 0]), tag))
         side = int(cases.tags[tag][0, 1:].argmax())
@@ -331,11 +331,11 @@ def _layers_of_tally(tally: CensusTally, entropy: Array, attends: Array) -> Iter
     """The row of each layer that attends; `entropy` (layers, heads) is that of its heads."""
     names = ("linked", "distance", "words")
     linked, distance, words = (tally.both_halves(tally.shape, "sums", name).sum((0, -1)) for name in names)
-    found, edges = _layer_edges(tally).sum(0), max(int(_sentence_counts(tally)[:, 3].sum()), 1)
+    tree_edges, edges = _layer_edges(tally).sum(0), max(int(_sentence_counts(tally)[:, 3].sum()), 1)
     for layer, mass in enumerate(np.maximum(words, 1e-12)):
         if attends[layer].any():
             mean = float(entropy[layer][attends[layer]].mean())
-            uuas = float(found[layer]) / edges
+            uuas = float(tree_edges[layer]) / edges
             yield LayerRow(layer, float(linked[layer] / mass), float(distance[layer] / mass), mean, uuas)
 
 
@@ -345,17 +345,17 @@ def _heads_of_tally(
     layers, heads = tally.shape
     looking = tally.both_halves(tally.shape, "sums", "looking").sum(0)  # (layers, heads)
     offsets = tally.both_halves((layers, heads, 2 * FARTHEST + 1), "offsets").sum(0)  # (layers, heads, 11)
-    edges, found = int(_sentence_counts(tally)[:, 3].sum()), _whole_sums(tally, "edges").sum(0)
+    edges, tree_edges = int(_sentence_counts(tally)[:, 3].sum()), _whole_sums(tally, "edges").sum(0)
     names = ("entropy", "own", "special", "distance", "dependency_mass")
     for layer, head in np.argwhere(attends).tolist():
-        at = int(offsets[layer, head].argmax())
-        share = float(offsets[layer, head, at]) / max(float(looking[layer, head]), 1.0)
+        index = int(offsets[layer, head].argmax())
+        share = float(offsets[layer, head, index]) / max(float(looking[layer, head]), 1.0)
         yield HeadRow(
             layer=layer,
             head=head,
             **{name: float(masses[name][layer, head]) for name in names},
-            uuas=float(found[layer, head]) / edges if edges else None,
-            positional=Positional(at - FARTHEST, share) if share >= POSITIONAL else None,
+            uuas=float(tree_edges[layer, head]) / edges if edges else None,
+            positional=Positional(index - FARTHEST, share) if share >= POSITIONAL else None,
             syntactic=tuple(_syntactic_labels(relations, layer, head)),
         )
 

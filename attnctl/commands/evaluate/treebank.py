@@ -57,20 +57,20 @@ class Treebank(InputFiles):
 
 def item_of(part: TreebankPart, name: str) -> Item:
     """Return a part of the file `name` as an item."""
-    where = f"{name}, line {part.line}"
+    position = f"{name}, line {part.line}"
     if part.error is not None:
-        return Item(0, where, id=part.id, error=part.error)
+        return Item(0, position, id=part.id, error=part.error)
     text = " ".join(sentence.text for sentence in part.sentences)
-    carried = {DOCUMENT: part.sentences} if part.is_document else {PARSE: part.sentences[0]}
-    return Item(0, where, text, part.id, options=carried)
+    options = {DOCUMENT: part.sentences} if part.is_document else {PARSE: part.sentences[0]}
+    return Item(0, position, text, part.id, options=options)
 
 
 def sentence_of(item: Item) -> ParsedSentence:
     """The parse that an item carries. Raises BadSentenceError where it has none."""
     if item.error is not None:
         raise BadSentenceError(item.error)
-    found: ParsedSentence = item.options[PARSE]
-    return found
+    sentence: ParsedSentence = item.options[PARSE]
+    return sentence
 
 
 def _size_on_disk(path: str) -> int:

@@ -85,18 +85,18 @@ def align_words(
     for word, (head, name) in enumerate(zip(sentence.heads, names, strict=True)):
         if head < 0 or not name:
             continue
-        one, other = unit_of[word], unit_of[head]
-        if one == other:
+        first, second = unit_of[word], unit_of[head]
+        if first == second:
             within += 1
             continue
-        linked[one, other] = linked[other, one] = True
-        if not punctuation[word] and kept[one] and kept[other]:
-            edges[one, other] = edges[other, one] = True
+        linked[first, second] = linked[second, first] = True
+        if not punctuation[word] and kept[first] and kept[second]:
+            edges[first, second] = edges[second, first] = True
         pairs.append((name, word, head))
-    asked = _dependency_questions(sentence, pairs, unit_of)
-    ahead = tuple((one.relation, one.direction) for one in asked if causal and one.target > one.query)
-    seen = [one for one in asked if not causal or one.target < one.query]
-    questions = (*seen, *_coreference_questions(sentence, unit_of))
+    all_questions = _dependency_questions(sentence, pairs, unit_of)
+    ahead = tuple((first.relation, first.direction) for first in all_questions if causal and first.target > first.query)
+    visible = [first for first in all_questions if not causal or first.target < first.query]
+    questions = (*visible, *_coreference_questions(sentence, unit_of))
     # a sentence that does not say its half has one by a hash of its text
     half = HALVES.index(sentence.half) if sentence.half in HALVES else zlib.crc32(sentence.text.encode()) & 1
     return AlignedSentence(tuple(tokens), pool, questions, edges, kept, linked, within, half, ahead)
@@ -106,25 +106,25 @@ def _word_units(sentence: ParsedSentence, tokens: Sequence[Token]) -> tuple[list
     """Each word's unit, and the tokens of each unit (n, units)."""
     spans, text = sentence.spans, sentence.text
     touching = [_words_under(spans, *_trimmed_span(text, token)) for token in tokens]
-    for at in range(len(tokens) - 2, -1, -1):
-        token, behind = tokens[at], tokens[at + 1]
-        if not touching[at] and not token.special and token.word is not None and token.word == behind.word:
-            touching[at] = touching[at + 1][:1]  # a lone space marker belongs to the word that it begins
+    for index in range(len(tokens) - 2, -1, -1):
+        token, following = tokens[index], tokens[index + 1]
+        if not touching[index] and not token.special and token.word is not None and token.word == following.word:
+            touching[index] = touching[index + 1][:1]  # a lone space marker belongs to the word that it begins
     begins = np.ones(len(spans), bool)  # (words,)
-    held = np.zeros(len(spans), bool)  # (words,)
+    has_token = np.zeros(len(spans), bool)  # (words,)
     for under in touching:
-        held[under.start : under.stop] = True
+        has_token[under.start : under.stop] = True
         begins[under.start + 1 : under.stop] = False
     for word in range(1, len(spans)):
         if spans[word] == spans[word - 1]:  # of a multi-word token
             begins[word] = False
     unit_of = (np.cumsum(begins) - 1).tolist()
     pool = np.zeros((len(tokens), unit_of[-1] + 1), bool)  # (n, units)
-    for at, under in enumerate(touching):
+    for index, under in enumerate(touching):
         if under:
-            pool[at, unit_of[under.start]] = True
-    if not pool.any(0).all() or not held.all():
-        word = int(np.flatnonzero(~held)[0]) if not held.all() else 0
+            pool[index, unit_of[under.start]] = True
+    if not pool.any(0).all() or not has_token.all():
+        word = int(np.flatnonzero(~has_token)[0]) if not has_token.all() else 0
         raise BadSentenceError(f"not aligned: the model has no token for {visible_text(sentence.forms[word])!r}")
     return unit_of, pool
 
@@ -154,12 +154,12 @@ def _dependency_questions(
 ) -> list[TreeQuestion]:
     """Both directions of each dependency between two units."""
     near = _Nearest(sentence.tags, unit_of)
-    found = []
+    questions = []
     for name, word, head in pairs:
         for direction, asks, answers in ((UP, word, head), (DOWN, head, word)):
             query, target, tag = unit_of[asks], unit_of[answers], sentence.tags[answers]
-            found.append(TreeQuestion(name, direction, query, target, tag, near(query, tag, target), target == 0))
-    return found
+            questions.append(TreeQuestion(name, direction, query, target, tag, near(query, tag, target), target == 0))
+    return questions
 
 
 class _Nearest:
@@ -184,17 +184,17 @@ class _Nearest:
 
 def _coreference_questions(sentence: ParsedSentence, unit_of: Sequence[int]) -> list[TreeQuestion]:
     """Each mention whose entity was mentioned before: does it look at such a mention's head?"""
-    found = []
+    questions = []
     heads = [(unit_of[m.head], m.entity, sentence.forms[m.head].casefold(), m.head) for m in sentence.mentions]
-    for at, (query, entity, form, word) in enumerate(heads):
-        earlier = [mention for mention in heads[:at] if mention[0] < query]
-        right = {unit for unit, other, *_ in earlier if other == entity}
+    for index, (query, entity, form, word) in enumerate(heads):
+        earlier = [mention for mention in heads[:index] if mention[0] < query]
+        right = {unit for unit, earlier_value, *_ in earlier if earlier_value == entity}
         if not right:
             continue
         choices = sorted({unit for unit, *_ in earlier})
         nearest = choices[-1]
-        same = [unit for unit, _, other, _ in earlier if other == form]
-        found.append(
+        same = [unit for unit, _, earlier_value, _ in earlier if earlier_value == form]
+        questions.append(
             TreeQuestion(
                 f"{COREFERENCE}:{MENTION_KINDS.get(sentence.tags[word], 'nominal')}",
                 TO_ANTECEDENT,
@@ -208,4 +208,4 @@ def _coreference_questions(sentence: ParsedSentence, unit_of: Sequence[int]) -> 
                 (max(same) if same else nearest) in right,
             )
         )
-    return found
+    return questions
