@@ -1,8 +1,8 @@
-"""What the heads of a trained model find in sentences that training never met: a census of the bundled corpus, with goals.
+"""Measure what the heads of a model find in sentences that training never read: a census of the bundled corpus.
 
-A relation holds in a sentence where the largest weight that a word gives to another goes to the right word, in one head that
-is fixed beforehand on other sentences. Beside it stand an untrained model, and rules that need no learning: a head that
-"finds subjects" may only count positions.
+A head finds a relation in a sentence if the largest weight that a word gives to another word goes to the right word. The
+head is chosen beforehand, on other sentences. It is compared with an untrained model, and with rules that need no learning:
+a head that "finds subjects" may only count positions.
 """
 
 from __future__ import annotations
@@ -26,16 +26,22 @@ from attnctl.models.builtin.network import before_training
 if TYPE_CHECKING:
     from attnctl.source import Model
 
-LEAST_LINKS = 5  # of a relation in each part of the corpus: of fewer no head can be chosen
+LEAST_LINKS = 5  # links of a relation that each part of the corpus needs; on fewer, no head can be chosen
 
 NOUNS = ("NOUN", "PRON")
-LOOKED_FOR = {english.OBJECT_VERB: ("VERB",), english.PREPOSITION: ("VERB", *NOUNS)}  # tags; of other relations NOUNS
+LOOKED_FOR = {
+    english.OBJECT_VERB: ("VERB",),
+    english.PREPOSITION: ("VERB", *NOUNS),
+}  # tags; other relations look for NOUNS
 OPENING = frozenset('([{“‘"')
-RIGHT_KIND = "right kind"  # as a census calls the tag of what a relation looks for
+RIGHT_KIND = "right kind"  # the tag of these words in a census
 
 
 def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 0) -> list[RelationDocument]:
-    """Measure every relation on `count` sentences a part. Raises AttnctlError where the model splits words of the corpus."""
+    """Measure every relation on `count` sentences of each part.
+
+    Raises AttnctlError if the model splits words of the corpus.
+    """
     objective = "next-word" if model.info.causal else "masked-word"
     fresh = before_training(model, untrained_seed)
     tally = _count_parts(model, fresh, [f"{half} {objective}" for half in HALVES], count)
@@ -73,7 +79,10 @@ def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 
 
 
 def _count_parts(model: Model, fresh: Model | None, parts: Sequence[str], count: int) -> CensusTally:
-    """What the heads of the model, and of it before training, find in two parts of the corpus, the halves of a census."""
+    """Return what the heads find in two parts of the corpus, which are the halves of a census.
+
+    `fresh` is the same model before training; its counts are added beside those of the model.
+    """
     tally = CensusTally(tally_shape(model))
     for half, part in zip(HALVES, parts, strict=True):
         for block in islice(written_blocks(HELD_OUT, part), None if part == "by hand" else count):
@@ -86,7 +95,7 @@ def _count_parts(model: Model, fresh: Model | None, parts: Sequence[str], count:
 
 
 def _read_sentence(model: Model, block: str, half: str) -> AlignedSentence:
-    """A sentence of the corpus as the model reads it, with a question for each link that it can see."""
+    """Return a sentence of the corpus as the model reads it, with a question for each link that the model can see."""
     columns = block.split()
     words, tags = tuple(columns[1::10]), tuple(columns[3::10])
     ends = accumulate((len(word) + 1 for word in words), initial=-1)
@@ -103,21 +112,21 @@ def _read_sentence(model: Model, block: str, half: str) -> AlignedSentence:
         link
         for link in links
         if link.relation in english.GOALS
-        # what "it" is, is told after it
+        # the words that tell what "it" means come after it
         and (not model.info.causal or (link.key < link.query and link.relation != english.MEANING))
     ]
     return replace(aligned, questions=tuple(_question_of(link, sentence) for link in visible))
 
 
 def _question_of(link: Link, sentence: ParsedSentence) -> TreeQuestion:
-    """The case of a link, with what rules answer that need no learning."""
+    """Return the question of a link, with the answers of the rules that need no learning."""
     places = candidate_places(link.relation, sentence, link.query)
     nearest, first = places[0] == link.key, min(places) == link.key
     return TreeQuestion(link.relation, UP, link.query, link.key, RIGHT_KIND, (nearest,) * 3, first)
 
 
 def candidate_places(relation: str, sentence: ParsedSentence, query: int) -> Sequence[int]:
-    """Where words of the right kind stand on the side that the relation looks to, the nearest first; [-1] where none do."""
+    """Return places of words of the right kind on the side that the relation looks to, nearest first; [-1] without any."""
     tags, n = LOOKED_FOR.get(relation, NOUNS), len(sentence.forms)
     after, before = range(query + 1, n), range(query - 1, -1, -1)
     if relation == english.DETERMINER:
@@ -134,9 +143,10 @@ def candidate_places(relation: str, sentence: ParsedSentence, query: int) -> Seq
 
 
 def treebank_text(count: int, causal: bool = False) -> str:
-    """`count` sentences to choose heads on and `count`, held out of training, to score them on, as CoNLL-U.
+    """Return `count` sentences to choose heads on and `count` to score them on, as CoNLL-U.
 
-    They are those of `attnctl evaluate`'s own table, for a model that sees both sides or what came before (`causal`).
+    They are the sentences of `attnctl evaluate`'s own table, for a model that sees both sides, or only what came before
+    (`causal`). None was in training.
     """
     sentences = []
     for half in HALVES:

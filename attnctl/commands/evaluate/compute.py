@@ -1,4 +1,4 @@
-"""What a census does to each sentence of a batch: its words aligned with the model's tokens, its heads' answers counted."""
+"""Count what heads find in each sentence of a batch, and add the counts up to a census."""
 
 from __future__ import annotations
 
@@ -49,31 +49,31 @@ if TYPE_CHECKING:
     from attnctl.models import ModelArgument
 
 
-FORM = "census"  # under which a result carries a sentence's counts
-TALLIES = 2  # which way of writing the counts of a group a folder holds
-TOGETHER = 384  # sentences among which those of about one length are found
-FIRST_TOGETHER = 32  # at the beginning, so that how long it will take is known soon
-TOGETHER_LETTERS = 80_000  # of these sentences: what is counted of them is held at once
+FORM = "census"  # the key of a sentence's counts in a result
+TALLIES = 2  # version of the files of counts in a folder
+TOGETHER = 384  # sentences in a chunk; those of similar length share a pass
+FIRST_TOGETHER = 32  # in the first chunk, so that an estimate of the time comes soon
+TOGETHER_LETTERS = 80_000  # characters in a chunk, whose counts are in memory together
 
 
 @dataclass(frozen=True)
 class CensusWork:
-    """What is asked for, the same for every sentence: it travels to whatever process does it."""
+    """The options of a census, the same for every sentence; each worker process receives them."""
 
-    options: OptionValues  # of open_model
-    relations: dict[str, str] | None = None  # labels to be called something else, "" to be left out
+    options: OptionValues  # for open_model
+    relations: dict[str, str] | None = None  # new name of each label; "" leaves a relation out
     untrained: bool = False
     seed: int = 0  # of the untrained model
     max_tokens: int = 512
     batch_size: int = 1
 
     def task(self, model: Model | None = None) -> CensusCounts:
-        """What a worker is asked for."""
+        """Return the task that a worker does."""
         return CensusCounts(self, model)
 
 
 class CensusCounts(Task):
-    """The task of counting what heads find in sentences; the models are opened once and kept."""
+    """The task of counting what heads find in sentences; it opens the models once."""
 
     def __init__(self, work: CensusWork, model: Model | None = None) -> None:
         self.work = work
@@ -83,18 +83,18 @@ class CensusCounts(Task):
 
     @property
     def together(self) -> int:
-        """How many sentences may share a pass."""
+        """Return how many sentences may share a pass."""
         return self.work.batch_size
 
     def begin(self, item: Item) -> Result | Pending:
-        """A sentence, ready to be counted; of a document its counts. Raises what is wrong with the sentence."""
+        """Return a sentence that is ready to be counted, or the counts of a document. Raises the error of the sentence."""
         if DOCUMENT in item.options:
             return self._document_result(item, item.options[DOCUMENT])
         aligned = self._aligned_sentence(sentence_of(item))
         return Pending(item, aligned.tokens, aligned)
 
     def results(self, group: Sequence[Pending]) -> list[Result]:
-        """The counts of sentences that share a pass. Raises AttnctlError of one of them."""
+        """Return the counts of sentences that share a pass. Raises AttnctlError if one of them cannot be counted."""
         try:
             tallies = self._pass_counts([pending.wanted for pending in group])
         except AttnctlError as error:
@@ -104,11 +104,11 @@ class CensusCounts(Task):
         ]
 
     def failed(self, item: Item, why: str) -> Result:
-        """What becomes of a sentence that cannot be used: it is counted as skipped."""
+        """Return the result of a sentence that cannot be used: it counts as skipped."""
         return Result(item, {FORM: tally_of_skip(self.shape, why)}, error=why)
 
     def _pass_counts(self, sentences: Sequence[AlignedSentence]) -> list[CensusTally]:
-        """What the heads find in sentences that share a pass, and those of the untrained model."""
+        """Return what the heads find in sentences that share a pass, with the counts of the untrained model."""
         tallies = counts_of(self.model, sentences)
         if self.untrained is not None:
             for tally, before in zip(tallies, counts_of(self.untrained, sentences), strict=True):
@@ -116,7 +116,7 @@ class CensusCounts(Task):
         return tallies
 
     def _document_result(self, item: Item, sentences: Sequence[ParsedSentence]) -> Result:
-        """What the mentions of a document look at, in windows of sentences that are read together."""
+        """Return what the mentions of a document look at, in windows of sentences that are read together."""
         tally, error, size = CensusTally(self.shape), None, 0
         windows: list[range] = []
         try:
@@ -124,7 +124,7 @@ class CensusCounts(Task):
             for window in aligned:
                 size += len(window.tokens)
                 if window.questions:
-                    tally.merge_tally(self._pass_counts([window])[0].relabelled(str))  # the answers alone
+                    tally.merge_tally(self._pass_counts([window])[0].relabelled(str))  # only the cases
         except Exception as problem:  # a fault of ours or of the model; the other items go on
             why = f"not read: {problem}" if isinstance(problem, AttnctlError) else reason_of(problem)
             tally, error, windows = CensusTally(self.shape), f"document {why}", []
@@ -133,7 +133,7 @@ class CensusCounts(Task):
         return Result(item, {FORM: tally}, size, error=error)
 
     def _aligned_windows(self, sentences: Sequence[ParsedSentence]) -> tuple[list[range], list[AlignedSentence]]:
-        """Which sentences share a window, and the windows as the model reads them; what cannot be read is in none."""
+        """Return the windows of sentences, and each as the model reads it; unreadable sentences are in no window."""
         limit = min(self.model.limit or self.work.max_tokens, self.work.max_tokens)
         sizes, special_count = [], 0
         for sentence in sentences:
@@ -158,7 +158,7 @@ class CensusCounts(Task):
         return align_words(sentence, tokens, self.work.relations, bool(self.model.info.causal))
 
     def _tokens_of(self, sentence_text: str) -> tuple[Token, ...]:
-        """The tokens of a text. Raises BadSentenceError where there are too many, or none."""
+        """Return the tokens of a text. Raises BadSentenceError if there are too many tokens, or none."""
         text = checked_text(sentence_text)
         try:
             tokens: tuple[Token, ...] = self.model.tokenize(text)
@@ -174,9 +174,9 @@ class CensusCounts(Task):
 
 
 def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[CensusTally]:
-    """What the heads of a model do in sentences, in one pass where there are several.
+    """Return what the heads of a model find in sentences; a checkpoint reads several in one pass.
 
-    Raises AttnctlError where the weights are no numbers, or the model cannot read a sentence.
+    Raises AttnctlError if a weight is not a finite number, or the model cannot read a sentence.
     """
     with np.errstate(all="ignore"):
         if model.info.kind == "checkpoint":
@@ -190,7 +190,7 @@ def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[CensusTa
 
 
 def open_census_model(work: CensusWork, opened: Model | None = None) -> Model:
-    """The model of the work. Raises what a mistake in the options would raise for every single sentence."""
+    """Open the model of the work. Raises the errors in the options that would occur again for every sentence."""
     model = open_named_model(**work.options) if opened is None else opened
     if isinstance(model, Generates) and (model.kind in ("cross", "decoder") or model.generate):
         why = f"is asked for the attention of other words than the corpus has: see {option_name('attention')}"
@@ -201,7 +201,7 @@ def open_census_model(work: CensusWork, opened: Model | None = None) -> Model:
 
 
 def untrained_of(model: Any, seed: int) -> Any:
-    """The model before training, the same heads off. Raises UsageError where it has never been trained."""
+    """Return the model before training, with the same heads off. Raises UsageError if the model was never trained."""
     if model.info.kind == "checkpoint":
         from attnctl.models.huggingface.opening import untrained_checkpoint
 
@@ -215,7 +215,7 @@ def untrained_of(model: Any, seed: int) -> Any:
 
 
 class Tallies(BatchFormat):
-    """`.tallies/NUMBER.json.z`: the counts of a group of sentences."""
+    """The files `.tallies/NUMBER.json.z` of a folder: the counts of a group of sentences each."""
 
     form, prefix = FORM, ".tallies/"
 
@@ -225,24 +225,26 @@ class Tallies(BatchFormat):
         self._part = CensusTally(shape)
 
     def add(self, made: CensusTally) -> None:
-        """Take in a sentence or a document, or that it could not be used."""
+        """Add the counts of a sentence or a document, or that it was skipped."""
         self._part.merge_tally(made)
 
     def rest(self) -> NamedFiles:
-        """The group's counts."""
+        """Return the file with the counts of the group, and begin the next group."""
         packed = pack_tally(self._part)
         self._part = CensusTally(self.shape)
         return [(self.name_of_part(".json.z"), packed)]
 
     def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
-        """All counts as one."""
+        """Add up the counts of all groups."""
         for part in parts:
             self.whole.merge_tally(unpack_tally(part))
 
 
 def census_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """The sentences that are counted at a time. One begins where a folder's group does, so that a run that goes on there
-    pads each sentence as a run without interruption, and ends with the same last digits.
+    """Return the sentences in chunks that are counted together.
+
+    A chunk begins where a group of the folder begins: a resumed run then pads each sentence as an uninterrupted run does,
+    and its results agree to the last digit.
     """
     return chunks_of_items(items, TOGETHER, TOGETHER_LETTERS, FIRST_TOGETHER)
 
@@ -259,9 +261,9 @@ def count_corpus(
     hear: Callable[[list[Result]], None] = lambda chunk: None,
     say: Callable[[str], None] = lambda note: None,
 ) -> CensusTable:
-    """The census of a corpus, counted by `jobs` processes or on a cluster of Ray, in memory or in a folder.
+    """Count a corpus with `jobs` processes or on a cluster of Ray, in memory or in a folder; return its census.
 
-    `hear` is called with the results of each chunk, `say` with what a user must know of the folder.
+    `hear` is called with the results of each chunk, `say` with notes for the user about the folder.
     """
     tallies = Tallies(tally_shape(model))
     if model.info.kind != "checkpoint":  # built-in models read one sentence at a time
@@ -320,10 +322,10 @@ def evaluate(
 ) -> CensusTable | list[RelationDocument]:
     """Return which words each head finds, beside rules that need no attention: over CoNLL-U files, or the bundled corpus.
 
-    With a corpus the answer is the table that the command writes; its `sentences.skipped` counts those that cannot be used.
-    `relations` is a file that renames them, `output` a folder, so that an interrupted run goes on there; several `jobs` are
-    processes, which open the model by its name. Without a corpus, `sentences` of each part of the bundled one are read, by a
-    built-in model, and the answer is a list.
+    With a corpus the result is the table that the command writes; its `sentences.skipped` counts sentences that cannot be
+    used. `relations` is a file that renames relations. `output` is a folder, in which an interrupted run goes on. Each of
+    several `jobs` is a process, which opens the model by its name. Without a corpus, a built-in model reads `sentences`
+    sentences of each part of the bundled one, and the result is a list.
     """
     check_types("evaluate", int, sentences=sentences, max_tokens=max_tokens, jobs=jobs)
     check_types("evaluate", str | os.PathLike | None, relations=relations, output=output)
@@ -346,7 +348,7 @@ def evaluate(
         raise UsageError("is for a folder: name one for the output", option="replace")
     try:
         treebank = Treebank(tuple(os.fspath(path) for path in paths))
-    except (OSError, ValueError) as error:  # a name that no file can have
+    except (OSError, ValueError) as error:  # no file can have this name
         raise AttnctlError(f"evaluate(): no corpus {str(corpus)[:80]!r}: {in_one_line(error)[:80]}") from error
     renamed = renamed_relations(None if relations is None else os.fspath(relations))
     named_options = {"name": os.fspath(model), **options} if isinstance(model, (str, os.PathLike)) else {}
@@ -357,42 +359,42 @@ def evaluate(
     )
 
 
-NAMED = 20  # sentences whose errors are printed; the rest is counted
+NAMED = 20  # sentences whose errors are printed; further ones are only counted
 
 
-class LeftOut:
-    """The sentences that could not be used, told one by one to `complain`, of very many only their number.
+class SkipReport:
+    """A report of the sentences that could not be used: a line for each of the first NAMED, then their number.
 
-    Until a sentence is used they are held, unless the run can go on later: a file without a sentence is no corpus, and one
-    line says so.
+    The lines wait until a sentence is used, unless the run is resumable: of a file without any usable sentence only the
+    first error is printed.
     """
 
     def __init__(self, resumable: bool, complain: Callable[[str], None]) -> None:
         self.complain, self.count = complain, 0
-        self.held: list[str] | None = None if resumable else []
+        self.waiting: list[str] | None = None if resumable else []
 
     def hear(self, chunk: list[Result]) -> None:
-        """Tell of the sentences of a chunk."""
+        """Report the sentences of a chunk that could not be used."""
         for result in chunk:
             if result.error is None:
-                for message in self.held or ():
+                for message in self.waiting or ():
                     self.complain(message)
-                self.held = None
+                self.waiting = None
                 continue
             self.count += 1
             if self.count <= NAMED:
-                (self.complain if self.held is None else self.held.append)(f"{result.item}: {result.error}")
+                (self.complain if self.waiting is None else self.waiting.append)(f"{result.item}: {result.error}")
 
     def end(self) -> None:
-        """Tell how many were only counted; of a corpus without a sentence, tell of the first."""
-        if self.held:
-            self.complain(self.held[0])
+        """Print how many sentences were only counted, or the first error if no sentence could be used."""
+        if self.waiting:
+            self.complain(self.waiting[0])
         elif self.count > NAMED:
             self.complain(f"… and {self.count - NAMED:,} more sentences that could not be used")
 
 
 def renamed_relations(path: str | None) -> dict[str, str] | None:
-    """Return the labels that a file of relations renames. Raises AttnctlError if the file is no such table."""
+    """Return the labels that a file of relations renames. Raises AttnctlError if the file is not such a table."""
     if path is None:
         return None
     rows = [row for row in csv.reader(decode_text(read_bytes(path, limits.SETTINGS_BYTES), path).splitlines()) if row]

@@ -1,4 +1,4 @@
-"""A census as tables, a picture and a page: relations and directions, the best head beside the rules it should beat."""
+"""Show a census as tables, a picture, a page and files: for each relation the best head, beside the rules it should beat."""
 
 from __future__ import annotations
 
@@ -36,24 +36,27 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 ARROWS = {UP: "→ head", DOWN: "→ dep"}
-MOST_HEADS = 12  # that are listed as positional, or syntactic
+MOST_HEADS = 12  # heads in the list of positional heads, and of syntactic heads
 
 NOTE = (
     "found: how often the word that gets most of a word's attention is the right one "
-    "(sums to a word, means from it; special tokens and itself apart), in the head "
-    "that does best on one half of the sentences, measured on the other. → head: a "
-    "dependent looks at its head; → dep: a head at its dependent. Rules: the best "
+    "(sums to a word, means from it; without special tokens and the word itself), in the "
+    "head that does best on one half of the sentences, measured on the other. → head: a "
+    "dependent looks at its head; → dep: a head looks at its dependent. Rules: the best "
     "fixed offset, the nearest word of the usual tag (< before, > behind), the first "
-    "word; rule is the best of them. ✓ where the head's whole interval lies above every rule."
+    "word; rule: the best of them. ✓: the head's whole interval lies above every rule."
 )
 MENTION_NOTE = (
-    "Of mentions, → ante: a mention looks at one before it, and it is of the same entity. Rules: the nearest mention, "
-    "the nearest with the same head word (match), the first."
+    "→ ante: a mention looks at an earlier mention of the same entity. Rules: the nearest mention, the nearest with the "
+    "same head word (match), the first."
 )
 
 
 def census_forms(census: CensusTable, subtypes: bool = False, least: int = FEWEST) -> Iterator[Form]:
-    """Heading, relations, trees, heads, how to read it; `subtypes` adds a line for each, of `least` scored cases."""
+    """Return the heading, the tables of relations, trees, layers and heads, and how to read them.
+
+    `subtypes` adds a row for each subtype; rows with fewer than `least` scored cases are left out.
+    """
     yield census_heading(census), "bold"
     yield ""
     shown = [row for row in census.relations if row.best is not None and (subtypes or not row.subtype)]
@@ -89,7 +92,7 @@ def census_forms(census: CensusTable, subtypes: bool = False, least: int = FEWES
 
 
 def _relation_table(rows: Sequence[Relation], name: str) -> Table:
-    """A line a relation, all of one kind."""
+    """Return a table of relations, all of one kind: a row for each."""
     labels = [(row, row.relation.removeprefix(f"{COREFERENCE}:")) for row in rows]
     rules, cases = [row.rules for row in rows], [row.cases for row in rows]
     best = [row.best for row in rows]
@@ -120,7 +123,7 @@ def _interval_text(best: Best) -> str:
 
 
 def _rule_text(rule: Rule | None) -> str | None:
-    """A rule's accuracy, and which it is: 42.4 +1, or 45.8 >NOUN."""
+    """Return a rule's accuracy and its offset or tag: 42.4 +1, or 45.8 >NOUN."""
     if rule is None:
         return None
     name = {"before": "<", "behind": ">"}.get(rule.side or "", "") + visible_text(rule.tag or " ")[:4].strip("␣")
@@ -128,12 +131,12 @@ def _rule_text(rule: Rule | None) -> str | None:
 
 
 def _list_line(start: str, parts: Sequence[str]) -> Line:
-    """Parts behind their heading, of very many the first."""
+    """Return a line of parts with commas behind their heading."""
     return Line([*start.split(), *(f"{part}," for part in parts[:-1]), *parts[-1:]], hanging=4, between=" ")
 
 
 def census_heading(census: CensusTable) -> str:
-    """Model, corpus, and how much of it was read."""
+    """Return a line with the model, the corpus, and how much of it was read."""
     heading = f"{visible_text(census.model)} on {visible_text(census.corpus)}: "
     read = census.sentences.used + sum(census.sentences.skipped.values())
     heading += f"{counted(census.sentences.used, 'sentence')}, {counted(census.words.used, 'word')}"
@@ -141,17 +144,17 @@ def census_heading(census: CensusTable) -> str:
 
 
 def left_out(census: CensusTable) -> list[str]:
-    """Why sentences were left out, and how many for each reason."""
+    """Return why sentences were left out, with the number for each reason."""
     return [f"{visible_text(reason)} {count:,}" for reason, count in census.sentences.skipped.items()]
 
 
 def positional_heads(census: CensusTable) -> list[str]:
-    """The heads that look to one offset, which stands behind each."""
+    """Return the heads that look at one offset, each with its offset."""
     return [f"{h.layer}.{h.head} ({h.positional.offset:+d})" for h in census.heads if h.positional is not None]
 
 
 def trees_text(trees: Trees) -> str:
-    """How well spanning trees do, in percent; empty where the corpus has no edges to compare them with."""
+    """Return how well spanning trees do, in percent; "" if the corpus has no edges to compare them with."""
     if trees.best_head is None or trees.best_layer is None:
         return ""
     text = (
@@ -163,7 +166,7 @@ def trees_text(trees: Trees) -> str:
 
 
 def layers_table(census: CensusTable) -> Table:
-    """What the heads of each layer do together, a line a layer."""
+    """Return a table of what the heads of each layer do together."""
     rows = census.layers
     return Table(
         [
@@ -177,7 +180,7 @@ def layers_table(census: CensusTable) -> Table:
 
 
 def _layer_lines(census: CensusTable) -> Iterator[Form]:
-    """What the heads of each layer do together."""
+    """Return lines about what the heads of each layer do together."""
     if not census.sentences.used:
         return
     rows = {row.layer: row for row in census.layers}
@@ -229,7 +232,7 @@ def _remark_lines(census: CensusTable, listed: Sequence[Relation]) -> Iterator[F
 
 
 def _document_line(counts: dict[str, int]) -> str:
-    """How documents were read for coreference, and which mentions are no cases."""
+    """Return how documents were read for coreference, and which mentions are no cases."""
     text = (
         f"Coreference: {counts['documents']:,} documents were read in {counts['windows']:,} windows of neighbouring "
         f"sentences; of {counts['mentions']:,} mentions {counts['new']:,} are the first of their entity, and "
@@ -244,11 +247,11 @@ MOST_MAPS = 24  # maps of relations in a picture
 ACROSS = 4
 WAYS = {UP: "→ its head", DOWN: "→ its dependents", TO_ANTECEDENT: "→ antecedent"}
 READ = "how often a head's largest weight is on the right word; a ring around the best head"
-Map = tuple[str, Array, tuple[int, int] | None]  # its name in two lines, shares (layers, heads), the best head
+Map = tuple[str, Array, tuple[int, int] | None]  # name in two lines, shares (layers, heads), the best head
 
 
 def census_drawing(census: CensusTable, look: Look = PLAIN) -> Drawing:
-    """The maps of the relations with most cases, and that of the trees, all on one scale from 0 to 1."""
+    """Draw maps of the relations with most cases, and a map of the trees, all on one scale from 0 to 1."""
     from matplotlib.colors import Normalize
 
     from attnctl.render.figure.heatmap import colour_map, drawing_of
@@ -307,11 +310,11 @@ def _relation_map(relation: Relation) -> Map:
 
 # --- as a page ------------------------------------------------------------
 
-HERE = "attnctl.commands.evaluate"  # with the page's style, script and template
+HERE = "attnctl.commands.evaluate"  # the package of the page's style, script and template
 
 
 def census_page(census: CensusTable) -> str:
-    """The HTML: it needs nothing else, and connects nowhere."""
+    """Return the census as one HTML page, which needs no other file and no connection."""
     relations = plain(census)["relations"]
     for relation, row in zip(census.relations, relations, strict=True):
         row["rule_texts"] = {name: visible_text(rule.sentence(name)) for name, rule in relation.rules.items()}
@@ -353,7 +356,7 @@ def _findings(head: HeadRow) -> str:
 
 
 def _head_told(head: HeadRow) -> str:
-    """What a head does over the whole corpus, in words."""
+    """Return a sentence about what a head does over the whole corpus."""
     text = (
         f"Over the whole corpus: entropy {head.entropy:.2f} nats, mean distance {head.distance:.1f} words, "
         f"{percent(head.own)} on the word itself, {percent(head.special)} on special tokens, "
@@ -367,7 +370,7 @@ def _head_told(head: HeadRow) -> str:
 
 # --- as a table ---------------------------------------------------------------------------------------------------
 
-# name, kind: what each head finds, then what is the same for all heads of a relation and direction
+# name and kind of each column: what each head finds, then what all heads of a relation and direction share
 TEXT, WHOLE, REAL, TRUTH = "text", "whole", "real", "truth"
 COLUMNS = {
     "relation": TEXT, "direction": TEXT, "layer": WHOLE, "head": WHOLE, "cases": WHOLE, "correct": WHOLE, "accuracy": REAL,
@@ -376,11 +379,11 @@ COLUMNS = {
     "nearest_side": TEXT, "nearest_accuracy": REAL, "head_match_accuracy": REAL, "first_accuracy": REAL,
     "untrained_best": REAL,
 }  # fmt: skip
-UUAS = "(tree)"  # under this relation stand the edges that each head's maximum spanning tree finds
+UUAS = "(tree)"  # the relation of rows about the edges that each head's maximum spanning tree finds
 
 
 def census_rows(census: CensusTable) -> Iterator[Document]:
-    """One row a relation, direction, layer and head; `best` says whether it is the head chosen."""
+    """Return a row for each relation, direction, layer and head; `best` says whether it is the chosen head."""
     for relation in census.relations:
         about = _best_columns(relation.best, relation.untrained) | _rule_columns(relation)
         yield from _head_rows(relation.relation, relation.direction, relation.cases, relation.correct, about)
@@ -393,7 +396,7 @@ def census_rows(census: CensusTable) -> Iterator[Document]:
 
 
 def _head_rows(relation: str, direction: str, cases: int, correct: Ints, about: Document) -> Iterator[Document]:
-    """A row a head; `about` holds what they share, `best` in it the layer and head chosen."""
+    """Return a row for each head; `about` holds the columns that they share, its `best` the layer and head chosen."""
     for layer, heads in enumerate(correct.tolist()):
         for head, count in enumerate(heads):
             of_head = {"relation": relation, "direction": direction, "layer": layer, "head": head, "cases": cases}
@@ -402,7 +405,7 @@ def _head_rows(relation: str, direction: str, cases: int, correct: Ints, about: 
 
 
 def _best_columns(best: Best | None, untrained: Best | None) -> Document:
-    """The head chosen, and how well it does on the other half."""
+    """Return the columns about the chosen head: which it is, and how well it does on the other half."""
     about: Document = {"best": None, "untrained_best": None if untrained is None else untrained.accuracy}
     if best is not None:
         about |= {"best": (best.layer, best.head), "best_scored_on": best.scored_on, "best_accuracy": best.accuracy}
@@ -411,7 +414,7 @@ def _best_columns(best: Best | None, untrained: Best | None) -> Document:
 
 
 def _rule_columns(relation: Relation) -> Document:
-    """Every rule beside a relation."""
+    """Return the columns about the rules beside a relation."""
     best = relation.best_rule
     about: Document = {} if relation.best is None else {"beats_rules": relation.beats_rules}
     about |= {} if best is None else {"best_rule": best, "best_rule_accuracy": relation.rules[best].accuracy}
@@ -425,13 +428,13 @@ def _rule_columns(relation: Relation) -> Document:
 
 
 def census_csv(census: CensusTable) -> bytes:
-    """The table as CSV; what has no value is empty."""
+    """Return the table as CSV; a cell without a value is empty."""
     rows = ([row[name] for name in COLUMNS] for row in census_rows(census))
     return csv_table(COLUMNS, rows, digits=6).encode()
 
 
 def census_parquet(census: CensusTable) -> bytes:
-    """The table as Parquet. Raises AttnctlError where pyarrow is not installed."""
+    """Return the table as Parquet. Raises AttnctlError if pyarrow is not installed."""
     need_pyarrow("Parquet")
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -449,7 +452,7 @@ def census_parquet(census: CensusTable) -> bytes:
 def census_bytes(census: CensusTable, suffix: str, look: Look = PLAIN, say: Say | None = None) -> bytes:
     """Return a census as the bytes of a file that ends in `suffix`: .json, .csv, .parquet, .html, or a picture.
 
-    `look` is that of a picture, of which `say` hears what its reader must know.
+    `look` is that of a picture; `say` receives the notes on the picture.
     """
     if suffix == ".json":
         return write_json(census, "census") + b"\n"

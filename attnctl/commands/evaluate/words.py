@@ -1,4 +1,4 @@
-"""The places of a parsed sentence's words among a model's tokens, and what heads are asked of them."""
+"""Find the words of a parsed sentence among a model's tokens, and the questions that heads are asked about them."""
 
 from __future__ import annotations
 
@@ -15,60 +15,60 @@ from attnctl.formats.conllu import BadSentenceError, ParsedSentence
 from attnctl.text import visible_text
 from attnctl.tokens import Token
 
-HALVES = ("choose", "score")  # where the best head is chosen, and where it is scored
+HALVES = ("choose", "score")  # the best head is chosen on the first, and scored on the second
 UP, DOWN = "dependent→head", "head→dependent"
 TO_ANTECEDENT = "mention→antecedent"
 COREFERENCE = "coreference"
-# what Clark et al. (2019) call a mention, by the tag of its head; others are nominal
+# the kinds of mentions of Clark et al. (2019), by the tag of the head; other mentions are nominal
 MENTION_KINDS = {"PRON": "pronoun", "DET": "pronoun", "PROPN": "proper"}
 FARTHEST = 5  # words: fixed offsets go from -5 to 5
-SIDES = ("before", "behind", "either")  # where the nearest word of a tag is looked for
+SIDES = ("before", "behind", "either")  # sides on which a rule looks for the nearest word of a tag
 
 
 class TreeQuestion(NamedTuple):
-    """One case: from the word `query` a head should look at the word `target`; beside it, what simple rules answer."""
+    """One case: from the word `query` a head should look at the word `target`; with the answers of simple rules."""
 
     relation: str
     direction: str
     query: int
     target: int
-    tag: str  # of the target
-    nearest: tuple[bool, bool, bool]  # whether it is the nearest word of that tag, on each of SIDES
+    tag: str  # tag of the target
+    nearest: tuple[bool, bool, bool]  # whether the target is the nearest word of that tag, on each of SIDES
     first: bool  # whether it is the first word
-    choices: tuple[int, ...] = ()  # of coreference: the words to choose from
-    right: tuple[int, ...] = ()  # of coreference: those of them that are right
-    # of coreference: whether the nearest mention with the same head word, or else the nearest, is right
+    choices: tuple[int, ...] = ()  # for coreference: the words to choose from
+    right: tuple[int, ...] = ()  # for coreference: the choices that are right
+    # for coreference: whether the nearest mention with the same head word (without one, the nearest mention) is right
     head_match: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class AlignedSentence:
-    """A sentence as a model reads it. Words that share a token cannot be told apart and are one unit."""
+    """A sentence as a model reads it. Words that share a token cannot be told apart, and form one unit."""
 
     tokens: tuple[Token, ...]
-    pool: Array  # (n, units) bool: which token is part of which unit
+    pool: Array  # (n, units) bool: whether a token is part of a unit
     questions: tuple[TreeQuestion, ...]
-    edges: Array  # (units, units) bool: an undirected edge of the tree, punctuation left out
+    edges: Array  # (units, units) bool: undirected edges of the tree, without punctuation
     kept: Array  # (units,) bool: whether a unit is more than punctuation
-    linked: Array  # (units, units) bool: any dependency, either way
+    linked: Array  # (units, units) bool: dependencies in both directions
     within: int  # dependencies between two words of one unit
-    scored: int  # 0: to choose heads on, 1: to score them on
-    ahead: tuple[tuple[str, str], ...] = ()  # relations and directions of cases that no head of a causal model can see
+    scored: int  # half: 0 to choose heads on, 1 to score them on
+    ahead: tuple[tuple[str, str], ...] = ()  # relation and direction of pairs that no head of a causal model can see
 
     @property
     def unit_count(self) -> int:
-        """How many units there are."""
+        """Return the number of units."""
         return int(self.pool.shape[1])
 
 
 def align_words(
     sentence: ParsedSentence, tokens: Sequence[Token], renamed: dict[str, str] | None = None, causal: bool = False
 ) -> AlignedSentence:
-    """The sentence's words among the tokens, by their characters.
+    """Return the sentence with its words among the tokens, matched by characters.
 
-    `renamed`: other names of relations; those that become "" are left out. Of a causal model the cases whose word stands
-    ahead are `ahead` and no questions: no head can answer them, and rules would be given them for nothing. Raises
-    BadSentenceError where a word has no token.
+    `renamed` gives relations new names; "" leaves a relation out. For a causal model, pairs whose word stands ahead are in
+    `ahead` and not among the questions: no head can answer them, and only the rules would gain. Raises BadSentenceError if
+    a word has no token.
     """
     unit_of, pool = _word_units(sentence, tokens)
     units = pool.shape[1]
@@ -97,26 +97,26 @@ def align_words(
     ahead = tuple((first.relation, first.direction) for first in all_questions if causal and first.target > first.query)
     visible = [first for first in all_questions if not causal or first.target < first.query]
     questions = (*visible, *_coreference_questions(sentence, unit_of))
-    # a sentence that does not say its half has one by a hash of its text
+    # a sentence that does not name its half gets one by a hash of its text
     half = HALVES.index(sentence.half) if sentence.half in HALVES else zlib.crc32(sentence.text.encode()) & 1
     return AlignedSentence(tuple(tokens), pool, questions, edges, kept, linked, within, half, ahead)
 
 
 def _word_units(sentence: ParsedSentence, tokens: Sequence[Token]) -> tuple[list[int], Array]:
-    """Each word's unit, and the tokens of each unit (n, units)."""
+    """Return each word's unit, and the tokens of each unit (n, units)."""
     spans, text = sentence.spans, sentence.text
     touching = [_words_under(spans, *_trimmed_span(text, token)) for token in tokens]
     for index in range(len(tokens) - 2, -1, -1):
         token, following = tokens[index], tokens[index + 1]
         if not touching[index] and not token.special and token.word is not None and token.word == following.word:
-            touching[index] = touching[index + 1][:1]  # a lone space marker belongs to the word that it begins
+            touching[index] = touching[index + 1][:1]  # a lone space marker belongs to the word behind it
     begins = np.ones(len(spans), bool)  # (words,)
     has_token = np.zeros(len(spans), bool)  # (words,)
     for under in touching:
         has_token[under.start : under.stop] = True
         begins[under.start + 1 : under.stop] = False
     for word in range(1, len(spans)):
-        if spans[word] == spans[word - 1]:  # of a multi-word token
+        if spans[word] == spans[word - 1]:  # both are in one multi-word token
             begins[word] = False
     unit_of = (np.cumsum(begins) - 1).tolist()
     pool = np.zeros((len(tokens), unit_of[-1] + 1), bool)  # (n, units)
@@ -130,7 +130,7 @@ def _word_units(sentence: ParsedSentence, tokens: Sequence[Token]) -> tuple[list
 
 
 def _trimmed_span(text: str, token: Token) -> tuple[int, int]:
-    """The characters of a token without the white space around them; (0, 0) for a special one."""
+    """Return the characters of a token without the white space around them; (0, 0) for a special token."""
     start, end = token.start, token.end
     if token.special or start is None or end is None:
         return 0, 0
@@ -142,7 +142,7 @@ def _trimmed_span(text: str, token: Token) -> tuple[int, int]:
 
 
 def _words_under(spans: Sequence[tuple[int, int]], start: int, end: int) -> range:
-    """The words that share a character with [start, end); spans ascend."""
+    """Return the words that share a character with [start, end); `spans` ascend."""
     if start == end:
         return range(0)
     first = bisect_right(spans, start, key=lambda span: span[1])
@@ -152,7 +152,7 @@ def _words_under(spans: Sequence[tuple[int, int]], start: int, end: int) -> rang
 def _dependency_questions(
     sentence: ParsedSentence, pairs: Sequence[tuple[str, int, int]], unit_of: Sequence[int]
 ) -> list[TreeQuestion]:
-    """Both directions of each dependency between two units."""
+    """Return the questions of both directions of each dependency between two units."""
     near = _Nearest(sentence.tags, unit_of)
     questions = []
     for name, word, head in pairs:
@@ -183,7 +183,7 @@ class _Nearest:
 
 
 def _coreference_questions(sentence: ParsedSentence, unit_of: Sequence[int]) -> list[TreeQuestion]:
-    """Each mention whose entity was mentioned before: does it look at such a mention's head?"""
+    """Return a question for each mention whose entity was mentioned before: does it look at such a mention's head?"""
     questions = []
     heads = [(unit_of[m.head], m.entity, sentence.forms[m.head].casefold(), m.head) for m in sentence.mentions]
     for index, (query, entity, form, word) in enumerate(heads):
