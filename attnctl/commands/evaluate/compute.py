@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -173,16 +173,17 @@ class CensusCounts(Task):
         return tokens
 
 
-def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[CensusTally]:
+def counts_of(model: Model, sentences: Sequence[AlignedSentence]) -> list[CensusTally]:
     """Return what the heads of a model find in sentences; a checkpoint reads several in one pass.
 
     Raises AttnctlError if a weight is not a finite number, or the model cannot read a sentence.
     """
     with np.errstate(all="ignore"):
         if model.info.kind == "checkpoint":
+            from attnctl.models.huggingface.checkpoint import Checkpoint
             from attnctl.models.huggingface.padded_batch import can_batch, weights_of_several
 
-            if can_batch(model):
+            if isinstance(model, Checkpoint) and can_batch(model):
                 census = Census(sentences, tally_shape(model))
                 weights_of_several(model, [sentence.tokens for sentence in sentences], census.count_layer)
                 return census.tallies()
@@ -200,11 +201,13 @@ def open_census_model(work: CensusWork, opened: Model | None = None) -> Model:
     return model
 
 
-def untrained_of(model: Any, seed: int) -> Any:
+def untrained_of(model: Model, seed: int) -> Model:
     """Return the model before training, with the same heads off. Raises UsageError if the model was never trained."""
     if model.info.kind == "checkpoint":
+        from attnctl.models.huggingface.checkpoint import Checkpoint
         from attnctl.models.huggingface.opening import untrained_checkpoint
 
+        assert isinstance(model, Checkpoint)
         return untrained_checkpoint(model, seed)
     from attnctl.models.builtin.network import before_training
 

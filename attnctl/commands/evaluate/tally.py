@@ -35,12 +35,11 @@ from attnctl.commands.evaluate.result import (
 from attnctl.commands.evaluate.words import COREFERENCE, DOWN, FARTHEST, SIDES, TO_ANTECEDENT, UP
 
 Label = tuple[str, str]  # relation as the corpus labels it, direction
-# half (0: sentences to choose heads on, 1: sentences to score them on), the name of the count, and what it belongs to
+# (half, name of the count, names of what it belongs to …); half is 0: to choose heads on, or 1: to score them on
 Key = tuple[Any, ...]
 OTHER = "(other labels)"
-MOST_LABELS = (
-    2000  # relations in both directions; more labels mean that the column is no relation, and would fill the memory
-)
+# relations in both directions: with more labels the column holds something else, and the counts would fill the memory
+MOST_LABELS = 2000
 MOST_TAGS = 500  # tags of the targets of one relation
 
 POSITIONAL = 0.9  # share of words whose largest weight stands at one offset (Voita et al. 2019, section 5)
@@ -79,8 +78,9 @@ class CensusTally:
     counts: dict[Key, Array] = field(default_factory=dict)
     _tags: dict[Label, set[str]] = field(default_factory=dict)  # the tags of each label that was merged
 
-    def count(self, value: Array, *key: Any) -> None:
-        """Add a number or an array to the count under a key."""
+    def count(self, value: Array, half: int, *names: str) -> None:
+        """Add a number or an array to the count under the key (half, *names)."""
+        key: Key = (half, *names)
         self.counts[key] = self.counts.get(key, 0) + value
 
     def merge_tally(self, other: CensusTally) -> None:

@@ -153,33 +153,27 @@ def _dependency_questions(
     sentence: ParsedSentence, pairs: Sequence[tuple[str, int, int]], unit_of: Sequence[int]
 ) -> list[TreeQuestion]:
     """Return the questions of both directions of each dependency between two units."""
-    near = _Nearest(sentence.tags, unit_of)
+    units_of: dict[str, list[int]] = {}  # the units of each tag, ascending
+    for tag, unit in zip(sentence.tags, unit_of, strict=True):
+        units = units_of.setdefault(tag, [])
+        if not units or units[-1] != unit:
+            units.append(unit)
     questions = []
     for name, word, head in pairs:
         for direction, asks, answers in ((UP, word, head), (DOWN, head, word)):
             query, target, tag = unit_of[asks], unit_of[answers], sentence.tags[answers]
-            questions.append(TreeQuestion(name, direction, query, target, tag, near(query, tag, target), target == 0))
+            nearest = _is_nearest(target, units_of[tag], query)
+            questions.append(TreeQuestion(name, direction, query, target, tag, nearest, target == 0))
     return questions
 
 
-class _Nearest:
-    """Which unit of a tag is the nearest to another."""
-
-    def __init__(self, tags: Sequence[str], unit_of: Sequence[int]) -> None:
-        self._places: dict[str, list[int]] = {}
-        for tag, unit in zip(tags, unit_of, strict=True):
-            places = self._places.setdefault(tag, [])
-            if not places or places[-1] != unit:
-                places.append(unit)
-
-    def __call__(self, query: int, tag: str, target: int) -> tuple[bool, bool, bool]:
-        """Whether `target` is the nearest with its tag before, behind, and on either side (of two as near: before)."""
-        places = self._places[tag]
-        left, right = bisect_left(places, query), bisect_right(places, query)
-        before = places[left - 1] if left else -1
-        behind = places[right] if right < len(places) else -1
-        nearer = before if behind < 0 or (before >= 0 and query - before <= behind - query) else behind
-        return before == target, behind == target, nearer == target
+def _is_nearest(target: int, units: Sequence[int], query: int) -> tuple[bool, bool, bool]:
+    """Return whether `target` is the nearest of `units` before `query`, behind it, and on either side (ties: before)."""
+    left, right = bisect_left(units, query), bisect_right(units, query)
+    before = units[left - 1] if left else -1
+    behind = units[right] if right < len(units) else -1
+    nearer = before if behind < 0 or (before >= 0 and query - before <= behind - query) else behind
+    return before == target, behind == target, nearer == target
 
 
 def _coreference_questions(sentence: ParsedSentence, unit_of: Sequence[int]) -> list[TreeQuestion]:
