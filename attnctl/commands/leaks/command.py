@@ -115,7 +115,7 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
         tokens = [[token.id for token in pieces.tokenize_text(text)] for text in inputs]
         batch = {
             "input_ids": [list(chain(*tokens))],
-            "position_ids": [[at for own in tokens for at in range(len(own))]],
+            "position_ids": [[position for ids in tokens for position in range(len(ids))]],
         }
     network = load_network(folder, read_json(folder / "config.json"), dtype or "auto", options.device or "auto", name)
     return LeakSearch(network, batch, batch.pop("segments", None), expected, name)

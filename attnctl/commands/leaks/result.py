@@ -117,8 +117,8 @@ class Leaks(JsonDocument, kw_only=True, eq=False, tag="attnctl.leaks/1"):
     @property
     def wrong(self) -> tuple[LeakPair, ...]:
         """The pairs that leak, the strongest first."""
-        found = [pair for pair in self.pairs if pair.state == "leak"]
-        return tuple(sorted(found, key=lambda pair: (-(pair.change or 0), -(pair.largest or 0))))
+        leaking = [pair for pair in self.pairs if pair.state == "leak"]
+        return tuple(sorted(leaking, key=lambda pair: (-(pair.change or 0), -(pair.largest or 0))))
 
     @property
     def apart(self) -> bool:
@@ -142,7 +142,7 @@ def cause_of(pair: LeakPair, key: Segment, facts: Collection[BatchFact]) -> Caus
         return "prefix"
     if "added-mask" not in facts and not any(pair.visible) and (pair.visible or "no-attention" in facts):
         return "relayed" if "relayed" in facts else "state"
-    told: Sequence[tuple[bool, Cause]] = (
+    causes: Sequence[tuple[bool, Cause]] = (
         ("added-mask" in facts, "added-mask"),
         ("given-mask" in facts, "given-mask"),
         (pair.query == pair.key, "no-causal-mask"),
@@ -155,7 +155,7 @@ def cause_of(pair: LeakPair, key: Segment, facts: Collection[BatchFact]) -> Caus
         ("boundaries" in facts, "kernel"),
         ("types" in facts, "token-types"),
     )
-    return next((cause for holds, cause in told if holds), "nothing-given")
+    return next((cause for holds, cause in causes if holds), "nothing-given")
 
 
 # --- in words --------------------------------------------------------------------------------------------------------
@@ -181,43 +181,43 @@ CAUSES = {
 }
 
 
-def headline(found: Leaks) -> str:
+def headline(leaks: Leaks) -> str:
     """What was measured and how it ended, in one line."""
-    several = sum(not segment.padding for segment in found.segments)
-    rows = f" in {found.segments[-1].row + 1} rows" if found.segments[-1].row else ""
-    ended = (
-        f"{counted(len(found.wrong), 'leak')}" if found.wrong else "all are apart" if several > 1 else "nothing leaks"
+    count = sum(not segment.padding for segment in leaks.segments)
+    rows = f" in {leaks.segments[-1].row + 1} rows" if leaks.segments[-1].row else ""
+    outcome = (
+        f"{counted(len(leaks.wrong), 'leak')}" if leaks.wrong else "all are apart" if count > 1 else "nothing leaks"
     )
-    expected = {"segments": "apart", "causal": "causal"}.get(found.expect, f"with {found.expect}")
-    return f"{visible_text(found.model.name)}: {counted(several, 'segment')}{rows}, expected {expected}: {ended}"
+    expected = {"segments": "apart", "causal": "causal"}.get(leaks.expect, f"with {leaks.expect}")
+    return f"{visible_text(leaks.model.name)}: {counted(count, 'segment')}{rows}, expected {expected}: {outcome}"
 
 
-def segment_name(found: Leaks, at: int) -> str:
+def segment_name(leaks: Leaks, index: int) -> str:
     """How a segment is called: by its number, in a batch of several rows behind that of its row."""
-    segment = found.segments[at]
-    row = f"{segment.row}." if found.segments[-1].row else ""
+    segment = leaks.segments[index]
+    row = f"{segment.row}." if leaks.segments[-1].row else ""
     return f"{row}padding" if segment.padding else f"{row}{segment.number}"
 
 
-def sentences(found: Leaks) -> list[str]:
+def sentences(leaks: Leaks) -> list[str]:
     """One for each pair that leaks: what crosses, where first, how far it moves the outputs, and the likely cause."""
-    return [_sentence(found, pair) for pair in found.wrong]
+    return [_sentence(leaks, pair) for pair in leaks.wrong]
 
 
-def _sentence(found: Leaks, pair: LeakPair) -> str:
-    query, key = (f"segment {segment_name(found, at)}" for at in (pair.query, pair.key))
-    looked = "its own future" if query == key else key.replace("segment padding", "padding")
-    parts = [f"{query} sees {looked}" if any(pair.visible) else f"{looked} reaches {query}"]
+def _sentence(leaks: Leaks, pair: LeakPair) -> str:
+    query, key = (f"segment {segment_name(leaks, index)}" for index in (pair.query, pair.key))
+    target = "its own future" if query == key else key.replace("segment padding", "padding")
+    parts = [f"{query} sees {target}" if any(pair.visible) else f"{target} reaches {query}"]
     if pair.first_layer is not None:
         parts[0] += f" from layer {pair.first_layer} on"
     if pair.largest:
         parts.append(f"up to {percent(pair.largest, 1)} of a token's weight (layer {pair.layer}, head {pair.head})")
-    if pair.change is not None and pair.change > found.limit:
-        parts.append(f"{found.outputs} move by {pair.change:.3g}")
+    if pair.change is not None and pair.change > leaks.limit:
+        parts.append(f"{leaks.outputs} move by {pair.change:.3g}")
         parts += [] if pair.divergence is None else [f"KL {pair.divergence:.2g} nats"]
         parts += [] if pair.loss is None else [f"loss {pair.loss:+.3f}"]
     elif pair.change is not None:
-        parts.append(f"{found.outputs} do not move")
+        parts.append(f"{leaks.outputs} do not move")
     cause = CAUSES[pair.cause or "state"].format(prefix=pair.prefix)
-    said = ", ".join(parts)
-    return f"{said[0].upper()}{said[1:]}. Likely cause: {cause}."
+    text = ", ".join(parts)
+    return f"{text[0].upper()}{text[1:]}. Likely cause: {cause}."
