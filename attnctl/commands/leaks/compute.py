@@ -1,7 +1,7 @@
-"""`attnctl.leaks`: whether a model keeps the segments of a packed batch apart: in its masks, its weights, and its outputs.
+"""Measure whether a model keeps the segments of a packed batch apart: in its masks, its weights, and its outputs.
 
-The last needs no attention: a segment's tokens are exchanged for others, the model runs with its own kernel, and the outputs
-of the other segments must stay as they are, to the last bit where they are computed apart.
+The outputs show leaks without attention, too: a segment's tokens are replaced, the model runs with its own kernel, and the
+outputs of the other segments must not change. If segments are computed separately, not even the last bit changes.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ from attnctl.models.huggingface.network import device_of_inputs, network_info, r
 from attnctl.tolerances import LEAK, tolerance
 from attnctl.trace.run import StopForward
 
-BLOCK = 256  # queries whose weights, or predictions, are held at once
-HIDING = -1e3  # of an additive mask: no score makes up for it
+BLOCK = 256  # queries whose weights or predictions are in memory together
+HIDING = -1e3  # an additive mask below this hides: no score is large enough to outweigh it
 OF_LOSS, OF_DECODER = ("labels", "num_items_in_batch"), ("decoder_input_ids", "decoder_attention_mask", "labels")
-BOUNDARIES = ("cu_seq_lens_q", "cu_seqlens")  # the second is no keyword of transformers
+BOUNDARIES = ("cu_seq_lens_q", "cu_seqlens")  # transformers has no keyword of the second name
 OF_CACHE = (
-    "Measured with use_cache=False, as transformers' Trainer runs a model. With a cache, which model(**batch) has unless "
-    "told otherwise, transformers does not look where position_ids restart."
+    "Measured with use_cache=False, as transformers' Trainer runs a model. With a cache, which is the default of "
+    "model(**batch), transformers does not look at where position_ids restart."
 )
 PER_TOKEN = ("segments", "attention_mask", "position_ids", "token_type_ids", "labels", "seq_idx")
 
 
 def leaks(model: Any, *, segments: Any = None, expect: Any = "segments", **batch: Any) -> Leaks:
-    """Whether a transformers model keeps the segments of a batch apart: `.apart`, and of `.wrong` who leaks, where, and why.
+    """Measure whether a transformers model keeps the segments of a batch apart.
 
-    `batch` is what the model is called with: input_ids (batch, n), and what a collator makes beside them. `segments`
-    (batch, n) numbers the documents, -1 is padding; without it they are read off an attention_mask of numbers,
-    position_ids that restart, cu_seq_lens_q or seq_idx. `expect` is segments, causal, "prefix 16", or a table of 0 and 1: a
-    row a segment that looks, a column one that is seen. The model runs without a cache, as under transformers' Trainer,
-    unless `use_cache` is given. Raises UsageError for a batch that cannot be.
+    The result's `.apart` is True if nothing leaks; `.wrong` holds the pairs that leak: who, where, and why. `batch` holds
+    the arguments of the model: input_ids (batch, n), and what else a collator makes. `segments` (batch, n) numbers the
+    documents, -1 is padding; by default the numbers come from an attention_mask of numbers, position_ids that restart,
+    cu_seq_lens_q or seq_idx. `expect` is segments, causal, "prefix 16", or a table of 0 and 1: a row for each segment that
+    looks, a column for each that is seen. The model runs without a cache, as under transformers' Trainer, unless
+    `use_cache` is given. Raises UsageError for an invalid batch.
 
     >>> found = attnctl.leaks(model, **collator(examples))  # doctest: +SKIP
     >>> assert found.apart, found  # doctest: +SKIP
@@ -59,16 +60,16 @@ def leaks(model: Any, *, segments: Any = None, expect: Any = "segments", **batch
 
 
 def _begins(positions: Array) -> Array:
-    """Return where a document begins behind a token, (batch, n - 1), by position_ids (batch, n) or (planes, batch, n).
+    """Return where a new document begins, (batch, n - 1), by position_ids (batch, n) or (planes, batch, n).
 
-    Of three planes the first is time, which stands still in a picture and goes back only where a document begins.
+    The first of three planes is time, which stands still in a picture and goes back only where a document begins.
     """
     steps = (positions if positions.ndim == 2 else positions[0]).diff()
     return steps < 0 if len(positions) == 3 and positions.ndim == 3 else steps != 1
 
 
 class Moved(NamedTuple):
-    """How far a segment's outputs moved: the largest change, KL divergence (mean, nats), loss; and the largest output."""
+    """How far a segment's outputs moved: largest change, KL divergence (mean, nats), loss; and the largest output."""
 
     change: float
     divergence: float | None
@@ -76,8 +77,8 @@ class Moved(NamedTuple):
     largest: float
 
 
-# tables of a layer (4, segments, segments), a row a segment that looks: share of the pairs of tokens that are visible, the
-# largest weight of a token on all of the other segment, the head that has it, the mean; on the diagonal, of the own future
+# Four tables of a layer, (4, segments, segments), a row for each segment that looks: share of visible pairs of tokens, the
+# largest weight of a token on the whole other segment, the head of that weight, the mean. The diagonal is the own future.
 VISIBLE, LARGEST, HEAD, MEAN = range(4)
 Layers = tuple[tuple[int, ...], ...]
 
@@ -107,17 +108,17 @@ class LeakSearch:
             raise UsageError(f"{self.name} reads {self.runner.main_input_name.replace('_', ' ')}, not tokens")
         entries = {name: _as_tensor(name, value) for name, value in self.batch.items() if value is not None}
         if has_encoder and entries.keys() & {*OF_DECODER}:
-            self.notes.append(f"{self.name} is an encoder-decoder: its encoder alone is measured.")
+            self.notes.append(f"{self.name} is an encoder-decoder: only its encoder is measured.")
             entries = {name: value for name, value in entries.items() if name not in OF_DECODER}
         ids = entries.pop("input_ids", None)
         if not isinstance(ids, torch.Tensor) or ids.ndim not in (1, 2) or ids.numel() == 0:
             raise UsageError(
-                "the batch has no input_ids of shape (batch, tokens): they are exchanged to see what moves"
+                "the batch has no input_ids of shape (batch, tokens): leaks replaces them to see what moves"
             )
         self.ids = ids.reshape(-1, ids.shape[-1]).to(device_of_inputs(self.network))  # (batch, n)
         self.vocabulary = int(self.network.get_input_embeddings().weight.shape[0])
         if not torch.can_cast(ids.dtype, torch.int64) or int(ids.min()) < 0 or int(ids.max()) >= self.vocabulary:
-            raise UsageError(f"input_ids are whole numbers from 0 to {self.vocabulary - 1}, the tokens of {self.name}")
+            raise UsageError(f"input_ids are integers from 0 to {self.vocabulary - 1}, the tokens of {self.name}")
         if self.segment_ids is not None:
             entries["segments"] = _as_tensor("segments", self.segment_ids)
         self.entries = {name: self._checked_entry(name, value) for name, value in entries.items()}
@@ -131,18 +132,18 @@ class LeakSearch:
         self.entries.setdefault("use_cache", False)
         if "use_cache" not in parameters:
             del self.entries["use_cache"]
-        for part in self.runner.modules():  # RoBERTa reads positions off the tokens: they stay as these are exchanged
+        for part in self.runner.modules():  # RoBERTa computes positions from the tokens: keep them when tokens change
             if hasattr(part, "create_position_ids_from_input_ids") and "position_ids" not in self.entries:
                 self.entries["position_ids"] = part.create_position_ids_from_input_ids(self.ids, part.padding_idx)
 
     def _checked_entry(self, name: str, value: Any) -> Any:
-        """An entry of the batch, on the network's device. Raises UsageError for a shape or numbers that cannot be."""
+        """Return an entry of the batch on the network's device. Raises UsageError for an impossible shape or number."""
         (batch, n), shape = self.ids.shape, tuple(value.shape) if isinstance(value, torch.Tensor) else ()
         if name == "attention_mask" and len(shape) > 2:
             if len(shape) != 4 or shape[-2:] != (n, n) or shape[0] not in (1, batch):
                 raise UsageError(f"attention_mask has shape {shape}: it is ({batch}, {n}) or ({batch}, 1, {n}, {n})")
         elif name in PER_TOKEN:
-            three = name == "position_ids" and shape[1:] == (batch, n)  # of a token: time, height, width
+            three = name == "position_ids" and shape[1:] == (batch, n)  # time, height and width of each token
             if not three and (shape[-1:] != (n,) or shape[:-1] not in ((), (1,), (batch,))):
                 raise UsageError(f"{name} has shape {shape}, and input_ids {batch, n}: a number for each token")
             value = value.expand(*shape[:-2], batch, n)
@@ -151,13 +152,13 @@ class LeakSearch:
         if bool(value.isnan().any()):
             raise UsageError(f"{name} holds NaN")
         if value.is_complex() or (name in PER_TOKEN and name != "attention_mask" and value.is_floating_point()):
-            raise UsageError(f"{name} holds numbers that are not whole")
+            raise UsageError(f"{name} holds numbers that are not integers")
         return value.to(device_of_inputs(self.network))
 
     # --- which tokens belong together ---
 
     def _lay_out(self, segment_ids: Array | None) -> None:
-        """Number the segments of each row. Raises UsageError where there is nothing to keep apart."""
+        """Give each segment of a row its number. Raises UsageError if there is nothing to keep apart."""
         (batch, n), mask, positions = (
             self.ids.shape,
             self.entries.get("attention_mask"),
@@ -198,19 +199,19 @@ class LeakSearch:
                 self.segments.append(Segment(row, number, first, count, number == len(labels)))
         several = max(segment.number + 1 - segment.padding for segment in self.segments)
         if all(segment.padding for segment in self.segments):
-            raise UsageError("the batch is padding alone, by its attention_mask or segments")
+            raise UsageError("the batch holds only padding, by its attention_mask or segments")
         if len(self.segments) == batch and self.expected.kind not in ("causal", "prefix"):
             raise UsageError(
                 "each row of the batch is one segment: number its documents (segments), or let position_ids restart; "
-                f"{option_name('expect', 'causal')} asks about the future alone"
+                f"{option_name('expect', 'causal')} asks only about the future"
             )
         table = self.expected.table
         if table is not None and table.shape != (several, several):
-            why = f"wants a table of {several} × {several}, the segments of a row, not {table.shape}"
+            why = f"needs a table of {several} × {several}, the segments of a row, not {table.shape}"
             raise UsageError(why, option="expect")
 
     def _read_facts(self, labels: Array | None) -> None:
-        """What of the batch decides on the cause of a leak, what a reader must know, and what each token is to predict."""
+        """Note the facts that decide on the cause of a leak, notes for the reader, and the target of each token."""
         mask, positions = self.entries.get("attention_mask"), self.entries.get("position_ids")
         kernel = self.network.config._attn_implementation
         types, crossing = self.entries.get("token_type_ids"), self.owner[:, 1:] != self.owner[:, :-1]  # (batch, n - 1)
@@ -235,30 +236,30 @@ class LeakSearch:
             self.targets[:, :-1] = torch.where(crossing, -100, next_ids.cpu()[:, 1:])
             if labels is not None and (wrong := int((crossing & (labels.cpu()[:, 1:] != -100)).sum())):
                 self.notes.append(
-                    f"labels: the first token of {wrong} segments is a target of the token before it, which is of another: "
-                    "set its label to -100."
+                    f"labels: the first token of {wrong} segments is the target of a token of another segment: set its "
+                    "label to -100."
                 )
         elif next_ids is not None:
             self.targets = next_ids.cpu()
 
-    # --- what is measured ---
+    # --- measurements ---
 
     @property
     def forwards(self) -> int:
-        """How often the model runs: twice as it is, once watched, and once or twice for the segments of each number."""
+        """Return how often the model runs: twice unchanged, once watched, once or twice for the segments of each number."""
         return 3 + self.numbers * (1 + self.causal)
 
     @property
     def numbers(self) -> int:
-        """How many segments a row has, at most."""
+        """Return the largest number of segments in a row."""
         return 1 + max(segment.number for segment in self.segments)
 
     def row_of(self, segment: int) -> list[int]:
-        """The segments of the same row."""
+        """Return the indexes of the segments in the same row."""
         return [index for index, other in enumerate(self.segments) if other.row == self.segments[segment].row]
 
     def measure(self, tick: Tick | None = None) -> Leaks:
-        """Run the batch and tell of every pair. Raises AttnctlError where the model fails on it."""
+        """Run the batch and measure every pair. Raises AttnctlError if the model fails on it."""
         need = 3.0 * self.ids.numel() * self.vocabulary * self.network.dtype.itemsize
         if self.ids.device.type == "cpu":
             limits.check_memory(need, "comparing outputs", "give a smaller batch")
@@ -289,10 +290,10 @@ class LeakSearch:
                             moved[query, index] = self._moved(base, outputs, query, ~changed)
             advance()
         self._find_remedy(layers)
-        self.reached = torch.eye(len(self.segments))  # whether a segment sees another, or one that sees it, and so on
+        self.reached = torch.eye(len(self.segments))  # whether a segment sees another one, directly or through others
         for tables in layers.values():
             self.reached = ((self.reached + (tables[VISIBLE] > 0)) @ self.reached > 0).float()
-        alike: dict[bytes, list[int]] = {}  # layers that let the same through
+        alike: dict[bytes, list[int]] = {}  # layers that let the same pairs through
         for layer, tables in sorted(layers.items()):
             alike.setdefault(tables[VISIBLE].numpy().tobytes(), []).append(layer)
         groups = tuple(map(tuple, alike.values()))
@@ -308,7 +309,7 @@ class LeakSearch:
         )  # fmt: skip
 
     def _find_remedy(self, layers: Mapping[int, Array]) -> None:
-        """Where segments see each other, note among the facts whether positions that restart would keep them apart."""
+        """Note among the facts whether positions that restart would separate segments that see each other."""
         self.probes = 0
         between = ~torch.eye(len(self.segments), dtype=torch.bool)
         any_visible = any(bool((tables[VISIBLE][between] > 0).any()) for tables in layers.values())
@@ -326,7 +327,7 @@ class LeakSearch:
         self.notes = [note for note in self.notes if note != OF_CACHE]
 
     def _kept_apart_by(self, positions: Array) -> bool:
-        """Return whether the first layer's mask keeps the documents apart where these positions are all that tells them."""
+        """Return whether the first layer's mask separates the documents if only these positions mark them."""
         apart: list[bool] = []
 
         def see(site: Site, call: Call) -> None:
@@ -345,7 +346,7 @@ class LeakSearch:
         return apart == [True]
 
     def _future_of(self, segment: int) -> int:
-        """The token of a segment from which on it is exchanged, to see whether those before it move."""
+        """Return the position in a segment from which its tokens are exchanged, to see whether earlier ones move."""
         if segment in self.seen_future:
             return max(self.seen_future[segment][0] + 1, self.expected.prefix)
         return max(self.segments[segment].tokens // 2, self.expected.prefix, 1)
@@ -353,7 +354,7 @@ class LeakSearch:
     def _pair(
         self, query: int, key: int, layers: Mapping[int, Array], groups: Layers, moved: Moved | None, limit: float
     ) -> LeakPair:
-        """What is known of a pair, and whether it is a leak."""
+        """Return the measurements of a pair, and whether it is a leak."""
         looks, looked = self.segments[query], self.segments[key]
         pair = LeakPair(query=query, key=key, state="apart")
         if layers:
@@ -379,18 +380,18 @@ class LeakSearch:
         return pair
 
     def _outputs(self, ids: Array) -> Array:
-        """Logits (batch, n, vocabulary); of a model without them its last hidden states (batch, n, d_model)."""
+        """Return the logits (batch, n, vocabulary), or without any the last hidden states (batch, n, d_model)."""
         with running_network(self.runner, self.ids.numel(), self.name):
             out = self.runner(input_ids=ids, **self.entries)
         result = getattr(out, "logits", None)
         self.kind = "hidden states" if result is None else "logits"
         result = getattr(out, "last_hidden_state", None) if result is None else result
         if result is None or result.shape[:2] != self.ids.shape:
-            raise AttnctlError(f"{self.name} puts out nothing for each token: give the model without its head")
+            raise AttnctlError(f"{self.name} has no output for each token: give the model without its head")
         return result
 
     def _moved(self, base: Array, changed: Array, query: int, compared: Array) -> Moved:
-        """How far the outputs of a segment moved, at its tokens that are `compared` (batch, n)."""
+        """Return how far the outputs of a segment moved, at its tokens that are `compared` (batch, n)."""
         row = self.segments[query].row
         places = ((self.owner[row] == query) & compared[row]).nonzero()[:, 0]
         change, largest, divergences, losses = 0.0, 0.0, [], []
@@ -400,9 +401,7 @@ class LeakSearch:
             before, after = base[row, positions].float(), changed[row, positions].float()  # (block, vocabulary)
             change, largest = max(change, float((before - after).abs().max())), max(largest, float(before.abs().max()))
             if not (change < np.inf and largest < np.inf and bool(after.isfinite().all())):
-                raise AttnctlError(
-                    f"{self.name} puts out numbers in row {row} that are not finite: none can be compared"
-                )
+                raise AttnctlError(f"{self.name} has outputs in row {row} that are not finite: they cannot be compared")
             if self.kind == "logits":
                 p, q = before.log_softmax(-1), after.log_softmax(-1)  # (block, vocabulary)
                 divergences += (p.exp() * (p - q)).sum(-1).clamp(min=0).tolist()
@@ -413,14 +412,16 @@ class LeakSearch:
         return Moved(change, mean, float(np.mean(losses)) if losses else None, largest)
 
     def _other_ids(self) -> Array:
-        """Another token for each, the same each time; none that the configuration gives a meaning (batch, n)."""
+        """Return another, ordinary token for each, (batch, n); the same ones at each call."""
         values = [
             value for name, value in vars(self.network.config).items() if re.search(r"_token_(id|index)s?$", name)
         ]
         special = {int(token) for value in values for token in np.ravel(value if value is not None else []).tolist()}
         free = torch.tensor([token for token in range(self.vocabulary) if token not in special])
         if len(free) < 2:
-            raise AttnctlError(f"the vocabulary of {self.name} has no other tokens to exchange a segment's for")
+            raise AttnctlError(
+                f"the vocabulary of {self.name} has no other tokens to put in place of a segment's tokens"
+            )
         picked = torch.randint(len(free), self.ids.shape, generator=torch.Generator().manual_seed(0))
         ids = self.ids.cpu()
         picked = torch.where(free[picked] == ids, (picked + 1) % len(free), picked)
@@ -429,14 +430,14 @@ class LeakSearch:
     # --- attention ---
 
     def _watch(self) -> dict[int, Array]:
-        """What each layer's attention lets through and does; nothing where it cannot be seen, which a note says."""
-        # segment → its first token that sees the future, the farthest that is seen
+        """Return what each layer's attention lets through and does; empty, with a note, if it cannot be seen."""
+        # segment → its first token that sees the future, and the farthest token that it sees
         self.seen_future: dict[int, tuple[int, int]] = {}
         layers: dict[int, Array] = {}
         kernel = str(self.network.config._attn_implementation or "")
         self.trusted, of_text = not re.search("flash|flex|paged", kernel), ("self", "encoder", "decoder")
         if not model_follows_interface(self.runner):
-            self.notes.append(f"What {self.name} attends to cannot be seen: only what moves its outputs is told.")
+            self.notes.append(f"The attention of {self.name} cannot be read: only what moves its outputs is measured.")
             return layers
 
         def see(site: Site, call: Call) -> None:
@@ -449,16 +450,18 @@ class LeakSearch:
                 self.runner(input_ids=self.ids, **self.entries)
                 unseen = unseen_sentence(ran.silent)
         except AttnctlError as error:
-            self.notes.append(f"What is attended to is not told: {in_one_line(error)}.")
+            self.notes.append(f"The attention was not measured: {in_one_line(error)}.")
             return {}
         if unseen:
             self.notes.append(f"{unseen[0].upper()}{unseen[1:]}.")
         if not self.trusted:
-            self.notes.append(f"Masks and weights are of torch's own kernel in place of {kernel}, outputs its own.")
+            self.notes.append(
+                f"Masks and weights come from torch's own kernel instead of {kernel}; outputs come from {kernel}."
+            )
         return layers
 
     def _tables_of(self, call: Call) -> Array:
-        """What one call lets through and does (4, segments, segments)."""
+        """Return what one call lets through and does: (4, segments, segments)."""
         (batch, n), tables = self.ids.shape, torch.zeros(4, len(self.segments), len(self.segments), dtype=torch.float64)
         for row in range(batch):
             first = int(self.owner[row].min())
@@ -472,7 +475,7 @@ class LeakSearch:
                 visible = torch.ones(len(rows), n, dtype=torch.bool)  # (rows, n)
                 if steps.mask is not None:
                     visible &= steps.mask.cpu()
-                if part.bias is not None:  # of a mask that is added, what hides
+                if part.bias is not None:  # the bias may hold an additive mask
                     visible &= (part.bias > HIDING).any(0).cpu()
                 future = (
                     visible & (owners[:, None] == local) & (places[:, None] < place) & (place >= self.expected.prefix)
@@ -506,18 +509,18 @@ class LeakSearch:
 
 
 def _as_tensor(name: str, value: Any) -> Any:
-    """An entry of a batch as a tensor; true, false and a number as they are. Raises UsageError for anything else."""
+    """Return an entry of a batch as a tensor, or as a bool or a number. Raises UsageError for anything else."""
     try:
         tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{name} holds no numbers in rows of one length") from error
+        raise UsageError(f"{name} does not hold numbers in rows of equal length") from error
     if name == "use_cache" and tensor.numel() != 1:
         raise UsageError("use_cache is true or false")
     return tensor if tensor.ndim else tensor.item()
 
 
 def _expectation(spec: Any) -> Expectation:
-    """What may be seen, by its name or a table of 0 and 1. Raises UsageError for anything else."""
+    """Return what may be seen, by its name or a table of 0 and 1. Raises UsageError for anything else."""
     if isinstance(spec, str):
         if (expectation := parsed_expectation(spec)) is None:
             why = "it is segments, causal, prefix N, or a file of 0 and 1"
@@ -529,6 +532,6 @@ def _expectation(spec: Any) -> Expectation:
         table = np.zeros(0, np.float32)
     square = table.ndim == 2 and table.shape[0] == table.shape[1] and bool(np.isin(table, (0, 1)).all())
     if not square or not table.size or not bool(table.diagonal().all()):
-        why = "wants a table of 0 and 1, a row and a column a segment, with 1 on its diagonal"
+        why = "needs a table of 0 and 1, with a row and a column for each segment, and 1 on its diagonal"
         raise UsageError(why, option="expect")
     return Expectation("a table", table=table)

@@ -1,4 +1,4 @@
-"""Leaks between the segments of a batch as tables and a figure of segment × segment."""
+"""Show the leaks between the segments of a batch, as tables and as a figure of segment × segment."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from attnctl.text import number_list
 if TYPE_CHECKING:
     from attnctl.render.figure.layout import Drawing
 
-MOST, WIDEST = 12, 12  # sentences, and segments of a row in a table
+MAX_SENTENCES, MAX_COLUMNS = 12, 12
 
 
 def leaks_forms(leaks: Leaks) -> Iterator[Form]:
-    """What was measured, what is wrong, and how each pair stands."""
+    """Return what was measured, what is wrong, and a table of every pair."""
     yield Line(headline(leaks), "bold")
-    yield from (Line(sentence, indent=2, hanging=2, mark="✗ ") for sentence in sentences(leaks)[:MOST])
-    if len(leaks.wrong) > MOST:
-        yield f"  … {len(leaks.wrong) - MOST} more: all are in JSON"
+    yield from (Line(sentence, indent=2, hanging=2, mark="✗ ") for sentence in sentences(leaks)[:MAX_SENTENCES])
+    if len(leaks.wrong) > MAX_SENTENCES:
+        yield f"  … {len(leaks.wrong) - MAX_SENTENCES} more: --json has them all"
     rows = sorted({leaks.segments[pair.query].row for pair in leaks.wrong}) or [0]
     for row in rows[:3]:
         pairs = [pair for pair in leaks.pairs if leaks.segments[pair.query].row == row]
-        if len({pair.key for pair in pairs}) <= WIDEST:
+        if len({pair.key for pair in pairs}) <= MAX_COLUMNS:
             yield from row_tables(leaks, pairs, f", row {row} of the batch" * (leaks.segments[-1].row > 0))
     yield ""
     noise = "the same to the last bit" if not leaks.floor else f"up to {leaks.floor:.1e} apart"
@@ -38,7 +38,7 @@ def leaks_forms(leaks: Leaks) -> Iterator[Form]:
 
 
 def row_tables(leaks: Leaks, pairs: Sequence[LeakPair], where: str) -> Iterator[Form]:
-    """The tables of one row of the batch: what may be seen, what is, and what it moves."""
+    """Return the tables of one row of the batch: what may be seen, what is seen, and what it moves."""
     for index, group in enumerate(leaks.layers):
         layers = f"layer{'s' * (len(group) > 1)} {number_list(group)}" if len(leaks.layers) > 1 else "every layer"
         yield from _table(
@@ -55,7 +55,7 @@ def row_tables(leaks: Leaks, pairs: Sequence[LeakPair], where: str) -> Iterator[
 def _table(
     leaks: Leaks, pairs: Sequence[LeakPair], title: str, values: Sequence[float | None], shares: bool
 ) -> Iterator[Form]:
-    """Numbers of pairs as a table, a row a segment that looks, on the diagonal those of its own future."""
+    """Return a table of numbers of pairs: a row for each segment that looks; the diagonal is a segment's own future."""
     queries, keys = dict.fromkeys(pair.query for pair in pairs), dict.fromkeys(pair.key for pair in pairs)
     of_pair = {(pair.query, pair.key): value for pair, value in zip(pairs, values, strict=True)}
     top = 1.0 if shares else max([leaks.limit, *(value or 0 for value in values)])
@@ -74,7 +74,7 @@ def _number(value: float) -> str:
 
 
 def leaks_drawing(leaks: Leaks) -> Drawing:
-    """Segment × segment: what may be seen, what is, and what it moves; on the diagonal a segment's own future."""
+    """Draw segment × segment: what may be seen, what is seen, and what it moves; the diagonal is a segment's own future."""
     from matplotlib.colors import Normalize
 
     from attnctl.formats.pictures import CMAP

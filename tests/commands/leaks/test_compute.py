@@ -268,7 +268,7 @@ def test_a_pair_that_nothing_moves_is_told_from_rounding() -> None:
         ({"segments": torch.arange(N)[None] // 1, "expect": TABLE}, "a table of 15 × 15"),
         ({"segments": OWNERS, "expect": [[1, 2], [0, 1]]}, "a table of 0 and 1"),
         ({"segments": OWNERS, "expect": [[1, 0], [0, 0]]}, "1 on its diagonal"),
-        ({"segments": OWNERS, "expect": "prefix"}, "a prefix has its tokens beside it"),
+        ({"segments": OWNERS, "expect": "prefix"}, "a prefix needs its number of tokens"),
         ({"segments": OWNERS, "expect": "everyone"}, "it is segments, causal"),
     ],
 )
