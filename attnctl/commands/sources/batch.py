@@ -1,4 +1,4 @@
-"""Where the answers to many prompts came from: each prompt's parts, a row a prompt, and means over the prompts."""
+"""Find where the answers to many prompts came from: the parts of each prompt, a row for each, and means over prompts."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ ROW = (
 
 
 class Sources(Task):
-    """The task of answering prompts, one by one, and saying where the answers came from.
+    """The task of answering prompts and finding where the answers came from.
 
     `options` are those of `open_model`, `asked` those of the prompts: spans, most, budget, remove.
     """
 
-    def __init__(self, options: OptionValues, asked: OptionValues, model: Model | None = None) -> None:
-        self.asked = asked
+    def __init__(self, options: OptionValues, prompt_options: OptionValues, model: Model | None = None) -> None:
+        self.prompt_options = prompt_options
         self.model = open_named_model(**options) if model is None else model
 
     def begin(self, item: Item) -> Result:
-        """Return the result of a prompt. Raises what is wrong with it."""
+        """Return the result of a prompt. Raises the error of a prompt that cannot be used."""
         document, tokens, notes = self._document(item)
         return Result(item, {FORM: as_json(document)}, tokens, notes=notes)
 
     def _document(self, item: Item) -> tuple[Document, int, tuple[str, ...]]:
-        """The document of one prompt, with its number and id; its tokens; notes."""
+        """Return the document of one prompt with its number and id, its number of tokens, and notes."""
         from attnctl.commands.sources.search import ANSWER, SourceSearch
         from attnctl.formats.chat import conversation_of
         from attnctl.formats.documents.json_documents import plain
@@ -68,20 +68,20 @@ class Sources(Task):
                 raise UsageError(f"one prompt has no option {name!r}: it is {' and '.join(OWN)}, each a text")
         conversation = None if item.messages is None else conversation_of(as_json(item.messages), "it")
         prompt = Prompt(checked_text(item.text), ()) if conversation is None else chat_prompt(self.model, conversation)
-        said, answer = self.asked, item.options.get("answer", item.answer)
-        spans = item.options.get("spans", said.get("spans"))
-        search = SourceSearch(self.model, prompt, spans, answer, said.get("most") or ANSWER, said["budget"])
+        options, answer = self.prompt_options, item.options.get("answer", item.answer)
+        spans = item.options.get("spans", options.get("spans"))
+        search = SourceSearch(self.model, prompt, spans, answer, options.get("most") or ANSWER, options["budget"])
         for _ in search.measure_all():
             pass
-        for _ in search.remove_parts(conversation) if said.get("remove") else ():
+        for _ in search.remove_parts(conversation) if options.get("remove") else ():
             pass
-        found = search.found_so_far()
-        named: Document = {} if item.id is None else {"id": item.id}
-        return {"number": item.number, **named, **plain(found)}, len(search.tokens), found.notes
+        result = search.found_so_far()
+        id_of_item: Document = {} if item.id is None else {"id": item.id}
+        return {"number": item.number, **id_of_item, **plain(result)}, len(search.tokens), result.notes
 
 
 class PromptSources(BatchFormat):
-    """`sources.jsonl`, a document a prompt; `sources.csv`, a row a prompt; `sources-means.csv`, means over the prompts."""
+    """The files `sources.jsonl` (a document for each prompt), `sources.csv` (a row each) and `sources-means.csv` (means)."""
 
     form, task = FORM, Sources
 
@@ -89,16 +89,16 @@ class PromptSources(BatchFormat):
         self._lines: list[bytes] = []
 
     def add(self, made: bytes) -> None:
-        """Take a prompt's document in."""
+        """Add the document of a prompt."""
         self._lines.append(made + b"\n")
 
     def rest(self) -> NamedFiles:
-        """The group's documents, a line each."""
+        """Return the file with the documents of the group, one on each line."""
         lines, self._lines = self._lines, []
         return [(self.name_of_part(".jsonl"), b"".join(lines))]
 
     def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
-        """All documents as one file, and the tables made of them."""
+        """Write all documents to one file, and the tables made from them."""
         import orjson
 
         means: Tally = {}
@@ -119,10 +119,10 @@ class PromptSources(BatchFormat):
 
 
 def sources_row(document: Document) -> list[Any]:
-    """The row of a prompt: its answer, the part that matters most with each of COLUMNS, the part that is looked at most."""
+    """Return the row of a prompt: its answer, the part that matters most with its COLUMNS, and the part with most attention."""
     parts = document["parts"]
     first = parts[0] if parts else {"name": ""}
-    most = max(parts, key=lambda part: part["looks"], default=first)
+    most_looked_at = max(parts, key=lambda part: part["looks"], default=first)
     agreement = document["agreement"].get("looks-matters", "")
     answer = document["answer"]
     return [
@@ -133,19 +133,19 @@ def sources_row(document: Document) -> list[Any]:
         len(parts),
         first["name"],
         *(first.get(name, "") for name in COLUMNS),
-        most["name"],
+        most_looked_at["name"],
         agreement,
     ]
 
 
 def tally_of_prompt(document: Document) -> Tally:
-    """The numbers of a prompt's parts, by the name of the part, and by its place in the prompt.
+    """Return the numbers of a prompt's parts, by the name of the part and by its place in the prompt.
 
     Parts that were measured only with others count in no mean of what matters.
     """
     tally: Tally = {}
     for place, part in enumerate(sorted(document["parts"], key=lambda part: part["start"])):
-        own = {name: part[name] for name in COLUMNS if name in part and (name != "matters" or part["alone"])}
-        for by, which in (("part", part["name"]), ("place", place)):
-            merge_means(tally, {(by, which, name): (1, value, 0.0) for name, value in own.items()})
+        values = {name: part[name] for name in COLUMNS if name in part and (name != "matters" or part["alone"])}
+        for by, key in (("part", part["name"]), ("place", place)):
+            merge_means(tally, {(by, key, name): (1, value, 0.0) for name, value in values.items()})
     return tally

@@ -122,7 +122,7 @@ def find_sources(
     budget: int = 20,
     remove: bool = False,
 ) -> tuple[SourceSearch, bool]:
-    """Return the search for the sources, the cost told beforehand; and whether Ctrl-C ended it early."""
+    """Return the search for the sources, and whether Ctrl-C ended it early; print the cost before the search."""
     from attnctl import inputs
     from attnctl.commands.sources.compute import search_sources
 
@@ -133,16 +133,16 @@ def find_sources(
     prompt = inputs.open_prompt(text, file, model.chat, open_model)
     steps = search_sources(*prompt, answer=answer, spans=spans, budget=budget, remove=remove, generate=model.generate)
     search, interrupted = next(steps), False
-    parts, told, done = len(search.parts), search.read_seconds > SAID_SECONDS, 0.0
-    say_notes(search.cost_notes(remove, SAID_SECONDS) if told else ())
+    parts, cost_is_noted, share = len(search.parts), search.read_seconds > SAID_SECONDS, 0.0
+    say_notes(search.cost_notes(remove, SAID_SECONDS) if cost_is_noted else ())
     try:
         with cost_progress(f"{parts} parts, {len(search.tokens):,} tokens") as tick:
-            for made, _ in enumerate(steps, 1):
-                if not told and (search.cost.is_measured or made == TRIED):
-                    told = True
+            for forwards, _ in enumerate(steps, 1):
+                if not cost_is_noted and (search.cost.is_measured or forwards == TRIED):
+                    cost_is_noted = True
                     say_notes(search.cost_notes(remove, SAID_SECONDS))
-                done, before = search.share_done(remove), done
-                tick(done - before)
+                share, before = search.share_done(remove), share
+                tick(share - before)
     except KeyboardInterrupt:
         say_notes(("interrupted: this is what is known so far",))
         interrupted = True
@@ -151,14 +151,14 @@ def find_sources(
 
 
 def page_of_answer(text: str | None, file: str | None, model: PromptOptions) -> str:
-    """Return the page of the parts of a prompt that the model's answer came from, for `attnctl view --sources`."""
+    """Return the page of `attnctl view --sources`: the parts of a prompt that the model's answer came from."""
     from attnctl.commands.sources.show import sources_page
 
     return sources_page(find_sources(text, file, model)[0].found_so_far())
 
 
 def _write_sources(search: SourceSearch, form: str, output: str | None, top: int | None, image: str | None) -> None:
-    """Write the sources in this format."""
+    """Write the sources in the format `form`."""
     from msgspec.structs import replace as changed
 
     from attnctl.commands.sources.show import parts_table, sources_forms, sources_page

@@ -1,4 +1,4 @@
-"""What is known of the sources of an answer: the document that `attnctl sources --json` writes."""
+"""The sources of an answer: the document that `attnctl sources --json` writes."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ class AnswerSources(JsonDocument, kw_only=True, tag="attnctl.sources/1"):
     notes: tuple[str, ...]
 
     def __repr__(self) -> str:
-        held = f"{counted(len(self.parts), 'part')}, {counted(self.forwards, 'forward')}"
-        return f"AnswerSources of {quoted_beginning(self.answer.text)} by {self.model.name}: {held}"
+        counts = f"{counted(len(self.parts), 'part')}, {counted(self.forwards, 'forward')}"
+        return f"AnswerSources of {quoted_beginning(self.answer.text)} by {self.model.name}: {counts}"
 
 
 def rank_agreement(parts: Sequence[PartSource]) -> dict[str, float]:
-    """Return Kendall's τ between columns, each the larger the more it is for the answer, where it is defined."""
+    """Return Kendall's τ between columns where it is defined; the larger a value, the more its part supports the answer."""
     columns: dict[str, list[float]] = {
         "looks": [part.looks for part in parts],
         "writes": [part.writes or 0.0 for part in parts],
@@ -97,7 +97,7 @@ def rank_agreement(parts: Sequence[PartSource]) -> dict[str, float]:
 
 
 def first_sources(parts: Sequence[PartSource], changes: Sequence[Floats], count: int) -> tuple[int | None, ...]:
-    """Return for each of `count` answer tokens the place of the part whose loss costs it most; None where none costs any.
+    """Return for each of `count` answer tokens the index of the part whose loss costs it most; None if no part's loss does.
 
     `changes` are what `matters` of each part is for each token of the answer: (count,).
     """
@@ -105,5 +105,5 @@ def first_sources(parts: Sequence[PartSource], changes: Sequence[Floats], count:
         return (None,) * count
     both = zip(parts, changes, strict=True)
     costs = np.array([np.where(part.alone, change, 0) for part, change in both], np.float64)  # (parts, count)
-    worst, least = costs.argmin(axis=0).tolist(), costs.min(axis=0)  # (count,) each
-    return tuple(at if cost < -NEGLIGIBLE else None for at, cost in zip(worst, least, strict=True))
+    worst, lowest_cost = costs.argmin(axis=0).tolist(), costs.min(axis=0)  # (count,) each
+    return tuple(part if cost < -NEGLIGIBLE else None for part, cost in zip(worst, lowest_cost, strict=True))
