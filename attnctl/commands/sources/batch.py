@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 FORM = "sources"
-OWN = ("answer", "spans")  # what a prompt may say for itself
+ITEM_OPTIONS = ("answer", "spans")  # options that a prompt may have in the input file
 COLUMNS = ("looks", "writes", "matters", "removed")
 ROW = (
     "number",
@@ -37,7 +37,7 @@ ROW = (
 class Sources(Task):
     """The task of answering prompts and finding where the answers came from.
 
-    `options` are those of `open_model`, `asked` those of the prompts: spans, most, budget, remove.
+    `options` are for `open_model`, `prompt_options` for the prompts: spans, most, budget, remove.
     """
 
     def __init__(self, options: OptionValues, prompt_options: OptionValues, model: Model | None = None) -> None:
@@ -60,12 +60,14 @@ class Sources(Task):
         if item.error is not None:
             raise AttnctlError(item.error)
         if item.trace is not None or item.tokens is not None:
-            raise AttnctlError('a prompt is a "text", or "messages": there are no tokens of its own to answer')
+            raise AttnctlError('a prompt is a "text", or "messages": tokens or a trace cannot be answered')
         if item.text_pair is not None:
-            raise AttnctlError("a prompt is one text: it has no text_pair")
+            raise AttnctlError("a prompt is one text: leave out text_pair")
         for name, value in item.options.items():
-            if name not in OWN or not isinstance(value, str):
-                raise UsageError(f"one prompt has no option {name!r}: it is {' and '.join(OWN)}, each a text")
+            if name not in ITEM_OPTIONS or not isinstance(value, str):
+                raise UsageError(
+                    f"a prompt has no option {name!r}: its options are {' and '.join(ITEM_OPTIONS)}, each a text"
+                )
         conversation = None if item.messages is None else conversation_of(as_json(item.messages), "it")
         prompt = Prompt(checked_text(item.text), ()) if conversation is None else chat_prompt(self.model, conversation)
         options, answer = self.prompt_options, item.options.get("answer", item.answer)
@@ -113,13 +115,13 @@ class PromptSources(BatchFormat):
 
         write_whole(folder / "sources.jsonl", write_documents, inside=folder)
         write_whole(folder / "sources.csv", csv_table(ROW, rows).encode(), inside=folder)
-        # a line a part and column, then a line a place and column: mean, its standard error, number of prompts
+        # a line for each part and column, then for each place and column: mean, its standard error, number of prompts
         table = tally_csv(means, COLUMNS, "standard_error", ("by", "which", "column"))
         write_whole(folder / "sources-means.csv", table.encode(), inside=folder)
 
 
 def sources_row(document: Document) -> list[Any]:
-    """Return the row of a prompt: its answer, the part that matters most with its COLUMNS, and the part with most attention."""
+    """Return the row of a prompt: its answer, the part that matters most with COLUMNS, the part with most attention."""
     parts = document["parts"]
     first = parts[0] if parts else {"name": ""}
     most_looked_at = max(parts, key=lambda part: part["looks"], default=first)
@@ -141,7 +143,7 @@ def sources_row(document: Document) -> list[Any]:
 def tally_of_prompt(document: Document) -> Tally:
     """Return the numbers of a prompt's parts, by the name of the part and by its place in the prompt.
 
-    Parts that were measured only with others count in no mean of what matters.
+    The means of what matters do not include parts that were measured only together with others.
     """
     tally: Tally = {}
     for place, part in enumerate(sorted(document["parts"], key=lambda part: part["start"])):

@@ -33,9 +33,9 @@ def sources(
 ) -> AnswerSources:
     """Return which part of a prompt an answer came from, as the command does; `model` is a checkpoint, or its name.
 
-    `prompt` is a text, or a conversation: messages of role and content. `answer` None is the model's own; `generate` of the
-    options says how long it may be, `budget` how many forwards are made. With `remove` the prompt is rendered without each
-    part, too.
+    `prompt` is a text, or a conversation: messages with role and content. `answer` None is the model's own answer; the
+    option `generate` limits its tokens. `budget` limits the forwards. With `remove`, the prompt is also rendered without each
+    part.
     """
     from attnctl.formats.chat import conversation_of
     from attnctl.models.huggingface.prompts import Prompt, chat_prompt
@@ -85,7 +85,7 @@ def search_sources(
     from attnctl.commands.sources.search import ANSWER, SourceSearch
 
     if checkpoint.reader.takes == "sound":
-        raise UsageError(f"{checkpoint.info.name} hears, and answers no prompts: name a model that writes text")
+        raise UsageError(f"{checkpoint.info.name} reads sound, and answers no prompts: name a model that reads text")
     if checkpoint.pieces.text_pair is not None:
         raise UsageError("does not go with a prompt, which is one text", option="text_pair")
     if remove and checkpoint.photograph is not None:

@@ -1,6 +1,6 @@
 """Cut a prompt into parts, and search for the parts that matter.
 
-The search is apart from the model: it asks a function for the answer's log-probabilities under a group of parts removed.
+The search does not know the model: it calls a function that returns how the answer changes without a group of parts.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from attnctl.tokens import Token
 _CLOSING = re.compile(r"</(document|doc)\s*>", re.IGNORECASE)
 TEMPLATE, SINK = "(template)", "(first token)"
 
-# A group of parts that moves the answer by less, in nats, is not split: no part in it was found to matter
+# nats; a group of parts that changes the answer by less is not split: no part in it matters
 NEGLIGIBLE = 0.02
-SETTLED = 3  # parts that each weigh more than any group left: the search is over
+SETTLED = 3  # the search ends when this many parts each matter more than any remaining group
 
 
 @dataclass(frozen=True)
 class PromptPart:
-    """A part of a prompt: its name, its tokens in stretches [a, b), and its place.
+    """A part of a prompt: its name, its tokens as ranges [a, b), and its place.
 
-    The place is characters [start, end) of the rendered prompt, or of a region of a picture a box in it.
+    The place is characters [start, end) of the rendered prompt, or for a region of a picture a box in it.
     """
 
     name: str
@@ -38,7 +38,7 @@ class PromptPart:
     box: tuple[int, int, int, int] | None = None
 
     def share_of(self, values: Floats) -> float:
-        """Return the sum of the values (n_k,) at its tokens, without the first token of a text, which is listed separately."""
+        """Return the sum of the values (n_k,) at its tokens, without the first token of a text, listed separately."""
         first = 1 if self.box is None else 0
         return sum(float(values[max(a, first) : b].sum()) for a, b in self.ranges)
 
@@ -51,8 +51,8 @@ def prompt_parts(
 ) -> tuple[PromptPart, ...]:
     """Return the parts of a prompt: the parts of `kind` in each message, or in the whole text.
 
-    Without a `kind` a message is cut into its documents where it has such, into its paragraphs where it has several, and
-    else is one part. Raises AttnctlError where no part holds a token, UsageError for a kind that the text does not have.
+    Without a `kind`, a message is cut into its documents if they are marked, else into its paragraphs if it has several,
+    else it is one part. Raises AttnctlError if no part holds a token, UsageError for a kind that the text does not have.
     """
     if messages and kind is not None and kind not in ("paragraphs", "lines", "headings", "documents"):
         spans = spans_of(kind, text)
@@ -64,7 +64,7 @@ def prompt_parts(
         spans = _spans_of_kind(kind, text) if kind is not None else _natural_spans(text)
     parts = parts_of_spans(spans, tokens)
     inner = [part.name.rpartition(": ")[2] for part in parts]
-    if messages and len(set(inner)) == len(inner):  # told apart without the message that they are in
+    if messages and len(set(inner)) == len(inner):  # the names are unique without the name of the message
         return tuple(replace(part, name=name) for part, name in zip(parts, inner, strict=True))
     return parts
 
@@ -72,7 +72,7 @@ def prompt_parts(
 def parts_of_spans(spans: Sequence[Span], tokens: Sequence[Token]) -> tuple[PromptPart, ...]:
     """Return the spans of a prompt as parts, in the order of the text; spans without a token are left out.
 
-    Raises AttnctlError where spans overlap, or none holds a token.
+    Raises AttnctlError if spans overlap, or if no span holds a token.
     """
     spans = sorted(spans, key=lambda span: span[1:])
     for (name, _, end), (next_name, start, _) in pairwise(spans):
@@ -150,7 +150,7 @@ def picture_parts(kind: str | None, text: str, tokens: Sequence[Token]) -> tuple
 
 Measure = Callable[
     [Sequence[int]], Floats
-]  # places of parts, in order → change of each answer token's log-probability (m,)
+]  # indexes of parts, ascending → change of each answer token's log-probability (m,)
 
 
 @dataclass
@@ -165,14 +165,14 @@ class SearchProgress:
 def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int] = ()) -> Iterator[SearchProgress]:
     """Measure what each of `count` parts does, within `budget` measurements; yield the results so far after each.
 
-    With enough of a budget every part is left out alone. Else the `likely` ones are, up to half of the budget, and of the
-    others groups of neighbours: the one that changes the answer most is split in two first. A group whose parts together
-    change it by less than NEGLIGIBLE is not split, and none is once SETTLED parts each change it more than the largest
-    group left.
+    If the budget suffices, every part is hidden alone. Otherwise the `likely` parts are hidden alone, up to half of the
+    budget, and the others in groups of neighbours. The group that changes the answer most is split in two first. A group that
+    changes it by less than NEGLIGIBLE is not split. The search ends when SETTLED parts each change the answer more than the
+    largest remaining group.
     """
     progress = SearchProgress()
 
-    def effect_told(group: tuple[int, ...]) -> float:
+    def effect_of(group: tuple[int, ...]) -> float:
         change = measure(group)
         progress.measured += 1
         progress.changes |= dict.fromkeys(group, change)
@@ -182,12 +182,12 @@ def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int
 
     alone = tuple(range(count)) if count <= budget else tuple(likely[: budget // 2])
     for part in alone:
-        effect_told((part,))
+        effect_of((part,))
         yield progress
     remaining = tuple(part for part in range(count) if part not in alone)
     waiting = [(-float("inf"), remaining)] if remaining else []
     if alone and remaining:
-        waiting = [(-effect_told(remaining), remaining)]
+        waiting = [(-effect_of(remaining), remaining)]
         yield progress
     while waiting and progress.measured + 2 <= budget:
         size, group = heapq.heappop(waiting)
@@ -196,7 +196,7 @@ def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int
             break
         middle = len(group) // 2
         for half in (group[middle:], group[:middle]):
-            change = effect_told(half)
+            change = effect_of(half)
             yield progress
             if len(half) > 1:
                 heapq.heappush(waiting, (-change, half))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SOURCE_UNIT = "Δ log p(answer)"
 LOOKS, AGAINST, FOR = "#8fa8c8", "#b2182b", "#2166ac"
-MOST = 30  # parts, unless told otherwise: more cannot be read
+MAX_BARS = 30  # the default of `top`: more bars cannot be read
 
 
 def _draw_source_regions(sources: AnswerSources, regions: Mapping[Box, PartSource], photograph: Image) -> Drawing:
@@ -47,7 +47,7 @@ def sources_drawing(sources: AnswerSources, top: int | None = None, photograph: 
 
     Regions of a picture are drawn over the photograph.
     """
-    parts = sources.parts[: top or MOST]
+    parts = sources.parts[: top or MAX_BARS]
     regions = {part.box: part for part in parts if part.box is not None and part.alone}
     if photograph is not None and regions:
         return _draw_source_regions(sources, regions, photograph)

@@ -39,8 +39,8 @@ from attnctl.text import quoted_beginning
 from attnctl.tolerances import WHOLE_ROW
 
 LEARNED_SINK = "(learned sink)"
-NEUTRAL = "Write a general description of the image."  # what relative attention is relative to (Zhang et al. 2025)
-ANSWER = 64  # tokens of an answer, unless told otherwise
+NEUTRAL = "Write a general description of the image."  # the neutral prompt of relative attention (Zhang et al. 2025)
+ANSWER = 64  # the default limit of tokens in an answer
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ForwardCost:
 
     fixed: float
     each: float
-    is_measured: bool = False  # on a forward too, not on the reading of the prompt alone
+    is_measured: bool = False  # by a forward too, not only by reading the prompt
 
     def seconds_of(self, tokens: float) -> float:
         """Return the seconds of a forward over this many tokens of the prompt."""
@@ -64,13 +64,13 @@ class ForwardCost:
 
 @dataclass
 class SourceSearch:
-    """A prompt, its parts, and the answer to it; `measure_all` measures part after part, `found_so_far` returns the result."""
+    """A prompt, its parts and its answer; `measure_all` measures part after part, `found_so_far` returns the result."""
 
     model: Checkpoint
     prompt: Prompt
-    kind: str | None = None  # of the parts, as --spans
+    kind: str | None = None  # of parts, as in --spans
     answer: str | None = None  # None: the model's own, greedily
-    most: int = ANSWER  # tokens of an answer of its own
+    most: int = ANSWER  # the most tokens of a generated answer
     budget: int = 20  # forwards
 
     def __post_init__(self) -> None:
@@ -96,14 +96,14 @@ class SourceSearch:
         self.base = self.read.log_probabilities()  # (m,)
         self.cost = ForwardCost(time.perf_counter() - start, self.read_seconds / len(self.tokens))
         self.removed: dict[int, float] = {}
-        self.tokens_read = 0  # by the forwards of the search
+        self.tokens_read = 0  # by the forwards of the search so far
         self.progress = SearchProgress()
-        self.written: Floats | None = None  # (n_k,), what each token writes to the answer directly
+        self.written: Floats | None = None  # (n_k,), how much each token writes directly to the answer
         self.notes: tuple[str, ...] = ()
         try:
             self.written, self.notes = writes_by_token(self.read)
         except AttnctlError as why:
-            self.notes = (f"No column says what the parts write: {why}.",)
+            self.notes = (f"The column “writes” is missing: {why}.",)
 
     def _looks_of_beginning(self, patches: Sequence[int]) -> tuple[Floats, Floats]:
         """Return the attention (n,) of the prompt's last token to the picture, and the same with NEUTRAL as the prompt."""
@@ -122,7 +122,7 @@ class SourceSearch:
         room = self.most if limit is None else min(self.most, limit - len(self.tokens))
         if limit is not None and len(self.tokens) + answer_length > limit:
             raise AttnctlError(
-                f"the prompt has {len(self.tokens):,} tokens, and {self.model.info.name} reads {limit:,} with the answer"
+                f"the prompt has {len(self.tokens):,} tokens, and {self.model.info.name} reads {limit:,}, with the answer"
             )
         return room
 
@@ -134,7 +134,7 @@ class SourceSearch:
     def estimated_seconds(self, remove: bool = False) -> float:
         """Estimate how long the forwards take; with `remove` also the forwards of prompts without a part.
 
-        By how long the prompt took to read, and once a forward was made by that one.
+        The estimate comes from the time to read the prompt, and from the first forward once it was made.
         """
         again = remove * len(self.parts) * self.cost.seconds_of(len(self.tokens))
         return self.forwards * self.cost.seconds_of(self._mean_behind()) + again
@@ -164,13 +164,13 @@ class SourceSearch:
         """Measure the parts; yield after each forward how many were made."""
 
         def change(group: Sequence[int]) -> Floats:
-            self.read.leaves_out()  # is tried here, not on the clock of the first forward
+            self.read.leaves_out()  # checks this now, outside the measured time of the first forward
             start = time.perf_counter()
             ranges = [tokens for index in group for tokens in self.parts[index].ranges]
             hidden = self.read.log_probabilities(ranges)  # (m,)
             behind = self._tokens_behind(group)
             self.tokens_read += behind
-            if len(group) == 1 and 2 * behind >= len(self.tokens):  # of fewer tokens it tells too little
+            if len(group) == 1 and 2 * behind >= len(self.tokens):  # with fewer tokens the time means little
                 self.cost = self.cost.measured(time.perf_counter() - start, behind)
             return hidden - self.base  # (m,)
 
@@ -188,7 +188,7 @@ class SourceSearch:
     def remove_parts(self, conversation: Conversation | None) -> Iterator[int]:
         """Render the prompt without each part that was measured alone, and measure again; yield how many are done.
 
-        A prompt that is one part has nothing left to answer: a note says so.
+        If the part is the whole prompt, nothing remains to answer: a note says so.
         """
         for count, index in enumerate(sorted(self.progress.alone), 1):
             text = prompt_without(self.model, self.prompt, self.parts[index], conversation)
@@ -208,7 +208,7 @@ class SourceSearch:
         groups = len(parts) - len(self.progress.alone)
         if groups:
             notes.append(
-                f"{groups} parts were not measured alone, only with their neighbours: together they matter less than the "
+                f"{groups} parts were measured only together with their neighbours: together they matter less than the "
                 "parts listed first, or the budget was spent."
             )
         return AnswerSources(
@@ -305,6 +305,6 @@ def prompt_without(model: Checkpoint, prompt: Prompt, part: PromptPart, conversa
                     break
                 try:
                     return chat_prompt(model, replace(conversation, messages=remaining)).text
-                except AttnctlError:  # a template that wants this message: its content alone goes
+                except AttnctlError:  # the template needs this message: leave out only its content
                     break
     return prompt.text[: part.start] + prompt.text[part.end :]

@@ -13,8 +13,8 @@ from attnctl.render.page import as_data, document_page, escaped_html, filled_tem
 from attnctl.render.page.reading_pages import table_html
 from attnctl.text import percent, probability_text, shortened, visible_text
 
-HERE = "attnctl.commands.sources"  # with the files of the page
-HUES = 7  # colours of the page's style that can be told apart
+HERE = "attnctl.commands.sources"  # the package with the files of the page
+HUES = 7  # distinct colours in the page's style
 
 
 def sources_forms(sources: AnswerSources, costs: Sequence[float | None], top: int | None = None) -> Iterator[Form]:
@@ -30,7 +30,7 @@ def sources_forms(sources: AnswerSources, costs: Sequence[float | None], top: in
     yield parts_table(sources, top)
     apart = [f"{name} {percent(value, 1)}" for name, value in sources.apart.items() if value >= 0.005]
     if apart:
-        yield f"looked at beside the parts: {', '.join(apart)}", "dim"
+        yield f"attention outside the parts: {', '.join(apart)}", "dim"
     yield ""
     yield from (Line(sentence, indent=2) for sentence in sources_sentences(sources))
     firsts = [token.source for token in sources.answer.tokens]
@@ -69,26 +69,26 @@ def parts_table(sources: AnswerSources, top: int | None = None) -> Table:
             Column("", [part.looks / largest for part in parts], "bar", most=8, rank=0, name=""),
             Column(
                 "relative", [part.relative for part in parts], told=lambda times: f"{times:.2f} ×", rank=2,
-                about="relative: its share as the answer begins, over that where a general description is asked for",
+                about="relative: its share as the answer begins, divided by its share if a general description is asked for",
             ),
             Column(
                 "writes", writes, told=nats_text, rank=2,
-                about="writes: what the heads that read the part add to the answer's log-probability directly (nats)",
+                about="writes: what the heads that read the part add directly to the answer's log-probability (nats)",
             ),
             Column("matters", [part.matters for part in parts], hidden=True),
             Column(
                 "matters", [part.matters if part.alone else "with others" for part in parts], told=nats_text, name="",
-                about="matters: change of that log-probability where nothing behind the part sees it (nats; −0.69 halves p)",
+                about="matters: change of this log-probability if nothing behind the part can see it (nats; −0.69 halves p)",
             ),
             Column("", bars, "bar", most=8, rank=0, tone="accent", name=""),
             Column(
                 "removed", [part.removed for part in parts], told=nats_text, rank=1,
-                about="removed: the same where the prompt is rendered without the part",
+                about="removed: the same change if the prompt is rendered without the part",
             ),
             Column("alone", [str(part.alone).lower() for part in parts], hidden=True),
             Column(
                 "without it", after, rank=3, name="",
-                about="without it: the probability of the answer that is left",
+                about="without it: the probability of the answer without the part",
             ),
         ],
         legend="{}.",
@@ -118,13 +118,15 @@ def sources_sentences(sources: AnswerSources) -> list[str]:
     strongest = max(sources.parts, key=lambda part: part.looks)
     if strongest is not first and abs(strongest.matters) < max(NEGLIGIBLE, 0.1 * abs(first.matters)):
         sentences.append(
-            f"{_quoted_start(strongest.name)} is looked at most ({percent(strongest.looks, 1)}), and does not matter."
+            f"{_quoted_start(strongest.name)} gets most attention ({percent(strongest.looks, 1)}), but does not matter."
         )
     against = [part for part in measured if part.matters > 0.5]
     if against:
         worst = max(against, key=lambda part: part.matters)
         after = probability_text(sources.answer.log_probability + worst.matters)
-        sentences.append(f"{_quoted_start(worst.name)} speaks against it: without it the answer would rise to {after}.")
+        sentences.append(
+            f"{_quoted_start(worst.name)} works against the answer: without it the answer rises to {after}."
+        )
     agreement = sources.agreement
     tau, writing = agreement.get("looks-matters"), agreement.get("writes-matters")
     if tau is not None and len(measured) == len(sources.parts):
