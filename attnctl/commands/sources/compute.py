@@ -34,8 +34,8 @@ def sources(
     """Return which part of a prompt an answer came from, as the command does; `model` is a checkpoint, or its name.
 
     `prompt` is a text, or a conversation: messages with role and content. `answer` None is the model's own answer; the
-    option `generate` limits its tokens. `budget` limits the forwards. With `remove`, the prompt is also rendered without each
-    part.
+    option `generate` limits its tokens. `budget` limits the forwards. With `remove`, the prompt is also rendered without
+    each part.
     """
     from attnctl.formats.chat import conversation_of
     from attnctl.models.huggingface.prompts import Prompt, chat_prompt
