@@ -112,12 +112,12 @@ def align_command(
         text, model.model, heads=heads, target=target, words=words, language=language, source_language=source_language,
         target_language=target_language, dtype=model.dtype, device=model.device,
     )  # fmt: skip
-    done, windows = 0.0, list[AlignedWindow]()
+    share, windows = 0.0, list[AlignedWindow]()
     with cost_progress("listening" if speech else "aligning") as tick:
         for step in steps:
             if isinstance(step, float):
-                tick(step - done)
-                done = step
+                tick(step - share)
+                share = step
             elif isinstance(step, AlignedWindow):
                 windows.append(step)
             else:

@@ -35,12 +35,12 @@ def align(
     check_types("align", str | None, heads=heads, target=target, language=language, source_language=source_language)
     check_types("align", str | None, target_language=target_language, dtype=dtype, device=device)
     check_types("align", bool, words=words)
-    *_, found = align_steps(
+    *_, result = align_steps(
         os.fspath(text), os.fspath(model), heads=heads, target=target, words=words, language=language,
         source_language=source_language, target_language=target_language, dtype=dtype, device=device,
     )  # fmt: skip
-    assert isinstance(found, AlignedSpeech | AlignedText)
-    return found
+    assert isinstance(result, AlignedSpeech | AlignedText)
+    return result
 
 
 def hears_speech(text: str, model: str) -> bool:
@@ -70,22 +70,24 @@ def align_steps(
 
     Yield how much of a sound has been heard, 0 to 1, after each part of it; then each window of it; at last what is aligned.
     """
-    speech, how = hears_speech(text, model), {"dtype": dtype or "auto", "device": device or "auto"}
+    speech, place_options = hears_speech(text, model), {"dtype": dtype or "auto", "device": device or "auto"}
     languages = {"source_language": source_language, "target_language": target_language}
     of_texts = {name: code for name, code in languages.items() if code is not None}
     wrong = {"words": words and speech, "language": language is not None and not speech}
-    for option, given in (wrong | dict.fromkeys(of_texts, speech)).items():
-        if given:
+    for option, is_given in (wrong | dict.fromkeys(of_texts, speech)).items():
+        if is_given:
             raise UsageError(f"does not go with {'speech' if speech else 'texts'}", option=option)
     if not speech:
         from attnctl.commands.align.texts import align_text
 
-        return iter((align_text(text, model, heads=heads or "auto", target=target, words=words, **how, **of_texts),))
+        return iter(
+            (align_text(text, model, heads=heads or "auto", target=target, words=words, **place_options, **of_texts),)
+        )
     from attnctl.commands.align.speech import align_speech, open_speech
     from attnctl.formats.audio import read_audio
 
     samples = read_audio(text)
     name = "standard input" if text == "-" else os.path.basename(text)  # noqa: PTH119
     return align_speech(
-        open_speech(model, **how), samples, name, heads=heads or "named", target=target, language=language
+        open_speech(model, **place_options), samples, name, heads=heads or "named", target=target, language=language
     )

@@ -128,12 +128,12 @@ class AlignedText(JsonDocument, kw_only=True, eq=False, tag="attnctl.text-alignm
 # --- heads ----------------------------------------------------------------------------------------------------------
 
 
-def align_heads(wanted: str | Iterable[tuple[int, int]], info: ModelInfo) -> tuple[HeadPlace, ...]:
+def align_heads(spec: str | Iterable[tuple[int, int]], info: ModelInfo) -> tuple[HeadPlace, ...]:
     """Return the heads that "4.2,5.1", or pairs, select. Raises UsageError for anything else, and if one does not exist."""
-    places = selected_heads(wanted, info.n_layers or 1, info.n_heads or 1, info.name, "heads", "named, auto, or ")
+    places = selected_heads(spec, info.n_layers or 1, info.n_heads or 1, info.name, "heads", "named, auto, or ")
     return tuple(HeadPlace(*place) for place in places)
 
 
 def heads_listed(heads: Sequence[HeadPlace]) -> str:
     """Return layer and head of each, as 3.1, 4.2."""
-    return ", ".join(f"{one.layer}.{one.head}" for one in heads)
+    return ", ".join(f"{head.layer}.{head.head}" for head in heads)

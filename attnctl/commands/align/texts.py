@@ -73,23 +73,23 @@ def align_text(
     sides = (_two_texts if between else _one_text)(checked_text(text), name, target, how)
     info = sides.source.info
     chosen = () if heads == "auto" else align_heads(heads, info)
-    given = prepare(sides.source, Changes(words=words))
-    rows, targets = _target_rows(sides, given.source.tokens, words)
-    keys = given.key_tokens
-    columns = [at for at, token in enumerate(keys) if _within(token, 0, sides.end)]
-    sources = tuple(keys[at] for at in columns)
-    for side, found in (("source", columns), ("target", rows)):
-        if not found:
+    prepared = prepare(sides.source, Changes(words=words))
+    rows, targets = _target_rows(sides, prepared.source.tokens, words)
+    keys = prepared.key_tokens
+    columns = [index for index, token in enumerate(keys) if _within(token, 0, sides.end)]
+    sources = tuple(keys[index] for index in columns)
+    for side, indexes in (("source", columns), ("target", rows)):
+        if not indexes:
             how_given = f" with {option_name('target')}" if between and side == "target" else ""
             raise UsageError(f"the {side} has no tokens: give at least one word{how_given}")
-    weights, run = given.read(AlignmentReading(rows, columns))
+    weights, run = prepared.read(AlignmentReading(rows, columns))
     ranked = ranked_heads(weights, targets, sources)
-    used = chosen or tuple(HeadPlace(one.layer, one.head) for one in ranked[:AUTO_HEADS])
-    for one in used:
-        if (one.layer, one.head) not in weights:
-            head = f"{one.layer}.{one.head}"
+    used = chosen or tuple(HeadPlace(place.layer, place.head) for place in ranked[:AUTO_HEADS])
+    for place in used:
+        if (place.layer, place.head) not in weights:
+            head = f"{place.layer}.{place.head}"
             raise UsageError(f"this head of {info.name} has no attention weights", option="heads", value=head)
-    mean = np.mean([weights[one.layer, one.head] for one in used], axis=0)  # (targets, sources)
+    mean = np.mean([weights[place.layer, place.head] for place in used], axis=0)  # (targets, sources)
     links = aligned_links(mean, targets, sources)
     notes = tuple(note for note in run.notes if note != PIECES_NOTE)
     if between and target is None and not run.tokens[-1].special:
@@ -110,12 +110,12 @@ def _within(token: Token, first: int, end: float = math.inf) -> bool:
 
 def _one_text(text: str, name: str, target: str | None, how: OptionValues) -> _Sides:
     """Return the two sides of a text with >> between them. Raises UsageError without >>, or if there is also a target."""
-    wanted = f'{short_name(name)} reads one text: put the target behind the source, as "source {MARK} target"'
+    advice = f'{short_name(name)} reads one text: put the target behind the source, as "source {MARK} target"'
     if target is not None:
-        raise UsageError(f"is for encoder-decoders, and {wanted}", option="target")
+        raise UsageError(f"is for encoder-decoders, and {advice}", option="target")
     end = text.rfind(MARK)
     if end < 0:
-        raise UsageError(f"the text “{shortened(text, 40)}” has no {MARK}, and {wanted}")
+        raise UsageError(f"the text “{shortened(text, 40)}” has no {MARK}, and {advice}")
     return _Sides(TextSource(open_checkpoint(name, **how), text), text[:end], text[end + len(MARK) :], end)
 
 
@@ -139,31 +139,31 @@ def _spelled(pieces: Pieces, tokens: Sequence[Token]) -> tuple[str, tuple[Token,
     Bytes have the place of their character.
     """
     ids, placed = [token.id or 0 for token in tokens], list[Token]()
-    text, done = "", 0
+    text, length = "", 0
     for count in range(1, len(ids) + 1):
         text = pieces.tokenizer.decode(ids[:count])
         waits = text.endswith("\ufffd") and count - len(placed) < CHARACTER_BYTES
         if not waits or count == len(ids):
-            placed += [replace(token, start=done, end=len(text)) for token in tokens[len(placed) : count]]
-            done = len(text)
+            placed += [replace(token, start=length, end=len(text)) for token in tokens[len(placed) : count]]
+            length = len(text)
     encoded = pieces.tokens_of_encoding(text, pieces.tokenizer.encode(text, add_special_tokens=False))
-    word_at = {at: token.word for token in encoded for at in range(token.start or 0, token.end or 0)}
-    for at, token in enumerate(placed):
+    word_at = {index: token.word for token in encoded for index in range(token.start or 0, token.end or 0)}
+    for index, token in enumerate(placed):
         start, end = token.start or 0, token.end or 0
         first = start + len(text[start:end]) - len(text[start:end].lstrip())
-        placed[at] = replace(token, word=word_at.get(first))
+        placed[index] = replace(token, word=word_at.get(first))
     return text, tuple(placed)
 
 
 def _target_rows(sides: _Sides, tokens: Sequence[Token], words: bool) -> tuple[list[list[int]], list[Token]]:
     """Return the rows of each token (or word) of the target, and these as tokens; `tokens` are those of the rows."""
     if sides.spelled is None:  # one text, whose pieces are merged already
-        rows = [at for at, token in enumerate(tokens) if _within(token, sides.end + len(MARK))]
-        return [[at] for at in rows], [tokens[at] for at in rows]
+        rows = [index for index, token in enumerate(tokens) if _within(token, sides.end + len(MARK))]
+        return [[index] for index in rows], [tokens[index] for index in rows]
     text, placed = sides.spelled
-    groups = word_groups(placed, text) if words else [[at] for at in range(len(placed))]
-    kept = [group for group in groups if any(_within(placed[at], 0) for at in group)]
-    return kept, [joined_word([placed[at] for at in group], text) for group in kept]
+    groups = word_groups(placed, text) if words else [[index] for index in range(len(placed))]
+    visible_groups = [group for group in groups if any(_within(placed[index], 0) for index in group)]
+    return visible_groups, [joined_word([placed[index] for index in group], text) for group in visible_groups]
 
 
 # --- weights of heads -------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class AlignmentReading:
         rows = layer.rows_of(self._rows)[..., self._sources]  # (heads, rows, sources)
         summed: Floats = np.add.reduceat(rows, self._starts, axis=1)  # (heads, targets, sources)
         means = summed / self._counts[:, None]
-        self._weights |= {(layer.layer, head): own for head, own in zip(layer.heads, means, strict=True)}
+        self._weights |= {(layer.layer, head): of_head for head, of_head in zip(layer.heads, means, strict=True)}
 
     def value(self, run: Run) -> tuple[HeadWeights, Run]:
         """Return the weights of all heads."""
@@ -200,14 +200,14 @@ class AlignmentReading:
 def ranked_heads(weights: HeadWeights, targets: Sequence[Token], sources: Sequence[Token]) -> tuple[AlignmentHead, ...]:
     """Return all heads with their scores, best first; punctuation does not count, since it looks at the ends of phrases."""
     rows, columns = _worded(targets), _worded(sources)
-    scores = {place: head_score(own[rows][:, columns]) for place, own in weights.items()}
+    scores = {place: head_score(of_head[rows][:, columns]) for place, of_head in weights.items()}
     return tuple(AlignmentHead(*place, scores[place]) for place in sorted(scores, key=lambda place: -scores[place]))
 
 
 def _worded(tokens: Sequence[Token]) -> Bools:
     """Return which tokens have a letter or digit; all of them if none has one → (tokens,)."""
-    found = np.array([any(letter.isalnum() for letter in token.text) for token in tokens])
-    return found if found.any() else ~found
+    has_letter = np.array([any(letter.isalnum() for letter in token.text) for token in tokens])
+    return has_letter if has_letter.any() else ~has_letter
 
 
 def head_score(weights: Floats) -> float:
@@ -220,6 +220,6 @@ def aligned_links(weights: Floats, targets: Iterable[Token], sources: Sequence[T
     """Return the largest weight of each row (targets, sources)."""
     best = weights.argmax(axis=1)
     return tuple(
-        AlignedLink(token.text, int(at), sources[at].text, float(row[at]))
-        for token, at, row in zip(targets, best, weights, strict=True)
+        AlignedLink(token.text, int(source), sources[source].text, float(row[source]))
+        for token, source, row in zip(targets, best, weights, strict=True)
     )

@@ -47,7 +47,7 @@ def median_filter(array: Floats, width: int = MEDIAN_FRAMES) -> Floats:
     """Return each number's median with its neighbours along the last axis, mirrored at its ends."""
     half = min(width // 2, array.shape[-1] - 1)
     padded = np.pad(array, [(0, 0)] * (array.ndim - 1) + [(half, half)], mode="reflect")
-    shifted = [padded[..., at : at + array.shape[-1]] for at in range(2 * half + 1)]
+    shifted = [padded[..., start : start + array.shape[-1]] for start in range(2 * half + 1)]
     return np.median(np.stack(shifted), axis=0).astype(np.float32)
 
 
@@ -86,8 +86,10 @@ def head_scores(weights: Floats, standardised: Floats) -> Floats:
     Along a head's own best path: the mean of its standardised weights × the share of its weights there. One that stays where
     it is has a low mean, one that looks everywhere a low share.
     """
-    told = zip(weights, standardised, warping_paths(-standardised), strict=True)
-    return np.array([own[path].sum() / own.sum() * one[path].mean() for own, one, path in told], np.float32)
+    triples = zip(weights, standardised, warping_paths(-standardised), strict=True)
+    return np.array(
+        [raw[path].sum() / raw.sum() * standard[path].mean() for raw, standard, path in triples], np.float32
+    )
 
 
 def token_starts(path: tuple[Floats, Floats]) -> Floats:
@@ -131,40 +133,40 @@ def without_pauses(
     cut = [_loud_part(start, end, loudness, pause) for start, end in spans]
     lengths = [end - start for start, end in cut if end > start]
     usual = 2 * min(0.7 / FRAME_SECONDS, float(np.median(lengths))) if lengths else 0.0
-    for at, (start, end) in enumerate(cut):
+    for index, (start, end) in enumerate(cut):
         if end - start <= max(long, usual):
             continue
-        if at == 0 or texts[at - 1][-1:] in SENTENCE_ENDS:
-            cut[at] = end - usual, end
-        elif at == len(cut) - 1 or texts[at][-1:] in SENTENCE_ENDS:
-            cut[at] = start, start + usual
+        if index == 0 or texts[index - 1][-1:] in SENTENCE_ENDS:
+            cut[index] = end - usual, end
+        elif index == len(cut) - 1 or texts[index][-1:] in SENTENCE_ENDS:
+            cut[index] = start, start + usual
     return cut
 
 
 def _loud_part(start: float, end: float, loudness: Floats, pause: int) -> tuple[float, float]:
     """Return `start` and `end` without the quiet frames at either end, where they are `pause` or more."""
     first_frame = int(start)
-    own = loudness[first_frame : int(end)]
-    if len(own) <= pause:
+    part = loudness[first_frame : int(end)]
+    if len(part) <= pause:
         return start, end
-    level, floor = (float(np.quantile(own, share)) for share in (1 - 3 / len(own), 0.2))
-    most = LOUDEST_QUIET_OF_LONG if len(own) * FRAME_SECONDS > LONG_SECONDS else LOUDEST_QUIET
-    limit = min(max(math.sqrt(level * floor), QUIETEST * level), most * level)
-    loud = np.flatnonzero(own > limit)
+    level, floor = (float(np.quantile(part, share)) for share in (1 - 3 / len(part), 0.2))
+    loudest_quiet = LOUDEST_QUIET_OF_LONG if len(part) * FRAME_SECONDS > LONG_SECONDS else LOUDEST_QUIET
+    limit = min(max(math.sqrt(level * floor), QUIETEST * level), loudest_quiet * level)
+    loud = np.flatnonzero(part > limit)
     if not len(loud):
         return start, end
     first, last = int(loud[0]), int(loud[-1]) + 1
     begins = first_frame + first if first >= pause else start
-    return begins, first_frame + last if len(own) - last >= pause else end
+    return begins, first_frame + last if len(part) - last >= pause else end
 
 
 def repeated_tokens(ids: Sequence[int]) -> list[bool]:
     """Return which tokens are part of a run of up to LONGEST_REPEATED tokens that stands REPEATED times in a row."""
-    found = [False] * len(ids)
+    repeated = [False] * len(ids)
     for period in range(1, LONGEST_REPEATED + 1):
         run = 0
-        for at in range(period, len(ids)):
-            run = run + 1 if ids[at] == ids[at - period] else 0
+        for index in range(period, len(ids)):
+            run = run + 1 if ids[index] == ids[index - period] else 0
             if run >= period * (REPEATED - 1):
-                found[at - run - period + 1 : at + 1] = [True] * (run + period)
-    return found
+                repeated[index - run - period + 1 : index + 1] = [True] * (run + period)
+    return repeated

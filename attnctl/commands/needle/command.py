@@ -133,8 +133,8 @@ def needle_command(
     tokens, shares = _whole_numbers(lengths, "lengths"), _whole_numbers(depths, "depths")
     if max(shares) > 100:
         raise UsageError("they are in %, 0 to 100", option="depths", value=depths)
-    own = tuple(part for part in (needle, question, expect) if part is not None) or NEEDLE
-    if len(own) != 3 or not all(part.strip() for part in own):
+    parts = tuple(part for part in (needle, question, expect) if part is not None) or NEEDLE
+    if len(parts) != 3 or not all(part.strip() for part in parts):
         raise UsageError("a needle of your own needs all three: --needle, --question and --expect")
     text = None if haystack is None else inputs.text_of(None, haystack)
     opened = model_of(option_values(model) | {"seed": None})
@@ -142,11 +142,11 @@ def needle_command(
         raise UsageError(f"{opened.info.name} answers no questions: name a checkpoint with --model (smollm2, a folder)")
     from attnctl.commands.needle.compute import NeedleAsker
 
-    asker = NeedleAsker(opened, own, text, model.seed or 0)
+    asker = NeedleAsker(opened, parts, text, model.seed or 0)
     # two runs on one file would ask, and write, everything twice
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         if form == "jsonl" and output is not None:
-            held.callback(lock_file(Path(output)).release)
+            stack.callback(lock_file(Path(output)).release)
         _ask_needles(asker, tokens, shares, switch_off, form, output)
 
 
@@ -161,24 +161,24 @@ def _ask_needles(
     if cells:
         say_notes((f"{len(cells)} needles are in {output} already",))
     asker.check_length(max(tokens))
-    known = {(cell.length, cell.depth) for cell in cells}
-    left = [place for n in tokens for share in shares if (place := (n, share / 100)) not in known]
+    asked = {(cell.length, cell.depth) for cell in cells}
+    places = [place for n in tokens for share in shares if (place := (n, share / 100)) not in asked]
     interrupted = False
     try:
-        with cost_progress(f"{len(left)} needles") as tick:
-            for cell in asker.ask_needles(left):
+        with cost_progress(f"{len(places)} needles") as tick:
+            for cell in asker.ask_needles(places):
                 cells.append(cell)
                 if form == "jsonl":
                     _write_line(write_json(cell, "needle"), output)
-                tick(_tokens_read(cell.length, cell.depth) / sum(_tokens_read(*place) for place in left))
-        found = asker.needles_of(cells, switch_off)
+                tick(_tokens_read(cell.length, cell.depth) / sum(_tokens_read(*place) for place in places))
+        summary = asker.needles_of(cells, switch_off)
     except KeyboardInterrupt:
         say_notes(("interrupted: this is what is known so far",))
-        found, interrupted = asker.needles_of(cells), True
-    _write_needles(found, cells, form, output)
+        summary, interrupted = asker.needles_of(cells), True
+    _write_needles(summary, cells, form, output)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
-    if not found.answered:
+    if not summary.answered:
         raise AttnctlError(f"{asker.model.info.name} answers none of the {len(cells)} needles")
 
 
@@ -202,19 +202,19 @@ def _write_line(line: bytes, output: str | None) -> None:
         file.write(line + b"\n")
 
 
-def _write_needles(found: Needles, cells: list[NeedleCell], form: str, output: str | None) -> None:
+def _write_needles(summary: Needles, cells: list[NeedleCell], form: str, output: str | None) -> None:
     from attnctl.commands.needle.show import needle_cells, needles_forms
     from attnctl.formats.documents.json_documents import write_json
     from attnctl.render.terminal.console import Shown
 
     if form == "jsonl" and output is None:
-        put_bytes(write_json(found, "result") + b"\n")
+        put_bytes(write_json(summary, "result") + b"\n")
     elif form in ("terminal", "jsonl"):
         if form == "terminal" and not safe_console().is_terminal:
             print_lines(needle_cells(cells).as_csv(delimiter="\t").rstrip("\n"))
             return
-        show_renderable(Shown(needles_forms(found, cells)))
+        show_renderable(Shown(needles_forms(summary, cells)))
     else:
         from attnctl.commands.needle.picture import needle_drawing
 
-        write_drawing(needle_drawing(found, cells), form, output)
+        write_drawing(needle_drawing(summary, cells), form, output)

@@ -43,7 +43,7 @@ def filler_sentences(seed: int) -> Iterator[str]:
 
 def sentences_of(text: str) -> list[str]:
     """Return a haystack's sentences in order. Raises AttnctlError if it has none."""
-    found = [part.strip() for part in re.split(r"(?<=[.!?…])\s+", text) if part.strip()]
-    if not found:
+    sentences = [part.strip() for part in re.split(r"(?<=[.!?…])\s+", text) if part.strip()]
+    if not sentences:
         raise AttnctlError("the haystack holds no sentences")
-    return found
+    return sentences

@@ -98,10 +98,10 @@ def is_answered(answer: str, expect: str) -> bool:
 
 def mean_scores(cells: Sequence[NeedleCell]) -> dict[tuple[int, int], float]:
     """Return (layer, head) → retrieval score, the mean over the needles that were answered, highest first."""
-    known = [cell for cell in cells if cell.answered and cell.scores]
-    if not known:
+    answered = [cell for cell in cells if cell.answered and cell.scores]
+    if not answered:
         return {}
-    mean = {int(layer): np.mean([cell.scores[layer] for cell in known], axis=0) for layer in known[0].scores}
+    mean = {int(layer): np.mean([cell.scores[layer] for cell in answered], axis=0) for layer in answered[0].scores}
     every = {(layer, head): float(score) for layer, row in mean.items() for head, score in enumerate(row)}
     return dict(sorted(every.items(), key=lambda item: -item[1]))
 
@@ -145,17 +145,17 @@ def known_needles(path: str, run: NeedleRun) -> list[NeedleCell]:
     cells = []
     for number, line in enumerate(filter(bytes.strip, whole.split(b"\n")), 1):
         where = f"{path}, line {number}"
-        said = parse_json(line, where)
-        if isinstance(said, dict) and said.get("schema") == Needles.__struct_config__.tag:
+        document = parse_json(line, where)
+        if isinstance(document, dict) and document.get("schema") == Needles.__struct_config__.tag:
             continue
-        with document_read(NeedleCell, said, where, "a needle", "damaged") as cell:
+        with document_read(NeedleCell, document, where, "a needle", "damaged") as cell:
             cell.scores = {layer: finite_floats(row, "scores") for layer, row in cell.scores.items()}
             cells.append(cell)
         for key in NeedleRun.__struct_fields__:
-            was, now = getattr(cell, key), getattr(run, key)
+            earlier, current = getattr(cell, key), getattr(run, key)
             if key == "model":  # the same by what tells models apart
-                was, now = ([model.name, model.sha256, model.revision] for model in (was, now))
-            if key != "attnctl" and was != now:
+                earlier, current = ([model.name, model.sha256, model.revision] for model in (earlier, current))
+            if key != "attnctl" and earlier != current:
                 raise AttnctlError(f"{where} is of another {key}: name a new file with -o")
     if whole != data:  # the run was stopped in the middle of a line
         write_whole(path, whole)

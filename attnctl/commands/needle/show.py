@@ -11,28 +11,28 @@ from attnctl.text import percent, visible_text
 MOST = 12  # retrieval heads that are listed
 
 
-def needles_forms(found: Needles, cells: Sequence[NeedleCell]) -> Iterator[Form]:
+def needles_forms(summary: Needles, cells: Sequence[NeedleCell]) -> Iterator[Form]:
     """Return the grid, the heads, and the summary."""
-    yield f"{visible_text(found.model.name)} answers {found.answered} of {found.asked} needles"
+    yield f"{visible_text(summary.model.name)} answers {summary.answered} of {summary.asked} needles"
     yield "✓ answered, with the share of the answer's attention that goes to the needle", "dim"
     yield ""
     answered, lengths, depths = depth_grid(cells, "answered")
     shares, _, _ = depth_grid(cells, "found")
     columns = [Column("depth", [percent(depth) for depth in depths])]
-    for at, length in enumerate(lengths):
-        asked = [float(share) if share == share else None for share in shares[:, at]]
-        marks = ["✓" if mark == 1 else "✗" for mark in answered[:, at]]
-        told = [
+    for index, length in enumerate(lengths):
+        values = [float(share) if share == share else None for share in shares[:, index]]
+        marks = ["✓" if mark == 1 else "✗" for mark in answered[:, index]]
+        texts = [
             None if share is None else f"{mark} {percent(share, 1):>6}"
-            for mark, share in zip(marks, asked, strict=True)
+            for mark, share in zip(marks, values, strict=True)
         ]
-        columns.append(Column(f"{length:,}", told, "heat", shade=asked))
+        columns.append(Column(f"{length:,}", texts, "heat", shade=values))
     yield Table(columns)
     yield ""
-    if not found.answered:
+    if not summary.answered:
         yield "No needle was answered, so nothing can be said of its heads: try shorter prompts, or a larger model."
         return
-    heads = found.retrieval_heads
+    heads = summary.retrieval_heads
     yield (
         f"{len(heads)} retrieval heads: on at least {percent(RETRIEVAL)} of the answer's tokens they look at that very "
         "token inside the needle (Wu et al. 2024)"
@@ -50,12 +50,12 @@ def needles_forms(found: Needles, cells: Sequence[NeedleCell]) -> Iterator[Form]
         )
     if len(heads) > MOST:
         yield f"… {len(heads) - MOST} more"
-    for heads_off, which in ((found.off, "the {} best of them"), (found.random_off, "{} other heads at random")):
+    for heads_off, template in ((summary.off, "the {} best of them"), (summary.random_off, "{} other heads at random")):
         if heads_off is not None:
             yield ""
-            off = which.format(len(heads_off.heads))
-            done = f"{heads_off.answered} of the {heads_off.asked} answered needles are still answered"
-            yield f"With {off} switched off, {done}."
+            off = template.format(len(heads_off.heads))
+            outcome = f"{heads_off.answered} of the {heads_off.asked} answered needles are still answered"
+            yield f"With {off} switched off, {outcome}."
 
 
 def needle_cells(cells: Sequence[NeedleCell]) -> Table:

@@ -14,8 +14,8 @@ from attnctl.arrays import Floats
 from attnctl.commands.sources.parts import (
     SINK,
     TEMPLATE,
-    SearchProgress,
     PromptPart,
+    SearchProgress,
     picture_parts,
     prompt_parts,
     search_parts,

@@ -190,61 +190,61 @@ def train_command(
     A terminal shows it live; a pipe gets one line of JSON a report. The folder holds weights.safetensors (for --model), the
     weights of earlier steps, and metrics.jsonl. Ctrl-C saves; --resume goes on.
     """
-    given: dict[str, object] = {"steps": max_steps, "device": device}  # as recipe.json calls them
+    settings: dict[str, object] = {"steps": max_steps, "device": device}  # as recipe.json calls them
     if not resume or explain:
-        given |= {"objective": objective, "layers": n_layers, "heads": n_heads, "d_model": d_model}
-        given |= {"batch_size": batch_size, "lr": lr, "seed": seed}
-    given = {name: value for name, value in given.items() if value is not None}
+        settings |= {"objective": objective, "layers": n_layers, "heads": n_heads, "d_model": d_model}
+        settings |= {"batch_size": batch_size, "lr": lr, "seed": seed}
+    settings = {name: value for name, value in settings.items() if value is not None}
     if explain:
         refuse_unused(context, "output", "resume", "max_steps", "batch_size", because="--explain makes one step")
         from attnctl.commands.train.lesson import first_step
 
-        given.pop("steps", None)
-        _show_lesson(first_step(corpus, given, watch, query), json)
+        settings.pop("steps", None)
+        _show_lesson(first_step(corpus, settings, watch, query), json)
         return DONE
     if output is None:
         raise UsageError("name the folder of the run: -o RUN")
     if resume:
-        kept = ("corpus", "objective", "n_layers", "n_heads", "d_model", "batch_size", "lr", "seed")
-        refuse_unused(context, *kept, because="--resume goes on with the recipe of the run")
+        recipe_options = ("corpus", "objective", "n_layers", "n_heads", "d_model", "batch_size", "lr", "seed")
+        refuse_unused(context, *recipe_options, because="--resume goes on with the recipe of the run")
     from attnctl.commands.train.run import TrainingRun, recipe_to_train
 
     run = TrainingRun(output)
-    with contextlib.ExitStack() as held:
-        recipe, lines = recipe_to_train(run, resume, corpus, given, held)
+    with contextlib.ExitStack() as stack:
+        recipe, lines = recipe_to_train(run, resume, corpus, settings, stack)
         if lines is None:
             say_note("reading the sentences of the bundled corpus")
         from attnctl.commands.train.compute import open_training
 
-        training, eye = open_training(run, recipe, lines, watch, query, held, resume=resume)
+        training, watched = open_training(run, recipe, lines, watch, query, stack, resume=resume)
         if training.step >= training.recipe.steps:
             print_complaint(f"{output} has made all its {training.step} steps: --max-steps asks for more")
             return DONE
         if json or not sys.stdout.isatty():
-            with contextlib.closing(_reports(training, run, eye)) as reports:
+            with contextlib.closing(_reports(training, run, watched)) as reports:
                 for report in reports:
                     put_bytes(as_json(report) + b"\n")
                     sys.stdout.flush()
         else:
-            _show_live(training, run, eye)
+            _show_live(training, run, watched)
         if training.step < training.recipe.steps:
             print_complaint(f"step {training.step} is saved; to go on: attnctl train -o {for_pasting(output)} --resume")
             return INTERRUPTED
-        _finish_run(training, run, eye)
+        _finish_run(training, run, watched)
     return DONE
 
 
-def _reports(training: Training, run: TrainingRun, eye: Watch) -> Generator[Document, None, None]:
+def _reports(training: Training, run: TrainingRun, watched: Watch) -> Generator[Document, None, None]:
     """Yield the reports of a training; Ctrl-C ends it after the current step."""
     from attnctl.commands.train.compute import announce_time, train_network
 
     with interrupts.asked_to_end() as stop:
-        asked = announce_time(training, stop, say_note)
-        with contextlib.closing(train_network(training, run, eye, asked)) as reports:
+        should_stop = announce_time(training, stop, say_note)
+        with contextlib.closing(train_network(training, run, watched, should_stop)) as reports:
             yield from reports
 
 
-def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:
+def _show_live(training: Training, run: TrainingRun, watched: Watch) -> None:
     """Show the state of a training while it runs."""
     from rich.live import Live
 
@@ -252,19 +252,22 @@ def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:
     from attnctl.models.builtin.weights import reports_of
     from attnctl.render.terminal.console import Shown
 
-    page = safe_console()
-    seen = reports_of(run.path)
-    with Live(console=page, auto_refresh=False) as view, contextlib.closing(_reports(training, run, eye)) as reports:
+    console = safe_console()
+    earlier = reports_of(run.path)
+    with (
+        Live(console=console, auto_refresh=False) as view,
+        contextlib.closing(_reports(training, run, watched)) as reports,
+    ):
         for report in reports:
-            seen.append(report)
-            view.update(Shown(live_forms(seen, training.recipe.steps, page.width)), refresh=True)
+            earlier.append(report)
+            view.update(Shown(live_forms(earlier, training.recipe.steps, console.width)), refresh=True)
 
 
-def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
+def _finish_run(training: Training, run: TrainingRun, watched: Watch) -> None:
     """Say where the weights are and, for the grammar, what the heads learned."""
     from attnctl.commands.train.run import measure_run
 
-    measure = next((one.measures_training for one in COMMANDS.values() if one.measures_training), None)
+    measure = next((entry.measures_training for entry in COMMANDS.values() if entry.measures_training), None)
     table = None if measure is None else measure_run(training, run, find_named(measure))
     if table is not None and sys.stdout.isatty():
         from attnctl.render.terminal.console import Shown
@@ -272,7 +275,7 @@ def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
 
         print_lines("")
         show_renderable(Shown(relations_forms(table)), soft_wrap=True)
-    line = f"attnctl explain {for_pasting(eye.sentence)} --model {for_pasting(str(run.path))}"
+    line = f"attnctl explain {for_pasting(watched.sentence)} --model {for_pasting(str(run.path))}"
     say_unless_quiet(f"trained {training.step} steps: {line}")
 
 

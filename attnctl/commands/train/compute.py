@@ -103,15 +103,17 @@ def rows_of_words(training: Training, ids: Tensor) -> Tensor:
     table = training.parameters["embedding"]
     if training.pieces is None:
         return torch.nn.functional.embedding(ids, table)
-    strange = ids >= len(table)  # (…)
-    words = torch.where(strange, ids - len(table), 0)  # (…)
+    unknown = ids >= len(table)  # (…)
+    words = torch.where(unknown, ids - len(table), 0)  # (…)
     shape = training.batches.shapes.to(ids.device)[words]  # (…)
-    rows = torch.nn.functional.embedding(torch.where(strange, shape, ids), table)  # (…, d_model)
-    pieces = training.pieces[words[strange]]  # (unknown, most pieces)
+    rows = torch.nn.functional.embedding(torch.where(unknown, shape, ids), table)  # (…, d_model)
+    pieces = training.pieces[words[unknown]]  # (unknown, most pieces)
     real = (pieces >= 0).float()  # (unknown, most pieces)
     shares = real / real.sum(1, keepdim=True).sqrt()  # (unknown, most pieces)
-    own = torch.nn.functional.embedding(pieces.clamp(min=0), training.parameters["pieces"])  # (unknown, most, d_model)
-    return rows.index_put((strange,), (shares[:, None] @ own)[:, 0], accumulate=True)
+    letters = torch.nn.functional.embedding(
+        pieces.clamp(min=0), training.parameters["pieces"]
+    )  # (unknown, most, d_model)
+    return rows.index_put((unknown,), (shares[:, None] @ letters)[:, 0], accumulate=True)
 
 
 def _answers_to_questions(training: Training, batch: Batch, rows: Tensor, weights: Tensor) -> list[Predicted]:
@@ -124,11 +126,13 @@ def _answers_to_questions(training: Training, batch: Batch, rows: Tensor, weight
     groups, idle = [], []
     for number, question in enumerate(QUESTIONS):
         head = question.head % training.recipe.heads
-        found = output_of_words(training.parameters, rows, weights, head)  # (batch, n, d_model)
-        answers, own = batch.answers[..., number], batch.idle[..., number]  # (batch, n)
-        asked = answers >= 0  # (batch, n)
-        groups.append(Predicted(question.weights[training.recipe.causal], found[asked & ~own], answers[asked & ~own]))
-        idle.append((found[asked & own], answers[asked & own]))
+        output = output_of_words(training.parameters, rows, weights, head)  # (batch, n, d_model)
+        answers, is_own = batch.answers[..., number], batch.idle[..., number]  # (batch, n)
+        is_asked = answers >= 0  # (batch, n)
+        groups.append(
+            Predicted(question.weights[training.recipe.causal], output[is_asked & ~is_own], answers[is_asked & ~is_own])
+        )
+        idle.append((output[is_asked & is_own], answers[is_asked & is_own]))
     own_words, targets = zip(*idle, strict=True)
     return [*groups, Predicted(1.0, torch.cat(own_words), torch.cat(targets))]
 
@@ -143,8 +147,8 @@ def _cross_entropy(training: Training, x: Tensor, targets: Tensor) -> Tensor:
     if training.recipe.candidates is not None:
         random = torch.Generator().manual_seed((training.recipe.seed << 32) + training.step)
         drawn = torch.randint(len(table), (training.recipe.candidates,), generator=random)  # (candidates,)
-        some = torch.unique(torch.cat([targets.cpu(), drawn])).to(table.device)  # (words,), sorted
-        targets, table = torch.searchsorted(some, targets), rows_of_words(training, some)
+        candidates = torch.unique(torch.cat([targets.cpu(), drawn])).to(table.device)  # (words,), sorted
+        targets, table = torch.searchsorted(candidates, targets), rows_of_words(training, candidates)
     return torch.nn.functional.cross_entropy(x @ table.T, targets, reduction="none")
 
 
@@ -212,11 +216,11 @@ def train_network(
 
 
 def _training_report(training: Training, speed: float, seconds: float, watch: Watch | None) -> Document:
-    known = [loss for loss in training.losses if math.isfinite(loss)]
+    finite = [loss for loss in training.losses if math.isfinite(loss)]
     report = {
         "schema": "attnctl.report/1",
         "step": training.step,
-        "loss": round(sum(known) / len(known), 5) if known else None,
+        "loss": round(sum(finite) / len(finite), 5) if finite else None,
         "lr": float(f"{learning_rate(training.step - 1, training.recipe):.3g}"),
         "tokens_per_second": round(speed),
         "seconds": round(seconds, 2),
@@ -237,22 +241,22 @@ def open_training(
     lines: list[str] | None,
     watch: str | None,
     query: str | None,
-    held: contextlib.ExitStack,
+    stack: contextlib.ExitStack,
     *,
     resume: bool = False,
 ) -> tuple[Training, Watch]:
     """Return a new training, or the one in the folder, and its watch; the folder is locked until `held` ends."""
     training = begin_training(recipe, read_corpus(recipe, lines))
-    eye = Watch(watched_sentence(training, watch), training.corpus.vocabulary, recipe, query)
-    eye.start(initial_arrays(recipe, training.corpus))
+    watched = Watch(watched_sentence(training, watch), training.corpus.vocabulary, recipe, query)
+    watched.start(initial_arrays(recipe, training.corpus))
     if not resume:
-        held.enter_context(run.held())
+        stack.enter_context(run.held())
         run.create(recipe, lines)
     else:
         run.restore(training)
         if recipe != run.recipe()[0] and recipe.steps > training.step:
             run.write_recipe(recipe)
-    return training, eye
+    return training, watched
 
 
 def announce_time(training: Training, stop: Callable[[], bool], say: Callable[[str], None]) -> Callable[[], bool]:
@@ -264,10 +268,10 @@ def announce_time(training: Training, stop: Callable[[], bool], say: Callable[[s
         elapsed = monotonic() - start
         if not told and elapsed > MEASURED_SECONDS and training.step > first:
             told = True
-            left = training.recipe.steps - training.step
-            if (seconds := elapsed / (training.step - first) * left) > TOLD_SECONDS:
+            remaining = training.recipe.steps - training.step
+            if (seconds := elapsed / (training.step - first) * remaining) > TOLD_SECONDS:
                 goes_on = f"Ctrl-C saves and {option_name('resume')} goes on; {option_name('max_steps')} takes fewer"
-                say(f"{left:,} steps to go: about {duration_text(seconds)} ({goes_on})")
+                say(f"{remaining:,} steps to go: about {duration_text(seconds)} ({goes_on})")
         return stop()
 
     return stop_or_tell
@@ -325,7 +329,7 @@ class Watch:
             only = np.zeros_like(growth)
             only[:, :, self.row] = 1
             growth = np.where(only > 0, growth, -1.0)
-        layer, head, i, j = (int(at) for at in np.unravel_index(int(growth.argmax()), growth.shape))
+        layer, head, i, j = (int(index) for index in np.unravel_index(int(growth.argmax()), growth.shape))
         return {
             "query": self.tokens[i].text,
             "key": self.tokens[j].text,

@@ -48,7 +48,7 @@ class Corpus:
         """Return the first sentence of 3 to 12 words, or else the first of all."""
         lengths = (self.ids >= 0).sum(axis=1)  # (sentences,)
         row = self.ids[int(np.argmax((lengths >= 3) & (lengths <= 12)))]  # (length,)
-        return " ".join(self.vocabulary[at] for at in row if at >= 0)
+        return " ".join(self.vocabulary[word] for word in row if word >= 0)
 
 
 def encode_sentences(sentences: Iterable[Sequence[str]]) -> Corpus:
@@ -57,13 +57,15 @@ def encode_sentences(sentences: Iterable[Sequence[str]]) -> Corpus:
     Raises AttnctlError where there is nothing to learn from them.
     """
     pieces = [
-        list(sentence[at : at + MAX_LENGTH]) for sentence in sentences for at in range(0, len(sentence), MAX_LENGTH)
+        list(sentence[start : start + MAX_LENGTH])
+        for sentence in sentences
+        for start in range(0, len(sentence), MAX_LENGTH)
     ]
     pieces = [piece for piece in pieces if len(piece) > 1]  # one word alone predicts nothing
     counts = Counter(word for piece in pieces for word in piece if word not in (UNKNOWN, MASK))
     if len(counts) < 2:
-        found = f"only one word ({next(iter(counts))!r})" if counts else "no sentence of two words or more"
-        raise AttnctlError(f"the corpus has {found}: there is nothing to predict. Give it one sentence a line")
+        problem = f"only one word ({next(iter(counts))!r})" if counts else "no sentence of two words or more"
+        raise AttnctlError(f"the corpus has {problem}: there is nothing to predict. Give it one sentence a line")
     common = sorted(word for word, _ in counts.most_common(MAX_WORDS) if word not in SHAPES)
     total = counts.total()
     share = {word: min(1.0, COMMON * total / counts[word]) for word in common}
@@ -73,7 +75,7 @@ def encode_sentences(sentences: Iterable[Sequence[str]]) -> Corpus:
 def table_of(pieces: Sequence[Sequence[str]], words_of: Sequence[str], openness: Mapping[str, float]) -> Corpus:
     """Return pieces of text as a Corpus over a vocabulary of the special words and these words."""
     vocabulary = (UNKNOWN, MASK, *SHAPES, *words_of)
-    ids = {word: at for at, word in enumerate(vocabulary)}
+    ids = {word: index for index, word in enumerate(vocabulary)}
     table = np.full((len(pieces), max(map(len, pieces))), -1, dtype=np.int64)  # (sentences, length)
     for row, piece in zip(table, pieces, strict=True):
         row[: len(piece)] = [ids.get(word, 0) for word in piece]
@@ -89,8 +91,8 @@ def table_of(pieces: Sequence[Sequence[str]], words_of: Sequence[str], openness:
 
 def split_lines(lines: Iterable[str]) -> list[list[str]]:
     """Split each line into words; repeated words share one string."""
-    known: dict[str, str] = {}
-    return [[known.setdefault(token.text, token.text) for token in split_words(line)] for line in lines]
+    shared: dict[str, str] = {}
+    return [[shared.setdefault(token.text, token.text) for token in split_words(line)] for line in lines]
 
 
 def _text_files(folder: str) -> Iterator[str]:
@@ -159,22 +161,22 @@ def bundled_corpus(objective: str) -> Corpus:
         pieces.append(columns[1::10])
         deps += columns[8::10]
         misc += columns[9::10]
-    known = words()
-    corpus = table_of(pieces, [word.text for word in known], {word.text: word.open for word in known})
+    vocabulary = words()
+    corpus = table_of(pieces, [word.text for word in vocabulary], {word.text: word.open for word in vocabulary})
     real = corpus.ids >= 0  # (sentences, length)
-    own = np.nonzero(real)[1]  # (words,), the place of each
-    distinct = {said: number for number, said in enumerate(dict.fromkeys(deps))}
-    told = np.full((len(distinct), len(QUESTIONS)), -1, np.int8)  # (distinct, questions)
-    for said, number in distinct.items():
-        for relation, place in links_said(said):
-            told[number, QUESTION_OF[relation]] = place
-    asked_of = told[[distinct[said] for said in deps]]  # (words, questions)
-    loose = np.array([said == NOT_ASKED for said in misc])  # (words,)
+    places = np.nonzero(real)[1]  # (words,), the place of each
+    distinct = {text: number for number, text in enumerate(dict.fromkeys(deps))}
+    place_of = np.full((len(distinct), len(QUESTIONS)), -1, np.int8)  # (distinct, questions)
+    for text, number in distinct.items():
+        for relation, place in links_said(text):
+            place_of[number, QUESTION_OF[relation]] = place
+    asked_places = place_of[[distinct[text] for text in deps]]  # (words, questions)
+    unlinked = np.array([text == NOT_ASKED for text in misc])  # (words,)
     for first in np.unique(_FIRST):
-        idle = (asked_of[:, first == _FIRST] < 0).all(1) & ~loose  # (words,)
-        asked_of[idle, first] = own[idle]
+        idle = (asked_places[:, first == _FIRST] < 0).all(1) & ~unlinked  # (words,)
+        asked_places[idle, first] = places[idle]
     answers = np.full((*corpus.ids.shape, len(QUESTIONS)), -1, np.int8)  # (sentences, length, questions)
-    answers[real] = asked_of
-    special = len(corpus.vocabulary) - len(known)
-    asked = np.array([0.0] * special + [word.asked for word in known], dtype=np.float32)  # (vocabulary,)
-    return replace(corpus, answers=answers, asked=asked)
+    answers[real] = asked_places
+    special = len(corpus.vocabulary) - len(vocabulary)
+    how_often = np.array([0.0] * special + [word.asked for word in vocabulary], dtype=np.float32)  # (vocabulary,)
+    return replace(corpus, answers=answers, asked=how_often)

@@ -63,7 +63,7 @@ class Batches:
         # (sentences, length, questions)
         self.answers = None if corpus.answers is None else torch.from_numpy(corpus.answers)
         self.asked = None if corpus.asked is None else torch.from_numpy(corpus.asked)  # (vocabulary,)
-        marks = [at for at, word in enumerate(corpus.vocabulary) if word in CLOSING_MARKS]
+        marks = [index for index, word in enumerate(corpus.vocabulary) if word in CLOSING_MARKS]
         self.marks = torch.tensor(marks)  # (marks,)
         self.objective, self.size, self.seed = objective, size, seed
         self.open = torch.from_numpy(corpus.open)  # (vocabulary,)
@@ -92,15 +92,15 @@ class Batches:
     def corrupted(self, ids: Tensor, random: torch.Generator) -> Batch:
         """Return sentences ids (batch, n) with the words hidden that the objective hides."""
         true, real = ids.clamp(min=0), ids >= 0  # (batch, n)
-        seen = self._with_unknowns(true, random)  # (batch, n)
+        visible = self._with_unknowns(true, random)  # (batch, n)
         if self.objective == "next-word":
-            return _next_words(seen, true, real)
+            return _next_words(visible, true, real)
         assert self.neighbours is not None
         chosen = real & (true != UNKNOWN_ID) & (torch.rand(ids.shape, generator=random) < CHOSEN)  # (batch, n)
         kind = torch.rand(ids.shape, generator=random)  # (batch, n)
         wrong = self.neighbours.sample(ids, random)  # (batch, n)
-        shown = torch.where(kind < MASKED, MASK_ID, torch.where(kind < MASKED + WRONG, wrong, seen))  # (batch, n)
-        return Batch(torch.where(chosen, shown, seen), true, chosen, real)
+        replaced = torch.where(kind < MASKED, MASK_ID, torch.where(kind < MASKED + WRONG, wrong, visible))  # (batch, n)
+        return Batch(torch.where(chosen, replaced, visible), true, chosen, real)
 
     def _asked(self, ids: Tensor, answers: Tensor, random: torch.Generator) -> Batch:
         """Hide some words of sentences ids (batch, n), and choose the questions to the other words.
@@ -108,11 +108,11 @@ class Batches:
         `answers` (batch, n, questions) are the places of the words that answer, -1 where nothing is asked.
         """
         true, real = ids.clamp(min=0), ids >= 0  # (batch, n)
-        shown = self._with_unknowns(true, random)  # (batch, n)
+        visible = self._with_unknowns(true, random)  # (batch, n)
         closing = answers[..., QUESTION_OF[CLOSING]] >= 0  # (batch, n)
         mistaken = self._share_drawn(closing, MARKS_MISTAKEN, random)  # (batch, n)
         marks = self.marks[torch.randint(max(1, len(self.marks)), ids.shape, generator=random)]  # (batch, n)
-        shown = torch.where(mistaken, marks, shown)  # (batch, n)
+        visible = torch.where(mistaken, marks, visible)  # (batch, n)
         hidden = torch.zeros_like(real)  # (batch, n)
         n = ids.shape[1]
         place = torch.arange(n)[:, None]  # (n, 1)
@@ -120,38 +120,38 @@ class Batches:
             assert self.asked is not None
             hidden = self._share_drawn(real & (true != UNKNOWN_ID), HIDDEN * self.asked[true], random)  # (batch, n)
             before = answers[..., QUESTION_OF[INDUCTION]]  # (batch, n), where the word stands that followed before
-            told = (before >= 0) & (before <= place[:, 0])  # (batch, n)
-            told &= true.gather(1, before.clamp(min=0)) == true.roll(-1, 1)  # (batch, n)
-            told[:, -1] = False
-            hidden |= self._share_drawn(told, FOLLOWING_HIDDEN, random).roll(1, 1) & real  # (batch, n)
-        shown = torch.where(hidden & ~self._share_drawn(hidden, LEFT_VISIBLE, random), MASK_ID, shown)  # (batch, n)
+            is_repeated = (before >= 0) & (before <= place[:, 0])  # (batch, n)
+            is_repeated &= true.gather(1, before.clamp(min=0)) == true.roll(-1, 1)  # (batch, n)
+            is_repeated[:, -1] = False
+            hidden |= self._share_drawn(is_repeated, FOLLOWING_HIDDEN, random).roll(1, 1) & real  # (batch, n)
+        visible = torch.where(hidden & ~self._share_drawn(hidden, LEFT_VISIBLE, random), MASK_ID, visible)  # (batch, n)
         idle = answers == place  # (batch, n, questions)
         open_to = (
             (answers >= 0) & ~hidden[..., None] & (~idle | (torch.rand(idle.shape, generator=random) < IDLE_ASKED))
         )
         if self.objective == "next-word":
             open_to &= answers <= place
-        words = shown.gather(1, answers.clamp(min=0).flatten(1)).view(answers.shape)  # (batch, n, questions)
+        words = visible.gather(1, answers.clamp(min=0).flatten(1)).view(answers.shape)  # (batch, n, questions)
         words = torch.where(open_to & (words != MASK_ID), words, -1)  # (batch, n, questions)
         if self.objective == "next-word":
-            return _next_words(shown, true, real)._replace(answers=words[:, :-1], idle=idle[:, :-1])
-        return Batch(shown, true, hidden, real, words, idle)
+            return _next_words(visible, true, real)._replace(answers=words[:, :-1], idle=idle[:, :-1])
+        return Batch(visible, true, hidden, real, words, idle)
 
     @staticmethod
-    def _share_drawn(some: Tensor, share: Tensor | float, random: torch.Generator) -> Tensor:
+    def _share_drawn(eligible: Tensor, share: Tensor | float, random: torch.Generator) -> Tensor:
         """Return a random share of the true places of `some` (batch, n) → (batch, n)."""
-        return some & (torch.rand(some.shape, generator=random) < share)
+        return eligible & (torch.rand(eligible.shape, generator=random) < share)
 
     def _with_unknowns(self, ids: Tensor, random: torch.Generator) -> Tensor:
-        some = torch.rand((len(ids), 1), generator=random) < UNKNOWN_SENTENCES  # (batch, 1)
-        strange = torch.rand(ids.shape, generator=random) < UNKNOWN_WORDS * self.open[ids]  # (batch, n)
+        chosen = torch.rand((len(ids), 1), generator=random) < UNKNOWN_SENTENCES  # (batch, 1)
+        hidden = torch.rand(ids.shape, generator=random) < UNKNOWN_WORDS * self.open[ids]  # (batch, n)
         unknown = ids + len(self.shapes) if self.by_letters else self.shapes[ids]  # (batch, n)
-        return torch.where(some & strange, unknown, ids)  # (batch, n)
+        return torch.where(chosen & hidden, unknown, ids)  # (batch, n)
 
 
-def _next_words(seen: Tensor, true: Tensor, real: Tensor) -> Batch:
+def _next_words(visible: Tensor, true: Tensor, real: Tensor) -> Batch:
     """Return a Batch (batch, n - 1) of the visible words (batch, n) and the word after each."""
-    return Batch(seen[:, :-1], true[:, 1:], real[:, 1:] & (true[:, 1:] != UNKNOWN_ID), real[:, :-1])
+    return Batch(visible[:, :-1], true[:, 1:], real[:, 1:] & (true[:, 1:] != UNKNOWN_ID), real[:, :-1])
 
 
 class Neighbours:
@@ -183,8 +183,8 @@ class Neighbours:
         """Return a word that fits between its neighbours, for each place: ids (batch, n), -1 at padding → (batch, n)."""
         before, after = self._words_beside(ids)  # (batch, n)
         draw = torch.rand((self.tries, *ids.shape), generator=random, dtype=torch.float64)  # (tries, batch, n)
-        at = self.first[before] + (draw * self.count[before]).long()  # (tries, batch, n)
-        drawn = self.words[at.clamp(max=len(self.words) - 1)]  # (tries, batch, n)
+        index = self.first[before] + (draw * self.count[before]).long()  # (tries, batch, n)
+        drawn = self.words[index.clamp(max=len(self.words) - 1)]  # (tries, batch, n)
         fits = self.side_by_side[drawn, after] & (drawn != ids)  # (tries, batch, n)
         best = fits.to(torch.uint8).argmax(dim=0, keepdim=True)  # (1, batch, n), the first that fits, else the first
         return drawn.gather(0, best)[0]  # (batch, n)
