@@ -41,7 +41,7 @@ ANSWER = 24  # tokens of an answer
 class NeedleAsker:
     """A checkpoint, a needle with its question and expected answer, and the text of a haystack.
 
-    A haystack of None is sentences made from the seed. Raises AttnctlError for one without sentences.
+    A haystack of None means sentences generated from the seed. Raises AttnctlError for a haystack without sentences.
     """
 
     model: Checkpoint
@@ -67,7 +67,7 @@ class NeedleAsker:
     def ask_needles(self, places: Sequence[tuple[int, float]]) -> Iterator[NeedleCell]:
         """Yield a needle at each (length, depth) of prompts of about `length` tokens; depth 0 is first, 1 last.
 
-        Raises AttnctlError for too few.
+        Raises AttnctlError if `length` has no room for the needle.
         """
         haystack = self._read_haystack(places)
         return (self._asked_needle(*place, haystack) for place in places)
@@ -164,6 +164,6 @@ class NeedleAsker:
 def random_heads(
     every: Sequence[tuple[int, int]], excluded: Sequence[tuple[int, int]], count: int, seed: int
 ) -> list[tuple[int, int]]:
-    """Return `count` heads, none of them in `but`, the same for the same seed."""
+    """Return `count` random heads that are not in `excluded`; the same seed gives the same heads."""
     others = sorted(set(every) - set(excluded))
     return sorted(random.Random(seed).sample(others, min(count, len(others))))

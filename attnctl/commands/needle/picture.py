@@ -17,9 +17,9 @@ SHARE = "share of the answer's attention on the needle"
 
 def needle_drawing(summary: Needles, cells: Sequence[NeedleCell]) -> Drawing:
     """Draw all needles on the left, the answered ones on the right, the others hatched; colours and numbers are shares."""
-    shares, lengths, depths = depth_grid(cells, "found")  # (depths, lengths)
+    shares, lengths, depths = depth_grid(cells, [cell.found for cell in cells])  # (depths, lengths)
     is_asked = np.isfinite(shares)  # (depths, lengths)
-    answered = is_asked & (depth_grid(cells, "answered")[0] == 1)  # (depths, lengths)
+    answered = is_asked & (depth_grid(cells, [cell.answered for cell in cells])[0] == 1)  # (depths, lengths)
     shares = np.where(is_asked, shares, 0)  # (depths, lengths)
     grids = Grids(
         panels=(Panel(0, 0, "asked", shares, is_asked), Panel(0, 1, "answered", shares, answered)),

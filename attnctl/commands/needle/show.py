@@ -8,7 +8,7 @@ from attnctl.commands.needle.result import RETRIEVAL, NeedleCell, Needles, depth
 from attnctl.render.forms import Column, Form, Table
 from attnctl.text import percent, visible_text
 
-MOST = 12  # retrieval heads that are listed
+MAX_HEADS = 12  # retrieval heads that are listed
 
 
 def needles_forms(summary: Needles, cells: Sequence[NeedleCell]) -> Iterator[Form]:
@@ -16,8 +16,8 @@ def needles_forms(summary: Needles, cells: Sequence[NeedleCell]) -> Iterator[For
     yield f"{visible_text(summary.model.name)} answers {summary.answered} of {summary.asked} needles"
     yield "✓ answered, with the share of the answer's attention that goes to the needle", "dim"
     yield ""
-    answered, lengths, depths = depth_grid(cells, "answered")
-    shares, _, _ = depth_grid(cells, "found")
+    answered, lengths, depths = depth_grid(cells, [cell.answered for cell in cells])
+    shares, _, _ = depth_grid(cells, [cell.found for cell in cells])
     columns = [Column("depth", [percent(depth) for depth in depths])]
     for index, length in enumerate(lengths):
         values = [float(share) if share == share else None for share in shares[:, index]]
@@ -30,15 +30,15 @@ def needles_forms(summary: Needles, cells: Sequence[NeedleCell]) -> Iterator[For
     yield Table(columns)
     yield ""
     if not summary.answered:
-        yield "No needle was answered, so nothing can be said of its heads: try shorter prompts, or a larger model."
+        yield "No needle was answered, so its heads cannot be scored: try shorter prompts, or a larger model."
         return
     heads = summary.retrieval_heads
     yield (
-        f"{len(heads)} retrieval heads: on at least {percent(RETRIEVAL)} of the answer's tokens they look at that very "
+        f"{len(heads)} retrieval heads: on at least {percent(RETRIEVAL)} of the answer's tokens they look at the same "
         "token inside the needle (Wu et al. 2024)"
     )
     if heads:
-        listed = heads[:MOST]
+        listed = heads[:MAX_HEADS]
         scores = [head.score for head in listed]
         yield Table(
             [
@@ -48,8 +48,8 @@ def needles_forms(summary: Needles, cells: Sequence[NeedleCell]) -> Iterator[For
                 Column("", scores, "bar", most=20),
             ]
         )
-    if len(heads) > MOST:
-        yield f"… {len(heads) - MOST} more"
+    if len(heads) > MAX_HEADS:
+        yield f"… {len(heads) - MAX_HEADS} more"
     for heads_off, template in ((summary.off, "the {} best of them"), (summary.random_off, "{} other heads at random")):
         if heads_off is not None:
             yield ""

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from attnctl.commands.train.state import Training
     from attnctl.text import Document
 
-# of a vocabulary of more words than this, the tables are kept in half precision, and the matrices, which every trace
-# repeats, to so many decimals
+# with a larger vocabulary than HALVED, the tables are stored in half precision, and the matrices, which every trace repeats,
+# with DECIMALS decimals
 HALVED, DECIMALS = 4096, 3
 TABLES = ("embedding", "pieces", "unembedding")
 
@@ -67,10 +67,10 @@ class TrainingRun:
         with said_plainly("write", self.path):
             is_used = self.path.is_dir() and any(path.name != LOCK for path in self.path.iterdir())
             if is_used or (self.path.exists() and not self.path.is_dir()):
-                raise AttnctlError(f"{self.path} is there already, and is no run: name another folder")
+                raise AttnctlError(f"{self.path} exists already, and is no run: name another folder")
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Make the folder and lock it. Raises AttnctlError if another process trains in it."""
         with said_plainly("write", self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -105,14 +105,14 @@ class TrainingRun:
             settings = json.loads(read_bytes(path, limits.SETTINGS_BYTES))
             recipe = checked_recipe(read_as(Recipe, {field.name: settings[field.name] for field in fields(Recipe)}))
         except KeyError as error:
-            raise AttnctlError(f"{path} is damaged: it says no {error.args[0]}") from error
+            raise AttnctlError(f"{path} is damaged: {error.args[0]} is missing") from error
         except (ValueError, TypeError, RecursionError, UsageError) as error:
-            with options_as_flags(None):  # they are fields of the file
+            with options_as_flags(None):  # the names are fields of the file
                 raise AttnctlError(f"{path} is damaged: {in_one_line(error)}") from error
         corpus_file = self.path / "corpus.txt"
         if settings.get("corpus_sha256") != self._corpus_digest(recipe):
             corpus = "the bundled corpus" if recipe.corpus == GRAMMAR else corpus_file
-            raise AttnctlError(f"{corpus} is not what this run began with: give a new folder")
+            raise AttnctlError(f"{corpus} has changed since this run began: give a new folder")
         return recipe, None if recipe.corpus == GRAMMAR else read_lines(str(corpus_file))
 
     def _corpus_digest(self, recipe: Recipe) -> str:
@@ -149,14 +149,14 @@ class TrainingRun:
         import torch
         from safetensors import SafetensorError, safe_open
 
-        if self.state.is_file():  # else it was stopped before its first step
+        if self.state.is_file():  # without it the run was stopped before its first step
             try:
                 with safe_open(str(self.state), framework="pt") as file, torch.no_grad():
                     for name, parameter in training.parameters.items():
                         parameter.copy_(file.get_tensor(f"weight/{name}"))
                     for kind, _, name in (key.partition("/") for key in file.keys()):  # noqa: SIM118 - no dict
                         value, parameter = file.get_tensor(f"{kind}/{name}"), training.parameters[name]
-                        if kind != "weight":  # the optimizer's: its steps stay on the CPU
+                        if kind != "weight":  # state of the optimizer, whose steps stay on the CPU
                             value = value if kind == "step" else value.to(parameter.device)
                             training.optimizer.state[parameter][kind] = value
                     metadata = file.metadata()
@@ -261,20 +261,20 @@ def checked_recipe(recipe: Recipe) -> Recipe:
     if recipe.objective not in DEFAULTS:
         kinds = " or ".join(sorted(DEFAULTS, reverse=True))
         raise UsageError(f"it is {kinds}", option="objective", value=recipe.objective)
+    values, defaults = asdict(recipe), asdict(Recipe())
     for name, allowed in RANGES.items():
-        value = getattr(recipe, name)
-        if value is not None or getattr(Recipe, name) is not None:
-            allowed.check_value(name.removeprefix("first_"), value)
+        if values[name] is not None or defaults[name] is not None:
+            allowed.check_value(name.removeprefix("first_"), values[name])
     if recipe.rope_theta is not None and (recipe.d_k or recipe.d_model // recipe.heads) % 2:
         why = "RoPE turns pairs of dimensions, so d_model / heads must be even"
         raise UsageError(why, option="n_heads", value=recipe.heads)
     numbers = 4 * recipe.layers * recipe.d_model * max(recipe.d_model, recipe.heads * (recipe.d_k or 0))
-    room = 16 * numbers  # each with its gradient and the two means of the optimiser
+    room = 16 * numbers  # each weight with its gradient and the two means of the optimizer
     limits.check_memory(room, f"a network of {numbers:,} weights", "ask for a smaller d_model, or fewer layers")
     return recipe
 
 
-# --- a run begun, or gone on with ---------------------------------------------------------------------------------
+# --- new and resumed runs ---------------------------------------------------------------------------------
 
 
 def recipe_of(corpus: str | None, settings: OptionValues) -> tuple[Recipe, list[str] | None]:
@@ -289,12 +289,12 @@ def recipe_of(corpus: str | None, settings: OptionValues) -> tuple[Recipe, list[
 def recipe_to_train(
     run: TrainingRun, resume: bool, corpus: str | None, settings: OptionValues, stack: ExitStack
 ) -> tuple[Recipe, list[str] | None]:
-    """Return recipe and lines of a new run, or of the run in the folder, which stays locked until `held` ends."""
+    """Return recipe and lines of a new run, or of the run in the folder, which stays locked until `stack` ends."""
     if not resume:
         recipe, lines = recipe_of(corpus, settings)
-        run.check_free()  # before the corpus, which may take a while
+        run.check_free()  # before the corpus is read, which may take a while
         return recipe, lines
     recipe, lines = run.recipe()
-    stack.enter_context(run.held())
+    stack.enter_context(run.locked())
     changed = {name: value for name, value in settings.items() if name in ("steps", "device")}
     return checked_recipe(replace(recipe, **changed)), lines
