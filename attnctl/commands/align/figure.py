@@ -42,9 +42,8 @@ def speech_drawing(aligned: AlignedSpeech, windows: Sequence[AlignedWindow]) -> 
             image = axes.imshow(array, cmap=colour_map(CMAP), aspect="auto", extent=extent, interpolation="nearest")
             rows, frames = window.path
             on_tokens = rows < len(texts)
-            axes.plot(
-                window.start + (frames[on_tokens] + 0.5) * FRAME_SECONDS, rows[on_tokens], color="white", linewidth=1.2
-            )
+            times = window.start + (frames[on_tokens] + 0.5) * FRAME_SECONDS
+            axes.plot(times, rows[on_tokens], color="white", linewidth=1.2)
             axes.set_yticks(range(len(texts)), texts)
             for text in axes.get_yticklabels():
                 text.set(parse_math=False, family=labels.family, fontsize=7.5)

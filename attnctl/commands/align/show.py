@@ -8,10 +8,10 @@ from attnctl.commands.align.result import LISTED_HEADS, NO_SPACES, AlignedSpeech
 from attnctl.render.forms import Column, Form, Line, Table
 from attnctl.text import visible_text
 
-CUE_CHARACTERS, CUE_PAUSE = 42, 0.8  # of a subtitle: a line, and seconds of silence that end it
+CUE_CHARACTERS, CUE_PAUSE = 42, 0.8  # characters of a subtitle's line, and seconds of silence that end it
 CHOSEN = {
     "named": "the checkpoint's own alignment heads",
-    "auto": "those that go along with the sound best",
+    "auto": "those that follow the sound best",
     "given": "as given",
 }
 
@@ -29,7 +29,7 @@ def align_forms(aligned: AlignedSpeech | AlignedText) -> Iterator[Form]:
     yield words_table(aligned)
     yield ""
     yield Line(f"Read from heads {heads_listed(aligned.heads)}: {CHOSEN[aligned.chosen]}.")
-    yield Line(f"Heads that go along with the sound best: {heads_listed(aligned.found_heads)}.")
+    yield Line(f"Heads that follow the sound best: {heads_listed(aligned.found_heads)}.")
     if aligned.named_heads:
         named = heads_listed(aligned.named_heads)
         yield Line(

@@ -42,10 +42,10 @@ from attnctl.models.huggingface.readers.sound import SoundReader
 from attnctl.readings.head_place import HeadPlace
 from attnctl.text import counted
 
-WINDOW_SECONDS, LATEST_SECONDS = 30, 5  # that Whisper hears at once; a longer speech is cut in the last 5 of them
-SILENT = 1e-4  # of full scale: where no sample is louder there is nothing to hear
+WINDOW_SECONDS, LATEST_SECONDS = 30, 5  # Whisper hears 30 seconds at once; a longer speech is cut in the last 5 of them
+SILENT = 1e-4  # of full scale; a sound without a louder sample is silent
 FRAME = round(RATE * FRAME_SECONDS)  # samples
-BATCH_OF_HEADS = 8  # whose paths are found at once
+BATCH_OF_HEADS = 8  # heads whose paths are found together
 
 Place = tuple[int, int]
 
@@ -53,11 +53,11 @@ Place = tuple[int, int]
 def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> Checkpoint:
     """Open a Whisper checkpoint by its folder or Hugging Face id.
 
-    Raises UsageError for a model that hears nothing, AttnctlError for a checkpoint that is damaged or lacks a part.
+    Raises UsageError for a model that cannot hear, AttnctlError for a checkpoint that is damaged or lacks a part.
     """
     advice = "give a Whisper checkpoint, as its folder or its Hugging Face id: openai/whisper-base"
     if not is_checkpoint(name):
-        raise UsageError(f"{short_name(name)} is no checkpoint that hears speech: {advice}")
+        raise UsageError(f"{short_name(name)} is not a checkpoint that hears speech: {advice}")
     if checkpoint_settings(name).get("model_type") != "whisper":
         raise UsageError(f"{short_name(name)} does not write down speech: {advice}")
     return open_checkpoint(name, dtype=dtype, device=device, attention="cross")
@@ -72,12 +72,12 @@ def named_heads(speech: Checkpoint) -> tuple[HeadPlace, ...]:
     try:
         return align_heads([(int(layer), int(head)) for layer, head in written], speech.info)
     except (TypeError, ValueError, UsageError) as error:
-        why = f"generation_config.json has alignment_heads {str(written)[:80]}, and they are no heads of this model"
+        why = f"generation_config.json has alignment_heads {str(written)[:80]}, which are not heads of this model"
         raise AttnctlError(f"{speech.info.name}: {why}") from error
 
 
 @dataclass(eq=False)
-class _Heard:
+class _SpokenWindow:
     """A window of the sound, its text, and the weights of every head."""
 
     start: float
@@ -106,7 +106,7 @@ def align_speech(
 ) -> Iterator[float | AlignedWindow | AlignedSpeech]:
     """Yield the share of the sound heard, 0 to 1, after each window; then each window; at last the words.
 
-    Raises AttnctlError for silence and for a text that is too long, UsageError for what does not go together.
+    Raises AttnctlError for silence and for a text that is too long, UsageError for options that do not go together.
     """
     info, notes = speech.info, []
     named = named_heads(speech)
@@ -114,7 +114,7 @@ def align_speech(
     if float(np.abs(samples).max()) < SILENT:
         raise AttnctlError(f"{name} is silent: no sample is louder than {SILENT:g} of full scale")
     if target is not None and not target.strip():
-        raise UsageError("is empty: it is the text that is said", option="target")
+        raise UsageError("is empty: give the text that is spoken", option="target")
     windows = list(_windows(samples))
     if len(windows) > 1:
         if target is not None:
@@ -126,7 +126,7 @@ def align_speech(
         notes.append(
             f"{name} is longer than {WINDOW_SECONDS} seconds: it is heard in {len(windows)} parts, cut where it is quietest."
         )
-    parts: list[_Heard] = []
+    parts: list[_SpokenWindow] = []
     for start, end in windows:
         sound = samples[start:end]
         if float(np.abs(sound).max()) >= SILENT:
@@ -141,7 +141,7 @@ def align_speech(
     best = ranked[:LISTED_HEADS]
     found_heads = tuple(ScoredHead(*place, scores[place]) for place in best)
     if heads == "named" and not named:
-        notes.append(f"{info.name} names no alignment heads: those found best are used.")
+        notes.append(f"{info.name} names no alignment heads: the best heads are used.")
     choice: Literal["named", "auto", "given"] = "given" if chosen else "named" if heads == "named" and named else "auto"
     used = chosen or (named if choice == "named" else tuple(HeadPlace(*place) for place in ranked[:AUTO_HEADS]))
     words = []
@@ -151,8 +151,8 @@ def align_speech(
         yield window
     if doubtful := sum(word.doubtful for word in words):
         notes.append(
-            f"{doubtful:,} of {counted(len(words), 'word')} {'is' if doubtful == 1 else 'are'} doubtful: next to no "
-            "probability, or the same again and again. There may be no speech."
+            f"{doubtful:,} of {counted(len(words), 'word')} {'is' if doubtful == 1 else 'are'} doubtful: almost no "
+            "probability, or repeated again and again. There may be no speech."
         )
     ids = [number for part in parts for number in part.ids]
     text = target if target is not None else speech.pieces.tokenizer.decode(ids).strip()
@@ -160,7 +160,7 @@ def align_speech(
     yield AlignedSpeech(
         audio=name, seconds=seconds, text=text, given=target is not None, language=language, model=info,
         words=tuple(words), chosen=choice, heads=used, named_heads=named, found_heads=found_heads,
-        common_heads=sum((part.layer, part.head) in best for part in named), notes=tuple(notes),
+        common_heads=sum((head.layer, head.head) in best for head in named), notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -178,7 +178,7 @@ def _windows(samples: Floats) -> Iterator[tuple[int, int]]:
 
 def _hear(
     speech: Checkpoint, samples: Floats, start: float, target: str | None, language: str | None
-) -> tuple[_Heard, str | None]:
+) -> tuple[_SpokenWindow, str | None]:
     """Hear a window: return its tokens (or those of `target`), every head's weights, and the spoken language."""
     import torch
 
@@ -198,7 +198,7 @@ def _hear(
     weights = {call.layer: as_numpy(call.weights[0].float()) for call in calls}  # (heads, prompt + tokens + 1, frames)
     frames = min(max(len(samples) // FRAME, 1), calls[0].weights.shape[-1])
     loudness = _frame_loudness(samples)[:frames]
-    part = _Heard(start, text, as_numpy(chances), weights, len(prompt), frames, loudness, {})
+    part = _SpokenWindow(start, text, as_numpy(chances), weights, len(prompt), frames, loudness, {})
     for layer, of_layer in weights.items() if text else ():
         for first in range(0, len(of_layer), BATCH_OF_HEADS):
             places = [HeadPlace(layer, head) for head in range(first, min(first + BATCH_OF_HEADS, len(of_layer)))]
@@ -217,7 +217,7 @@ def _frame_loudness(samples: Floats) -> Floats:
 
 
 def _timed_words(
-    speech: Checkpoint, part: _Heard, heads: Sequence[HeadPlace], language: str | None
+    speech: Checkpoint, part: _SpokenWindow, heads: Sequence[HeadPlace], language: str | None
 ) -> tuple[AlignedWindow, list[AlignedWord]]:
     """Return the words of a window with their times."""
     tokenizer = speech.pieces.tokenizer

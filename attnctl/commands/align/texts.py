@@ -1,8 +1,8 @@
 """Align a source and a target by a checkpoint's attention: cross attention of an encoder-decoder, or one text with >>.
 
-A target token is aligned by its own row, that of the decoder as it reads the token: Shift-Att of Chen et al. 2020 (Accurate
-Word Alignment Induction from Neural Machine Translation). Earlier work (Garg et al. 2019, Jointly Learning to Align and
-Translate with Transformer Models), and Whisper's times, take the row before, which predicts the token.
+A target token is aligned by its own row, the row of the decoder as it reads the token: Shift-Att of Chen et al. 2020
+(Accurate Word Alignment Induction from Neural Machine Translation). Earlier work (Garg et al. 2019, Jointly Learning to
+Align and Translate with Transformer Models), and Whisper's times, take the row before, which predicts the token.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from attnctl.trace.run import Run
 if TYPE_CHECKING:
     from attnctl.argument_types import OptionValues
 
-MARK = ">>"  # between the source and the target of one text
-WRITTEN = 500  # tokens of a target that a model writes, at most: less than the positions of Marian and BART
+MARK = ">>"  # separates source and target in one text
+WRITTEN = 500  # the most tokens of a generated target: fewer than the positions of Marian and BART
 
-CHARACTER_BYTES = 4  # of the longest character
+CHARACTER_BYTES = 4  # bytes of the longest character
 
 
 class _Sides(NamedTuple):
@@ -50,8 +50,10 @@ class _Sides(NamedTuple):
     source: TextSource
     text: str
     target: str
-    end: int  # of the source in the text: where its last character ends
-    spelled: tuple[str, tuple[Token, ...]] | None = None  # a decoder's text, its tokens with their places in it
+    end: int  # where the source ends in the text
+    spelled: tuple[str, tuple[Token, ...]] | None = (
+        None  # a decoder's text, and its tokens with their places in the text
+    )
 
 
 def align_text(
@@ -59,11 +61,11 @@ def align_text(
 ) -> AlignedText:
     """Return the source of each token of a target; `how` are options of `open_checkpoint`.
 
-    Raises UsageError for a text or a target without tokens, and for heads that are not there.
+    Raises UsageError for a text or a target without tokens, and for heads that do not exist.
     """
     if heads == "named":
         raise UsageError(
-            "a Whisper checkpoint names heads; of a text it is auto, or layer.head: 4.2,5.1",
+            "only Whisper checkpoints name heads; for texts it is auto, or layer.head: 4.2,5.1",
             option="heads",
             value=heads,
         )
@@ -93,7 +95,7 @@ def align_text(
     links = aligned_links(mean, targets, sources)
     notes = tuple(note for note in run.notes if note != PIECES_NOTE)
     if between and target is None and not run.tokens[-1].special:
-        notes += (f"The target is cut off: {info.name} came to no end.",)
+        notes += (f"The target is cut off: {info.name} did not end it.",)
     return AlignedText(
         text=sides.text, target=sides.target, given=target is not None or not between, model=run.known_model,
         sources=sources, links=links, weights=mean, chosen="given" if chosen else "auto", heads=used,
@@ -122,7 +124,7 @@ def _one_text(text: str, name: str, target: str | None, how: OptionValues) -> _S
 def _two_texts(text: str, name: str, target: str | None, how: OptionValues) -> _Sides:
     """Return a source and the decoder's text, by default the model's own. Raises UsageError for an empty text."""
     if target is not None and not target.strip():
-        raise UsageError("is empty: it is the text that was made from the source", option="target")
+        raise UsageError("is empty: give the text that was made from the source", option="target")
     model = open_checkpoint(name, target=target, generate=None if target else WRITTEN, **how)
     if model.kind != "cross":
         raise AttnctlError(f"{model.info.name} attends to source and target in one softmax: it has no cross attention")
@@ -136,7 +138,7 @@ def _two_texts(text: str, name: str, target: str | None, how: OptionValues) -> _
 def _spelled(pieces: Pieces, tokens: Sequence[Token]) -> tuple[str, tuple[Token, ...]]:
     """Return the text that a decoder's tokens spell, and these with their places in it and their words.
 
-    Bytes have the place of their character.
+    Tokens that are single bytes have the place of their character.
     """
     ids, placed = [token.id or 0 for token in tokens], list[Token]()
     text, length = "", 0
@@ -147,7 +149,7 @@ def _spelled(pieces: Pieces, tokens: Sequence[Token]) -> tuple[str, tuple[Token,
             placed += [replace(token, start=length, end=len(text)) for token in tokens[len(placed) : count]]
             length = len(text)
     encoded = pieces.tokens_of_encoding(text, pieces.tokenizer.encode(text, add_special_tokens=False))
-    word_at = {index: token.word for token in encoded for index in range(token.start or 0, token.end or 0)}
+    word_at = {character: token.word for token in encoded for character in range(token.start or 0, token.end or 0)}
     for index, token in enumerate(placed):
         start, end = token.start or 0, token.end or 0
         first = start + len(text[start:end]) - len(text[start:end].lstrip())
@@ -157,7 +159,7 @@ def _spelled(pieces: Pieces, tokens: Sequence[Token]) -> tuple[str, tuple[Token,
 
 def _target_rows(sides: _Sides, tokens: Sequence[Token], words: bool) -> tuple[list[list[int]], list[Token]]:
     """Return the rows of each token (or word) of the target, and these as tokens; `tokens` are those of the rows."""
-    if sides.spelled is None:  # one text, whose pieces are merged already
+    if sides.spelled is None:  # one text: its pieces are merged already
         rows = [index for index, token in enumerate(tokens) if _within(token, sides.end + len(MARK))]
         return [[index] for index in rows], [tokens[index] for index in rows]
     text, placed = sides.spelled
@@ -174,7 +176,7 @@ HeadWeights = dict[tuple[int, int], Floats]  # (layer, head) → (target tokens,
 class AlignmentReading:
     """The weights of every head from target tokens to source tokens, and the notes of the run.
 
-    `targets` are the queries of each target token, over which is averaged; `sources` are keys.
+    `targets` are the queries of each target token; their weights are averaged. `sources` are keys.
     """
 
     predicts = False

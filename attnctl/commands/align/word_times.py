@@ -21,18 +21,20 @@ from attnctl.arrays import Floats
 from attnctl.commands.align.result import FRAME_SECONDS, REPEATED
 
 MEDIAN_FRAMES = 7
-# how long before a word begins Whisper base's heads turn to it, in the median: 51 ms of 159 words of a synthetic voice,
-# 56 and 45 ms of others at two speeds (its own times), 50 ms of 71 words that a person reads (those of an acoustic model)
+# how long before a word begins Whisper base's heads look at it, median: 51 ms for 159 words of a synthetic voice, 56 and
+# 45 ms for others at two speeds (times of the voice), 50 ms for 71 words that a person reads (times of an acoustic model)
 LEAD_SECONDS = 0.05
 PAUSE_SECONDS = 0.3  # how long the quiet end of a word must be to be a pause: the closures of p, t and k are shorter
-LONG_SECONDS = (
-    1.0  # of a word at the edge of speech, which is then shortened; the longest of 730 ordinary words has 0.86
-)
-# of a word's loudness: where the limit between quiet and loud frames may be, at most in a word and in a long one
+# a longer word at the edge of speech is shortened; the longest of 730 ordinary words has 0.86
+LONG_SECONDS = 1.0
+# shares of a word's loudness: the lowest limit between quiet and loud frames, the highest, and the highest in a long word
 QUIETEST, LOUDEST_QUIET, LOUDEST_QUIET_OF_LONG = 0.02, 0.2, 0.7
-LONGEST_REPEATED = 12  # tokens of what is repeated
+LONGEST_REPEATED = 12  # tokens of the longest repeated part
 SENTENCE_ENDS = ".。!！?？"
-BEFORE, AFTER = "\"'“¿([{-«", "\"'.。,，!！?？:：;”)]}、»…"  # punctuation that belongs to the word behind it, before it
+BEFORE, AFTER = (
+    "\"'“¿([{-«",
+    "\"'.。,，!！?？:：;”)]}、»…",
+)  # punctuation that belongs to the next word, and to the word before
 
 
 def standardised_weights(weights: Floats, frames: int) -> Floats:
@@ -56,9 +58,8 @@ def warping_paths(cost: Floats) -> list[tuple[Floats, Floats]]:
     count, n, m = cost.shape
     total = np.full((count, n + 1, m + 1), np.inf)
     total[:, 0, 0] = 0
-    step = np.zeros(
-        (count, n + 1, m + 1), np.int8
-    )  # 0: along both axes, 1: from the row above, 2: from the column before
+    # 0: along both axes, 1: from the row above, 2: from the column before
+    step = np.zeros((count, n + 1, m + 1), np.int8)
     step[:, 0, :], step[:, :, 0] = 2, 1
     for both in range(2, n + m + 1):  # an anti-diagonal at a time
         i = np.arange(max(1, both - m), min(n, both - 1) + 1)
@@ -83,13 +84,12 @@ def warping_paths(cost: Floats) -> list[tuple[Floats, Floats]]:
 def head_scores(weights: Floats, standardised: Floats) -> Floats:
     """Return how well heads follow the sound, by weights (heads, tokens, frames), raw and standardised: (heads,).
 
-    Along a head's own best path: the mean of its standardised weights × the share of its weights there. One that stays where
-    it is has a low mean, one that looks everywhere a low share.
+    The score is taken along the head's own best path: the mean of its standardised weights × the share of its weights there.
+    A head that does not move has a low mean, a head that looks everywhere a low share.
     """
     triples = zip(weights, standardised, warping_paths(-standardised), strict=True)
-    return np.array(
-        [raw[path].sum() / raw.sum() * standard[path].mean() for raw, standard, path in triples], np.float32
-    )
+    scores = [raw[path].sum() / raw.sum() * standard[path].mean() for raw, standard, path in triples]
+    return np.array(scores, np.float32)
 
 
 def token_starts(path: tuple[Floats, Floats]) -> Floats:
@@ -100,7 +100,7 @@ def token_starts(path: tuple[Floats, Floats]) -> Floats:
 
 def words_of_pieces(decode: Callable[[list[int]], str], ids: Sequence[int], spaces: bool) -> list[tuple[str, int, int]]:
     """Return (word, first token, last token + 1) of each word; bytes are joined, punctuation belongs to its word."""
-    pieces: list[tuple[str, int, int]] = []  # of whole characters
+    pieces: list[tuple[str, int, int]] = []  # pieces of whole characters
     start = 0
     for end in range(1, len(ids) + 1):
         text = decode(list(ids[start:end]))
@@ -126,7 +126,7 @@ def without_pauses(
 ) -> list[tuple[float, float]]:
     """Return where each word begins and ends, counted in frames as `spans` are, without the pauses at its ends.
 
-    A word that is longer than LONG_SECONDS after that, at the edge of speech or of a sentence, becomes twice as long as the
+    A word at the edge of speech or of a sentence that is then still longer than LONG_SECONDS is shortened to twice the
     median word, as in openai-whisper.
     """
     pause, long = round(PAUSE_SECONDS / FRAME_SECONDS), round(LONG_SECONDS / FRAME_SECONDS)
@@ -144,7 +144,7 @@ def without_pauses(
 
 
 def _loud_part(start: float, end: float, loudness: Floats, pause: int) -> tuple[float, float]:
-    """Return `start` and `end` without the quiet frames at either end, where they are `pause` or more."""
+    """Return `start` and `end` without the quiet frames at either end, if there are `pause` or more."""
     first_frame = int(start)
     part = loudness[first_frame : int(end)]
     if len(part) <= pause:

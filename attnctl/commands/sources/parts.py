@@ -167,8 +167,8 @@ def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int
 
     If the budget suffices, every part is hidden alone. Otherwise the `likely` parts are hidden alone, up to half of the
     budget, and the others in groups of neighbours. The group that changes the answer most is split in two first. A group
-    that changes it by less than NEGLIGIBLE is not split. The search ends when SETTLED parts each change the answer more than the
-    largest remaining group.
+    that changes it by less than NEGLIGIBLE is not split. The search ends when SETTLED parts each change the answer more
+    than the largest remaining group.
     """
     progress = SearchProgress()
 

@@ -37,7 +37,7 @@ from attnctl.commands import COMMANDS
 from attnctl.errors import DONE, INTERRUPTED, UsageError, print_complaint
 from attnctl.text import Document, as_json, for_pasting
 
-if TYPE_CHECKING:  # it imports torch, which neither a mistake in the options nor the first line need wait for
+if TYPE_CHECKING:  # these import torch; errors in options and the first line need not wait for it
     from attnctl.commands.train.compute import Watch
     from attnctl.commands.train.result import Lesson
     from attnctl.commands.train.run import TrainingRun
@@ -50,17 +50,17 @@ def train_command(
     corpus: Annotated[
         str | None,
         Argument(
-            help='Text, one sentence a line: a file, a folder of .txt files, or "-". Default: the bundled corpus.',
+            help='Text, one sentence on each line: a file, a folder of .txt files, or "-". Default: the bundled corpus.',
             show_default=False,
         ),
     ] = None,
     *,
-    output: Annotated[str | None, output_option("Where to write: a folder, made for the run.")] = None,
+    output: Annotated[str | None, output_option("Where to write: the folder of the run.")] = None,
     watch: Annotated[
         str | None,
         Option(
             "--watch",
-            help="A sentence whose attention is shown as it changes.",
+            help="Show how the attention of this sentence changes.",
             metavar="TEXT",
             autocompletion=completing(TOKENS),
             envvar="ATTNCTL_WATCH",
@@ -90,7 +90,7 @@ def train_command(
         bool,
         Option(
             "--json",
-            help="Write JSON: a line a report, on a terminal too.",
+            help="Write JSON, a line for each report, on a terminal too.",
             envvar="ATTNCTL_JSON",
             rich_help_panel=OUTPUT,
         ),
@@ -99,7 +99,7 @@ def train_command(
         Literal["next-word", "masked-word"] | None,
         Option(
             "--objective",
-            help="masked-word (for the grammar the default), next-word (for your text).",
+            help="masked-word (the default for the grammar) or next-word (the default for your text).",
             envvar="ATTNCTL_OBJECTIVE",
             rich_help_panel=INPUT,
         ),
@@ -109,7 +109,7 @@ def train_command(
         Option(
             "--n-layers",
             "--layers",
-            help="Number of layers: 2 for the grammar, 1 for your text, unless told otherwise.",
+            help="Number of layers [default: 2 for the grammar, 1 for your text].",
             metavar="N",
             parser=whole(limits.LAYERS),
             envvar="ATTNCTL_N_LAYERS",
@@ -121,7 +121,7 @@ def train_command(
         Option(
             "--n-heads",
             "--heads",
-            help="Number of query heads in a layer: 6 for the grammar, 4 for your text, unless told otherwise.",
+            help="Number of query heads in a layer [default: 6 for the grammar, 4 for your text].",
             metavar="N",
             parser=whole(limits.HEADS),
             envvar="ATTNCTL_N_HEADS",
@@ -132,7 +132,7 @@ def train_command(
         int | None,
         Option(
             "--d-model",
-            help="Length of an embedding: 64, for the next words of your text 32.",
+            help="Length of an embedding [default: 64; 32 for the next words of your text].",
             metavar="N",
             parser=whole(limits.SIZE),
             envvar="ATTNCTL_D_MODEL",
@@ -143,7 +143,8 @@ def train_command(
         int | None,
         Option(
             "--max-steps",
-            help="Gradient steps in all: as the bundled models for the grammar; 8000 for your text.",
+            help="Gradient steps in all [default: as in the bundled models for the grammar; 8000 for the next words, "
+            "4000 for masked words of your text].",
             metavar="N",
             parser=whole(limits.STEPS),
             envvar="ATTNCTL_MAX_STEPS",
@@ -154,7 +155,7 @@ def train_command(
         int | None,
         Option(
             "--batch-size",
-            help="How many share one pass: sentences of a step; 112 for the grammar, 128 for your text.",
+            help="Sentences in a step [default: 112 for the grammar, 128 for your text].",
             metavar="N",
             parser=whole(limits.BATCH_SIZE),
             envvar="ATTNCTL_BATCH_SIZE",
@@ -165,7 +166,7 @@ def train_command(
         float | None,
         Option(
             "--lr",
-            help="Learning rate at its highest: 0.005 unless told otherwise.",
+            help="Highest learning rate [default: 0.005].",
             metavar="X",
             parser=decimal(limits.LEARNING_RATE),
             envvar="ATTNCTL_LR",
@@ -187,10 +188,10 @@ def train_command(
 ) -> int:
     """Train a small attention model to predict words: the next word, or masked ones.
 
-    A terminal shows it live; a pipe gets one line of JSON a report. The folder holds weights.safetensors (for --model), the
-    weights of earlier steps, and metrics.jsonl. Ctrl-C saves; --resume goes on.
+    A terminal shows the training live; a pipe gets a line of JSON for each report. The folder holds weights.safetensors (for
+    --model), the weights of earlier steps, and metrics.jsonl. Ctrl-C saves the run; --resume goes on with it.
     """
-    settings: dict[str, object] = {"steps": max_steps, "device": device}  # as recipe.json calls them
+    settings: dict[str, object] = {"steps": max_steps, "device": device}  # named as in recipe.json
     if not resume or explain:
         settings |= {"objective": objective, "layers": n_layers, "heads": n_heads, "d_model": d_model}
         settings |= {"batch_size": batch_size, "lr": lr, "seed": seed}
@@ -218,7 +219,7 @@ def train_command(
 
         training, watched = open_training(run, recipe, lines, watch, query, stack, resume=resume)
         if training.step >= training.recipe.steps:
-            print_complaint(f"{output} has made all its {training.step} steps: --max-steps asks for more")
+            print_complaint(f"{output} has made all its {training.step} steps: ask for more with --max-steps")
             return DONE
         if json or not sys.stdout.isatty():
             with contextlib.closing(_reports(training, run, watched)) as reports:

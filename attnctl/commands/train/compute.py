@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from attnctl.commands.train.result import WatchedWord
     from attnctl.text import Document
 
-WARM_UP, FLOOR = 100, 0.02  # steps until the full learning rate; what is left of it at the end
+WARM_UP, FLOOR = 100, 0.02  # steps until the full learning rate; its share that remains at the end
 WEIGHT_DECAY, BETAS, CLIP = 0.05, (0.9, 0.98), 1.0
 SAVE_EVERY_SECONDS = 20.0
-SMALL = 256  # d_model of a network for whose operations one thread is enough
+SMALL = 256  # up to this d_model, one thread is enough
 
 
 def begin_training(recipe: Recipe, corpus: Corpus) -> Training:
@@ -49,14 +49,14 @@ def begin_training(recipe: Recipe, corpus: Corpus) -> Training:
     device = "cpu" if recipe.device == "auto" else torch_device(recipe.device)
     parameters = {}
     for name, array in initial_arrays(recipe, corpus).items():
-        # what belongs to one word lies side by side: few words are looked up at a time
+        # the numbers of one word lie side by side, since few words are looked up at a time
         laid_out = np.asfortranarray(array) if name == "unembedding" else array
         parameters[name] = torch.from_numpy(laid_out).to(device).requires_grad_()
     optimizer = torch.optim.AdamW(parameters.values(), lr=recipe.lr, betas=BETAS, weight_decay=WEIGHT_DECAY)
     by_letters = recipe.pieces is not None
     batches = Batches(corpus, recipe.objective, recipe.batch_size, recipe.seed, by_letters=by_letters)
     pieces = None
-    if recipe.pieces is not None:  # their numbers, -1 after the last of a word: (words, most pieces)
+    if recipe.pieces is not None:  # the pieces of each word, -1 after its last: (words, most pieces)
         numbers = [torch.tensor(letter_pieces(word, recipe.pieces)) for word in corpus.vocabulary]
         pieces = torch.nn.utils.rnn.pad_sequence(numbers, batch_first=True, padding_value=-1).to(device)
     return Training(recipe, corpus, parameters, optimizer, batches, pieces)
@@ -81,7 +81,7 @@ def loss_of(training: Training, batch: Batch) -> Tensor:
     """Return the mean cross-entropy of the predicted words plus, if questions are asked, their weighted mean → ()."""
     recipe, p = training.recipe, training.parameters
     rows = rows_of_words(training, batch.ids)  # (batch, n, d_model)
-    padding = None if recipe.causal else batch.real  # it stands after the words: a causal network never sees it
+    padding = None if recipe.causal else batch.real  # padding stands after the words: a causal network never sees it
     x, steps = residual(p, rows, recipe, padding)  # (batch, n, d_model)
     groups = [Predicted(1.0, x[batch.counted], batch.targets[batch.counted])]
     groups += _answers_to_questions(training, batch, rows, steps[-1].weights)
@@ -99,7 +99,7 @@ def loss_of(training: Training, batch: Batch) -> Tensor:
 
 
 def rows_of_words(training: Training, ids: Tensor) -> Tensor:
-    """Return what the network reads or predicts for these ids (…): embeddings, or rows made of letters → (…, d_model)."""
+    """Return what the network reads or predicts for these ids (…): embeddings, or rows made from letters → (…, d_model)."""
     table = training.parameters["embedding"]
     if training.pieces is None:
         return torch.nn.functional.embedding(ids, table)
@@ -110,9 +110,8 @@ def rows_of_words(training: Training, ids: Tensor) -> Tensor:
     pieces = training.pieces[words[unknown]]  # (unknown, most pieces)
     real = (pieces >= 0).float()  # (unknown, most pieces)
     shares = real / real.sum(1, keepdim=True).sqrt()  # (unknown, most pieces)
-    letters = torch.nn.functional.embedding(
-        pieces.clamp(min=0), training.parameters["pieces"]
-    )  # (unknown, most, d_model)
+    letter_rows = training.parameters["pieces"]
+    letters = torch.nn.functional.embedding(pieces.clamp(min=0), letter_rows)  # (unknown, most pieces, d_model)
     return rows.index_put((unknown,), (shares[:, None] @ letters)[:, 0], accumulate=True)
 
 
@@ -140,7 +139,7 @@ def _answers_to_questions(training: Training, batch: Batch, rows: Tensor, weight
 def _cross_entropy(training: Training, x: Tensor, targets: Tensor) -> Tensor:
     """Return the cross-entropy of each row of x (rows, d_model) over all words, or the recipe's candidates → (rows,).
 
-    A target that was shown by its letters is among them by its letters.
+    A target whose input was its letters is among the candidates by its letters.
     """
     p = training.parameters
     table = p["embedding"] if "unembedding" not in p else p["unembedding"].T  # (vocabulary, d_model)
@@ -160,7 +159,7 @@ def training_step(training: Training) -> float:
     for group in training.optimizer.param_groups:
         group["lr"] = learning_rate(training.step, recipe)
     training.optimizer.zero_grad()
-    if not bool(batch.counted.any()):  # a tiny corpus, and nothing chosen to predict
+    if not bool(batch.counted.any()):  # in a tiny corpus, no word may be chosen to predict
         training.step += 1
         return math.nan
     loss = loss_of(training, batch)
@@ -200,7 +199,9 @@ def train_network(
                 speed = words / max(now - reported, 1e-9)
                 report = run.report(_training_report(training, speed, now - started, watch))
                 training.losses, words, reported = [], 0.0, now
-            if training.step in recipe.checkpoints:  # after the report: one that is newer than the state is made again
+            if (
+                training.step in recipe.checkpoints
+            ):  # after the report: a resumed run repeats reports that are newer than its state
                 run.checkpoint(training)
                 saved = now
             elif now - saved > SAVE_EVERY_SECONDS:
@@ -208,7 +209,7 @@ def train_network(
                 saved = now
             if report is not None:
                 yield report
-    except GeneratorExit:  # whoever read the reports has gone
+    except GeneratorExit:  # the reader of the reports stopped
         run.checkpoint(training)
         raise
     if training.step not in recipe.checkpoints:
@@ -231,8 +232,8 @@ def _training_report(training: Training, speed: float, seconds: float, watch: Wa
 # --- a run of it -------------------------------------------------------------------------------------------------
 
 WATCHED = "Alice will eat pizza"
-MEASURED_SECONDS = 3.0  # of steps, after which the time that all of them take is known
-TOLD_SECONDS = 20.0  # from which that time is told
+MEASURED_SECONDS = 3.0  # after this many seconds of steps, the time of all steps is estimated
+ANNOUNCED_SECONDS = 20.0  # an estimate above this is announced
 
 
 def open_training(
@@ -245,12 +246,12 @@ def open_training(
     *,
     resume: bool = False,
 ) -> tuple[Training, Watch]:
-    """Return a new training, or the one in the folder, and its watch; the folder is locked until `held` ends."""
+    """Return a new training, or the one in the folder, and its watch; the folder is locked until `stack` ends."""
     training = begin_training(recipe, read_corpus(recipe, lines))
     watched = Watch(watched_sentence(training, watch), training.corpus.vocabulary, recipe, query)
     watched.start(initial_arrays(recipe, training.corpus))
     if not resume:
-        stack.enter_context(run.held())
+        stack.enter_context(run.locked())
         run.create(recipe, lines)
     else:
         run.restore(training)
@@ -261,20 +262,20 @@ def open_training(
 
 def announce_time(training: Training, stop: Callable[[], bool], say: Callable[[str], None]) -> Callable[[], bool]:
     """Wrap `stop`, which is called before each step, so that `say` gets an estimate once a step was timed and it is long."""
-    first, start, told = training.step, monotonic(), False
+    first, start, is_announced = training.step, monotonic(), False
 
-    def stop_or_tell() -> bool:
-        nonlocal told
+    def stop_or_announce() -> bool:
+        nonlocal is_announced
         elapsed = monotonic() - start
-        if not told and elapsed > MEASURED_SECONDS and training.step > first:
-            told = True
+        if not is_announced and elapsed > MEASURED_SECONDS and training.step > first:
+            is_announced = True
             remaining = training.recipe.steps - training.step
-            if (seconds := elapsed / (training.step - first) * remaining) > TOLD_SECONDS:
+            if (seconds := elapsed / (training.step - first) * remaining) > ANNOUNCED_SECONDS:
                 goes_on = f"Ctrl-C saves and {option_name('resume')} goes on; {option_name('max_steps')} takes fewer"
                 say(f"{remaining:,} steps to go: about {duration_text(seconds)} ({goes_on})")
         return stop()
 
-    return stop_or_tell
+    return stop_or_announce
 
 
 def watched_sentence(training: Training, sentence: str | None) -> str:
@@ -324,7 +325,7 @@ class Watch:
             self._before = now
         growth = (now - self._before) * (1 - np.eye(len(self.ids)))  # (layers, heads, n, n)
         if self.recipe.causal and len(self.ids) > 2:
-            growth[:, :, :2] -= 1  # with one other word to look at there is little to choose
+            growth[:, :, :2] -= 1  # a word with only one other word before it has little choice
         if self.row is not None:
             only = np.zeros_like(growth)
             only[:, :, self.row] = 1

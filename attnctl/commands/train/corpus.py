@@ -22,7 +22,7 @@ UNKNOWN, MASK = "[UNK]", "[MASK]"
 MAX_WORDS = 8192  # rarer words become [UNK]
 MAX_LENGTH = 64  # a longer sentence is cut into pieces
 
-# words of a larger share than this, like "the", are rather not the ones that a new text brings others for
+# a new text rarely has other words in place of words with a larger share than this, such as "the"
 COMMON = 0.002
 
 
@@ -32,12 +32,12 @@ class Corpus:
 
     ids: Ids  # (sentences, length), -1 after a sentence's end
     vocabulary: tuple[str, ...]
-    open: Floats  # (vocabulary,) from 0 to 1: how readily a new word comes in this one's place
-    shapes: Ids  # (vocabulary,) what a word is read as where it is not known: the id of its shape
-    # (sentences, length, questions) the place of the word that answers each question asked of a word: its own where no
-    # other does, -1 where it is not asked
+    open: Floats  # (vocabulary,) from 0 to 1: how likely a new word is in this word's place
+    shapes: Ids  # (vocabulary,) the id of the shape as which an unknown word is read
+    # (sentences, length, questions) the place of the word that answers each question to a word: its own place if no other
+    # word answers, -1 if the question is not asked
     answers: Ids | None = None
-    asked: Floats | None = None  # (vocabulary,) how often a word is to be predicted where words are masked
+    asked: Floats | None = None  # (vocabulary,) how often a word is masked, and has to be predicted
 
     @property
     def length(self) -> int:
@@ -54,7 +54,7 @@ class Corpus:
 def encode_sentences(sentences: Iterable[Sequence[str]]) -> Corpus:
     """Return sentences of words as a Corpus; a rare word is an open one.
 
-    Raises AttnctlError where there is nothing to learn from them.
+    Raises AttnctlError if there is nothing to learn from them.
     """
     pieces = [
         list(sentence[start : start + MAX_LENGTH])
@@ -65,7 +65,7 @@ def encode_sentences(sentences: Iterable[Sequence[str]]) -> Corpus:
     counts = Counter(word for piece in pieces for word in piece if word not in (UNKNOWN, MASK))
     if len(counts) < 2:
         problem = f"only one word ({next(iter(counts))!r})" if counts else "no sentence of two words or more"
-        raise AttnctlError(f"the corpus has {problem}: there is nothing to predict. Give it one sentence a line")
+        raise AttnctlError(f"the corpus has {problem}: there is nothing to predict. Give it one sentence on each line")
     common = sorted(word for word, _ in counts.most_common(MAX_WORDS) if word not in SHAPES)
     total = counts.total()
     share = {word: min(1.0, COMMON * total / counts[word]) for word in common}
@@ -109,7 +109,7 @@ def _text_files(folder: str) -> Iterator[str]:
 def read_lines(source: str) -> list[str]:
     """Return the lines of a file, of standard input for "-", or of every .txt file of a folder.
 
-    Raises AttnctlError where there is nothing to read, too much in all, or the text is not UTF-8.
+    Raises AttnctlError if there is nothing to read, too much in all, or the text is not UTF-8.
     """
     if source != "-" and Path(source).is_dir():
         files = sorted(_text_files(source))
@@ -125,7 +125,7 @@ def read_lines(source: str) -> list[str]:
         check_size(size, limits.CORPUS_BYTES, source)
         lines += _lines_of_text(decode_text(data, where := "standard input" if file == "-" else file), where)
     if not lines:
-        raise AttnctlError(f"{'standard input' if source == '-' else source} is empty: give one sentence a line")
+        raise AttnctlError(f"{'standard input' if source == '-' else source} is empty: give one sentence on each line")
     return lines
 
 
@@ -135,8 +135,8 @@ def _lines_of_text(text: str, where: str) -> list[str]:
     for number, line in enumerate(lines, 1):
         if len(line) > limits.CORPUS_LINE_CHARACTERS:
             raise AttnctlError(
-                f"{where}, line {number:,} has {len(line):,} characters, of the {limits.CORPUS_LINE_CHARACTERS:,} "
-                "that a corpus may have in one: give it one sentence a line"
+                f"{where}, line {number:,} has {len(line):,} characters; a line may have {limits.CORPUS_LINE_CHARACTERS:,}: "
+                "give one sentence on each line"
             )
     return [line for line in lines if line.strip()]
 
@@ -144,17 +144,17 @@ def _lines_of_text(text: str, where: str) -> list[str]:
 # --- the bundled corpus -------------------------------------------------------------------------------------------
 
 _HEADS = [question.head for question in QUESTIONS]
-_FIRST = np.array([_HEADS.index(head) for head in _HEADS])  # (questions,), the first question of each one's head
+_FIRST = np.array([_HEADS.index(head) for head in _HEADS])  # (questions,), the first question of the same head
 
 
 def bundled_corpus(objective: str) -> Corpus:
     """Return the bundled sentences to train on, in the proportions of this objective.
 
-    A word is asked the questions that its links answer; a head that has no other question for it is asked, as its first
-    question, for the word itself, unless not all its links are noted.
+    The questions to a word are those that its links answer. If a head has no question to a word, the word itself answers the
+    head's first question, unless some links of the word are not noted.
     """
     pieces: list[list[str]] = []
-    deps: list[str] = []  # of every word of every sentence
+    deps: list[str] = []  # for every word of every sentence
     misc: list[str] = []
     for block in written_blocks(SENTENCES, "both", objective):
         columns = block.split()
@@ -164,7 +164,7 @@ def bundled_corpus(objective: str) -> Corpus:
     vocabulary = words()
     corpus = table_of(pieces, [word.text for word in vocabulary], {word.text: word.open for word in vocabulary})
     real = corpus.ids >= 0  # (sentences, length)
-    places = np.nonzero(real)[1]  # (words,), the place of each
+    places = np.nonzero(real)[1]  # (words,), the place of each word
     distinct = {text: number for number, text in enumerate(dict.fromkeys(deps))}
     place_of = np.full((len(distinct), len(QUESTIONS)), -1, np.int8)  # (distinct, questions)
     for text, number in distinct.items():

@@ -1,4 +1,4 @@
-"""One step of gradient descent with every number kept: how a network learns to look elsewhere."""
+"""Make one step of gradient descent and keep every number: how a network learns to look elsewhere."""
 
 from __future__ import annotations
 

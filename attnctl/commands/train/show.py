@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 CURVE_HEIGHT = 6
-CURVE_LEFT = 10  # cells left of the curve: the largest and the smallest loss
-SHOWN_TENSORS = 8  # of those that a step changes, the ones that lower the loss most
+CURVE_LEFT = 10  # cells left of the curve, for the largest and the smallest loss
+SHOWN_TENSORS = 8  # tensors that are listed: those that lower the loss most
 
 
 def live_forms(reports: Sequence[Document], steps: int, width: int) -> Iterator[Form]:
@@ -105,13 +105,13 @@ def lesson_forms(step: Lesson) -> Iterator[Form]:
     yield Line(f"its length over all of W_Q is {step.gradient_norm:.4f}; the first {high} × {wide} numbers:", "dim", 5)
     yield _numbers(step.gradient[:high, :wide])
     yield from _headed(f"3  step       matrix ← matrix − {step.lr:g} × its gradient; {step.lr:g} is the learning rate")
-    yield Line(f"All {len(step.falls)} matrices step so at once; here the same numbers of W_Q:", "dim", 5)
+    yield Line(f"All {len(step.falls)} matrices make this step together; here the same numbers of W_Q:", "dim", 5)
     for name, array in (("before", step.weights), ("after", step.after)):
         yield Line(name, "dim", 5)
         yield _numbers(array[:high, :wide])
     yield from _headed(f"4  again      loss {step.loss:.4f} → {step.loss_after:.4f}")
     yield Line(f"{_watched(step.watch)} in layer {step.layer}, head {step.head}", "bold", 5)
-    yield from _headed("5  whose      the part of each matrix: learning rate × |gradient|²")
+    yield from _headed("5  share      the part of each matrix: learning rate × |gradient|²")
     yield from _fall_forms(step)
 
 
@@ -126,7 +126,7 @@ def _numbers(array: Floats) -> Table:
 
 def _fall_forms(step: Lesson) -> Iterator[Form]:
     """Return the share of each tensor in the fall of the loss: to first order the learning rate × |gradient|²."""
-    yield Line("What a matrix's own small step takes off the loss, and its share of all:", "dim", 5)
+    yield Line("How much the small step of each matrix lowers the loss, and its share of the total:", "dim", 5)
     order = sorted(step.falls, key=lambda name: -step.falls[name])
     total, smaller = sum(step.falls.values()), order[SHOWN_TENSORS:]
     rows = [(name, step.falls[name]) for name in order[:SHOWN_TENSORS]]
