@@ -179,7 +179,7 @@ def _windows(samples: Floats) -> Iterator[tuple[int, int]]:
 def _hear(
     speech: Checkpoint, samples: Floats, start: float, target: str | None, language: str | None
 ) -> tuple[_SpokenWindow, str | None]:
-    """Hear a window: return its tokens (or those of `target`), every head's weights, and the spoken language."""
+    """Hear a window: return its tokens (or the tokens of `target`), every head's weights, and the spoken language."""
     import torch
 
     from attnctl.capturing import capture

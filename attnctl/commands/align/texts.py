@@ -158,7 +158,7 @@ def _spelled(pieces: Pieces, tokens: Sequence[Token]) -> tuple[str, tuple[Token,
 
 
 def _target_rows(sides: _Sides, tokens: Sequence[Token], words: bool) -> tuple[list[list[int]], list[Token]]:
-    """Return the rows of each token (or word) of the target, and these as tokens; `tokens` are those of the rows."""
+    """Return the rows of each token (or word) of the target, and these tokens; `tokens` are the tokens of the rows."""
     if sides.spelled is None:  # one text: its pieces are merged already
         rows = [index for index, token in enumerate(tokens) if _within(token, sides.end + len(MARK))]
         return [[index] for index in rows], [tokens[index] for index in rows]

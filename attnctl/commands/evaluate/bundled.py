@@ -50,9 +50,13 @@ def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 
     rows = {row.relation: row for row in table_of_tally(tally, "", "", untrained=fresh is not None).relations}
     documents = []
     for relation in (relation for relation in english.GOALS if relation in rows):
-        row, other = rows[relation], other_cases.get((relation, UP))
-        unseen, by_hand = (0, 0) if other is None else (int(links) for links in other.count_by_half)
-        if other is None or row.best is None or min(row.best.chosen_on, row.best.scored_on, unseen) < LEAST_LINKS:
+        row, unseen_cases = rows[relation], other_cases.get((relation, UP))
+        unseen, by_hand = (0, 0) if unseen_cases is None else (int(links) for links in unseen_cases.count_by_half)
+        if (
+            unseen_cases is None
+            or row.best is None
+            or min(row.best.chosen_on, row.best.scored_on, unseen) < LEAST_LINKS
+        ):
             continue
         chosen = (row.best.layer, row.best.head)
         documents.append(
@@ -63,8 +67,8 @@ def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 
                 head=row.best.head,
                 validation=float(cases[relation, UP].right[0][chosen]) / row.best.chosen_on,
                 held_out=row.best.accuracy,
-                unseen=float(other.right[0][chosen]) / unseen,
-                by_hand=float(other.right[1][chosen]) / by_hand if by_hand else None,
+                unseen=float(unseen_cases.right[0][chosen]) / unseen,
+                by_hand=float(unseen_cases.right[1][chosen]) / by_hand if by_hand else None,
                 untrained=None if row.untrained is None else row.untrained.accuracy,
                 offset=row.rules["offset"].offset or 0,
                 by_offset=row.rules["offset"].accuracy,

@@ -230,7 +230,7 @@ def evaluate_command(
     else:
         if replace and folder is None:
             raise UsageError("is for a folder: name it with -o", option="replace")
-        by, treebank = engine_of(context, work), Treebank(paths)
+        engine, treebank = engine_of(context, work), Treebank(paths)
         counting = CensusWork(
             model_arguments(options),
             renamed_relations(relations),
@@ -238,7 +238,7 @@ def evaluate_command(
             max_tokens=max_tokens,
             batch_size=batch_size,
         )
-        census = _counted_census(treebank, counting, folder, by, jobs, start_anew=replace)
+        census = _counted_census(treebank, counting, folder, engine, jobs, start_anew=replace)
     for path in [*files, *([str(Path(folder) / "census.json")] if folder else [])]:
         put_bytes(census_bytes(census, Path(path).suffix.lower(), drawn, say_notes), path)
     if json:
@@ -271,7 +271,7 @@ def _evaluate_bundled(options: dict[str, object], count: int, json: bool) -> Non
 
 
 def _counted_census(
-    treebank: Treebank, work: CensusWork, folder: str | None, by: Engine, jobs: int, *, start_anew: bool
+    treebank: Treebank, work: CensusWork, folder: str | None, engine: Engine, jobs: int, *, start_anew: bool
 ) -> CensusTable:
     """Return the census of a corpus. Raises AttnctlError if no sentence could be used."""
     from attnctl.commands.evaluate import compute, show
@@ -289,7 +289,7 @@ def _counted_census(
             treebank,
             model,
             jobs=jobs,
-            by=by,
+            engine=engine,
             folder=folder,
             start_anew=start_anew,
             hear=hear,

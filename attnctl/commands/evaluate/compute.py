@@ -258,7 +258,7 @@ def count_corpus(
     model: Model,
     *,
     jobs: int = 1,
-    by: Engine = LOCAL,
+    engine: Engine = LOCAL,
     folder: str | None = None,
     start_anew: bool = False,
     hear: Callable[[list[Result]], None] = lambda chunk: None,
@@ -273,7 +273,7 @@ def count_corpus(
         work = replace(work, batch_size=1)
 
     def results_of(items: Iterable[Item]) -> Iterator[list[Result]]:
-        return by.results(work, census_chunks(items), None if jobs == 1 else jobs, model)
+        return engine.results(work, census_chunks(items), None if jobs == 1 else jobs, model)
 
     if folder is None:
         for chunk in results_of(treebank):

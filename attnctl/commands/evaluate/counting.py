@@ -120,13 +120,13 @@ class Census:
         batch = len(sentences)
         self._pool = np.zeros((batch, n, units), np.float32)  # (batch, n, units)
         self._linked, self._edges = np.zeros((2, batch, units, units), bool)  # (batch, units, units)
-        self._kept = np.zeros((batch, units), bool)  # (batch, units)
+        self._is_word = np.zeros((batch, units), bool)  # (batch, units)
         for b, sentence in enumerate(sentences):
             u = sentence.unit_count
             self._pool[b, : len(sentence.tokens), :u] = sentence.pool
             self._linked[b, :u, :u] = sentence.linked
             self._edges[b, :u, :u] = sentence.edges
-            self._kept[b, :u] = sentence.kept
+            self._is_word[b, :u] = sentence.is_word
         pieces = self._pool.sum(-2)  # (batch, units)
         self._mean = self._pool / np.maximum(pieces, 1)[:, None, :]  # (batch, n, units)
         numbered = [
@@ -168,7 +168,7 @@ class Census:
     def _tally_of(self, b: int, sentence: AlignedSentence) -> CensusTally:
         tally, half = CensusTally(self.shape), sentence.scored
         self._count_answers(tally, b, sentence)
-        chain = edges_found(right_branching(sentence.kept)[None], sentence.edges[None])  # (1,)
+        chain = edges_found(right_branching(sentence.is_word)[None], sentence.edges[None])  # (1,)
         edges = int(sentence.edges.sum()) // 2
         tally.count(np.array([1, sentence.unit_count, sentence.within, edges, chain[0]]), half, "sentences")
         tally.count(self._head_counts("offsets", b, 2 * FARTHEST + 1).astype(np.int32), half, "offsets")
@@ -246,14 +246,14 @@ class Census:
         }
 
     def _tree_counts(self, mass: Array) -> Array:
-        """Return how many gold edges the tree of each head has and, last, that of the layer's mean: (batch, heads + 1)."""
+        """Return how many gold edges are in the tree of each head and, last, of the layer's mean weights: (batch, heads + 1)."""
         batch, heads, units, _ = mass.shape
         if not self._edges.any():
             return np.zeros((batch, heads + 1), np.int64)  # (batch, heads + 1)
         graphs = np.empty((batch, heads + 1, units, units), np.float32)  # (batch, heads + 1, units, units)
         np.add(mass, np.swapaxes(mass, -1, -2), out=graphs[:, :heads])
         graphs[:, heads] = graphs[:, :heads].mean(1)
-        present = np.repeat(self._kept, heads + 1, 0)  # (graphs, units)
+        present = np.repeat(self._is_word, heads + 1, 0)  # (graphs, units)
         parents = maximum_spanning_trees(graphs.reshape(-1, units, units), present)  # (graphs, units)
         edges = np.repeat(self._edges, heads + 1, 0)  # (graphs, units, units)
         return edges_found(parents, edges).reshape(batch, heads + 1)  # (batch, heads + 1)

@@ -59,8 +59,10 @@ def census_forms(census: CensusTable, subtypes: bool = False, least: int = FEWES
     """
     yield census_heading(census), "bold"
     yield ""
-    shown = [row for row in census.relations if row.best is not None and (subtypes or not row.subtype)]
-    listed = [row for row in shown if row.relation == ALL or (row.best is not None and row.best.scored_on >= least)]
+    scored_rows = [row for row in census.relations if row.best is not None and (subtypes or not row.subtype)]
+    listed = [
+        row for row in scored_rows if row.relation == ALL or (row.best is not None and row.best.scored_on >= least)
+    ]
     mentions = [relation for relation in listed if relation.direction == TO_ANTECEDENT]
     if dependencies := [relation for relation in listed if relation not in mentions]:
         yield _relation_table(dependencies, "relation")
@@ -100,9 +102,9 @@ def _relation_table(rows: Sequence[Relation], name: str) -> Table:
         [
             Column(name, [visible_text("  " * row.subtype + label) for row, label in labels], "text", cut="end"),
             Column("to its", [ARROWS.get(row.direction, "→ ante") for row in rows], "text"),
-            Column("head", [one and f"{one.layer}.{one.head}" for one in best]),
-            Column("found", [one and 100 * one.accuracy for one in best], told=".1f"),
-            Column("95 %", [one and _interval_text(one) for one in best], rank=4),
+            Column("head", [head and f"{head.layer}.{head.head}" for head in best]),
+            Column("found", [head and 100 * head.accuracy for head in best], told=".1f"),
+            Column("95 %", [head and _interval_text(head) for head in best], rank=4),
             Column("rule", [row.best_rule and 100 * row.rules[row.best_rule].accuracy for row in rows], told=".1f"),
             Column("", ["✓" * row.beats_rules for row in rows], "text", joined=True),
             Column("offset", [_rule_text(by.get("offset")) for by in rules], "text", rank=3),
@@ -110,7 +112,7 @@ def _relation_table(rows: Sequence[Relation], name: str) -> Table:
             Column("nearest", [_rule_text(by.get("nearest")) for by in rules], "text", rank=2),
             Column("1st", [by["first"].accuracy * 100 if "first" in by else None for by in rules], told=".0f", rank=0),
             Column("unt", [row.untrained and 100 * row.untrained.accuracy for row in rows], told=".0f", rank=5),
-            Column("cases", [one if one < 1_000_000 else f"{one / 1e6:,.1f} M" for one in cases], rank=1),
+            Column("cases", [count if count < 1_000_000 else f"{count / 1e6:,.1f} M" for count in cases], rank=1),
         ],
         strong=[row.beats_rules for row in rows],
         gap=1,
@@ -232,7 +234,7 @@ def _remark_lines(census: CensusTable, listed: Sequence[Relation]) -> Iterator[F
 
 
 def _document_line(counts: dict[str, int]) -> str:
-    """Return how documents were read for coreference, and which mentions are no cases."""
+    """Return a sentence on how documents were read for coreference, and which mentions do not count as cases."""
     text = (
         f"Coreference: {counts['documents']:,} documents were read in {counts['windows']:,} windows of neighbouring "
         f"sentences; of {counts['mentions']:,} mentions {counts['new']:,} are the first of their entity, and "

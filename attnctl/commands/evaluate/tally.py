@@ -88,7 +88,7 @@ class CensusTally:
         for key, value in other.counts.items():
             self.count(value, *(self._known_key(*key) if len(key) > 3 else key))
 
-    def _known_key(self, half: int, what: str, relation: str, direction: str, *tag: str) -> Key:
+    def _known_key(self, half: int, name: str, relation: str, direction: str, *tag: str) -> Key:
         """Return the key under which this tally counts a relation, a direction and perhaps a tag."""
         if (relation, direction) not in self._tags and len(self._tags) >= MOST_LABELS:
             relation = OTHER
@@ -96,15 +96,15 @@ class CensusTally:
         if tag and tag[0] not in tags and len(tags) >= MOST_TAGS:
             tag = ("",)
         tags.update(tag)
-        return half, what, relation, direction, *tag
+        return half, name, relation, direction, *tag
 
     def both_halves(self, shape: tuple[int, ...], *key: str) -> Array:
         """Return the counts under a key in each half: (2, *shape)."""
         return np.stack([np.broadcast_to(self.counts.get((half, *key), 0), shape) for half in (0, 1)])
 
-    def numbers(self, what: str) -> dict[str, int]:
+    def numbers(self, name: str) -> dict[str, int]:
         """Return the numbers counted under `what`, by name; they belong to no half."""
-        return {key[2]: int(value) for key, value in self.counts.items() if key[:2] == (0, what)}
+        return {key[2]: int(value) for key, value in self.counts.items() if key[:2] == (0, name)}
 
     def cases(self) -> dict[Label, Cases]:
         """Return the cases of each relation and direction, in the order in which they were first counted."""
@@ -126,18 +126,18 @@ class CensusTally:
     def relabelled(self, name_of: Callable[[str], str | None]) -> CensusTally:
         """Return only the cases, with relations renamed by `name_of`; None leaves a relation out."""
         tally = CensusTally(self.shape)
-        for (half, what, *label), value in self.counts.items():
+        for (half, count_name, *label), value in self.counts.items():
             if len(label) > 1 and (name := name_of(label[0])) is not None:
-                tally.count(value, half, what, name, *label[1:])
+                tally.count(value, half, count_name, name, *label[1:])
         return tally
 
     def of_untrained(self) -> CensusTally:
         """Return the right answers and edges of this tally as counts of an untrained model."""
         tally = CensusTally(self.shape)
-        for (half, what, *more), value in self.counts.items():
-            if what == "right":
-                tally.count(value, half, "untrained", *more)
-            elif (what, *more) == ("sums", "edges"):
+        for (half, count_name, *names), value in self.counts.items():
+            if count_name == "right":
+                tally.count(value, half, "untrained", *names)
+            elif (count_name, *names) == ("sums", "edges"):
                 tally.count(value, half, "sums", "edges_untrained")
         return tally
 
@@ -340,7 +340,7 @@ def _head_masses(tally: CensusTally) -> dict[str, Array]:
 
 
 def _layers_of_tally(tally: CensusTally, entropy: Array, attends: Array) -> Iterator[LayerRow]:
-    """Return the row of each layer that attends; `entropy` (layers, heads) is that of its heads."""
+    """Return the row of each layer that attends; `entropy` (layers, heads) is the mean entropy of each head."""
     names = ("linked", "distance", "words")
     linked, distance, words = (tally.both_halves(tally.shape, "sums", name).sum((0, -1)) for name in names)
     tree_edges, edges = _layer_edges(tally).sum(0), max(int(_sentence_counts(tally)[:, 3].sum()), 1)

@@ -49,7 +49,7 @@ class AlignedSentence:
     pool: Array  # (n, units) bool: whether a token is part of a unit
     questions: tuple[TreeQuestion, ...]
     edges: Array  # (units, units) bool: undirected edges of the tree, without punctuation
-    kept: Array  # (units,) bool: whether a unit is more than punctuation
+    is_word: Array  # (units,) bool: whether a unit is more than punctuation
     linked: Array  # (units, units) bool: dependencies in both directions
     within: int  # dependencies between two words of one unit
     scored: int  # half: 0 to choose heads on, 1 to score them on
@@ -77,8 +77,8 @@ def align_words(
         tag == "PUNCT" or relation.partition(":")[0] == "punct"
         for tag, relation in zip(sentence.tags, sentence.relations, strict=True)
     ]
-    kept = np.zeros(units, bool)  # (units,)
-    kept[[unit for unit, sign in zip(unit_of, punctuation, strict=True) if not sign]] = True
+    is_word = np.zeros(units, bool)  # (units,)
+    is_word[[unit for unit, sign in zip(unit_of, punctuation, strict=True) if not sign]] = True
     edges, linked = np.zeros((2, units, units), bool)  # (units, units)
     pairs = []
     within = 0
@@ -90,7 +90,7 @@ def align_words(
             within += 1
             continue
         linked[first, second] = linked[second, first] = True
-        if not punctuation[word] and kept[first] and kept[second]:
+        if not punctuation[word] and is_word[first] and is_word[second]:
             edges[first, second] = edges[second, first] = True
         pairs.append((name, word, head))
     all_questions = _dependency_questions(sentence, pairs, unit_of)
@@ -99,7 +99,7 @@ def align_words(
     questions = (*visible, *_coreference_questions(sentence, unit_of))
     # a sentence that does not name its half gets one by a hash of its text
     half = HALVES.index(sentence.half) if sentence.half in HALVES else zlib.crc32(sentence.text.encode()) & 1
-    return AlignedSentence(tuple(tokens), pool, questions, edges, kept, linked, within, half, ahead)
+    return AlignedSentence(tuple(tokens), pool, questions, edges, is_word, linked, within, half, ahead)
 
 
 def _word_units(sentence: ParsedSentence, tokens: Sequence[Token]) -> tuple[list[int], Array]:
@@ -169,9 +169,9 @@ def _dependency_questions(
 
 def _is_nearest(target: int, units: Sequence[int], query: int) -> tuple[bool, bool, bool]:
     """Return whether `target` is the nearest of `units` before `query`, behind it, and on either side (ties: before)."""
-    left, right = bisect_left(units, query), bisect_right(units, query)
-    before = units[left - 1] if left else -1
-    behind = units[right] if right < len(units) else -1
+    start, end = bisect_left(units, query), bisect_right(units, query)
+    before = units[start - 1] if start else -1
+    behind = units[end] if end < len(units) else -1
     nearer = before if behind < 0 or (before >= 0 and query - before <= behind - query) else behind
     return before == target, behind == target, nearer == target
 

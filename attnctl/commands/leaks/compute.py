@@ -256,7 +256,7 @@ class LeakSearch:
 
     def row_of(self, segment: int) -> list[int]:
         """Return the indexes of the segments in the same row."""
-        return [index for index, other in enumerate(self.segments) if other.row == self.segments[segment].row]
+        return [index for index, candidate in enumerate(self.segments) if candidate.row == self.segments[segment].row]
 
     def measure(self, tick: Tick | None = None) -> Leaks:
         """Run the batch and measure every pair. Raises AttnctlError if the model fails on it."""

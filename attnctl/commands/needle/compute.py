@@ -165,5 +165,5 @@ def random_heads(
     every: Sequence[tuple[int, int]], excluded: Sequence[tuple[int, int]], count: int, seed: int
 ) -> list[tuple[int, int]]:
     """Return `count` random heads that are not in `excluded`; the same seed gives the same heads."""
-    others = sorted(set(every) - set(excluded))
-    return sorted(random.Random(seed).sample(others, min(count, len(others))))
+    candidates = sorted(set(every) - set(excluded))
+    return sorted(random.Random(seed).sample(candidates, min(count, len(candidates))))

@@ -70,7 +70,7 @@ class SourceSearch:
     prompt: Prompt
     kind: str | None = None  # of parts, as in --spans
     answer: str | None = None  # None: the model's own, greedily
-    most: int = ANSWER  # the most tokens of a generated answer
+    answer_limit: int = ANSWER  # the most tokens of a generated answer
     budget: int = 20  # forwards
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ class SourceSearch:
     def _answer_room(self) -> int:
         """Return how many tokens an answer may have. Raises AttnctlError if the model cannot read prompt and answer."""
         limit, answer_length = self.model.pieces.limit, len(self.read.answer) or 1
-        room = self.most if limit is None else min(self.most, limit - len(self.tokens))
+        room = self.answer_limit if limit is None else min(self.answer_limit, limit - len(self.tokens))
         if limit is not None and len(self.tokens) + answer_length > limit:
             raise AttnctlError(
                 f"the prompt has {len(self.tokens):,} tokens, and {self.model.info.name} reads {limit:,}, with the answer"
