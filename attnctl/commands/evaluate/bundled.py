@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 LEAST_LINKS = 5  # links of a relation that each part of the corpus needs; on fewer, no head can be chosen
 
 NOUNS = ("NOUN", "PRON")
-LOOKED_FOR = {
-    english.OBJECT_VERB: ("VERB",),
-    english.PREPOSITION: ("VERB", *NOUNS),
-}  # tags; other relations look for NOUNS
+# tags that a relation looks for; other relations look for NOUNS
+LOOKED_FOR = {english.OBJECT_VERB: ("VERB",), english.PREPOSITION: ("VERB", *NOUNS)}
 OPENING = frozenset('([{“‘"')
 RIGHT_KIND = "right kind"  # the tag of these words in a census
 
@@ -51,12 +49,10 @@ def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 
     documents = []
     for relation in (relation for relation in english.GOALS if relation in rows):
         row, unseen_cases = rows[relation], other_cases.get((relation, UP))
-        unseen, by_hand = (0, 0) if unseen_cases is None else (int(links) for links in unseen_cases.count_by_half)
-        if (
-            unseen_cases is None
-            or row.best is None
-            or min(row.best.chosen_on, row.best.scored_on, unseen) < LEAST_LINKS
-        ):
+        if row.best is None or unseen_cases is None:
+            continue
+        unseen, by_hand = (int(links) for links in unseen_cases.count_by_half)
+        if min(row.best.chosen_on, row.best.scored_on, unseen) < LEAST_LINKS:
             continue
         chosen = (row.best.layer, row.best.head)
         documents.append(

@@ -246,7 +246,7 @@ class Census:
         }
 
     def _tree_counts(self, mass: Array) -> Array:
-        """Return how many gold edges are in the tree of each head and, last, of the layer's mean weights: (batch, heads + 1)."""
+        """Return how many gold edges are in the tree of each head and, last, of their mean weights: (batch, heads + 1)."""
         batch, heads, units, _ = mass.shape
         if not self._edges.any():
             return np.zeros((batch, heads + 1), np.int64)  # (batch, heads + 1)
