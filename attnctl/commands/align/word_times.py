@@ -31,10 +31,8 @@ LONG_SECONDS = 1.0
 QUIETEST, LOUDEST_QUIET, LOUDEST_QUIET_OF_LONG = 0.02, 0.2, 0.7
 LONGEST_REPEATED = 12  # tokens of the longest repeated part
 SENTENCE_ENDS = ".。!！?？"
-BEFORE, AFTER = (
-    "\"'“¿([{-«",
-    "\"'.。,，!！?？:：;”)]}、»…",
-)  # punctuation that belongs to the next word, and to the word before
+# punctuation that belongs to the next word, and to the word before
+BEFORE, AFTER = "\"'“¿([{-«", "\"'.。,，!！?？:：;”)]}、»…"
 
 
 def standardised_weights(weights: Floats, frames: int) -> Floats:

@@ -311,7 +311,7 @@ def _is_model(corpus: list[str]) -> bool:
         return False
     path = Path(corpus[0])
     if len(os.fsencode(path.name)) > 255:
-        raise UsageError("no model and no corpus has so long a name")
+        raise UsageError("this name is too long for a model or a corpus")
     if corpus[0] in REGISTRY or path.suffix in (".safetensors", ".npz") or (path / "weights.safetensors").is_file():
         return True
     if not path.exists():

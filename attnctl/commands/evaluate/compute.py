@@ -194,7 +194,7 @@ def open_census_model(work: CensusWork, opened: Model | None = None) -> Model:
     """Open the model of the work. Raises the errors in the options that would occur again for every sentence."""
     model = open_named_model(**work.options) if opened is None else opened
     if isinstance(model, Generates) and (model.kind in ("cross", "decoder") or model.generate):
-        why = f"is asked for the attention of other words than the corpus has: see {option_name('attention')}"
+        why = f"is to read other words than those of the corpus: see {option_name('attention')}"
         raise UsageError(f"{model.info.name} {why}")
     if work.untrained:
         untrained_of(model, work.seed)
@@ -346,7 +346,7 @@ def evaluate(
         raise TypeError(f"evaluate(): corpus is a path or a list of paths, not {type(corpus).__name__}")
     named = isinstance(model, (str, os.PathLike))
     if not named and (jobs > 1 or output is not None):
-        raise UsageError("several jobs, and a folder to go on in, need a model by its name")
+        raise UsageError("several jobs, or an output folder, need the name of a model, not an opened one")
     if replace_results and output is None:
         raise UsageError("is for a folder: name one for the output", option="replace")
     try:

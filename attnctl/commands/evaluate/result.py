@@ -19,9 +19,7 @@ LEGEND = "With a share: what the census found, and how often it was right there;
 FEWEST = 20  # cases; with fewer, nothing is said about a head
 # new: mentions that are the first of their entity; outside: their antecedents stand before the window; unread: not read
 MENTION_COUNTS = ("documents", "windows", "mentions", "new", "outside", "unread")
-FOUND = (
-    "Cases in which a head finds the word: a list for each layer, a count for each head; 0 for heads not in `heads`."
-)
+FOUND = "Cases in which a head finds the word: [[a count for each head] for each layer]; 0 for heads not in heads."
 
 
 class Best(Part):

@@ -44,13 +44,8 @@ MOST_TAGS = 500  # tags of the targets of one relation
 
 POSITIONAL = 0.9  # share of words whose largest weight stands at one offset (Voita et al. 2019, section 5)
 SYNTACTIC = 0.1  # by how much a head's accuracy exceeds that of the best fixed offset (Voita et al. 2019, section 5.2)
-VOITA = (
-    "nsubj",
-    "obj",
-    "dobj",
-    "amod",
-    "advmod",
-)  # the relations that this was measured for, under the names of both standards
+# the relations that Voita et al. measured, under the names of both standards
+VOITA = ("nsubj", "obj", "dobj", "amod", "advmod")
 SURE = 1.959964  # standard deviations on each side of the mean that hold 95 %
 
 
