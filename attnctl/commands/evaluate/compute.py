@@ -194,7 +194,7 @@ def open_census_model(work: CensusWork, opened: Model | None = None) -> Model:
     """Open the model of the work. Raises the errors in the options that would occur again for every sentence."""
     model = open_named_model(**work.options) if opened is None else opened
     if isinstance(model, Generates) and (model.kind in ("cross", "decoder") or model.generate):
-        why = f"is to read other words than those of the corpus: see {option_name('attention')}"
+        why = f"would read other words than the corpus has: see {option_name('attention')}"
         raise UsageError(f"{model.info.name} {why}")
     if work.untrained:
         untrained_of(model, work.seed)

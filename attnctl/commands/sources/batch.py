@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from attnctl.batching.formats import BatchFormat, NamedFiles, Tally, merge_means, tally_csv
 from attnctl.batching.items import Item, Result
@@ -120,7 +120,7 @@ class PromptSources(BatchFormat):
         write_whole(folder / "sources-means.csv", table.encode(), inside=folder)
 
 
-def sources_row(document: Document) -> list[Any]:
+def sources_row(document: Document) -> list[object]:
     """Return the row of a prompt: its answer, the part that matters most with COLUMNS, the part with most attention."""
     parts = document["parts"]
     first = parts[0] if parts else {"name": ""}

@@ -49,9 +49,12 @@ def sources(
     check_options("sources", options, OPTION_TYPES)
     limits.BUDGET.check_value("budget", budget)
     answer_limit = options.pop("generate", None)
-    opened: Any = opened_model("sources", model, options)
+    opened = opened_model("sources", model, options)
     if opened.info.kind != "checkpoint":
         raise UsageError(f"{opened.info.name} answers no prompts: give a checkpoint as model")
+    from attnctl.models.huggingface.checkpoint import Checkpoint
+
+    assert isinstance(opened, Checkpoint)
     if isinstance(prompt, str):
         prompt_read, conversation = Prompt(checked_text(prompt), ()), None
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from msgspec.structs import asdict
@@ -289,7 +288,7 @@ class SourceSearch:
 
 def answer_ids(model: Checkpoint, answer: str) -> tuple[int, ...]:
     """Return the ids of an answer behind a prompt. Raises UsageError if it has none."""
-    ids: Any = model.pieces.tokenizer.encode(answer, add_special_tokens=False).ids
+    ids: list[int] = model.pieces.tokenizer.encode(answer, add_special_tokens=False).ids
     if not ids or not answer.strip():
         raise UsageError("it has no tokens: give the words of the answer", option="answer", value=answer)
     return tuple(ids)
