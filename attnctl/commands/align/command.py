@@ -54,8 +54,8 @@ def align_command(
         str | None,
         Option(
             "--heads",
-            help="named (in the generation config; of speech), auto (those that align best; of texts), or layer.head: "
-            "4.2,5.1.",
+            help="named (in the generation config; default for speech), auto (the heads that align best; default for "
+            "texts), or layer.head: 4.2,5.1.",
             metavar="named|auto|HEADS",
             autocompletion=completing("named", "auto"),
             envvar="ATTNCTL_HEADS",
@@ -68,7 +68,7 @@ def align_command(
         str | None,
         Option(
             "--language",
-            help="The language that is spoken: en, de [default: as the model hears it].",
+            help="The spoken language: en, de [default: as the model hears it].",
             metavar="TEXT",
             envvar="ATTNCTL_LANGUAGE",
             rich_help_panel=MODEL,
@@ -78,46 +78,46 @@ def align_command(
     target_language: TargetLanguageOption = None,
     json: JsonOption = False,
     output: Annotated[
-        str | None, output_option(f"Where to write: .json, {suffixes_listed()}; of speech .srt, .vtt.")
+        str | None, output_option(f"Where to write: .json, {suffixes_listed()}; for speech also .srt, .vtt.")
     ] = None,
     model: CheckpointOptions,
 ) -> None:
-    """Tell when each word of a speech was said, by the cross attention of Whisper and dynamic time warping; or what each
-    token of a target was made from.
+    """Find when each word of a speech was spoken, or which source token each token of a target comes from.
 
-    The speech is written down by the model, or given with --target. A word's confidence is the geometric mean of its tokens'
-    probabilities. The heads that go along with the sound best are found too, and held against those the checkpoint names.
+    Speech: the times come from the cross attention of Whisper and dynamic time warping. The model writes the speech down, or
+    --target gives its text. A word's confidence is the geometric mean of its tokens' probabilities. The heads that follow
+    the sound best are found too, and compared with those that the checkpoint names.
 
-    Of an encoder-decoder the text is the source, and the target is the model's own, or given with --target; other models
-    read one text, "source >> target". The heads that give each token of the target a source of its own are found.
+    Texts: an encoder-decoder reads the text as its source, and writes the target, or --target gives it. Other models read
+    one text, "source >> target". The heads that give each token of the target its own source are found too.
     """
     from attnctl import inputs
     from attnctl.commands.align.compute import align_steps, hears_speech
     from attnctl.commands.align.result import AlignedWindow
 
     if model.model is None:
-        raise UsageError("align wants a checkpoint: name its folder or Hugging Face id with --model")
+        raise UsageError("align needs a checkpoint: name its folder or Hugging Face id with --model")
     speech = hears_speech(text or "", model.model)
     if speech:
         refuse_unused(context, "file", "words", "source_language", "target_language", because="speech is aligned")
     else:
         refuse_unused(context, "language", because="texts are aligned")
-    suffixes, hint = ("srt", "vtt") * speech, "" if speech else ": subtitles are of speech"
+    suffixes, hint = ("srt", "vtt") * speech, "" if speech else ": subtitles need speech"
     form = output_format("align", output, ("json", *suffixes, *format_names()), "json" if json else "", hint)
     if not speech:
         text = inputs.text_of(text, file)
     elif text is None:
-        raise UsageError('there is no speech: name its file, or "-" for standard input')
+        raise UsageError('there is no speech: name a sound file, or "-" for standard input')
     steps = align_steps(
         text, model.model, heads=heads, target=target, words=words, language=language, source_language=source_language,
         target_language=target_language, dtype=model.dtype, device=model.device,
     )  # fmt: skip
-    done, windows = 0.0, list[AlignedWindow]()
+    share, windows = 0.0, list[AlignedWindow]()
     with cost_progress("listening" if speech else "aligning") as tick:
         for step in steps:
             if isinstance(step, float):
-                tick(step - done)
-                done = step
+                tick(step - share)
+                share = step
             elif isinstance(step, AlignedWindow):
                 windows.append(step)
             else:

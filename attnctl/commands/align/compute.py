@@ -25,22 +25,22 @@ def align(
 ) -> AlignedSpeech | AlignedText:
     """Return the times of the words of a speech, or the source of each token of a target, as the command does.
 
-    `model` is a checkpoint's folder or Hugging Face id. By Whisper `text` is a file of speech, and `words` of the answer
-    have text, start, end and confidence. By an encoder-decoder it is the source of `target` (None: the model's own), by
-    other models "source >> target", and `links` of the answer have text, source, source_text and weight; with `words` they
-    are of whole words. `heads` are named (of Whisper: those of its generation config, else the best), auto (the best), or
-    layer.head with commas; None is named for speech, auto for texts.
+    `model` is a checkpoint's folder or Hugging Face id. For Whisper, `text` is a file of speech, and the result's `words`
+    have text, start, end and confidence. For an encoder-decoder, `text` is the source of `target` (None: the model writes
+    it); for other models it is "source >> target". The result's `links` then have text, source, source_text and weight;
+    with `words` they link whole words. `heads` is named (the heads of Whisper's generation config, without any the best),
+    auto (the best), or layer.head with commas; None means named for speech, auto for texts.
     """
     check_types("align", str | os.PathLike, text=text, model=model)
     check_types("align", str | None, heads=heads, target=target, language=language, source_language=source_language)
     check_types("align", str | None, target_language=target_language, dtype=dtype, device=device)
     check_types("align", bool, words=words)
-    *_, found = align_steps(
+    *_, result = align_steps(
         os.fspath(text), os.fspath(model), heads=heads, target=target, words=words, language=language,
         source_language=source_language, target_language=target_language, dtype=dtype, device=device,
     )  # fmt: skip
-    assert isinstance(found, AlignedSpeech | AlignedText)
-    return found
+    assert isinstance(result, AlignedSpeech | AlignedText)
+    return result
 
 
 def hears_speech(text: str, model: str) -> bool:
@@ -68,24 +68,25 @@ def align_steps(
 ) -> Iterator[float | AlignedWindow | AlignedSpeech | AlignedText]:
     """Align step by step.
 
-    Yield how much of a sound has been heard, 0 to 1, after each part of it; then each window of it; at last what is aligned.
+    Yield the share of a sound that was heard, 0 to 1, after each part of it; then each window of it; at last the result.
     """
-    speech, how = hears_speech(text, model), {"dtype": dtype or "auto", "device": device or "auto"}
+    speech, place_options = hears_speech(text, model), {"dtype": dtype or "auto", "device": device or "auto"}
     languages = {"source_language": source_language, "target_language": target_language}
     of_texts = {name: code for name, code in languages.items() if code is not None}
     wrong = {"words": words and speech, "language": language is not None and not speech}
-    for option, given in (wrong | dict.fromkeys(of_texts, speech)).items():
-        if given:
+    for option, is_given in (wrong | dict.fromkeys(of_texts, speech)).items():
+        if is_given:
             raise UsageError(f"does not go with {'speech' if speech else 'texts'}", option=option)
     if not speech:
         from attnctl.commands.align.texts import align_text
 
-        return iter((align_text(text, model, heads=heads or "auto", target=target, words=words, **how, **of_texts),))
+        options = place_options | of_texts
+        return iter((align_text(text, model, heads=heads or "auto", target=target, words=words, **options),))
     from attnctl.commands.align.speech import align_speech, open_speech
     from attnctl.formats.audio import read_audio
 
     samples = read_audio(text)
     name = "standard input" if text == "-" else os.path.basename(text)  # noqa: PTH119
     return align_speech(
-        open_speech(model, **how), samples, name, heads=heads or "named", target=target, language=language
+        open_speech(model, **place_options), samples, name, heads=heads or "named", target=target, language=language
     )

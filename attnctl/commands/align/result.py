@@ -15,12 +15,11 @@ from attnctl.text import quoted_beginning
 from attnctl.trace.model_info import ModelInfo
 
 FRAME_SECONDS = 0.02
-AUTO_HEADS = 6  # of the best, for `auto`
-LISTED_HEADS = 10  # of the best, to be held against those that a checkpoint names
-IMPROBABLE = (
-    0.08  # a word below this is doubtful: 2 of 730 ordinary words of a synthetic voice, as bench_align speaks them
-)
-REPEATED = 4  # how often the same tokens must follow each other to be doubtful
+AUTO_HEADS = 6  # the number of best heads for `auto`
+LISTED_HEADS = 10  # the number of best heads that are compared with the heads that a checkpoint names
+# a word with a lower confidence is doubtful: 2 of 730 ordinary words of a synthetic voice, as bench_align speaks them
+IMPROBABLE = 0.08
+REPEATED = 4  # the same tokens this many times in a row are doubtful
 NO_SPACES = ("zh", "ja", "th", "lo", "my", "yue", "km", "bo")  # languages that are written without spaces
 
 
@@ -52,7 +51,7 @@ class AlignedWindow:
 
     start: float  # seconds
     tokens: tuple[str, ...]
-    weights: Floats  # (tokens + 1, frames): standardised, smoothed, mean of the heads; the last row is the end's
+    weights: Floats  # (tokens + 1, frames): standardised, smoothed, mean over the heads; the last row is for the end
     path: tuple[Floats, Floats]  # rows and frames of the path
 
 
@@ -60,19 +59,19 @@ class AlignedSpeech(JsonDocument, kw_only=True, eq=False, tag="attnctl.alignment
     """The times of the words of a speech, from the cross attention of some heads."""
 
     audio: Annotated[str, about("The name of the file.")]
-    seconds: Annotated[Amount, about("How long it is.")]
+    seconds: Annotated[Amount, about("Its length.")]
     text: str
-    given: Annotated[bool, about("False: the model's own, the likeliest token each time.")]
+    given: Annotated[bool, about("False: the model's own, always the likeliest token.")]
     language: Annotated[str | None, about("As Whisper calls it: en, de.")] = None
     model: ResultModel
     words: tuple[AlignedWord, ...]
     chosen: Annotated[
         Literal["named", "auto", "given"],
-        about("Whether heads are those that the checkpoint names, those found best, or others that were asked for."),
+        about("named: heads that the checkpoint names; auto: the best heads; given: heads that the user named."),
     ]
     heads: Annotated[tuple[HeadPlace, ...], about("The heads that the times were read from.")]
     named_heads: Annotated[tuple[HeadPlace, ...], about("The alignment heads that the checkpoint names.")] = ()
-    found_heads: Annotated[tuple[ScoredHead, ...], about("The heads that go along with the sound best, best first.")]
+    found_heads: Annotated[tuple[ScoredHead, ...], about("The heads that follow the sound best, best first.")]
     common_heads: Annotated[Index, about("How many of named_heads are among found_heads.")]
     notes: tuple[str, ...]
 
@@ -84,9 +83,9 @@ class AlignedLink(Part):
     """A token of the target, and the source token with the largest weight in its row."""
 
     text: str
-    source: Annotated[Index, about("Its place in sources.")]
+    source: Annotated[Index, about("Its index in sources.")]
     source_text: str
-    weight: Annotated[Share, about("Mean of the heads.")]
+    weight: Annotated[Share, about("Mean over the heads.")]
 
 
 class AlignmentHead(HeadPlace):
@@ -95,8 +94,8 @@ class AlignmentHead(HeadPlace):
     score: Annotated[
         Share,
         about(
-            "Mean over the target's tokens of the largest weight on the source × the share of them that have a source of "
-            "their own; of tokens with a letter or digit."
+            "Mean over the target's tokens of the largest weight on the source × the share of them with a source of their "
+            "own. Only tokens with a letter or a digit count."
         ),
     ]
 
@@ -106,17 +105,15 @@ class AlignedText(JsonDocument, kw_only=True, eq=False, tag="attnctl.text-alignm
 
     text: Annotated[str, about("The source.")]
     target: str
-    given: Annotated[bool, about("False: the model's own, the likeliest token each time.")]
+    given: Annotated[bool, about("False: the model's own, always the likeliest token.")]
     model: ResultModel
     sources: Annotated[
         ResultTokens,
         about("The tokens of the source, without special ones and white space; or its words."),
     ]
-    links: Annotated[tuple[AlignedLink, ...], about("One a token of the target, in its order.")]
-    weights: Annotated[Matrix, about("Of each token of the target on each of sources, mean of the heads.")]
-    chosen: Annotated[
-        Literal["auto", "given"], about("Whether heads are those found best, or others that were asked for.")
-    ]
+    links: Annotated[tuple[AlignedLink, ...], about("One for each token of the target, in its order.")]
+    weights: Annotated[Matrix, about("Weight of each token of the target on each of sources, mean over the heads.")]
+    chosen: Annotated[Literal["auto", "given"], about("auto: the best heads; given: heads that the user named.")]
     heads: Annotated[tuple[HeadPlace, ...], about("The heads that the links were read from.")]
     found_heads: Annotated[tuple[AlignmentHead, ...], about("The heads that align best, best first.")]
     notes: tuple[str, ...]
@@ -128,12 +125,12 @@ class AlignedText(JsonDocument, kw_only=True, eq=False, tag="attnctl.text-alignm
 # --- heads ----------------------------------------------------------------------------------------------------------
 
 
-def align_heads(wanted: str | Iterable[tuple[int, int]], info: ModelInfo) -> tuple[HeadPlace, ...]:
+def align_heads(spec: str | Iterable[tuple[int, int]], info: ModelInfo) -> tuple[HeadPlace, ...]:
     """Return the heads that "4.2,5.1", or pairs, select. Raises UsageError for anything else, and if one does not exist."""
-    places = selected_heads(wanted, info.n_layers or 1, info.n_heads or 1, info.name, "heads", "named, auto, or ")
+    places = selected_heads(spec, info.n_layers or 1, info.n_heads or 1, info.name, "heads", "named, auto, or ")
     return tuple(HeadPlace(*place) for place in places)
 
 
 def heads_listed(heads: Sequence[HeadPlace]) -> str:
     """Return layer and head of each, as 3.1, 4.2."""
-    return ", ".join(f"{one.layer}.{one.head}" for one in heads)
+    return ", ".join(f"{head.layer}.{head.head}" for head in heads)

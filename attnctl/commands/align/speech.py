@@ -42,10 +42,10 @@ from attnctl.models.huggingface.readers.sound import SoundReader
 from attnctl.readings.head_place import HeadPlace
 from attnctl.text import counted
 
-WINDOW_SECONDS, LATEST_SECONDS = 30, 5  # that Whisper hears at once; a longer speech is cut in the last 5 of them
-SILENT = 1e-4  # of full scale: where no sample is louder there is nothing to hear
+WINDOW_SECONDS, LATEST_SECONDS = 30, 5  # Whisper hears 30 seconds at once; a longer speech is cut in the last 5 of them
+SILENT = 1e-4  # of full scale; a sound without a louder sample is silent
 FRAME = round(RATE * FRAME_SECONDS)  # samples
-BATCH_OF_HEADS = 8  # whose paths are found at once
+BATCH_OF_HEADS = 8  # heads whose paths are found together
 
 Place = tuple[int, int]
 
@@ -53,13 +53,13 @@ Place = tuple[int, int]
 def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> Checkpoint:
     """Open a Whisper checkpoint by its folder or Hugging Face id.
 
-    Raises UsageError for a model that hears nothing, AttnctlError for a checkpoint that is damaged or lacks a part.
+    Raises UsageError for a model that cannot hear, AttnctlError for a checkpoint that is damaged or lacks a part.
     """
-    wanted = "give a Whisper checkpoint, as its folder or its Hugging Face id: openai/whisper-base"
+    advice = "give a Whisper checkpoint, as its folder or its Hugging Face id: openai/whisper-base"
     if not is_checkpoint(name):
-        raise UsageError(f"{short_name(name)} is no checkpoint that hears speech: {wanted}")
+        raise UsageError(f"{short_name(name)} is not a checkpoint that hears speech: {advice}")
     if checkpoint_settings(name).get("model_type") != "whisper":
-        raise UsageError(f"{short_name(name)} does not write down speech: {wanted}")
+        raise UsageError(f"{short_name(name)} does not write down speech: {advice}")
     return open_checkpoint(name, dtype=dtype, device=device, attention="cross")
 
 
@@ -72,12 +72,12 @@ def named_heads(speech: Checkpoint) -> tuple[HeadPlace, ...]:
     try:
         return align_heads([(int(layer), int(head)) for layer, head in written], speech.info)
     except (TypeError, ValueError, UsageError) as error:
-        why = f"generation_config.json has alignment_heads {str(written)[:80]}, and they are no heads of this model"
+        why = f"generation_config.json has alignment_heads {str(written)[:80]}, which are not heads of this model"
         raise AttnctlError(f"{speech.info.name}: {why}") from error
 
 
 @dataclass(eq=False)
-class _Heard:
+class _SpokenWindow:
     """A window of the sound, its text, and the weights of every head."""
 
     start: float
@@ -91,7 +91,7 @@ class _Heard:
 
     def standardised(self, heads: Sequence[HeadPlace]) -> Floats:
         """Return the standardised weights of heads, from the first predicted token on: (heads, tokens + 1, frames)."""
-        chosen = np.stack([self.weights[one.layer][one.head] for one in heads])
+        chosen = np.stack([self.weights[head.layer][head.head] for head in heads])
         return standardised_weights(chosen, self.frames)[:, self.prompt - 1 : self.prompt + len(self.ids)]
 
 
@@ -106,7 +106,7 @@ def align_speech(
 ) -> Iterator[float | AlignedWindow | AlignedSpeech]:
     """Yield the share of the sound heard, 0 to 1, after each window; then each window; at last the words.
 
-    Raises AttnctlError for silence and for a text that is too long, UsageError for what does not go together.
+    Raises AttnctlError for silence and for a text that is too long, UsageError for options that do not go together.
     """
     info, notes = speech.info, []
     named = named_heads(speech)
@@ -114,7 +114,7 @@ def align_speech(
     if float(np.abs(samples).max()) < SILENT:
         raise AttnctlError(f"{name} is silent: no sample is louder than {SILENT:g} of full scale")
     if target is not None and not target.strip():
-        raise UsageError("is empty: it is the text that is said", option="target")
+        raise UsageError("is empty: give the text that is spoken", option="target")
     windows = list(_windows(samples))
     if len(windows) > 1:
         if target is not None:
@@ -126,51 +126,51 @@ def align_speech(
         notes.append(
             f"{name} is longer than {WINDOW_SECONDS} seconds: it is heard in {len(windows)} parts, cut where it is quietest."
         )
-    heard: list[_Heard] = []
+    parts: list[_SpokenWindow] = []
     for start, end in windows:
-        part = samples[start:end]
-        if float(np.abs(part).max()) >= SILENT:
-            one, language = _hear(speech, part, start / RATE, target, language)
-            heard += [one] if one.ids else []
+        sound = samples[start:end]
+        if float(np.abs(sound).max()) >= SILENT:
+            part, language = _hear(speech, sound, start / RATE, target, language)
+            parts += [part] if part.ids else []
         yield end / len(samples)
-    if not heard:
+    if not parts:
         raise AttnctlError(f"{info.name} hears no words in {name}")
-    places = heard[0].scores
-    scores = {place: float(np.mean([one.scores[place] for one in heard])) for place in places}
+    places = parts[0].scores
+    scores = {place: float(np.mean([part.scores[place] for part in parts])) for place in places}
     ranked = sorted(scores, key=lambda place: -scores[place])
     best = ranked[:LISTED_HEADS]
-    found = tuple(ScoredHead(*place, scores[place]) for place in best)
+    found_heads = tuple(ScoredHead(*place, scores[place]) for place in best)
     if heads == "named" and not named:
-        notes.append(f"{info.name} names no alignment heads: those found best are used.")
-    how: Literal["named", "auto", "given"] = "given" if chosen else "named" if heads == "named" and named else "auto"
-    used = chosen or (named if how == "named" else tuple(HeadPlace(*place) for place in ranked[:AUTO_HEADS]))
+        notes.append(f"{info.name} names no alignment heads: the best heads are used.")
+    choice: Literal["named", "auto", "given"] = "given" if chosen else "named" if heads == "named" and named else "auto"
+    used = chosen or (named if choice == "named" else tuple(HeadPlace(*place) for place in ranked[:AUTO_HEADS]))
     words = []
-    for one in heard:
-        window, timed = _timed_words(speech, one, used, language)
+    for part in parts:
+        window, timed = _timed_words(speech, part, used, language)
         words += timed
         yield window
     if doubtful := sum(word.doubtful for word in words):
         notes.append(
-            f"{doubtful:,} of {counted(len(words), 'word')} {'is' if doubtful == 1 else 'are'} doubtful: next to no "
-            "probability, or the same again and again. There may be no speech."
+            f"{doubtful:,} of {counted(len(words), 'word')} {'is' if doubtful == 1 else 'are'} doubtful: almost no "
+            "probability, or repeated again and again. There may be no speech."
         )
-    ids = [number for one in heard for number in one.ids]
+    ids = [number for part in parts for number in part.ids]
     text = target if target is not None else speech.pieces.tokenizer.decode(ids).strip()
     seconds = len(samples) / RATE
     yield AlignedSpeech(
         audio=name, seconds=seconds, text=text, given=target is not None, language=language, model=info,
-        words=tuple(words), chosen=how, heads=used, named_heads=named, found_heads=found,
-        common_heads=sum((one.layer, one.head) in best for one in named), notes=tuple(notes),
+        words=tuple(words), chosen=choice, heads=used, named_heads=named, found_heads=found_heads,
+        common_heads=sum((head.layer, head.head) in best for head in named), notes=tuple(notes),
     )  # fmt: skip
 
 
 def _windows(samples: Floats) -> Iterator[tuple[int, int]]:
     """Return the parts of a sound: none is longer than Whisper can hear, each is cut at its quietest place."""
-    start, most, near = 0, WINDOW_SECONDS * RATE, 10 * FRAME
-    while len(samples) - start > most:
-        last = samples[start + most - LATEST_SECONDS * RATE : start + most] ** 2
+    start, longest, near = 0, WINDOW_SECONDS * RATE, 10 * FRAME
+    while len(samples) - start > longest:
+        last = samples[start + longest - LATEST_SECONDS * RATE : start + longest] ** 2
         loudness = np.convolve(last, np.ones(near, np.float32), "valid")
-        cut = start + most - LATEST_SECONDS * RATE + int(loudness.argmin()) + near // 2
+        cut = start + longest - LATEST_SECONDS * RATE + int(loudness.argmin()) + near // 2
         yield start, cut
         start = cut
     yield start, len(samples)
@@ -178,8 +178,8 @@ def _windows(samples: Floats) -> Iterator[tuple[int, int]]:
 
 def _hear(
     speech: Checkpoint, samples: Floats, start: float, target: str | None, language: str | None
-) -> tuple[_Heard, str | None]:
-    """Hear a window: return its tokens (or those of `target`), every head's weights, and the spoken language."""
+) -> tuple[_SpokenWindow, str | None]:
+    """Hear a window: return its tokens (or the tokens of `target`), every head's weights, and the spoken language."""
     import torch
 
     from attnctl.capturing import capture
@@ -193,20 +193,20 @@ def _hear(
         ids = torch.tensor([[*prompt, *text, *end_ids(network)[:1]]], device=device_of_inputs(network))
         with capture(speech.network, attention="cross", keep=()) as calls:
             logits = network(encoder_outputs=encoded, decoder_input_ids=ids).logits[0].float()
-    sure = torch.log_softmax(logits, -1)[len(prompt) - 1 : len(prompt) + len(text) - 1]  # (tokens, vocabulary)
-    sure = sure[torch.arange(len(text)), torch.tensor(text, dtype=torch.long)].exp()
+    chances = torch.log_softmax(logits, -1)[len(prompt) - 1 : len(prompt) + len(text) - 1]  # (tokens, vocabulary)
+    chances = chances[torch.arange(len(text)), torch.tensor(text, dtype=torch.long)].exp()
     weights = {call.layer: as_numpy(call.weights[0].float()) for call in calls}  # (heads, prompt + tokens + 1, frames)
     frames = min(max(len(samples) // FRAME, 1), calls[0].weights.shape[-1])
     loudness = _frame_loudness(samples)[:frames]
-    heard = _Heard(start, text, as_numpy(sure), weights, len(prompt), frames, loudness, {})
+    part = _SpokenWindow(start, text, as_numpy(chances), weights, len(prompt), frames, loudness, {})
     for layer, of_layer in weights.items() if text else ():
-        for at in range(0, len(of_layer), BATCH_OF_HEADS):
-            places = [HeadPlace(layer, head) for head in range(at, min(at + BATCH_OF_HEADS, len(of_layer)))]
+        for first in range(0, len(of_layer), BATCH_OF_HEADS):
+            places = [HeadPlace(layer, head) for head in range(first, min(first + BATCH_OF_HEADS, len(of_layer)))]
             rows = slice(len(prompt) - 1, len(prompt) + len(text))
-            raw = of_layer[at : at + BATCH_OF_HEADS, rows, :frames]
-            several_scores = head_scores(raw, heard.standardised(places))
-            heard.scores |= {(layer, one.head): float(s) for one, s in zip(places, several_scores, strict=True)}
-    return heard, language
+            raw = of_layer[first : first + BATCH_OF_HEADS, rows, :frames]
+            scores = head_scores(raw, part.standardised(places))
+            part.scores |= {(layer, place.head): float(s) for place, s in zip(places, scores, strict=True)}
+    return part, language
 
 
 def _frame_loudness(samples: Floats) -> Floats:
@@ -217,23 +217,23 @@ def _frame_loudness(samples: Floats) -> Floats:
 
 
 def _timed_words(
-    speech: Checkpoint, heard: _Heard, heads: Sequence[HeadPlace], language: str | None
+    speech: Checkpoint, part: _SpokenWindow, heads: Sequence[HeadPlace], language: str | None
 ) -> tuple[AlignedWindow, list[AlignedWord]]:
     """Return the words of a window with their times."""
     tokenizer = speech.pieces.tokenizer
-    weights = heard.standardised(heads).mean(axis=0)  # (tokens + 1, frames)
+    weights = part.standardised(heads).mean(axis=0)  # (tokens + 1, frames)
     path = warping_paths(-weights[None])[0]
-    starts = np.minimum(token_starts(path) + LEAD_SECONDS / FRAME_SECONDS, heard.frames)  # (tokens + 1,), in frames
-    logs = np.log(np.maximum(heard.probabilities, 1e-30))
-    repeated = repeated_tokens(heard.ids)
-    found = words_of_pieces(tokenizer.decode, heard.ids, language not in NO_SPACES)
-    spans = [(float(starts[first]), float(starts[last])) for _, first, last in found]
+    starts = np.minimum(token_starts(path) + LEAD_SECONDS / FRAME_SECONDS, part.frames)  # (tokens + 1,), in frames
+    logs = np.log(np.maximum(part.probabilities, 1e-30))
+    repeated = repeated_tokens(part.ids)
+    spelled = words_of_pieces(tokenizer.decode, part.ids, language not in NO_SPACES)
+    spans = [(float(starts[first]), float(starts[last])) for _, first, last in spelled]
     words = []
     for (text, first, last), (start, end) in zip(
-        found, without_pauses([text for text, *_ in found], spans, heard.loudness), strict=True
+        spelled, without_pauses([text for text, *_ in spelled], spans, part.loudness), strict=True
     ):
-        sure = min(1.0, math.exp(float(logs[first:last].mean())))
-        begins, ends = (round(heard.start + at * FRAME_SECONDS, 3) for at in (start, end))
-        words.append(AlignedWord(text, begins, ends, sure, sure < IMPROBABLE or any(repeated[first:last])))
-    names = tuple(token.text for token in speech.pieces.continued_tokens([], heard.ids))
-    return AlignedWindow(heard.start, names, weights, path), words
+        confidence = min(1.0, math.exp(float(logs[first:last].mean())))
+        begins, ends = (round(part.start + frame * FRAME_SECONDS, 3) for frame in (start, end))
+        words.append(AlignedWord(text, begins, ends, confidence, confidence < IMPROBABLE or any(repeated[first:last])))
+    names = tuple(token.text for token in speech.pieces.continued_tokens([], part.ids))
+    return AlignedWindow(part.start, names, weights, path), words

@@ -1,8 +1,8 @@
 """Align a source and a target by a checkpoint's attention: cross attention of an encoder-decoder, or one text with >>.
 
-A target token is aligned by its own row, that of the decoder as it reads the token: Shift-Att of Chen et al. 2020 (Accurate
-Word Alignment Induction from Neural Machine Translation). Earlier work (Garg et al. 2019, Jointly Learning to Align and
-Translate with Transformer Models), and Whisper's times, take the row before, which predicts the token.
+A target token is aligned by its own row, the row of the decoder as it reads the token: Shift-Att of Chen et al. 2020
+(Accurate Word Alignment Induction from Neural Machine Translation). Earlier work (Garg et al. 2019, Jointly Learning to
+Align and Translate with Transformer Models), and Whisper's times, take the row before, which predicts the token.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from attnctl.trace.run import Run
 if TYPE_CHECKING:
     from attnctl.argument_types import OptionValues
 
-MARK = ">>"  # between the source and the target of one text
-WRITTEN = 500  # tokens of a target that a model writes, at most: less than the positions of Marian and BART
+MARK = ">>"  # separates source and target in one text
+WRITTEN = 500  # the most tokens of a generated target: fewer than the positions of Marian and BART
 
-CHARACTER_BYTES = 4  # of the longest character
+CHARACTER_BYTES = 4  # bytes of the longest character
 
 
 class _Sides(NamedTuple):
@@ -50,8 +50,10 @@ class _Sides(NamedTuple):
     source: TextSource
     text: str
     target: str
-    end: int  # of the source in the text: where its last character ends
-    spelled: tuple[str, tuple[Token, ...]] | None = None  # a decoder's text, its tokens with their places in it
+    end: int  # where the source ends in the text
+    spelled: tuple[str, tuple[Token, ...]] | None = (
+        None  # a decoder's text, and its tokens with their places in the text
+    )
 
 
 def align_text(
@@ -59,11 +61,11 @@ def align_text(
 ) -> AlignedText:
     """Return the source of each token of a target; `how` are options of `open_checkpoint`.
 
-    Raises UsageError for a text or a target without tokens, and for heads that are not there.
+    Raises UsageError for a text or a target without tokens, and for heads that do not exist.
     """
     if heads == "named":
         raise UsageError(
-            "a Whisper checkpoint names heads; of a text it is auto, or layer.head: 4.2,5.1",
+            "only Whisper checkpoints name heads; for texts it is auto, or layer.head: 4.2,5.1",
             option="heads",
             value=heads,
         )
@@ -73,27 +75,27 @@ def align_text(
     sides = (_two_texts if between else _one_text)(checked_text(text), name, target, how)
     info = sides.source.info
     chosen = () if heads == "auto" else align_heads(heads, info)
-    given = prepare(sides.source, Changes(words=words))
-    rows, targets = _target_rows(sides, given.source.tokens, words)
-    keys = given.key_tokens
-    columns = [at for at, token in enumerate(keys) if _within(token, 0, sides.end)]
-    sources = tuple(keys[at] for at in columns)
-    for side, found in (("source", columns), ("target", rows)):
-        if not found:
+    prepared = prepare(sides.source, Changes(words=words))
+    rows, targets = _target_rows(sides, prepared.source.tokens, words)
+    keys = prepared.key_tokens
+    columns = [index for index, token in enumerate(keys) if _within(token, 0, sides.end)]
+    sources = tuple(keys[index] for index in columns)
+    for side, indexes in (("source", columns), ("target", rows)):
+        if not indexes:
             how_given = f" with {option_name('target')}" if between and side == "target" else ""
             raise UsageError(f"the {side} has no tokens: give at least one word{how_given}")
-    weights, run = given.read(AlignmentReading(rows, columns))
+    weights, run = prepared.read(AlignmentReading(rows, columns))
     ranked = ranked_heads(weights, targets, sources)
-    used = chosen or tuple(HeadPlace(one.layer, one.head) for one in ranked[:AUTO_HEADS])
-    for one in used:
-        if (one.layer, one.head) not in weights:
-            head = f"{one.layer}.{one.head}"
+    used = chosen or tuple(HeadPlace(place.layer, place.head) for place in ranked[:AUTO_HEADS])
+    for place in used:
+        if (place.layer, place.head) not in weights:
+            head = f"{place.layer}.{place.head}"
             raise UsageError(f"this head of {info.name} has no attention weights", option="heads", value=head)
-    mean = np.mean([weights[one.layer, one.head] for one in used], axis=0)  # (targets, sources)
+    mean = np.mean([weights[place.layer, place.head] for place in used], axis=0)  # (targets, sources)
     links = aligned_links(mean, targets, sources)
     notes = tuple(note for note in run.notes if note != PIECES_NOTE)
     if between and target is None and not run.tokens[-1].special:
-        notes += (f"The target is cut off: {info.name} came to no end.",)
+        notes += (f"The target is cut off: {info.name} did not end it.",)
     return AlignedText(
         text=sides.text, target=sides.target, given=target is not None or not between, model=run.known_model,
         sources=sources, links=links, weights=mean, chosen="given" if chosen else "auto", heads=used,
@@ -110,19 +112,19 @@ def _within(token: Token, first: int, end: float = math.inf) -> bool:
 
 def _one_text(text: str, name: str, target: str | None, how: OptionValues) -> _Sides:
     """Return the two sides of a text with >> between them. Raises UsageError without >>, or if there is also a target."""
-    wanted = f'{short_name(name)} reads one text: put the target behind the source, as "source {MARK} target"'
+    advice = f'{short_name(name)} reads one text: put the target behind the source, as "source {MARK} target"'
     if target is not None:
-        raise UsageError(f"is for encoder-decoders, and {wanted}", option="target")
+        raise UsageError(f"is for encoder-decoders, and {advice}", option="target")
     end = text.rfind(MARK)
     if end < 0:
-        raise UsageError(f"the text “{shortened(text, 40)}” has no {MARK}, and {wanted}")
+        raise UsageError(f"the text “{shortened(text, 40)}” has no {MARK}, and {advice}")
     return _Sides(TextSource(open_checkpoint(name, **how), text), text[:end], text[end + len(MARK) :], end)
 
 
 def _two_texts(text: str, name: str, target: str | None, how: OptionValues) -> _Sides:
     """Return a source and the decoder's text, by default the model's own. Raises UsageError for an empty text."""
     if target is not None and not target.strip():
-        raise UsageError("is empty: it is the text that was made from the source", option="target")
+        raise UsageError("is empty: give the text that was made from the source", option="target")
     model = open_checkpoint(name, target=target, generate=None if target else WRITTEN, **how)
     if model.kind != "cross":
         raise AttnctlError(f"{model.info.name} attends to source and target in one softmax: it has no cross attention")
@@ -136,34 +138,34 @@ def _two_texts(text: str, name: str, target: str | None, how: OptionValues) -> _
 def _spelled(pieces: Pieces, tokens: Sequence[Token]) -> tuple[str, tuple[Token, ...]]:
     """Return the text that a decoder's tokens spell, and these with their places in it and their words.
 
-    Bytes have the place of their character.
+    Tokens that are single bytes have the place of their character.
     """
     ids, placed = [token.id or 0 for token in tokens], list[Token]()
-    text, done = "", 0
+    text, length = "", 0
     for count in range(1, len(ids) + 1):
         text = pieces.tokenizer.decode(ids[:count])
         waits = text.endswith("\ufffd") and count - len(placed) < CHARACTER_BYTES
         if not waits or count == len(ids):
-            placed += [replace(token, start=done, end=len(text)) for token in tokens[len(placed) : count]]
-            done = len(text)
+            placed += [replace(token, start=length, end=len(text)) for token in tokens[len(placed) : count]]
+            length = len(text)
     encoded = pieces.tokens_of_encoding(text, pieces.tokenizer.encode(text, add_special_tokens=False))
-    word_at = {at: token.word for token in encoded for at in range(token.start or 0, token.end or 0)}
-    for at, token in enumerate(placed):
+    word_at = {character: token.word for token in encoded for character in range(token.start or 0, token.end or 0)}
+    for index, token in enumerate(placed):
         start, end = token.start or 0, token.end or 0
         first = start + len(text[start:end]) - len(text[start:end].lstrip())
-        placed[at] = replace(token, word=word_at.get(first))
+        placed[index] = replace(token, word=word_at.get(first))
     return text, tuple(placed)
 
 
 def _target_rows(sides: _Sides, tokens: Sequence[Token], words: bool) -> tuple[list[list[int]], list[Token]]:
-    """Return the rows of each token (or word) of the target, and these as tokens; `tokens` are those of the rows."""
-    if sides.spelled is None:  # one text, whose pieces are merged already
-        rows = [at for at, token in enumerate(tokens) if _within(token, sides.end + len(MARK))]
-        return [[at] for at in rows], [tokens[at] for at in rows]
+    """Return the rows of each token (or word) of the target, and these tokens; `tokens` are the tokens of the rows."""
+    if sides.spelled is None:  # one text: its pieces are merged already
+        rows = [index for index, token in enumerate(tokens) if _within(token, sides.end + len(MARK))]
+        return [[index] for index in rows], [tokens[index] for index in rows]
     text, placed = sides.spelled
-    groups = word_groups(placed, text) if words else [[at] for at in range(len(placed))]
-    kept = [group for group in groups if any(_within(placed[at], 0) for at in group)]
-    return kept, [joined_word([placed[at] for at in group], text) for group in kept]
+    groups = word_groups(placed, text) if words else [[index] for index in range(len(placed))]
+    visible_groups = [group for group in groups if any(_within(placed[index], 0) for index in group)]
+    return visible_groups, [joined_word([placed[index] for index in group], text) for group in visible_groups]
 
 
 # --- weights of heads -------------------------------------------------------------------------------------------------
@@ -174,7 +176,7 @@ HeadWeights = dict[tuple[int, int], Floats]  # (layer, head) → (target tokens,
 class AlignmentReading:
     """The weights of every head from target tokens to source tokens, and the notes of the run.
 
-    `targets` are the queries of each target token, over which is averaged; `sources` are keys.
+    `targets` are the queries of each target token; their weights are averaged. `sources` are keys.
     """
 
     predicts = False
@@ -190,7 +192,7 @@ class AlignmentReading:
         rows = layer.rows_of(self._rows)[..., self._sources]  # (heads, rows, sources)
         summed: Floats = np.add.reduceat(rows, self._starts, axis=1)  # (heads, targets, sources)
         means = summed / self._counts[:, None]
-        self._weights |= {(layer.layer, head): own for head, own in zip(layer.heads, means, strict=True)}
+        self._weights |= {(layer.layer, head): of_head for head, of_head in zip(layer.heads, means, strict=True)}
 
     def value(self, run: Run) -> tuple[HeadWeights, Run]:
         """Return the weights of all heads."""
@@ -200,14 +202,14 @@ class AlignmentReading:
 def ranked_heads(weights: HeadWeights, targets: Sequence[Token], sources: Sequence[Token]) -> tuple[AlignmentHead, ...]:
     """Return all heads with their scores, best first; punctuation does not count, since it looks at the ends of phrases."""
     rows, columns = _worded(targets), _worded(sources)
-    scores = {place: head_score(own[rows][:, columns]) for place, own in weights.items()}
+    scores = {place: head_score(of_head[rows][:, columns]) for place, of_head in weights.items()}
     return tuple(AlignmentHead(*place, scores[place]) for place in sorted(scores, key=lambda place: -scores[place]))
 
 
 def _worded(tokens: Sequence[Token]) -> Bools:
     """Return which tokens have a letter or digit; all of them if none has one → (tokens,)."""
-    found = np.array([any(letter.isalnum() for letter in token.text) for token in tokens])
-    return found if found.any() else ~found
+    has_letter = np.array([any(letter.isalnum() for letter in token.text) for token in tokens])
+    return has_letter if has_letter.any() else ~has_letter
 
 
 def head_score(weights: Floats) -> float:
@@ -220,6 +222,6 @@ def aligned_links(weights: Floats, targets: Iterable[Token], sources: Sequence[T
     """Return the largest weight of each row (targets, sources)."""
     best = weights.argmax(axis=1)
     return tuple(
-        AlignedLink(token.text, int(at), sources[at].text, float(row[at]))
-        for token, at, row in zip(targets, best, weights, strict=True)
+        AlignedLink(token.text, int(source), sources[source].text, float(row[source]))
+        for token, source, row in zip(targets, best, weights, strict=True)
     )

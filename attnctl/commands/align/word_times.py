@@ -21,18 +21,18 @@ from attnctl.arrays import Floats
 from attnctl.commands.align.result import FRAME_SECONDS, REPEATED
 
 MEDIAN_FRAMES = 7
-# how long before a word begins Whisper base's heads turn to it, in the median: 51 ms of 159 words of a synthetic voice,
-# 56 and 45 ms of others at two speeds (its own times), 50 ms of 71 words that a person reads (those of an acoustic model)
+# how long before a word begins Whisper base's heads look at it, median: 51 ms for 159 words of a synthetic voice, 56 and
+# 45 ms for others at two speeds (times of the voice), 50 ms for 71 words that a person reads (times of an acoustic model)
 LEAD_SECONDS = 0.05
 PAUSE_SECONDS = 0.3  # how long the quiet end of a word must be to be a pause: the closures of p, t and k are shorter
-LONG_SECONDS = (
-    1.0  # of a word at the edge of speech, which is then shortened; the longest of 730 ordinary words has 0.86
-)
-# of a word's loudness: where the limit between quiet and loud frames may be, at most in a word and in a long one
+# a longer word at the edge of speech is shortened; the longest of 730 ordinary words has 0.86
+LONG_SECONDS = 1.0
+# shares of a word's loudness: the lowest limit between quiet and loud frames, the highest, and the highest in a long word
 QUIETEST, LOUDEST_QUIET, LOUDEST_QUIET_OF_LONG = 0.02, 0.2, 0.7
-LONGEST_REPEATED = 12  # tokens of what is repeated
+LONGEST_REPEATED = 12  # tokens of the longest repeated part
 SENTENCE_ENDS = ".。!！?？"
-BEFORE, AFTER = "\"'“¿([{-«", "\"'.。,，!！?？:：;”)]}、»…"  # punctuation that belongs to the word behind it, before it
+# punctuation that belongs to the next word, and to the word before
+BEFORE, AFTER = "\"'“¿([{-«", "\"'.。,，!！?？:：;”)]}、»…"
 
 
 def standardised_weights(weights: Floats, frames: int) -> Floats:
@@ -47,7 +47,7 @@ def median_filter(array: Floats, width: int = MEDIAN_FRAMES) -> Floats:
     """Return each number's median with its neighbours along the last axis, mirrored at its ends."""
     half = min(width // 2, array.shape[-1] - 1)
     padded = np.pad(array, [(0, 0)] * (array.ndim - 1) + [(half, half)], mode="reflect")
-    shifted = [padded[..., at : at + array.shape[-1]] for at in range(2 * half + 1)]
+    shifted = [padded[..., start : start + array.shape[-1]] for start in range(2 * half + 1)]
     return np.median(np.stack(shifted), axis=0).astype(np.float32)
 
 
@@ -56,9 +56,8 @@ def warping_paths(cost: Floats) -> list[tuple[Floats, Floats]]:
     count, n, m = cost.shape
     total = np.full((count, n + 1, m + 1), np.inf)
     total[:, 0, 0] = 0
-    step = np.zeros(
-        (count, n + 1, m + 1), np.int8
-    )  # 0: along both axes, 1: from the row above, 2: from the column before
+    # 0: along both axes, 1: from the row above, 2: from the column before
+    step = np.zeros((count, n + 1, m + 1), np.int8)
     step[:, 0, :], step[:, :, 0] = 2, 1
     for both in range(2, n + m + 1):  # an anti-diagonal at a time
         i = np.arange(max(1, both - m), min(n, both - 1) + 1)
@@ -83,11 +82,12 @@ def warping_paths(cost: Floats) -> list[tuple[Floats, Floats]]:
 def head_scores(weights: Floats, standardised: Floats) -> Floats:
     """Return how well heads follow the sound, by weights (heads, tokens, frames), raw and standardised: (heads,).
 
-    Along a head's own best path: the mean of its standardised weights × the share of its weights there. One that stays where
-    it is has a low mean, one that looks everywhere a low share.
+    The score is taken along the head's own best path: the mean of its standardised weights × the share of its weights there.
+    A head that does not move has a low mean, a head that looks everywhere a low share.
     """
-    told = zip(weights, standardised, warping_paths(-standardised), strict=True)
-    return np.array([own[path].sum() / own.sum() * one[path].mean() for own, one, path in told], np.float32)
+    triples = zip(weights, standardised, warping_paths(-standardised), strict=True)
+    scores = [raw[path].sum() / raw.sum() * standard[path].mean() for raw, standard, path in triples]
+    return np.array(scores, np.float32)
 
 
 def token_starts(path: tuple[Floats, Floats]) -> Floats:
@@ -98,7 +98,7 @@ def token_starts(path: tuple[Floats, Floats]) -> Floats:
 
 def words_of_pieces(decode: Callable[[list[int]], str], ids: Sequence[int], spaces: bool) -> list[tuple[str, int, int]]:
     """Return (word, first token, last token + 1) of each word; bytes are joined, punctuation belongs to its word."""
-    pieces: list[tuple[str, int, int]] = []  # of whole characters
+    pieces: list[tuple[str, int, int]] = []  # pieces of whole characters
     start = 0
     for end in range(1, len(ids) + 1):
         text = decode(list(ids[start:end]))
@@ -124,47 +124,47 @@ def without_pauses(
 ) -> list[tuple[float, float]]:
     """Return where each word begins and ends, counted in frames as `spans` are, without the pauses at its ends.
 
-    A word that is longer than LONG_SECONDS after that, at the edge of speech or of a sentence, becomes twice as long as the
+    A word at the edge of speech or of a sentence that is then still longer than LONG_SECONDS is shortened to twice the
     median word, as in openai-whisper.
     """
     pause, long = round(PAUSE_SECONDS / FRAME_SECONDS), round(LONG_SECONDS / FRAME_SECONDS)
     cut = [_loud_part(start, end, loudness, pause) for start, end in spans]
     lengths = [end - start for start, end in cut if end > start]
     usual = 2 * min(0.7 / FRAME_SECONDS, float(np.median(lengths))) if lengths else 0.0
-    for at, (start, end) in enumerate(cut):
+    for index, (start, end) in enumerate(cut):
         if end - start <= max(long, usual):
             continue
-        if at == 0 or texts[at - 1][-1:] in SENTENCE_ENDS:
-            cut[at] = end - usual, end
-        elif at == len(cut) - 1 or texts[at][-1:] in SENTENCE_ENDS:
-            cut[at] = start, start + usual
+        if index == 0 or texts[index - 1][-1:] in SENTENCE_ENDS:
+            cut[index] = end - usual, end
+        elif index == len(cut) - 1 or texts[index][-1:] in SENTENCE_ENDS:
+            cut[index] = start, start + usual
     return cut
 
 
 def _loud_part(start: float, end: float, loudness: Floats, pause: int) -> tuple[float, float]:
-    """Return `start` and `end` without the quiet frames at either end, where they are `pause` or more."""
+    """Return `start` and `end` without the quiet frames at either end, if there are `pause` or more."""
     first_frame = int(start)
-    own = loudness[first_frame : int(end)]
-    if len(own) <= pause:
+    part = loudness[first_frame : int(end)]
+    if len(part) <= pause:
         return start, end
-    level, floor = (float(np.quantile(own, share)) for share in (1 - 3 / len(own), 0.2))
-    most = LOUDEST_QUIET_OF_LONG if len(own) * FRAME_SECONDS > LONG_SECONDS else LOUDEST_QUIET
-    limit = min(max(math.sqrt(level * floor), QUIETEST * level), most * level)
-    loud = np.flatnonzero(own > limit)
+    level, floor = (float(np.quantile(part, share)) for share in (1 - 3 / len(part), 0.2))
+    loudest_quiet = LOUDEST_QUIET_OF_LONG if len(part) * FRAME_SECONDS > LONG_SECONDS else LOUDEST_QUIET
+    limit = min(max(math.sqrt(level * floor), QUIETEST * level), loudest_quiet * level)
+    loud = np.flatnonzero(part > limit)
     if not len(loud):
         return start, end
     first, last = int(loud[0]), int(loud[-1]) + 1
     begins = first_frame + first if first >= pause else start
-    return begins, first_frame + last if len(own) - last >= pause else end
+    return begins, first_frame + last if len(part) - last >= pause else end
 
 
 def repeated_tokens(ids: Sequence[int]) -> list[bool]:
     """Return which tokens are part of a run of up to LONGEST_REPEATED tokens that stands REPEATED times in a row."""
-    found = [False] * len(ids)
+    repeated = [False] * len(ids)
     for period in range(1, LONGEST_REPEATED + 1):
         run = 0
-        for at in range(period, len(ids)):
-            run = run + 1 if ids[at] == ids[at - period] else 0
+        for index in range(period, len(ids)):
+            run = run + 1 if ids[index] == ids[index - period] else 0
             if run >= period * (REPEATED - 1):
-                found[at - run - period + 1 : at + 1] = [True] * (run + period)
-    return found
+                repeated[index - run - period + 1 : index + 1] = [True] * (run + period)
+    return repeated

@@ -1,8 +1,8 @@
-"""What the heads of a trained model find in sentences that training never met: a census of the bundled corpus, with goals.
+"""Measure what the heads of a model find in sentences that training never read: a census of the bundled corpus.
 
-A relation holds in a sentence where the largest weight that a word gives to another goes to the right word, in one head that
-is fixed beforehand on other sentences. Beside it stand an untrained model, and rules that need no learning: a head that
-"finds subjects" may only count positions.
+A head finds a relation in a sentence if the largest weight that a word gives to another word goes to the right word. The
+head is chosen beforehand, on other sentences. It is compared with an untrained model, and with rules that need no learning:
+a head that "finds subjects" may only count positions.
 """
 
 from __future__ import annotations
@@ -26,39 +26,45 @@ from attnctl.models.builtin.network import before_training
 if TYPE_CHECKING:
     from attnctl.source import Model
 
-LEAST_LINKS = 5  # of a relation in each part of the corpus: of fewer no head can be chosen
+LEAST_LINKS = 5  # links of a relation that each part of the corpus needs; on fewer, no head can be chosen
 
 NOUNS = ("NOUN", "PRON")
-LOOKED_FOR = {english.OBJECT_VERB: ("VERB",), english.PREPOSITION: ("VERB", *NOUNS)}  # tags; of other relations NOUNS
+# tags that a relation looks for; other relations look for NOUNS
+LOOKED_FOR = {english.OBJECT_VERB: ("VERB",), english.PREPOSITION: ("VERB", *NOUNS)}
 OPENING = frozenset('([{“‘"')
-RIGHT_KIND = "right kind"  # as a census calls the tag of what a relation looks for
+RIGHT_KIND = "right kind"  # the tag of these words in a census
 
 
 def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 0) -> list[RelationDocument]:
-    """Measure every relation on `count` sentences a part. Raises AttnctlError where the model splits words of the corpus."""
+    """Measure every relation on `count` sentences of each part.
+
+    Raises AttnctlError if the model splits words of the corpus.
+    """
     objective = "next-word" if model.info.causal else "masked-word"
     fresh = before_training(model, untrained_seed)
     tally = _count_parts(model, fresh, [f"{half} {objective}" for half in HALVES], count)
-    found_in = tally.cases()
-    others = _count_parts(model, None, [f"unseen {objective}", "by hand"], count).cases()
+    cases = tally.cases()
+    other_cases = _count_parts(model, None, [f"unseen {objective}", "by hand"], count).cases()
     rows = {row.relation: row for row in table_of_tally(tally, "", "", untrained=fresh is not None).relations}
-    found = []
+    documents = []
     for relation in (relation for relation in english.GOALS if relation in rows):
-        row, other = rows[relation], others.get((relation, UP))
-        unseen, by_hand = (0, 0) if other is None else (int(links) for links in other.count_by_half)
-        if other is None or row.best is None or min(row.best.chosen_on, row.best.scored_on, unseen) < LEAST_LINKS:
+        row, unseen_cases = rows[relation], other_cases.get((relation, UP))
+        if row.best is None or unseen_cases is None:
             continue
-        at = (row.best.layer, row.best.head)
-        found.append(
+        unseen, by_hand = (int(links) for links in unseen_cases.count_by_half)
+        if min(row.best.chosen_on, row.best.scored_on, unseen) < LEAST_LINKS:
+            continue
+        chosen = (row.best.layer, row.best.head)
+        documents.append(
             RelationDocument(
                 model=model.info.name,
                 relation=relation,
                 layer=row.best.layer,
                 head=row.best.head,
-                validation=float(found_in[relation, UP].right[0][at]) / row.best.chosen_on,
+                validation=float(cases[relation, UP].right[0][chosen]) / row.best.chosen_on,
                 held_out=row.best.accuracy,
-                unseen=float(other.right[0][at]) / unseen,
-                by_hand=float(other.right[1][at]) / by_hand if by_hand else None,
+                unseen=float(unseen_cases.right[0][chosen]) / unseen,
+                by_hand=float(unseen_cases.right[1][chosen]) / by_hand if by_hand else None,
                 untrained=None if row.untrained is None else row.untrained.accuracy,
                 offset=row.rules["offset"].offset or 0,
                 by_offset=row.rules["offset"].accuracy,
@@ -69,11 +75,14 @@ def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 
                 goal=english.GOALS[relation],
             )
         )
-    return found
+    return documents
 
 
 def _count_parts(model: Model, fresh: Model | None, parts: Sequence[str], count: int) -> CensusTally:
-    """What the heads of the model, and of it before training, find in two parts of the corpus, the halves of a census."""
+    """Return what the heads find in two parts of the corpus, which are the halves of a census.
+
+    `fresh` is the same model before training; its counts are added beside those of the model.
+    """
     tally = CensusTally(tally_shape(model))
     for half, part in zip(HALVES, parts, strict=True):
         for block in islice(written_blocks(HELD_OUT, part), None if part == "by hand" else count):
@@ -86,7 +95,7 @@ def _count_parts(model: Model, fresh: Model | None, parts: Sequence[str], count:
 
 
 def _read_sentence(model: Model, block: str, half: str) -> AlignedSentence:
-    """A sentence of the corpus as the model reads it, with a question for each link that it can see."""
+    """Return a sentence of the corpus as the model reads it, with a question for each link that the model can see."""
     columns = block.split()
     words, tags = tuple(columns[1::10]), tuple(columns[3::10])
     ends = accumulate((len(word) + 1 for word in words), initial=-1)
@@ -96,50 +105,53 @@ def _read_sentence(model: Model, block: str, half: str) -> AlignedSentence:
     aligned = align_words(sentence, model.tokenize(sentence.text))
     if aligned.unit_count != n:
         raise AttnctlError(f"{model.info.name} does not split text at words: it cannot be measured on them")
-    links = [Link(relation, at, key) for at, said in enumerate(columns[8::10]) for relation, key in links_said(said)]
-    seen = [
+    links = [
+        Link(relation, place, key) for place, text in enumerate(columns[8::10]) for relation, key in links_said(text)
+    ]
+    visible = [
         link
         for link in links
         if link.relation in english.GOALS
-        # what "it" is, is told after it
+        # the words that tell what "it" means come after it
         and (not model.info.causal or (link.key < link.query and link.relation != english.MEANING))
     ]
-    return replace(aligned, questions=tuple(_question_of(link, sentence) for link in seen))
+    return replace(aligned, questions=tuple(_question_of(link, sentence) for link in visible))
 
 
 def _question_of(link: Link, sentence: ParsedSentence) -> TreeQuestion:
-    """The case of a link, with what rules answer that need no learning."""
+    """Return the question of a link, with the answers of the rules that need no learning."""
     places = candidate_places(link.relation, sentence, link.query)
     nearest, first = places[0] == link.key, min(places) == link.key
     return TreeQuestion(link.relation, UP, link.query, link.key, RIGHT_KIND, (nearest,) * 3, first)
 
 
 def candidate_places(relation: str, sentence: ParsedSentence, query: int) -> Sequence[int]:
-    """Where words of the right kind stand on the side that the relation looks to, the nearest first; [-1] where none do."""
-    wanted, n = LOOKED_FOR.get(relation, NOUNS), len(sentence.forms)
+    """Return places of words of the right kind on the side that the relation looks to, nearest first; [-1] without any."""
+    tags, n = LOOKED_FOR.get(relation, NOUNS), len(sentence.forms)
     after, before = range(query + 1, n), range(query - 1, -1, -1)
     if relation == english.DETERMINER:
         sides = [*after]
     elif relation == english.ADJECTIVE:
-        sides = sorted([*before, *after], key=lambda at: (abs(at - query), at < query))
+        sides = sorted([*before, *after], key=lambda place: (abs(place - query), place < query))
     else:
         sides = [*before]
     if relation == english.CLOSING:
-        sides = [at for at in sides if sentence.forms[at] in OPENING]
+        sides = [place for place in sides if sentence.forms[place] in OPENING]
     elif relation != english.INDUCTION:
-        sides = [at for at in sides if sentence.tags[at] in wanted]
+        sides = [place for place in sides if sentence.tags[place] in tags]
     return sides or [-1]
 
 
 def treebank_text(count: int, causal: bool = False) -> str:
-    """`count` sentences to choose heads on and `count`, held out of training, to score them on, as CoNLL-U.
+    """Return `count` sentences to choose heads on and `count` to score them on, as CoNLL-U.
 
-    They are those of `attnctl evaluate`'s own table, for a model that sees both sides or what came before (`causal`).
+    They are the sentences of `attnctl evaluate`'s own table, for a model that sees both sides, or only what came before
+    (`causal`). None was in training.
     """
-    found = []
+    sentences = []
     for half in HALVES:
         blocks = written_blocks(HELD_OUT, f"{half} {'next-word' if causal else 'masked-word'}")
         for number, block in enumerate(islice(blocks, count)):
-            said = " ".join(block.split()[1::10])
-            found.append(f"# sent_id = {half}-{number}\n# {HALF} = {half}\n# text = {said}\n{block}\n\n")
-    return "".join(found)
+            text = " ".join(block.split()[1::10])
+            sentences.append(f"# sent_id = {half}-{number}\n# {HALF} = {half}\n# text = {text}\n{block}\n\n")
+    return "".join(sentences)

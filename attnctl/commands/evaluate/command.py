@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from attnctl.commands.evaluate.treebank import Treebank
 
 FILES = (".json", ".csv", ".parquet", ".html", *(f".{name}" for name in format_names()))
-# options of the work of counting, and of what is counted
+# options of the counting itself, and of the results
 COUNTING = ("relations", "untrained", "max_tokens", "batch_size", "jobs", "replace", EngineOptions)
 COUNTED = ("subtypes", "least", "output", MapOptions)
 
@@ -69,7 +69,7 @@ def evaluate_command(
         str | None,
         Option(
             "--relations",
-            help="CSV of label,name: relations called otherwise, or left out.",
+            help="CSV with rows label,name: rename a relation, or leave it out (no name).",
             metavar="FILE",
             envvar="ATTNCTL_RELATIONS",
             rich_help_panel=LOOK,
@@ -79,7 +79,7 @@ def evaluate_command(
         bool,
         Option(
             "--untrained",
-            help="Beside it the same model with parameters drawn anew.",
+            help="Measure the same model with new random parameters, too.",
             envvar="ATTNCTL_UNTRAINED",
             rich_help_panel=LOOK,
         ),
@@ -88,7 +88,7 @@ def evaluate_command(
         bool,
         Option(
             "--subtypes",
-            help="A line for each subtype, as nsubj:pass.",
+            help="Add a row for each subtype, such as nsubj:pass.",
             envvar="ATTNCTL_SUBTYPES",
             rich_help_panel=LOOK,
         ),
@@ -97,7 +97,7 @@ def evaluate_command(
         int,
         Option(
             "--least",
-            help="Scored cases that a line of the table has at least.",
+            help="Smallest number of scored cases for a row of the table.",
             metavar="N",
             parser=whole(limits.CASES),
             envvar="ATTNCTL_LEAST",
@@ -108,7 +108,7 @@ def evaluate_command(
         int,
         Option(
             "--max-tokens",
-            help="Tokens of the longest text that is read: a sentence with more is left out.",
+            help="Longest sentence, in tokens; a longer one is left out.",
             metavar="N",
             parser=whole(limits.MAX_TOKENS),
             envvar="ATTNCTL_MAX_TOKENS",
@@ -119,7 +119,7 @@ def evaluate_command(
         int,
         Option(
             "--batch-size",
-            help="How many share one pass: sentences of about one length (checkpoints).",
+            help="Sentences of similar length that share one pass (checkpoints).",
             metavar="N",
             parser=whole(limits.BATCH_SIZE),
             envvar="ATTNCTL_BATCH_SIZE",
@@ -131,7 +131,7 @@ def evaluate_command(
         Option(
             "--jobs",
             "-j",
-            help="Processes, each with a model of its own.",
+            help="Number of processes; each opens its own model.",
             metavar="N",
             parser=whole(limits.JOBS),
             envvar="ATTNCTL_JOBS",
@@ -144,7 +144,7 @@ def evaluate_command(
         int,
         Option(
             "--sentences",
-            help="Of the bundled corpus: sentences in each of its parts.",
+            help="Sentences to read from each part of the bundled corpus.",
             metavar="N",
             parser=whole(limits.GRAMMAR_SENTENCES),
             envvar="ATTNCTL_SENTENCES",
@@ -155,40 +155,42 @@ def evaluate_command(
         str | None,
         Option(
             "--write-corpus",
-            help="Write the corpus's held-out sentences as CoNLL-U.",
+            help="Write the held-out sentences of the bundled corpus as CoNLL-U.",
             metavar="FILE",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
     json: Annotated[
         bool,
-        Option("--json", help="Write JSON: instead of the table.", envvar="ATTNCTL_JSON", rich_help_panel=OUTPUT),
+        Option("--json", help="Write JSON instead of the table.", envvar="ATTNCTL_JSON", rich_help_panel=OUTPUT),
     ] = False,
     output: Annotated[
         list[str] | None,
         output_option(
             f"Where to write: .json, .csv, .parquet, {suffixes_listed(last=', ')}, .html, "
-            "or a folder to go on from; repeatable."
+            "or a folder, in which an interrupted run goes on; repeatable."
         ),
     ] = None,
     look: MapOptions,
     model: CorpusModelOptions,
 ) -> int:
-    """Measure which word each head finds: in parsed sentences of any language, or of the bundled corpus.
+    """Measure which word each head finds, in parsed sentences of any language or in the bundled corpus.
 
-    For every relation and direction the best head, chosen on one half of the sentences and scored on the other, beside
-    rules that need no attention. Sentences that cannot be used are counted and named, and the exit code is 3. A census that
-    -o wrote as .json is shown, or written in another format, without counting anew.
+    For every relation and direction, the table shows the best head, chosen on one half of the sentences and scored on the
+    other half, beside rules that need no attention. Sentences that cannot be used are counted and named; the exit code is
+    then 3. A census that -o wrote as .json is shown, or written in another format, without counting again.
     """
     paths, options = corpus or [], option_values(model)
     if model.model is None and _is_model(paths):
         paths, options = [], options | {"model": paths[0]}
     if write_corpus is not None:
-        others = [one.name for one in fields(CorpusModelOptions) if one.name not in ("model", "causal")]
-        refuse_unused(context, *COUNTING, *COUNTED, "json", *others, because="--write-corpus writes sentences alone")
+        model_options = [field.name for field in fields(CorpusModelOptions) if field.name not in ("model", "causal")]
+        refuse_unused(
+            context, *COUNTING, *COUNTED, "json", *model_options, because="--write-corpus writes sentences alone"
+        )
         if paths:
             raise UsageError(
-                "writes the held-out sentences of the bundled corpus: it reads no corpus", option="write_corpus"
+                "writes the held-out sentences of the bundled corpus: give no corpus with it", option="write_corpus"
             )
         from attnctl.commands.evaluate.bundled import treebank_text
 
@@ -218,17 +220,17 @@ def evaluate_command(
     if any(map(picture_format, output or ())):
         from attnctl.render.figure.heatmap import colour_map
 
-        colour_map(drawn.cmap)  # a name that is none is refused before long work
+        colour_map(drawn.cmap)  # refuses an unknown name before the long work
     files, folder = _output_files(output or [])
     if stored:
         if folder is not None:
             ends = ", ".join(FILES)
             raise UsageError(f"-o {folder}: {paths[0]} was counted already, and goes into files that end in {ends}")
-        found = read_census(paths[0])
+        census = read_census(paths[0])
     else:
         if replace and folder is None:
             raise UsageError("is for a folder: name it with -o", option="replace")
-        by, treebank = engine_of(context, work), Treebank(paths)
+        engine, treebank = engine_of(context, work), Treebank(paths)
         counting = CensusWork(
             model_arguments(options),
             renamed_relations(relations),
@@ -236,18 +238,18 @@ def evaluate_command(
             max_tokens=max_tokens,
             batch_size=batch_size,
         )
-        found = _counted_census(treebank, counting, folder, by, jobs, start_anew=replace)
+        census = _counted_census(treebank, counting, folder, engine, jobs, start_anew=replace)
     for path in [*files, *([str(Path(folder) / "census.json")] if folder else [])]:
-        put_bytes(census_bytes(found, Path(path).suffix.lower(), drawn, say_notes), path)
+        put_bytes(census_bytes(census, Path(path).suffix.lower(), drawn, say_notes), path)
     if json:
-        put_bytes(census_bytes(found, ".json"))
+        put_bytes(census_bytes(census, ".json"))
     else:
-        show_renderable(Shown(census_forms(found, subtypes, least)), soft_wrap=True)
-    if skipped := found.sentences.skipped:
+        show_renderable(Shown(census_forms(census, subtypes, least)), soft_wrap=True)
+    if skipped := census.sentences.skipped:
         count = sum(skipped.values())
-        were = "was" if count == 1 else "were"
+        verb = "was" if count == 1 else "were"
         print_complaint(
-            f"{count:,} of {found.sentences.used + count:,} sentences {were} left out: {', '.join(left_out(found))}"
+            f"{count:,} of {census.sentences.used + count:,} sentences {verb} left out: {', '.join(left_out(census))}"
         )
     return PARTIAL if skipped and not stored else DONE
 
@@ -269,47 +271,47 @@ def _evaluate_bundled(options: dict[str, object], count: int, json: bool) -> Non
 
 
 def _counted_census(
-    treebank: Treebank, work: CensusWork, folder: str | None, by: Engine, jobs: int, *, start_anew: bool
+    treebank: Treebank, work: CensusWork, folder: str | None, engine: Engine, jobs: int, *, start_anew: bool
 ) -> CensusTable:
     """Return the census of a corpus. Raises AttnctlError if no sentence could be used."""
     from attnctl.commands.evaluate import compute, show
 
     model = compute.open_census_model(work)
-    left_out = compute.LeftOut(folder is not None, print_complaint)
+    report = compute.SkipReport(folder is not None, print_complaint)
     with items_progress(treebank.share_read) as tick:
 
         def hear(chunk: list[Result]) -> None:
-            left_out.hear(chunk)
+            report.hear(chunk)
             tick(len(chunk))
 
-        found = compute.count_corpus(
+        census = compute.count_corpus(
             work,
             treebank,
             model,
             jobs=jobs,
-            by=by,
+            engine=engine,
             folder=folder,
             start_anew=start_anew,
             hear=hear,
             say=say_note,
         )
-    left_out.end()
-    if not found.sentences.used:
+    report.end()
+    if not census.sentences.used:
         raise AttnctlError(
-            f"{found.corpus}: not one sentence could be used ({', '.join(show.left_out(found)) or 'it holds none'})"
+            f"{census.corpus}: not one sentence could be used ({', '.join(show.left_out(census)) or 'it holds none'})"
         )
-    return found
+    return census
 
 
 def _is_model(corpus: list[str]) -> bool:
-    """Return whether a model is named in place of a corpus: `attnctl evaluate demo-causal`, `attnctl evaluate run/`."""
+    """Return whether the argument names a model, not a corpus: `attnctl evaluate demo-causal`, `attnctl evaluate run/`."""
     from attnctl.models import REGISTRY
 
     if len(corpus) != 1 or corpus[0] == "-":
         return False
     path = Path(corpus[0])
     if len(os.fsencode(path.name)) > 255:
-        raise UsageError("no model and no corpus has so long a name")
+        raise UsageError("this name is too long for a model or a corpus")
     if corpus[0] in REGISTRY or path.suffix in (".safetensors", ".npz") or (path / "weights.safetensors").is_file():
         return True
     if not path.exists():
@@ -318,7 +320,7 @@ def _is_model(corpus: list[str]) -> bool:
 
 
 def _output_files(outputs: list[str]) -> tuple[list[str], str | None]:
-    """Return the files to be written, and the folder."""
+    """Return the files to write, and the folder (None: no folder)."""
     files = [path for path in outputs if Path(path).suffix.lower() in FILES]
     folders = [path for path in outputs if path not in files]
     if len(folders) > 1:

@@ -1,4 +1,4 @@
-"""What a census does to each sentence of a batch: its words aligned with the model's tokens, its heads' answers counted."""
+"""Count what heads find in each sentence of a batch, and add the counts up to a census."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -49,31 +49,31 @@ if TYPE_CHECKING:
     from attnctl.models import ModelArgument
 
 
-FORM = "census"  # under which a result carries a sentence's counts
-TALLIES = 2  # which way of writing the counts of a group a folder holds
-TOGETHER = 384  # sentences among which those of about one length are found
-FIRST_TOGETHER = 32  # at the beginning, so that how long it will take is known soon
-TOGETHER_LETTERS = 80_000  # of these sentences: what is counted of them is held at once
+FORM = "census"  # the key of a sentence's counts in a result
+TALLIES = 2  # version of the files of counts in a folder
+TOGETHER = 384  # sentences in a chunk; those of similar length share a pass
+FIRST_TOGETHER = 32  # in the first chunk, so that an estimate of the time comes soon
+TOGETHER_LETTERS = 80_000  # characters in a chunk, whose counts are in memory together
 
 
 @dataclass(frozen=True)
 class CensusWork:
-    """What is asked for, the same for every sentence: it travels to whatever process does it."""
+    """The options of a census, the same for every sentence; each worker process receives them."""
 
-    options: OptionValues  # of open_model
-    relations: dict[str, str] | None = None  # labels to be called something else, "" to be left out
+    options: OptionValues  # for open_model
+    relations: dict[str, str] | None = None  # new name of each label; "" leaves a relation out
     untrained: bool = False
     seed: int = 0  # of the untrained model
     max_tokens: int = 512
     batch_size: int = 1
 
     def task(self, model: Model | None = None) -> CensusCounts:
-        """What a worker is asked for."""
+        """Return the task that a worker does."""
         return CensusCounts(self, model)
 
 
 class CensusCounts(Task):
-    """The task of counting what heads find in sentences; the models are opened once and kept."""
+    """The task of counting what heads find in sentences; it opens the models once."""
 
     def __init__(self, work: CensusWork, model: Model | None = None) -> None:
         self.work = work
@@ -83,40 +83,40 @@ class CensusCounts(Task):
 
     @property
     def together(self) -> int:
-        """How many sentences may share a pass."""
+        """Return how many sentences may share a pass."""
         return self.work.batch_size
 
     def begin(self, item: Item) -> Result | Pending:
-        """A sentence, ready to be counted; of a document its counts. Raises what is wrong with the sentence."""
+        """Return a sentence that is ready to be counted, or the counts of a document. Raises the error of the sentence."""
         if DOCUMENT in item.options:
             return self._document_result(item, item.options[DOCUMENT])
         aligned = self._aligned_sentence(sentence_of(item))
         return Pending(item, aligned.tokens, aligned)
 
-    def results(self, some: Sequence[Pending]) -> list[Result]:
-        """The counts of sentences that share a pass. Raises AttnctlError of one of them."""
+    def results(self, group: Sequence[Pending]) -> list[Result]:
+        """Return the counts of sentences that share a pass. Raises AttnctlError if one of them cannot be counted."""
         try:
-            counted = self._pass_counts([one.wanted for one in some])
+            tallies = self._pass_counts([pending.wanted for pending in group])
         except AttnctlError as error:
             raise AttnctlError(f"not read: {error}") from error
         return [
-            Result(item, {FORM: tally}, len(tokens)) for (item, tokens, _), tally in zip(some, counted, strict=True)
+            Result(item, {FORM: tally}, len(tokens)) for (item, tokens, _), tally in zip(group, tallies, strict=True)
         ]
 
     def failed(self, item: Item, why: str) -> Result:
-        """What becomes of a sentence that cannot be used: it is counted as skipped."""
+        """Return the result of a sentence that cannot be used: it counts as skipped."""
         return Result(item, {FORM: tally_of_skip(self.shape, why)}, error=why)
 
     def _pass_counts(self, sentences: Sequence[AlignedSentence]) -> list[CensusTally]:
-        """What the heads find in sentences that share a pass, and those of the untrained model."""
-        found = counts_of(self.model, sentences)
+        """Return what the heads find in sentences that share a pass, with the counts of the untrained model."""
+        tallies = counts_of(self.model, sentences)
         if self.untrained is not None:
-            for tally, before in zip(found, counts_of(self.untrained, sentences), strict=True):
+            for tally, before in zip(tallies, counts_of(self.untrained, sentences), strict=True):
                 tally.merge_tally(before.of_untrained())
-        return found
+        return tallies
 
     def _document_result(self, item: Item, sentences: Sequence[ParsedSentence]) -> Result:
-        """What the mentions of a document look at, in windows of sentences that are read together."""
+        """Return what the mentions of a document look at, in windows of sentences that are read together."""
         tally, error, size = CensusTally(self.shape), None, 0
         windows: list[range] = []
         try:
@@ -124,28 +124,28 @@ class CensusCounts(Task):
             for window in aligned:
                 size += len(window.tokens)
                 if window.questions:
-                    tally.merge_tally(self._pass_counts([window])[0].relabelled(str))  # the answers alone
-        except Exception as found:  # ours to mend, or the model's; the other items go on
-            why = f"not read: {found}" if isinstance(found, AttnctlError) else reason_of(found)
+                    tally.merge_tally(self._pass_counts([window])[0].relabelled(str))  # only the cases
+        except Exception as problem:  # a fault of ours or of the model; the other items go on
+            why = f"not read: {problem}" if isinstance(problem, AttnctlError) else reason_of(problem)
             tally, error, windows = CensusTally(self.shape), f"document {why}", []
         for name, count in mention_counts(sentences, windows).items():
             tally.count(np.int64(count), 0, "mentions", name)
         return Result(item, {FORM: tally}, size, error=error)
 
     def _aligned_windows(self, sentences: Sequence[ParsedSentence]) -> tuple[list[range], list[AlignedSentence]]:
-        """Which sentences share a window, and the windows as the model reads them; what cannot be read is in none."""
-        most = min(self.model.limit or self.work.max_tokens, self.work.max_tokens)
-        sizes, marks = [], 0
+        """Return the windows of sentences, and each as the model reads it; unreadable sentences are in no window."""
+        limit = min(self.model.limit or self.work.max_tokens, self.work.max_tokens)
+        sizes, special_count = [], 0
         for sentence in sentences:
             try:
                 tokens = self._tokens_of(sentence.text)
             except BadSentenceError:
-                sizes.append(most + 1)
+                sizes.append(limit + 1)
                 continue
-            marks = sum(token.special for token in tokens)
-            sizes.append(len(tokens) - marks + 1)  # the space between sentences may be a token
+            special_count = sum(token.special for token in tokens)
+            sizes.append(len(tokens) - special_count + 1)  # the space between sentences may be a token
         windows, aligned = [], []
-        for window in windows_of_sizes(sizes, most - marks + 1):
+        for window in windows_of_sizes(sizes, limit - special_count + 1):
             try:
                 aligned.append(self._aligned_sentence(joined_sentences(sentences[window.start : window.stop])))
             except BadSentenceError:
@@ -157,9 +157,9 @@ class CensusCounts(Task):
         tokens = self._tokens_of(sentence.text)
         return align_words(sentence, tokens, self.work.relations, bool(self.model.info.causal))
 
-    def _tokens_of(self, said: str) -> tuple[Token, ...]:
-        """The tokens of a text. Raises BadSentenceError where there are too many, or none."""
-        text = checked_text(said)
+    def _tokens_of(self, sentence_text: str) -> tuple[Token, ...]:
+        """Return the tokens of a text. Raises BadSentenceError if there are too many tokens, or none."""
+        text = checked_text(sentence_text)
         try:
             tokens: tuple[Token, ...] = self.model.tokenize(text)
         except TooLongError as error:
@@ -173,16 +173,17 @@ class CensusCounts(Task):
         return tokens
 
 
-def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[CensusTally]:
-    """What the heads of a model do in sentences, in one pass where there are several.
+def counts_of(model: Model, sentences: Sequence[AlignedSentence]) -> list[CensusTally]:
+    """Return what the heads of a model find in sentences; a checkpoint reads several in one pass.
 
-    Raises AttnctlError where the weights are no numbers, or the model cannot read a sentence.
+    Raises AttnctlError if a weight is not a finite number, or the model cannot read a sentence.
     """
     with np.errstate(all="ignore"):
         if model.info.kind == "checkpoint":
+            from attnctl.models.huggingface.checkpoint import Checkpoint
             from attnctl.models.huggingface.padded_batch import can_batch, weights_of_several
 
-            if can_batch(model):
+            if isinstance(model, Checkpoint) and can_batch(model):
                 census = Census(sentences, tally_shape(model))
                 weights_of_several(model, [sentence.tokens for sentence in sentences], census.count_layer)
                 return census.tallies()
@@ -190,21 +191,23 @@ def counts_of(model: Any, sentences: Sequence[AlignedSentence]) -> list[CensusTa
 
 
 def open_census_model(work: CensusWork, opened: Model | None = None) -> Model:
-    """The model of the work. Raises what a mistake in the options would raise for every single sentence."""
+    """Open the model of the work. Raises the errors in the options that would occur again for every sentence."""
     model = open_named_model(**work.options) if opened is None else opened
     if isinstance(model, Generates) and (model.kind in ("cross", "decoder") or model.generate):
-        why = f"is asked for the attention of other words than the corpus has: see {option_name('attention')}"
+        why = f"would read other words than the corpus has: see {option_name('attention')}"
         raise UsageError(f"{model.info.name} {why}")
     if work.untrained:
         untrained_of(model, work.seed)
     return model
 
 
-def untrained_of(model: Any, seed: int) -> Any:
-    """The model before training, the same heads off. Raises UsageError where it has never been trained."""
+def untrained_of(model: Model, seed: int) -> Model:
+    """Return the model before training, with the same heads off. Raises UsageError if the model was never trained."""
     if model.info.kind == "checkpoint":
+        from attnctl.models.huggingface.checkpoint import Checkpoint
         from attnctl.models.huggingface.opening import untrained_checkpoint
 
+        assert isinstance(model, Checkpoint)
         return untrained_checkpoint(model, seed)
     from attnctl.models.builtin.network import before_training
 
@@ -215,7 +218,7 @@ def untrained_of(model: Any, seed: int) -> Any:
 
 
 class Tallies(BatchFormat):
-    """`.tallies/NUMBER.json.z`: the counts of a group of sentences."""
+    """The files `.tallies/NUMBER.json.z` of a folder: the counts of a group of sentences each."""
 
     form, prefix = FORM, ".tallies/"
 
@@ -225,24 +228,26 @@ class Tallies(BatchFormat):
         self._part = CensusTally(shape)
 
     def add(self, made: CensusTally) -> None:
-        """Take in a sentence or a document, or that it could not be used."""
+        """Add the counts of a sentence or a document, or that it was skipped."""
         self._part.merge_tally(made)
 
     def rest(self) -> NamedFiles:
-        """The group's counts."""
+        """Return the file with the counts of the group, and begin the next group."""
         packed = pack_tally(self._part)
         self._part = CensusTally(self.shape)
         return [(self.name_of_part(".json.z"), packed)]
 
     def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
-        """All counts as one."""
+        """Add up the counts of all groups."""
         for part in parts:
             self.whole.merge_tally(unpack_tally(part))
 
 
 def census_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """The sentences that are counted at a time. One begins where a folder's group does, so that a run that goes on there
-    pads each sentence as a run without interruption, and ends with the same last digits.
+    """Return the sentences in chunks that are counted together.
+
+    A chunk begins where a group of the folder begins: a resumed run then pads each sentence as an uninterrupted run does,
+    and its results agree to the last digit.
     """
     return chunks_of_items(items, TOGETHER, TOGETHER_LETTERS, FIRST_TOGETHER)
 
@@ -253,22 +258,22 @@ def count_corpus(
     model: Model,
     *,
     jobs: int = 1,
-    by: Engine = LOCAL,
+    engine: Engine = LOCAL,
     folder: str | None = None,
     start_anew: bool = False,
     hear: Callable[[list[Result]], None] = lambda chunk: None,
     say: Callable[[str], None] = lambda note: None,
 ) -> CensusTable:
-    """The census of a corpus, counted by `jobs` processes or on a cluster of Ray, in memory or in a folder.
+    """Count a corpus with `jobs` processes or on a cluster of Ray, in memory or in a folder; return its census.
 
-    `hear` is called with the results of each chunk, `say` with what a user must know of the folder.
+    `hear` is called with the results of each chunk, `say` with notes for the user about the folder.
     """
     tallies = Tallies(tally_shape(model))
     if model.info.kind != "checkpoint":  # built-in models read one sentence at a time
         work = replace(work, batch_size=1)
 
     def results_of(items: Iterable[Item]) -> Iterator[list[Result]]:
-        return by.results(work, census_chunks(items), None if jobs == 1 else jobs, model)
+        return engine.results(work, census_chunks(items), None if jobs == 1 else jobs, model)
 
     if folder is None:
         for chunk in results_of(treebank):
@@ -276,9 +281,9 @@ def count_corpus(
                 tallies.whole.merge_tally(result.made[FORM])
             hear(chunk)
     else:
-        said = {"formats": [FORM], "input": input_paths(treebank.paths, folder), "model": work.options} | vars(work)
-        said = {name: value for name, value in said.items() if name != "options"} | {"tallies": TALLIES}
-        with Folder(folder, said, (FORM,), [tallies], TOGETHER, start_anew=start_anew) as opened:
+        settings = {"formats": [FORM], "input": input_paths(treebank.paths, folder), "model": work.options} | vars(work)
+        settings = {name: value for name, value in settings.items() if name != "options"} | {"tallies": TALLIES}
+        with Folder(folder, settings, (FORM,), [tallies], TOGETHER, start_anew=start_anew) as opened:
             for chunk in results_of(opened.items_to_do(treebank)):
                 opened.write_results(chunk)
                 hear(chunk)
@@ -290,15 +295,15 @@ def count_corpus(
                     f"{opened.path}: {opened.gone:,} of the sentences counted there are not in the corpus now "
                     f"({option_name('replace', True)} counts anew)"
                 )
-    found = table_of_tally(
+    table = table_of_tally(
         tallies.whole,
         model.info.name,
         treebank.corpus_name,
         causal=bool(model.info.causal),
         untrained=work.untrained,
     )
-    found.info = model.info
-    return found
+    table.info = model.info
+    return table
 
 
 # --- for Python -----------------------------------------------------------------------------------------------
@@ -320,10 +325,10 @@ def evaluate(
 ) -> CensusTable | list[RelationDocument]:
     """Return which words each head finds, beside rules that need no attention: over CoNLL-U files, or the bundled corpus.
 
-    With a corpus the answer is the table that the command writes; its `sentences.skipped` counts those that cannot be used.
-    `relations` is a file that renames them, `output` a folder, so that an interrupted run goes on there; several `jobs` are
-    processes, which open the model by its name. Without a corpus, `sentences` of each part of the bundled one are read, by a
-    built-in model, and the answer is a list.
+    With a corpus the result is the table that the command writes; its `sentences.skipped` counts sentences that cannot be
+    used. `relations` is a file that renames relations. `output` is a folder, in which an interrupted run goes on. Each of
+    several `jobs` is a process, which opens the model by its name. Without a corpus, a built-in model reads `sentences`
+    sentences of each part of the bundled one, and the result is a list.
     """
     check_types("evaluate", int, sentences=sentences, max_tokens=max_tokens, jobs=jobs)
     check_types("evaluate", str | os.PathLike | None, relations=relations, output=output)
@@ -341,58 +346,58 @@ def evaluate(
         raise TypeError(f"evaluate(): corpus is a path or a list of paths, not {type(corpus).__name__}")
     named = isinstance(model, (str, os.PathLike))
     if not named and (jobs > 1 or output is not None):
-        raise UsageError("several jobs, and a folder to go on in, need a model by its name")
+        raise UsageError("several jobs, or an output folder, need the name of a model, not an opened one")
     if replace_results and output is None:
         raise UsageError("is for a folder: name one for the output", option="replace")
     try:
         treebank = Treebank(tuple(os.fspath(path) for path in paths))
-    except (OSError, ValueError) as error:  # a name that no file can have
+    except (OSError, ValueError) as error:  # no file can have this name
         raise AttnctlError(f"evaluate(): no corpus {str(corpus)[:80]!r}: {in_one_line(error)[:80]}") from error
     renamed = renamed_relations(None if relations is None else os.fspath(relations))
-    given = {"name": os.fspath(model), **options} if isinstance(model, (str, os.PathLike)) else {}
-    work = CensusWork(given, renamed, untrained=untrained, max_tokens=max_tokens, batch_size=32)
+    named_options = {"name": os.fspath(model), **options} if isinstance(model, (str, os.PathLike)) else {}
+    work = CensusWork(named_options, renamed, untrained=untrained, max_tokens=max_tokens, batch_size=32)
     folder = None if output is None else os.fspath(output)
     return count_corpus(
         work, treebank, open_census_model(work, opened), jobs=jobs, folder=folder, start_anew=replace_results
     )
 
 
-NAMED = 20  # sentences whose errors are printed; the rest is counted
+NAMED = 20  # sentences whose errors are printed; further ones are only counted
 
 
-class LeftOut:
-    """The sentences that could not be used, told one by one to `complain`, of very many only their number.
+class SkipReport:
+    """A report of the sentences that could not be used: a line for each of the first NAMED, then their number.
 
-    Until a sentence is used they are held, unless the run can go on later: a file without a sentence is no corpus, and one
-    line says so.
+    The lines wait until a sentence is used, unless the run is resumable: of a file without any usable sentence only the
+    first error is printed.
     """
 
     def __init__(self, resumable: bool, complain: Callable[[str], None]) -> None:
         self.complain, self.count = complain, 0
-        self.held: list[str] | None = None if resumable else []
+        self.waiting: list[str] | None = None if resumable else []
 
     def hear(self, chunk: list[Result]) -> None:
-        """Tell of the sentences of a chunk."""
+        """Report the sentences of a chunk that could not be used."""
         for result in chunk:
             if result.error is None:
-                for message in self.held or ():
+                for message in self.waiting or ():
                     self.complain(message)
-                self.held = None
+                self.waiting = None
                 continue
             self.count += 1
             if self.count <= NAMED:
-                (self.complain if self.held is None else self.held.append)(f"{result.item}: {result.error}")
+                (self.complain if self.waiting is None else self.waiting.append)(f"{result.item}: {result.error}")
 
     def end(self) -> None:
-        """Tell how many were only counted; of a corpus without a sentence, tell of the first."""
-        if self.held:
-            self.complain(self.held[0])
+        """Print how many sentences were only counted, or the first error if no sentence could be used."""
+        if self.waiting:
+            self.complain(self.waiting[0])
         elif self.count > NAMED:
             self.complain(f"… and {self.count - NAMED:,} more sentences that could not be used")
 
 
 def renamed_relations(path: str | None) -> dict[str, str] | None:
-    """Return the labels that a file of relations renames. Raises AttnctlError if the file is no such table."""
+    """Return the labels that a file of relations renames. Raises AttnctlError if the file is not such a table."""
     if path is None:
         return None
     rows = [row for row in csv.reader(decode_text(read_bytes(path, limits.SETTINGS_BYTES), path).splitlines()) if row]

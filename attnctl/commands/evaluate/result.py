@@ -1,4 +1,4 @@
-"""What a census says: for each relation and direction the best head, beside rules that need no attention; its JSON."""
+"""The result of a census, and its JSON: for each relation the best head, beside rules that need no attention."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from attnctl.text import counted
 
 ALL = "all"  # every relation but punctuation
 LEGEND = "With a share: what the census found, and how often it was right there; nothing of this text."
-FEWEST = 20  # cases below which nothing is said of a head
-# of the mentions of documents: the first of their entity, those whose antecedents stand before the window, those not read
+FEWEST = 20  # cases; with fewer, nothing is said about a head
+# new: mentions that are the first of their entity; outside: their antecedents stand before the window; unread: not read
 MENTION_COUNTS = ("documents", "windows", "mentions", "new", "outside", "unread")
-FOUND = "Cases in which a head finds the word: [[count a head] a layer]; 0 of heads that are not in heads."
+FOUND = "Cases in which a head finds the word: [[a count for each head] for each layer]; 0 for heads not in heads."
 
 
 class Best(Part):
@@ -35,7 +35,7 @@ class Best(Part):
 
 
 class Rule(Part, kw_only=True):
-    """What a rule that needs no attention finds: its accuracy on the half that heads are scored on."""
+    """A rule that needs no attention: its accuracy on the half that heads are scored on."""
 
     offset: int | None = None
     tag: str | None = None
@@ -43,7 +43,7 @@ class Rule(Part, kw_only=True):
     accuracy: Portion
 
     def sentence(self, name: str) -> str:
-        """The rule of this name, in a few words."""
+        """Return the rule of this name in a few words: "+1", "NOUN before", "head match"."""
         if self.offset is not None:
             return f"{self.offset:+d}"
         return name.replace("_", " ") if self.tag is None else f"{self.tag} {self.side}"
@@ -55,26 +55,26 @@ RULES = ("offset", "nearest", "head_match", "first")  # of mentions: nearest, he
 class Relation(Part, eq=False, kw_only=True):
     """One relation in one direction: how often each head finds the word, and rules that need no attention."""
 
-    relation: Annotated[str, about("The corpus's label; without its subtypes it counts all of them.")]
+    relation: Annotated[str, about("The corpus's label; a label without a subtype counts all its subtypes.")]
     direction: Annotated[str, about("", enum=["dependent→head", "head→dependent", "mention→antecedent"])]
     cases: Index
     ahead: Annotated[
-        Index, about("Of a causal model, and beside the cases: the word stands ahead, where no head looks.")
+        Index, about("For a causal model: further pairs, no cases, whose word stands ahead, where no head can look.")
     ]
     correct: Annotated[Counts, about(FOUND)]
     subtype: bool = False
-    best: Annotated[Best | None, about("Absent where either half has no cases.")] = None
+    best: Annotated[Best | None, about("Absent if either half has no cases.")] = None
     rules: Annotated[dict[str, Rule], about("", propertyNames={"enum": list(RULES)})]
     untrained: Annotated[Best | None, about("The untrained model's best head.")] = None
 
     @property
     def best_rule(self) -> str | None:
-        """The name of the rule that does best."""
+        """Return the name of the most accurate rule."""
         return max(self.rules, key=lambda name: self.rules[name].accuracy, default=None)
 
     @property
     def beats_rules(self) -> bool:
-        """Whether the best head is better than every rule, beyond chance: its whole interval lies above."""
+        """Return whether the best head's whole interval lies above every rule: it is better beyond chance."""
         rule = self.best_rule
         return self.best is not None and rule is not None and self.best.interval[0] > self.rules[rule].accuracy
 
@@ -99,42 +99,44 @@ class HeadRow(Part, kw_only=True):
 
     layer: Index
     head: Index
-    entropy: Annotated[Amount, about("Of a word's weights, mean, nats.")]
+    entropy: Annotated[Amount, about("Mean entropy of a word's weights, nats.")]
     own: Annotated[Share, about("Mass on the word itself.")]
-    special: Annotated[Share, about("Mass on tokens that are no word's.")]
-    distance: Annotated[Amount, about("Words, mean over the mass on other words.")]
+    special: Annotated[Share, about("Mass on tokens that belong to no word.")]
+    distance: Annotated[Amount, about("Mean distance in words, weighted by the mass on other words.")]
     # Vig & Belinkov 2019
-    dependency_mass: Annotated[Share, about("Of the mass on other words, that on words joined by a dependency.")]
+    dependency_mass: Annotated[
+        Share, about("Share of the mass on other words that is on words joined by a dependency.")
+    ]
     uuas: Portion | None = None
     positional: Positional | None = None
     syntactic: Annotated[
         tuple[Finding, ...],
-        about("Relations of which its accuracy is 10 points above the best fixed offset (Voita et al. 2019)."),
+        about("Relations for which its accuracy is 10 points above the best fixed offset (Voita et al. 2019)."),
     ]
 
 
 class LayerRow(Part):
-    """The heads of a layer together: masses and distances are those of all their attention to other words."""
+    """The heads of a layer together: masses and distances are over all their attention to other words."""
 
     layer: Index
-    dependency_mass: Annotated[Share, about("On words joined by a dependency (Vig & Belinkov 2019).")]
-    distance: Annotated[Amount, about("Words (Vig & Belinkov 2019).")]
-    entropy: Annotated[Amount, about("Nats, the mean over heads.")]
-    uuas: Annotated[Portion, about("Of the heads' mean weights.")]
+    dependency_mass: Annotated[Share, about("Share of mass on words joined by a dependency (Vig & Belinkov 2019).")]
+    distance: Annotated[Amount, about("Mean distance in words (Vig & Belinkov 2019).")]
+    entropy: Annotated[Amount, about("Mean over heads, nats.")]
+    uuas: Annotated[Portion, about("For the mean weights of the heads.")]
 
 
 class BestLayer(Part):
-    """The layer of whose mean weights the trees are best."""
+    """The layer whose mean weights give the best trees."""
 
     layer: Index
     accuracy: Portion
 
 
 class Trees(Part, eq=False, kw_only=True):
-    """Undirected attachment of maximum spanning trees read off the attention, punctuation left out."""
+    """How well maximum spanning trees of the attention match the corpus (undirected, without punctuation)."""
 
     edges: Index
-    right_branching: Annotated[Portion, about("On the half that is scored.")]
+    right_branching: Annotated[Portion, about("On the half that heads are scored on.")]
     correct: Annotated[Counts, about(FOUND)]
     best_head: Best | None = None
     best_layer: BestLayer | None = None
@@ -142,7 +144,7 @@ class Trees(Part, eq=False, kw_only=True):
 
 
 class SentencesRead(Part, kw_only=True):
-    """Sentences of the corpus; of those skipped, how many for each reason."""
+    """How many sentences of the corpus were read and used, and how many were skipped for each reason."""
 
     read: Annotated[Index | None, ALWAYS] = None
     used: Index
@@ -150,7 +152,7 @@ class SentencesRead(Part, kw_only=True):
 
 
 class WordCounts(Part):
-    """Words, those that share a piece taken together, and dependencies inside of one, which no head can show."""
+    """How many words were used (words that share a piece count as one), and dependencies within one, which no head shows."""
 
     used: Index
     dependencies_within: Index
@@ -159,7 +161,7 @@ class WordCounts(Part):
 class CensusTable(JsonDocument, kw_only=True, eq=False, tag="attnctl.census/1"):
     """Which words each head finds in a corpus of parsed sentences, for every relation and direction.
 
-    The best head is chosen on one half of the sentences, and scored on the other as the rules beside it are.
+    The best head is chosen on one half of the sentences. It is scored on the other half, as are the rules beside it.
     """
 
     model: str
@@ -169,14 +171,14 @@ class CensusTable(JsonDocument, kw_only=True, eq=False, tag="attnctl.census/1"):
     words: WordCounts
     relations: tuple[Relation, ...]
     trees: Trees = document_field(name="uuas")
-    layers: tuple[LayerRow, ...]  # those that attend: of a hybrid's other layers there are none
+    layers: tuple[LayerRow, ...]  # only layers that attend: a hybrid's other layers are absent
     heads: tuple[HeadRow, ...]  # likewise
     untrained: bool = document_field(name="compared_with_untrained")
     mentions: Annotated[
         dict[str, Index],
         about(
-            "Of documents that were read in windows, for coreference: new are the first of their entity, outside those "
-            "whose antecedents stand before the window, unread those of sentences that are too long.",
+            "For coreference, documents are read in windows. new: first mentions of an entity; outside: mentions whose "
+            "antecedents stand before the window; unread: mentions in sentences that are too long.",
             propertyNames={"enum": list(MENTION_COUNTS)},
             required=list(MENTION_COUNTS),
         ),
@@ -184,24 +186,24 @@ class CensusTable(JsonDocument, kw_only=True, eq=False, tag="attnctl.census/1"):
     info: ResultModel | None = document_field(name="model_info", default=None)
 
     def __repr__(self) -> str:
-        held = ((self.sentences.used, "sentence"), (self.words.used, "word"), (len(self.relations), "relation"))
-        return f"CensusTable of {self.corpus} by {self.model}: {', '.join(counted(*one) for one in held)}"
+        counts = ((self.sentences.used, "sentence"), (self.words.used, "word"), (len(self.relations), "relation"))
+        return f"CensusTable of {self.corpus} by {self.model}: {', '.join(counted(*count) for count in counts)}"
 
     @property
     def head_grid(self) -> tuple[int, int]:
-        """Layers, heads."""
+        """Return the numbers of layers and heads."""
         layers, heads = self.trees.correct.shape
         return int(layers), int(heads)
 
     @property
     def attends(self) -> Array:
-        """Which heads there are, (layers, heads): the others are of layers that hold no attention, or fewer heads."""
-        there = {(head.layer, head.head) for head in self.heads}
+        """Return which heads exist, (layers, heads); a layer may have no attention, or fewer heads."""
+        attending = {(head.layer, head.head) for head in self.heads}
         layers, heads = self.head_grid
-        return np.array([[(layer, head) in there for head in range(heads)] for layer in range(layers)], bool)
+        return np.array([[(layer, head) in attending for head in range(heads)] for layer in range(layers)], bool)
 
     def head_names(self) -> HeadNames:
-        """Return what heads may be called: after the relations that they are best at, and better than every rule."""
+        """Return names for heads: the relations that each finds best, and better than every rule."""
         names: Names = {}
         for relation in self.relations:
             best = relation.best
@@ -214,27 +216,27 @@ class CensusTable(JsonDocument, kw_only=True, eq=False, tag="attnctl.census/1"):
 def read_census(path: str) -> CensusTable:
     """Return the census in a file that `evaluate` wrote. Raises AttnctlError for another file or a damaged one."""
     source = "standard input" if path == "-" else path
-    with document_read(CensusTable, parse_json(read_bytes(path), source), source, "a census", "damaged") as told:
-        return told
+    with document_read(CensusTable, parse_json(read_bytes(path), source), source, "a census", "damaged") as census:
+        return census
 
 
 # --- of the bundled corpus ---
 
 
 class RelationDocument(JsonDocument, kw_only=True, tag="attnctl.relation/1"):
-    """How often one head finds the word that a relation of the bundled corpus joins; `evaluate` writes one a line.
+    """How often one head finds the word that a relation of the bundled corpus joins; `evaluate` writes one on each line.
 
-    Shares of its links where the word found is the right one.
+    Numbers are shares of links for which the head finds the right word.
     """
 
     model: str
     relation: str
     layer: Index
     head: Annotated[Index, about("The head that did best on the validation sentences.")]
-    validation: Annotated[Portion, about("Share of links whose word it finds, on those sentences.")]
-    held_out: Annotated[Portion, about("No subject-verb-object combination was in training.")]
-    unseen: Annotated[Portion, about("Nor were the names and nouns.")]
-    by_hand: Annotated[Portion | None, about("On the sentences that were marked by hand.")]
+    validation: Annotated[Portion, about("Share of links whose word the head finds, on those sentences.")]
+    held_out: Annotated[Portion, about("On sentences whose subject-verb-object combination was not in training.")]
+    unseen: Annotated[Portion, about("On sentences whose names and nouns were not in training, either.")]
+    by_hand: Annotated[Portion | None, about("On sentences that were marked by hand.")]
     untrained: Annotated[Portion | None, about("The best head of the same network before training.")]
     offset: Annotated[int, about("The fixed offset that fits the validation sentences best.")]
     by_offset: Portion

@@ -1,4 +1,4 @@
-"""A census as tables, a picture and a page: relations and directions, the best head beside the rules it should beat."""
+"""Show a census as tables, a picture, a page and files: for each relation the best head, beside the rules it should beat."""
 
 from __future__ import annotations
 
@@ -36,44 +36,47 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 ARROWS = {UP: "→ head", DOWN: "→ dep"}
-MOST_HEADS = 12  # that are listed as positional, or syntactic
+MOST_HEADS = 12  # heads in the list of positional heads, and of syntactic heads
 
 NOTE = (
     "found: how often the word that gets most of a word's attention is the right one "
-    "(sums to a word, means from it; special tokens and itself apart), in the head "
-    "that does best on one half of the sentences, measured on the other. → head: a "
-    "dependent looks at its head; → dep: a head at its dependent. Rules: the best "
+    "(sums to a word, means from it; without special tokens and the word itself), in the "
+    "head that does best on one half of the sentences, measured on the other. → head: a "
+    "dependent looks at its head; → dep: a head looks at its dependent. Rules: the best "
     "fixed offset, the nearest word of the usual tag (< before, > behind), the first "
-    "word; rule is the best of them. ✓ where the head's whole interval lies above every rule."
+    "word; rule: the best of them. ✓: the head's whole interval lies above every rule."
 )
 MENTION_NOTE = (
-    "Of mentions, → ante: a mention looks at one before it, and it is of the same entity. Rules: the nearest mention, "
-    "the nearest with the same head word (match), the first."
+    "→ ante: a mention looks at an earlier mention of the same entity. Rules: the nearest mention, the nearest with the "
+    "same head word (match), the first."
 )
 
 
 def census_forms(census: CensusTable, subtypes: bool = False, least: int = FEWEST) -> Iterator[Form]:
-    """Heading, relations, trees, heads, how to read it; `subtypes` adds a line for each, of `least` scored cases."""
+    """Return the heading, the tables of relations, trees, layers and heads, and how to read them.
+
+    `subtypes` adds a row for each subtype; rows with fewer than `least` scored cases are left out.
+    """
     yield census_heading(census), "bold"
     yield ""
+    scored_rows = [row for row in census.relations if row.best is not None and (subtypes or not row.subtype)]
     listed = [
-        one for one in census.relations
-        if one.best is not None and (subtypes or not one.subtype) and (one.relation == ALL or one.best.scored_on >= least)
-    ]  # fmt: skip
-    mentions = [one for one in listed if one.direction == TO_ANTECEDENT]
-    if others := [one for one in listed if one not in mentions]:
-        yield _relation_table(others, "relation")
-    if rare := [one for one in census.relations if not one.subtype and one not in listed]:
-        scored = any(one.best is not None for one in rare)
+        row for row in scored_rows if row.relation == ALL or (row.best is not None and row.best.scored_on >= least)
+    ]
+    mentions = [relation for relation in listed if relation.direction == TO_ANTECEDENT]
+    if dependencies := [relation for relation in listed if relation not in mentions]:
+        yield _relation_table(dependencies, "relation")
+    if rare := [relation for relation in census.relations if not relation.subtype and relation not in listed]:
+        scored = any(relation.best is not None for relation in rare)
         how = "--json has them all, --least 1 shows them" if scored else "no cases in one half of the sentences"
         rows, are = ("row", "is") if len(rare) == 1 else ("rows", "are")
         if listed or scored:
             yield f"{len(rare)} rarer {rows} {are} left out ({how}).", "dim"
         else:
-            said = (
-                "its head is chosen on one half of the sentences and measured on the other: these are too few for that."
+            yield (
+                "No relation can be measured: a head is chosen on one half of the sentences and measured on the other, "
+                "and the sentences are too few for that."
             )
-            yield f"No relation can be told: {said}"
     yield ""
     if mentions:
         yield _relation_table(mentions, "mention")
@@ -91,7 +94,7 @@ def census_forms(census: CensusTable, subtypes: bool = False, least: int = FEWES
 
 
 def _relation_table(rows: Sequence[Relation], name: str) -> Table:
-    """A line a relation, all of one kind."""
+    """Return a table of relations, all of one kind: a row for each."""
     labels = [(row, row.relation.removeprefix(f"{COREFERENCE}:")) for row in rows]
     rules, cases = [row.rules for row in rows], [row.cases for row in rows]
     best = [row.best for row in rows]
@@ -99,19 +102,17 @@ def _relation_table(rows: Sequence[Relation], name: str) -> Table:
         [
             Column(name, [visible_text("  " * row.subtype + label) for row, label in labels], "text", cut="end"),
             Column("to its", [ARROWS.get(row.direction, "→ ante") for row in rows], "text"),
-            Column("head", [one and f"{one.layer}.{one.head}" for one in best]),
-            Column("found", [one and 100 * one.accuracy for one in best], format=".1f"),
-            Column("95 %", [one and _interval_text(one) for one in best], rank=4),
+            Column("head", [head and f"{head.layer}.{head.head}" for head in best]),
+            Column("found", [head and 100 * head.accuracy for head in best], format=".1f"),
+            Column("95 %", [head and _interval_text(head) for head in best], rank=4),
             Column("rule", [row.best_rule and 100 * row.rules[row.best_rule].accuracy for row in rows], format=".1f"),
             Column("", ["✓" * row.beats_rules for row in rows], "text", joined=True),
             Column("offset", [_rule_text(by.get("offset")) for by in rules], "text", rank=3),
             Column("match", [_rule_text(by.get("head_match")) for by in rules], "text", rank=3),
             Column("nearest", [_rule_text(by.get("nearest")) for by in rules], "text", rank=2),
-            Column(
-                "1st", [by["first"].accuracy * 100 if "first" in by else None for by in rules], format=".0f", rank=0
-            ),
+            Column("1st", [by["first"].accuracy * 100 if "first" in by else None for by in rules], format=".0f", rank=0),
             Column("unt", [row.untrained and 100 * row.untrained.accuracy for row in rows], format=".0f", rank=5),
-            Column("cases", [one if one < 1_000_000 else f"{one / 1e6:,.1f} M" for one in cases], rank=1),
+            Column("cases", [count if count < 1_000_000 else f"{count / 1e6:,.1f} M" for count in cases], rank=1),
         ],
         strong=[row.beats_rules for row in rows],
         gap=1,
@@ -124,50 +125,50 @@ def _interval_text(best: Best) -> str:
 
 
 def _rule_text(rule: Rule | None) -> str | None:
-    """A rule's accuracy, and which it is: 42.4 +1, or 45.8 >NOUN."""
+    """Return a rule's accuracy and its offset or tag: 42.4 +1, or 45.8 >NOUN."""
     if rule is None:
         return None
-    which = {"before": "<", "behind": ">"}.get(rule.side or "", "") + visible_text(rule.tag or " ")[:4].strip("␣")
-    return f"{100 * rule.accuracy:5.1f} {which if rule.offset is None else f'{rule.offset:+d}'}".rstrip()
+    name = {"before": "<", "behind": ">"}.get(rule.side or "", "") + visible_text(rule.tag or " ")[:4].strip("␣")
+    return f"{100 * rule.accuracy:5.1f} {name if rule.offset is None else f'{rule.offset:+d}'}".rstrip()
 
 
 def _list_line(start: str, parts: Sequence[str]) -> Line:
-    """Parts behind their heading, of very many the first."""
+    """Return a line of parts with commas behind their heading."""
     return Line([*start.split(), *(f"{part}," for part in parts[:-1]), *parts[-1:]], hanging=4, between=" ")
 
 
 def census_heading(census: CensusTable) -> str:
-    """Model, corpus, and how much of it was read."""
-    said = f"{visible_text(census.model)} on {visible_text(census.corpus)}: "
+    """Return a line with the model, the corpus, and how much of it was read."""
+    heading = f"{visible_text(census.model)} on {visible_text(census.corpus)}: "
     read = census.sentences.used + sum(census.sentences.skipped.values())
-    said += f"{counted(census.sentences.used, 'sentence')}, {counted(census.words.used, 'word')}"
-    return said + f" (of {counted(read, 'sentence')})" * (census.sentences.used != read)
+    heading += f"{counted(census.sentences.used, 'sentence')}, {counted(census.words.used, 'word')}"
+    return heading + f" (of {counted(read, 'sentence')})" * (census.sentences.used != read)
 
 
 def left_out(census: CensusTable) -> list[str]:
-    """Why sentences were left out, and how many for each reason."""
+    """Return why sentences were left out, with the number for each reason."""
     return [f"{visible_text(reason)} {count:,}" for reason, count in census.sentences.skipped.items()]
 
 
 def positional_heads(census: CensusTable) -> list[str]:
-    """The heads that look to one offset, which stands behind each."""
+    """Return the heads that look at one offset, each with its offset."""
     return [f"{h.layer}.{h.head} ({h.positional.offset:+d})" for h in census.heads if h.positional is not None]
 
 
 def trees_text(trees: Trees) -> str:
-    """How well spanning trees do, in percent; empty where the corpus has no edges to compare them with."""
+    """Return how well spanning trees do, in percent; "" if the corpus has no edges to compare them with."""
     if trees.best_head is None or trees.best_layer is None:
         return ""
-    said = (
+    text = (
         f"head {trees.best_head.layer}.{trees.best_head.head} {100 * trees.best_head.accuracy:.1f} "
         f"({_interval_text(trees.best_head)}), layer {trees.best_layer.layer} {100 * trees.best_layer.accuracy:.1f}, "
         f"right-branching {100 * trees.right_branching:.1f}"
     )
-    return said + ("" if trees.untrained is None else f", untrained {100 * trees.untrained.accuracy:.1f}")
+    return text + ("" if trees.untrained is None else f", untrained {100 * trees.untrained.accuracy:.1f}")
 
 
 def layers_table(census: CensusTable) -> Table:
-    """What the heads of each layer do together, a line a layer."""
+    """Return a table of what the heads of each layer do together."""
     rows = census.layers
     return Table(
         [
@@ -181,7 +182,7 @@ def layers_table(census: CensusTable) -> Table:
 
 
 def _layer_lines(census: CensusTable) -> Iterator[Form]:
-    """What the heads of each layer do together."""
+    """Return lines about what the heads of each layer do together."""
     if not census.sentences.used:
         return
     rows = {row.layer: row for row in census.layers}
@@ -198,9 +199,9 @@ def _head_lines(census: CensusTable) -> Iterator[Form]:
     syntactic = []
     for head in census.heads:
         if head.syntactic:
-            best, more = max(head.syntactic, key=lambda found: found.accuracy), len(head.syntactic) - 1
-            found = f"{visible_text(best.relation)} {ARROWS[best.direction]}{f', {more} more' * bool(more)}"
-            syntactic.append(f"{head.layer}.{head.head} ({found})")
+            best, more = max(head.syntactic, key=lambda finding: finding.accuracy), len(head.syntactic) - 1
+            finding = f"{visible_text(best.relation)} {ARROWS[best.direction]}{f', {more} more' * bool(more)}"
+            syntactic.append(f"{head.layer}.{head.head} ({finding})")
     for start, heads in (
         ("positional (90 % at one offset):", positional_heads(census)),
         ("syntactic (10 points above the best offset):", syntactic),
@@ -212,10 +213,10 @@ def _head_lines(census: CensusTable) -> Iterator[Form]:
 
 
 def _remark_lines(census: CensusTable, listed: Sequence[Relation]) -> Iterator[Form]:
-    own = [relation for relation in listed if relation.relation != ALL]
-    if own:
-        losing = sum(not relation.beats_rules for relation in own)
-        yield f"In {losing} of {len(own)} rows of relations no head's interval lies above every rule (✓)."
+    single = [relation for relation in listed if relation.relation != ALL]
+    if single:
+        losing = sum(not relation.beats_rules for relation in single)
+        yield f"In {losing} of {len(single)} rows of relations no head's interval lies above every rule (✓)."
     without = sorted(set(range(census.head_grid[0])) - {row.layer for row in census.layers})
     if without and census.sentences.used:
         has = "Layer {} has" if len(without) == 1 else "Layers {} have"
@@ -233,13 +234,13 @@ def _remark_lines(census: CensusTable, listed: Sequence[Relation]) -> Iterator[F
 
 
 def _document_line(counts: dict[str, int]) -> str:
-    """How documents were read for coreference, and which mentions are no cases."""
-    said = (
+    """Return a sentence on how documents were read for coreference, and which mentions do not count as cases."""
+    text = (
         f"Coreference: {counts['documents']:,} documents were read in {counts['windows']:,} windows of neighbouring "
         f"sentences; of {counts['mentions']:,} mentions {counts['new']:,} are the first of their entity, and "
         f"{counts['outside']:,} have no antecedent in their window"
     )
-    return f"{said}, {counts['unread']:,} were not read." if counts["unread"] else f"{said}."
+    return f"{text}, {counts['unread']:,} were not read." if counts["unread"] else f"{text}."
 
 
 # --- as a picture ------------------------------------------------------------
@@ -248,11 +249,11 @@ MOST_MAPS = 24  # maps of relations in a picture
 ACROSS = 4
 WAYS = {UP: "→ its head", DOWN: "→ its dependents", TO_ANTECEDENT: "→ antecedent"}
 READ = "how often a head's largest weight is on the right word; a ring around the best head"
-Map = tuple[str, Array, tuple[int, int] | None]  # its name in two lines, shares (layers, heads), the best head
+Map = tuple[str, Array, tuple[int, int] | None]  # name in two lines, shares (layers, heads), the best head
 
 
 def census_drawing(census: CensusTable, look: Look = PLAIN) -> Drawing:
-    """The maps of the relations with most cases, and that of the trees, all on one scale from 0 to 1."""
+    """Draw maps of the relations with most cases, and a map of the trees, all on one scale from 0 to 1."""
     from matplotlib.colors import Normalize
 
     from attnctl.render.figure.heatmap import colour_map, drawing_of
@@ -261,8 +262,8 @@ def census_drawing(census: CensusTable, look: Look = PLAIN) -> Drawing:
     maps = _relation_maps(census)
     layers, heads = census.head_grid
     panels = tuple(
-        Panel(*divmod(at, ACROSS), name, np.where(census.attends, share, 0), census.attends, ring=best)
-        for at, (name, share, best) in enumerate(maps)
+        Panel(*divmod(index, ACROSS), name, np.where(census.attends, share, 0), census.attends, ring=best)
+        for index, (name, share, best) in enumerate(maps)
     )
     heading = f"{visible_text(census.model)} on {visible_text(census.corpus)}: {census.sentences.used:,} sentences"
     grids = Grids(
@@ -280,9 +281,13 @@ def census_drawing(census: CensusTable, look: Look = PLAIN) -> Drawing:
 
 
 def _relation_maps(census: CensusTable) -> list[Map]:
-    found = [one for one in census.relations if one.best and one.best.scored_on >= FEWEST and not one.subtype]
-    names = list(dict.fromkeys(relation.relation for relation in found))[: MOST_MAPS // 2]
-    maps = [_relation_map(relation) for relation in found if relation.relation in names]
+    listed = [
+        relation
+        for relation in census.relations
+        if relation.best and relation.best.scored_on >= FEWEST and not relation.subtype
+    ]
+    names = list(dict.fromkeys(relation.relation for relation in listed))[: MOST_MAPS // 2]
+    maps = [_relation_map(relation) for relation in listed if relation.relation in names]
     trees = census.trees
     if trees.edges and trees.best_head is not None:
         best = trees.best_head
@@ -298,8 +303,8 @@ def _relation_map(relation: Relation) -> Map:
     if rule_name is not None:
         rule = relation.rules[rule_name]
         more = {"offset": f" {rule.sentence(rule_name)}", "nearest": f" {rule.tag or rule_name}"}
-        said = rule_name + more.get(rule_name, "")
-        below += f"; {said} {percent(rule.accuracy)}"
+        rule_text = rule_name + more.get(rule_name, "")
+        below += f"; {rule_text} {percent(rule.accuracy)}"
     name = "all relations" if relation.relation == ALL else visible_text(relation.relation)
     title = f"{name} {WAYS[relation.direction]}"
     return f"{title}\n{below}", relation.correct / relation.cases, (best.layer, best.head)
@@ -307,17 +312,17 @@ def _relation_map(relation: Relation) -> Map:
 
 # --- as a page ------------------------------------------------------------
 
-HERE = "attnctl.commands.evaluate"  # with the page's style, script and template
+HERE = "attnctl.commands.evaluate"  # the package of the page's style, script and template
 
 
 def census_page(census: CensusTable) -> str:
-    """The HTML: it needs nothing else, and connects nowhere."""
+    """Return the census as one HTML page, which needs no other file and no connection."""
     relations = plain(census)["relations"]
-    for relation, said in zip(census.relations, relations, strict=True):
-        said["rule_texts"] = {name: visible_text(rule.sentence(name)) for name, rule in relation.rules.items()}
-        said["relation"] = visible_text(said["relation"])
-        said["direction"] = _spaced(said["direction"])
-        said["best_rule"] = relation.best_rule
+    for relation, row in zip(census.relations, relations, strict=True):
+        row["rule_texts"] = {name: visible_text(rule.sentence(name)) for name, rule in relation.rules.items()}
+        row["relation"] = visible_text(row["relation"])
+        row["direction"] = _spaced(row["direction"])
+        row["best_rule"] = relation.best_rule
     heads = [{"layer": head.layer, "head": head.head, "told": _head_told(head)} for head in census.heads]
     document = {"relations": relations, "heads": heads, "untrained": census.untrained} | page_colours()
     title = f"{visible_text(census.model)} on {visible_text(census.corpus)}"
@@ -347,26 +352,27 @@ def _spaced(direction: str) -> str:
 
 def _findings(head: HeadRow) -> str:
     return ", ".join(
-        f"{visible_text(one.relation)}, {_spaced(one.direction)} ({percent(one.accuracy)})" for one in head.syntactic
+        f"{visible_text(finding.relation)}, {_spaced(finding.direction)} ({percent(finding.accuracy)})"
+        for finding in head.syntactic
     )
 
 
 def _head_told(head: HeadRow) -> str:
-    """What a head does over the whole corpus, in words."""
-    said = (
+    """Return a sentence about what a head does over the whole corpus."""
+    text = (
         f"Over the whole corpus: entropy {head.entropy:.2f} nats, mean distance {head.distance:.1f} words, "
         f"{percent(head.own)} on the word itself, {percent(head.special)} on special tokens, "
         f"{percent(head.dependency_mass)} of the rest on words joined by a dependency"
     )
-    said += "." if head.uuas is None else f", UUAS {percent(head.uuas, 1)}."
+    text += "." if head.uuas is None else f", UUAS {percent(head.uuas, 1)}."
     if head.positional is not None:
-        said += f" Positional: {percent(head.positional.share)} at {head.positional.offset:+d}."
-    return said + (f" Syntactic: {_findings(head)}." if head.syntactic else "")
+        text += f" Positional: {percent(head.positional.share)} at {head.positional.offset:+d}."
+    return text + (f" Syntactic: {_findings(head)}." if head.syntactic else "")
 
 
 # --- as a table ---------------------------------------------------------------------------------------------------
 
-# name, kind: what each head finds, then what is the same for all heads of a relation and direction
+# name and kind of each column: what each head finds, then what all heads of a relation and direction share
 TEXT, WHOLE, REAL, TRUTH = "text", "whole", "real", "truth"
 COLUMNS = {
     "relation": TEXT, "direction": TEXT, "layer": WHOLE, "head": WHOLE, "cases": WHOLE, "correct": WHOLE, "accuracy": REAL,
@@ -375,11 +381,11 @@ COLUMNS = {
     "nearest_side": TEXT, "nearest_accuracy": REAL, "head_match_accuracy": REAL, "first_accuracy": REAL,
     "untrained_best": REAL,
 }  # fmt: skip
-UUAS = "(tree)"  # under this relation stand the edges that each head's maximum spanning tree finds
+UUAS = "(tree)"  # the relation of rows about the edges that each head's maximum spanning tree finds
 
 
 def census_rows(census: CensusTable) -> Iterator[Document]:
-    """One row a relation, direction, layer and head; `best` says whether it is the head chosen."""
+    """Return a row for each relation, direction, layer and head; `best` says whether it is the chosen head."""
     for relation in census.relations:
         about = _best_columns(relation.best, relation.untrained) | _rule_columns(relation)
         yield from _head_rows(relation.relation, relation.direction, relation.cases, relation.correct, about)
@@ -392,16 +398,16 @@ def census_rows(census: CensusTable) -> Iterator[Document]:
 
 
 def _head_rows(relation: str, direction: str, cases: int, correct: Ints, about: Document) -> Iterator[Document]:
-    """A row a head; `about` holds what they share, `best` in it the layer and head chosen."""
+    """Return a row for each head; `about` holds the columns that they share, its `best` the layer and head chosen."""
     for layer, heads in enumerate(correct.tolist()):
         for head, count in enumerate(heads):
-            own = {"relation": relation, "direction": direction, "layer": layer, "head": head, "cases": cases}
-            own |= {"correct": count, "accuracy": count / cases if cases else None}
-            yield dict.fromkeys(COLUMNS) | about | own | {"best": about["best"] == (layer, head)}
+            of_head = {"relation": relation, "direction": direction, "layer": layer, "head": head, "cases": cases}
+            of_head |= {"correct": count, "accuracy": count / cases if cases else None}
+            yield dict.fromkeys(COLUMNS) | about | of_head | {"best": about["best"] == (layer, head)}
 
 
 def _best_columns(best: Best | None, untrained: Best | None) -> Document:
-    """The head chosen, and how well it does on the other half."""
+    """Return the columns about the chosen head: which it is, and how well it does on the other half."""
     about: Document = {"best": None, "untrained_best": None if untrained is None else untrained.accuracy}
     if best is not None:
         about |= {"best": (best.layer, best.head), "best_scored_on": best.scored_on, "best_accuracy": best.accuracy}
@@ -410,7 +416,7 @@ def _best_columns(best: Best | None, untrained: Best | None) -> Document:
 
 
 def _rule_columns(relation: Relation) -> Document:
-    """Every rule beside a relation."""
+    """Return the columns about the rules beside a relation."""
     best = relation.best_rule
     about: Document = {} if relation.best is None else {"beats_rules": relation.beats_rules}
     about |= {} if best is None else {"best_rule": best, "best_rule_accuracy": relation.rules[best].accuracy}
@@ -424,13 +430,13 @@ def _rule_columns(relation: Relation) -> Document:
 
 
 def census_csv(census: CensusTable) -> bytes:
-    """The table as CSV; what has no value is empty."""
+    """Return the table as CSV; a cell without a value is empty."""
     rows = ([row[name] for name in COLUMNS] for row in census_rows(census))
     return csv_table(COLUMNS, rows, digits=6).encode()
 
 
 def census_parquet(census: CensusTable) -> bytes:
-    """The table as Parquet. Raises AttnctlError where pyarrow is not installed."""
+    """Return the table as Parquet. Raises AttnctlError if pyarrow is not installed."""
     need_pyarrow("Parquet")
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -445,18 +451,18 @@ def census_parquet(census: CensusTable) -> bytes:
 # --- as a file ------------------------------------------------------------
 
 
-def census_bytes(found: CensusTable, suffix: str, look: Look = PLAIN, say: Say | None = None) -> bytes:
+def census_bytes(census: CensusTable, suffix: str, look: Look = PLAIN, say: Say | None = None) -> bytes:
     """Return a census as the bytes of a file that ends in `suffix`: .json, .csv, .parquet, .html, or a picture.
 
-    `look` is that of a picture, of which `say` hears what its reader must know.
+    `look` is that of a picture; `say` receives the notes on the picture.
     """
     if suffix == ".json":
-        return write_json(found, "census") + b"\n"
+        return write_json(census, "census") + b"\n"
     if suffix in (".csv", ".parquet"):
-        return census_csv(found) if suffix == ".csv" else census_parquet(found)
+        return census_csv(census) if suffix == ".csv" else census_parquet(census)
     if suffix == ".html":
-        return census_page(found).encode()
-    drawing = census_drawing(found, look)
+        return census_page(census).encode()
+    drawing = census_drawing(census, look)
     if say is not None:
         say(drawing.notes)
     return figure_bytes(drawing.figure, suffix[1:])

@@ -1,4 +1,4 @@
-"""Parsed sentences as the items of a batch: one or several CoNLL-U files, compressed or not, or a pipe."""
+"""Read parsed sentences as the items of a batch: from CoNLL-U files, compressed or not, or from a pipe."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from attnctl.errors import AttnctlError, in_one_line
 from attnctl.files import said_plainly
 from attnctl.formats.conllu import BadSentenceError, ParsedSentence, TreebankPart, treebank_parts
 
-HALF = "census"  # the comment that tells in which of the halves a sentence is
-PARSE = "parse"  # the option under which an item carries its parse
-DOCUMENT = "document"  # the option under which an item carries the sentences of a document, for what spans them
+HALF = "census"  # the comment that names the half of a sentence
+PARSE = "parse"  # the option of an item that holds its parse
+DOCUMENT = "document"  # the option of an item that holds the sentences of a document, for coreference across them
 
 
 class Treebank(InputFiles):
-    """The sentences of CoNLL-U files ("-": standard input), read as they are asked for.
+    """The sentences of CoNLL-U files ("-": standard input), read one after another.
 
-    One that cannot be used is an item with an error, `reason: detail`. Behind the sentences of a document (`# newdoc`) that
-    mentions entities stands an item of them all, and they themselves carry no mentions. Raises AttnctlError where a file
+    A sentence that cannot be used is an item with an error, `reason: detail`. If a document (`# newdoc`) mentions entities,
+    an item with all its sentences follows them, and the single sentences carry no mentions. Raises AttnctlError if a file
     cannot be opened.
     """
 
@@ -31,7 +31,7 @@ class Treebank(InputFiles):
 
     @property
     def corpus_name(self) -> str:
-        """What the corpus is called in headings."""
+        """Return the name of the corpus in headings."""
         names = [Path(path).name if path != "-" else "standard input" for path in self.paths]
         return ", ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} other files"
 
@@ -57,20 +57,20 @@ class Treebank(InputFiles):
 
 def item_of(part: TreebankPart, name: str) -> Item:
     """Return a part of the file `name` as an item."""
-    where = f"{name}, line {part.line}"
+    position = f"{name}, line {part.line}"
     if part.error is not None:
-        return Item(0, where, id=part.id, error=part.error)
+        return Item(0, position, id=part.id, error=part.error)
     text = " ".join(sentence.text for sentence in part.sentences)
-    carried = {DOCUMENT: part.sentences} if part.is_document else {PARSE: part.sentences[0]}
-    return Item(0, where, text, part.id, options=carried)
+    options = {DOCUMENT: part.sentences} if part.is_document else {PARSE: part.sentences[0]}
+    return Item(0, position, text, part.id, options=options)
 
 
 def sentence_of(item: Item) -> ParsedSentence:
-    """The parse that an item carries. Raises BadSentenceError where it has none."""
+    """Return the parse that an item carries. Raises BadSentenceError if it has none."""
     if item.error is not None:
         raise BadSentenceError(item.error)
-    found: ParsedSentence = item.options[PARSE]
-    return found
+    sentence: ParsedSentence = item.options[PARSE]
+    return sentence
 
 
 def _size_on_disk(path: str) -> int:

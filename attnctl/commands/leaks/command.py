@@ -25,7 +25,7 @@ def leaks_command(
     inputs: Annotated[
         list[str],
         Argument(
-            help="A batch as a collator makes it (.safetensors, .npz, .json); with --pack two texts, or more.",
+            help="A batch as a collator makes it (.safetensors, .npz, .json); with --pack two or more texts.",
             metavar="BATCH|TEXT…",
         ),
     ],
@@ -34,7 +34,7 @@ def leaks_command(
         bool,
         Option(
             "--pack",
-            help="Texts: packed into one row, positions from 0 in each, as a collator does it.",
+            help="Pack texts into one row, as a collator does: positions start at 0 in each.",
             envvar="ATTNCTL_PACK",
             rich_help_panel=LOOK,
         ),
@@ -43,7 +43,7 @@ def leaks_command(
         str,
         Option(
             "--expect",
-            help='Who may see whom: segments (each itself), causal (the past), "prefix N", or a file of 0 and 1.',
+            help='Who may see whom: segments (only itself), causal (earlier ones, too), "prefix N", or a file of 0 and 1.',
             metavar="segments|causal|prefix N|FILE",
             autocompletion=completing("segments", "causal"),
             envvar="ATTNCTL_EXPECT",
@@ -54,11 +54,11 @@ def leaks_command(
     output: Annotated[str | None, output_option(f"Where to write: .json, .txt, .html, {suffixes_listed()}.")] = None,
     model: CheckpointOptions,
 ) -> int:
-    """Tell whether a model keeps the documents of a packed batch apart: what may be seen, what is, and what it moves.
+    """Measure whether a model keeps the documents of a packed batch apart.
 
-    may: what each layer's mask lets through. does: the weight that crosses. matters: how far a document's outputs move where
-    another's tokens are exchanged for others. A leak is told in a sentence, with its likely cause. The exit code is 0 where
-    all are apart, 4 where they are not; 1 and 2 are of errors.
+    may: what each layer's mask lets through. does: the attention weight that crosses from one document to another. matters:
+    how far a document's outputs move if another document's tokens are replaced. Each leak is described in a sentence, with
+    its likely cause. The exit code is 0 if all documents are apart, and 4 if there is a leak.
     """
     from attnctl.cli.cost import cost_of_passes
     from attnctl.commands.leaks.show import leaks_drawing, leaks_forms
@@ -82,9 +82,9 @@ def leaks_command(
 
 
 def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, expect: str) -> LeakSearch:
-    """Open what is measured: a batch in a file, or with `pack` texts in one row.
+    """Return the search over a batch in a file, or with `pack` over texts in one row.
 
-    Raises UsageError for what does not go together, AttnctlError for a file or a checkpoint that is damaged.
+    Raises UsageError for arguments that do not go together, AttnctlError for a damaged file or checkpoint.
     """
     from attnctl.commands.leaks.result import parsed_expectation
     from attnctl.formats.arrays import read_batch, read_table
@@ -92,10 +92,10 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
 
     model, dtype = options.model, options.dtype
     if model is None or not is_checkpoint(model):
-        raise UsageError("leaks wants a checkpoint: name its folder or Hugging Face id with --model")
+        raise UsageError("leaks needs a checkpoint: name its folder or Hugging Face id with --model")
     if (len(inputs) < 2) == pack:
         if pack:
-            raise UsageError("packs texts: give two, or more", option="pack")
+            raise UsageError("packs texts: give two or more", option="pack")
         raise UsageError("leaks reads one batch; texts go with --pack")
     batch: dict[str, Any] = {} if pack else dict(read_batch(inputs[0]))
     expected = expect if parsed_expectation(expect) else read_table(expect)
@@ -115,7 +115,7 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
         tokens = [[token.id for token in pieces.tokenize_text(text)] for text in inputs]
         batch = {
             "input_ids": [list(chain(*tokens))],
-            "position_ids": [[at for own in tokens for at in range(len(own))]],
+            "position_ids": [[position for ids in tokens for position in range(len(ids))]],
         }
     network = load_network(folder, read_json(folder / "config.json"), dtype or "auto", options.device or "auto", name)
     return LeakSearch(network, batch, batch.pop("segments", None), expected, name)

@@ -1,7 +1,7 @@
-"""`attnctl.leaks`: whether a model keeps the segments of a packed batch apart: in its masks, its weights, and its outputs.
+"""Measure whether a model keeps the segments of a packed batch apart: in its masks, its weights, and its outputs.
 
-The last needs no attention: a segment's tokens are exchanged for others, the model runs with its own kernel, and the outputs
-of the other segments must stay as they are, to the last bit where they are computed apart.
+The outputs show leaks without attention, too: a segment's tokens are replaced, the model runs with its own kernel, and the
+outputs of the other segments must not change. If segments are computed separately, not even the last bit changes.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ from attnctl.models.huggingface.network import device_of_inputs, network_info, r
 from attnctl.tolerances import LEAK, tolerance
 from attnctl.trace.run import StopForward
 
-BLOCK = 256  # queries whose weights, or predictions, are held at once
-HIDING = -1e3  # of an additive mask: no score makes up for it
+BLOCK = 256  # queries whose weights or predictions are in memory together
+HIDING = -1e3  # an additive mask below this hides: no score is large enough to outweigh it
 OF_LOSS, OF_DECODER = ("labels", "num_items_in_batch"), ("decoder_input_ids", "decoder_attention_mask", "labels")
-BOUNDARIES = ("cu_seq_lens_q", "cu_seqlens")  # the second is no keyword of transformers
+BOUNDARIES = ("cu_seq_lens_q", "cu_seqlens")  # transformers has no keyword of the second name
 OF_CACHE = (
-    "Measured with use_cache=False, as transformers' Trainer runs a model. With a cache, which model(**batch) has unless "
-    "told otherwise, transformers does not look where position_ids restart."
+    "Measured with use_cache=False, as transformers' Trainer runs a model. With a cache, which is the default of "
+    "model(**batch), transformers does not look at where position_ids restart."
 )
 PER_TOKEN = ("segments", "attention_mask", "position_ids", "token_type_ids", "labels", "seq_idx")
 
 
 def leaks(model: Any, *, segments: Any = None, expect: Any = "segments", **batch: Any) -> Leaks:
-    """Whether a transformers model keeps the segments of a batch apart: `.apart`, and of `.wrong` who leaks, where, and why.
+    """Measure whether a transformers model keeps the segments of a batch apart.
 
-    `batch` is what the model is called with: input_ids (batch, n), and what a collator makes beside them. `segments`
-    (batch, n) numbers the documents, -1 is padding; without it they are read off an attention_mask of numbers,
-    position_ids that restart, cu_seq_lens_q or seq_idx. `expect` is segments, causal, "prefix 16", or a table of 0 and 1: a
-    row a segment that looks, a column one that is seen. The model runs without a cache, as under transformers' Trainer,
-    unless `use_cache` is given. Raises UsageError for a batch that cannot be.
+    The result's `.apart` is True if nothing leaks; `.wrong` holds the pairs that leak: who, where, and why. `batch` holds
+    the arguments of the model: input_ids (batch, n), and what else a collator makes. `segments` (batch, n) numbers the
+    documents, -1 is padding; by default the numbers come from an attention_mask of numbers, position_ids that restart,
+    cu_seq_lens_q or seq_idx. `expect` is segments, causal, "prefix 16", or a table of 0 and 1: a row for each segment that
+    looks, a column for each that is seen. The model runs without a cache, as under transformers' Trainer, unless
+    `use_cache` is given. Raises UsageError for an invalid batch.
 
     >>> found = attnctl.leaks(model, **collator(examples))  # doctest: +SKIP
     >>> assert found.apart, found  # doctest: +SKIP
@@ -59,16 +60,16 @@ def leaks(model: Any, *, segments: Any = None, expect: Any = "segments", **batch
 
 
 def _begins(positions: Array) -> Array:
-    """Return where a document begins behind a token, (batch, n - 1), by position_ids (batch, n) or (planes, batch, n).
+    """Return where a new document begins, (batch, n - 1), by position_ids (batch, n) or (planes, batch, n).
 
-    Of three planes the first is time, which stands still in a picture and goes back only where a document begins.
+    The first of three planes is time, which stands still in a picture and goes back only where a document begins.
     """
     steps = (positions if positions.ndim == 2 else positions[0]).diff()
     return steps < 0 if len(positions) == 3 and positions.ndim == 3 else steps != 1
 
 
 class Moved(NamedTuple):
-    """How far a segment's outputs moved: the largest change, KL divergence (mean, nats), loss; and the largest output."""
+    """How far a segment's outputs moved: largest change, KL divergence (mean, nats), loss; and the largest output."""
 
     change: float
     divergence: float | None
@@ -76,8 +77,8 @@ class Moved(NamedTuple):
     largest: float
 
 
-# tables of a layer (4, segments, segments), a row a segment that looks: share of the pairs of tokens that are visible, the
-# largest weight of a token on all of the other segment, the head that has it, the mean; on the diagonal, of the own future
+# Four tables of a layer, (4, segments, segments), a row for each segment that looks: share of visible pairs of tokens, the
+# largest weight of a token on the whole other segment, the head of that weight, the mean. The diagonal is the own future.
 VISIBLE, LARGEST, HEAD, MEAN = range(4)
 Layers = tuple[tuple[int, ...], ...]
 
@@ -98,51 +99,51 @@ class LeakSearch:
     def __post_init__(self) -> None:
         check_inference(self.network)
         self.name = self.name or architecture_name(self.network)
-        two = bool(self.network.config.is_encoder_decoder)
-        self.runner = self.network.get_encoder() if two else self.network
-        self.info = network_info(self.network, self.name, "encoder" if two else "self")
+        has_encoder = bool(self.network.config.is_encoder_decoder)
+        self.runner = self.network.get_encoder() if has_encoder else self.network
+        self.info = network_info(self.network, self.name, "encoder" if has_encoder else "self")
         self.expected = _expectation(self.expect)
         self.causal = bool(self.info.causal) or self.expected.kind in ("causal", "prefix")
         if self.runner.main_input_name != "input_ids":
             raise UsageError(f"{self.name} reads {self.runner.main_input_name.replace('_', ' ')}, not tokens")
-        given = {name: _as_tensor(name, value) for name, value in self.batch.items() if value is not None}
-        if two and given.keys() & {*OF_DECODER}:
-            self.notes.append(f"{self.name} is an encoder-decoder: its encoder alone is measured.")
-            given = {name: value for name, value in given.items() if name not in OF_DECODER}
-        ids = given.pop("input_ids", None)
+        entries = {name: _as_tensor(name, value) for name, value in self.batch.items() if value is not None}
+        if has_encoder and entries.keys() & {*OF_DECODER}:
+            self.notes.append(f"{self.name} is an encoder-decoder: only its encoder is measured.")
+            entries = {name: value for name, value in entries.items() if name not in OF_DECODER}
+        ids = entries.pop("input_ids", None)
         if not isinstance(ids, torch.Tensor) or ids.ndim not in (1, 2) or ids.numel() == 0:
             raise UsageError(
-                "the batch has no input_ids of shape (batch, tokens): they are exchanged to see what moves"
+                "the batch has no input_ids of shape (batch, tokens): leaks replaces them to see what moves"
             )
         self.ids = ids.reshape(-1, ids.shape[-1]).to(device_of_inputs(self.network))  # (batch, n)
         self.vocabulary = int(self.network.get_input_embeddings().weight.shape[0])
         if not torch.can_cast(ids.dtype, torch.int64) or int(ids.min()) < 0 or int(ids.max()) >= self.vocabulary:
-            raise UsageError(f"input_ids are whole numbers from 0 to {self.vocabulary - 1}, the tokens of {self.name}")
+            raise UsageError(f"input_ids are integers from 0 to {self.vocabulary - 1}, the tokens of {self.name}")
         if self.segment_ids is not None:
-            given["segments"] = _as_tensor("segments", self.segment_ids)
-        self.given = {name: self._checked_entry(name, value) for name, value in given.items()}
+            entries["segments"] = _as_tensor("segments", self.segment_ids)
+        self.entries = {name: self._checked_entry(name, value) for name, value in entries.items()}
         parameters = inspect.signature(self.runner.forward).parameters
-        known = {*parameters, *HARMLESS, *BOUNDARIES, *OF_LOSS, "segments"}
-        if strange := sorted(self.given.keys() - known):
-            raise UsageError(f"{architecture_name(self.runner)} takes no {strange[0]!r}: leave it out of the batch")
-        self._lay_out(self.given.pop("segments", None))
-        self._read_facts(self.given.pop("labels", None))
-        self.given = {name: value for name, value in self.given.items() if name not in (*OF_LOSS, BOUNDARIES[1])}
-        self.given.setdefault("use_cache", False)
+        names = {*parameters, *HARMLESS, *BOUNDARIES, *OF_LOSS, "segments"}
+        if unknown := sorted(self.entries.keys() - names):
+            raise UsageError(f"{architecture_name(self.runner)} takes no {unknown[0]!r}: leave it out of the batch")
+        self._lay_out(self.entries.pop("segments", None))
+        self._read_facts(self.entries.pop("labels", None))
+        self.entries = {name: value for name, value in self.entries.items() if name not in (*OF_LOSS, BOUNDARIES[1])}
+        self.entries.setdefault("use_cache", False)
         if "use_cache" not in parameters:
-            del self.given["use_cache"]
-        for part in self.runner.modules():  # RoBERTa reads positions off the tokens: they stay as these are exchanged
-            if hasattr(part, "create_position_ids_from_input_ids") and "position_ids" not in self.given:
-                self.given["position_ids"] = part.create_position_ids_from_input_ids(self.ids, part.padding_idx)
+            del self.entries["use_cache"]
+        for part in self.runner.modules():  # RoBERTa computes positions from the tokens: keep them when tokens change
+            if hasattr(part, "create_position_ids_from_input_ids") and "position_ids" not in self.entries:
+                self.entries["position_ids"] = part.create_position_ids_from_input_ids(self.ids, part.padding_idx)
 
     def _checked_entry(self, name: str, value: Any) -> Any:
-        """An entry of the batch, on the network's device. Raises UsageError for a shape or numbers that cannot be."""
-        (batch, n), shape = self.ids.shape, tuple(getattr(value, "shape", ()))
+        """Return an entry of the batch on the network's device. Raises UsageError for an impossible shape or number."""
+        (batch, n), shape = self.ids.shape, tuple(value.shape) if isinstance(value, torch.Tensor) else ()
         if name == "attention_mask" and len(shape) > 2:
             if len(shape) != 4 or shape[-2:] != (n, n) or shape[0] not in (1, batch):
                 raise UsageError(f"attention_mask has shape {shape}: it is ({batch}, {n}) or ({batch}, 1, {n}, {n})")
         elif name in PER_TOKEN:
-            three = name == "position_ids" and shape[1:] == (batch, n)  # of a token: time, height, width
+            three = name == "position_ids" and shape[1:] == (batch, n)  # time, height and width of each token
             if not three and (shape[-1:] != (n,) or shape[:-1] not in ((), (1,), (batch,))):
                 raise UsageError(f"{name} has shape {shape}, and input_ids {batch, n}: a number for each token")
             value = value.expand(*shape[:-2], batch, n)
@@ -151,22 +152,26 @@ class LeakSearch:
         if bool(value.isnan().any()):
             raise UsageError(f"{name} holds NaN")
         if value.is_complex() or (name in PER_TOKEN and name != "attention_mask" and value.is_floating_point()):
-            raise UsageError(f"{name} holds numbers that are not whole")
+            raise UsageError(f"{name} holds numbers that are not integers")
         return value.to(device_of_inputs(self.network))
 
     # --- which tokens belong together ---
 
-    def _lay_out(self, said: Array | None) -> None:
-        """Number the segments of each row. Raises UsageError where there is nothing to keep apart."""
-        (batch, n), mask, positions = self.ids.shape, self.given.get("attention_mask"), self.given.get("position_ids")
+    def _lay_out(self, segment_ids: Array | None) -> None:
+        """Give each segment of a row its number. Raises UsageError if there is nothing to keep apart."""
+        (batch, n), mask, positions = (
+            self.ids.shape,
+            self.entries.get("attention_mask"),
+            self.entries.get("position_ids"),
+        )
         flat = mask if mask is not None and mask.ndim == 2 else torch.ones_like(self.ids)
         real = flat != 0  # (batch, n)
         numbers = torch.zeros_like(self.ids)  # (batch, n)
-        ends = self.given.get(BOUNDARIES[0], self.given.get(BOUNDARIES[1]))
-        if said is not None:
-            numbers, real = said, real & (said >= 0)
-            first, pad = said == 0, getattr(self.network.config, "pad_token_id", None)
-            if bool((said > 0).any()) and pad is not None and bool((self.ids[first] == pad).all()):
+        ends = self.entries.get(BOUNDARIES[0], self.entries.get(BOUNDARIES[1]))
+        if segment_ids is not None:
+            numbers, real = segment_ids, real & (segment_ids >= 0)
+            first, pad = segment_ids == 0, getattr(self.network.config, "pad_token_id", None)
+            if bool((segment_ids > 0).any()) and pad is not None and bool((self.ids[first] == pad).all()):
                 real = real & ~first  # T5X numbers documents from 1, and padding 0
         elif bool((flat > 1).any()):
             numbers = flat
@@ -177,118 +182,118 @@ class LeakSearch:
             if batch > 1 or ends.ndim != 1 or ends[0] != 0 or ends[-1] != n or bool((ends.diff() < 0).any()):
                 raise UsageError(f"cu_seq_lens_q are the boundaries of one row's segments: from 0 up to its {n} tokens")
             numbers[0] = torch.bucketize(torch.arange(n), ends[1:].cpu().contiguous(), right=True)
-        elif "seq_idx" in self.given:
-            numbers = self.given["seq_idx"]
+        elif "seq_idx" in self.entries:
+            numbers = self.entries["seq_idx"]
         numbers, real = numbers.cpu(), real.cpu()
         self.owner, self.place = torch.zeros(
             2, batch, n, dtype=torch.long
         )  # of each token: its segment, its place in it
         for row in range(batch):
-            own = list(dict.fromkeys(numbers[row, real[row]].tolist()))
-            parts = [(numbers[row] == one) & real[row] for one in own] + [~real[row]] * bool((~real[row]).any())
+            labels = list(dict.fromkeys(numbers[row, real[row]].tolist()))
+            parts = [(numbers[row] == label) & real[row] for label in labels] + [~real[row]] * bool((~real[row]).any())
             if len(self.segments) + len(parts) > limits.SEGMENTS:
                 raise UsageError(f"the batch has more than {limits.SEGMENTS:,} segments: give a smaller one")
             for number, part in enumerate(parts):
                 first, count = int(part.nonzero()[0]), int(part.sum())
                 self.owner[row, part], self.place[row, part] = len(self.segments), torch.arange(count)
-                self.segments.append(Segment(row, number, first, count, number == len(own)))
+                self.segments.append(Segment(row, number, first, count, number == len(labels)))
         several = max(segment.number + 1 - segment.padding for segment in self.segments)
         if all(segment.padding for segment in self.segments):
-            raise UsageError("the batch is padding alone, by its attention_mask or segments")
+            raise UsageError("the batch holds only padding, by its attention_mask or segments")
         if len(self.segments) == batch and self.expected.kind not in ("causal", "prefix"):
             raise UsageError(
                 "each row of the batch is one segment: number its documents (segments), or let position_ids restart; "
-                f"{option_name('expect', 'causal')} asks about the future alone"
+                f"{option_name('expect', 'causal')} asks only about the future"
             )
         table = self.expected.table
         if table is not None and table.shape != (several, several):
-            why = f"wants a table of {several} × {several}, the segments of a row, not {table.shape}"
+            why = f"needs a table of {several} × {several}, the segments of a row, not {table.shape}"
             raise UsageError(why, option="expect")
 
     def _read_facts(self, labels: Array | None) -> None:
-        """What of the batch decides on the cause of a leak, what a reader must know, and what each token is to predict."""
-        mask, positions = self.given.get("attention_mask"), self.given.get("position_ids")
+        """Note the facts that decide on the cause of a leak, notes for the reader, and the target of each token."""
+        mask, positions = self.entries.get("attention_mask"), self.entries.get("position_ids")
         kernel = self.network.config._attn_implementation
-        types, crossing = self.given.get("token_type_ids"), self.owner[:, 1:] != self.owner[:, :-1]  # (batch, n - 1)
-        told: dict[BatchFact, bool] = {
+        types, crossing = self.entries.get("token_type_ids"), self.owner[:, 1:] != self.owner[:, :-1]  # (batch, n - 1)
+        batch_facts: dict[BatchFact, bool] = {
             "mask": mask is not None and mask.ndim == 2,
             "ids": mask is not None and mask.ndim == 2 and bool((mask > 1).any()),
             "given-mask": mask is not None and mask.ndim == 4,
             "added-mask": mask is not None and mask.ndim == 4 and mask.dtype == torch.bool and kernel == "eager",
             "restarts": positions is not None and bool(_begins(positions).any()),
-            "cache": bool(self.given.get("use_cache")),
-            "boundaries": any(name in self.given for name in BOUNDARIES),
+            "cache": bool(self.entries.get("use_cache")),
+            "boundaries": any(name in self.entries for name in BOUNDARIES),
             "types": types is not None and bool(types.any()),
             "no-attention": not attention_modules(self.runner),
         }
-        self.facts = {fact for fact, holds in told.items() if holds}
-        cached = getattr(self.network.config, "use_cache", False) and self.given.get("use_cache") is None
-        if told["restarts"] and mask is None and cached and self.info.causal and not told["no-attention"]:
+        self.facts = {fact for fact, holds in batch_facts.items() if holds}
+        cached = getattr(self.network.config, "use_cache", False) and self.entries.get("use_cache") is None
+        if batch_facts["restarts"] and mask is None and cached and self.info.causal and not batch_facts["no-attention"]:
             self.notes.append(OF_CACHE)
         self.targets = torch.full(self.ids.shape, -100)  # (batch, n)
-        given = labels if labels is not None else self.ids if self.info.causal else None
-        if given is not None and self.info.causal:
-            self.targets[:, :-1] = torch.where(crossing, -100, given.cpu()[:, 1:])
+        next_ids = labels if labels is not None else self.ids if self.info.causal else None
+        if next_ids is not None and self.info.causal:
+            self.targets[:, :-1] = torch.where(crossing, -100, next_ids.cpu()[:, 1:])
             if labels is not None and (wrong := int((crossing & (labels.cpu()[:, 1:] != -100)).sum())):
                 self.notes.append(
-                    f"labels: the first token of {wrong} segments is a target of the token before it, which is of another: "
-                    "set its label to -100."
+                    f"labels: the first token of {wrong} segments is the target of a token of another segment: set its "
+                    "label to -100."
                 )
-        elif given is not None:
-            self.targets = given.cpu()
+        elif next_ids is not None:
+            self.targets = next_ids.cpu()
 
-    # --- what is measured ---
+    # --- measurements ---
 
     @property
     def forwards(self) -> int:
-        """How often the model runs: twice as it is, once watched, and once or twice for the segments of each number."""
+        """Return how often the model runs: twice unchanged, once watched, once or twice for the segments of each number."""
         return 3 + self.numbers * (1 + self.causal)
 
     @property
     def numbers(self) -> int:
-        """How many segments a row has, at most."""
+        """Return the largest number of segments in a row."""
         return 1 + max(segment.number for segment in self.segments)
 
     def row_of(self, segment: int) -> list[int]:
-        """The segments of the same row."""
-        return [at for at, one in enumerate(self.segments) if one.row == self.segments[segment].row]
+        """Return the indexes of the segments in the same row."""
+        return [index for index, candidate in enumerate(self.segments) if candidate.row == self.segments[segment].row]
 
     def measure(self, tick: Tick | None = None) -> Leaks:
-        """Run the batch and tell of every pair. Raises AttnctlError where the model fails on it."""
+        """Run the batch and measure every pair. Raises AttnctlError if the model fails on it."""
         need = 3.0 * self.ids.numel() * self.vocabulary * self.network.dtype.itemsize
         if self.ids.device.type == "cpu":
             limits.check_memory(need, "comparing outputs", "give a smaller batch")
-        done: Callable[[], object] = (lambda: None) if tick is None else partial(tick, 1 / self.forwards)
+        advance: Callable[[], object] = (lambda: None) if tick is None else partial(tick, 1 / self.forwards)
         base = self._outputs(self.ids)
-        done()
-        again, every = self._outputs(self.ids), torch.ones(self.ids.shape, dtype=torch.bool)
-        done()
-        readers = [at for at, segment in enumerate(self.segments) if not segment.padding]
-        noise = [self._moved(base, again, at, every) for at in readers]
-        floor = max(one.change for one in noise)
-        limit = max(floor, tolerance(LEAK, self.network.dtype) * max(one.largest for one in noise))
+        advance()
+        again, all_tokens = self._outputs(self.ids), torch.ones(self.ids.shape, dtype=torch.bool)
+        advance()
+        readers = [index for index, segment in enumerate(self.segments) if not segment.padding]
+        noise = [self._moved(base, again, index, all_tokens) for index in readers]
+        floor = max(moved_by.change for moved_by in noise)
+        limit = max(floor, tolerance(LEAK, self.network.dtype) * max(moved_by.largest for moved_by in noise))
         layers = self._watch()
-        done()
+        advance()
         moved: dict[tuple[int, int], Moved] = {}
-        others = self._other_ids()
+        other_ids = self._other_ids()
         for number, future in product(range(self.numbers), (False, True)[: 1 + self.causal]):
-            now = [at for at, segment in enumerate(self.segments) if segment.number == number]
-            begins = torch.tensor([self._future_of(at) if future else 0 for at in now])  # (now,)
-            each = self.owner == torch.tensor(now)[:, None, None]  # (now, batch, n)
-            each &= self.place >= begins[:, None, None]
-            changed = each.any(0)
+            numbered = [index for index, segment in enumerate(self.segments) if segment.number == number]
+            firsts = torch.tensor([self._future_of(index) if future else 0 for index in numbered])  # (numbered,)
+            exchanged = self.owner == torch.tensor(numbered)[:, None, None]  # (numbered, batch, n)
+            exchanged &= self.place >= firsts[:, None, None]
+            changed = exchanged.any(0)
             if bool(changed.any()):
-                told = self._outputs(torch.where(changed.to(self.ids.device), others, self.ids))
-                for at, some in zip(now, each, strict=True):
-                    for query in self.row_of(at) if bool(some.any()) else ():
-                        if query in readers and (query == at) == future:
-                            moved[query, at] = self._moved(base, told, query, ~changed)
-            done()
+                outputs = self._outputs(torch.where(changed.to(self.ids.device), other_ids, self.ids))
+                for index, tokens in zip(numbered, exchanged, strict=True):
+                    for query in self.row_of(index) if bool(tokens.any()) else ():
+                        if query in readers and (query == index) == future:
+                            moved[query, index] = self._moved(base, outputs, query, ~changed)
+            advance()
         self._find_remedy(layers)
-        self.reached = torch.eye(len(self.segments))  # whether a segment sees another, or one that sees it, and so on
+        self.reached = torch.eye(len(self.segments))  # whether a segment sees another one, directly or through others
         for tables in layers.values():
             self.reached = ((self.reached + (tables[VISIBLE] > 0)) @ self.reached > 0).float()
-        alike: dict[bytes, list[int]] = {}  # layers that let the same through
+        alike: dict[bytes, list[int]] = {}  # layers that let the same pairs through
         for layer, tables in sorted(layers.items()):
             alike.setdefault(tables[VISIBLE].numpy().tobytes(), []).append(layer)
         groups = tuple(map(tuple, alike.values()))
@@ -304,11 +309,11 @@ class LeakSearch:
         )  # fmt: skip
 
     def _find_remedy(self, layers: Mapping[int, Array]) -> None:
-        """Where segments see each other, note among the facts whether positions that restart would keep them apart."""
+        """Note among the facts whether positions that restart would separate segments that see each other."""
         self.probes = 0
         between = ~torch.eye(len(self.segments), dtype=torch.bool)
-        seen = any(bool((tables[VISIBLE][between] > 0).any()) for tables in layers.values())
-        if not seen or not self.trusted:
+        any_visible = any(bool((tables[VISIBLE][between] > 0).any()) for tables in layers.values())
+        if not any_visible or not self.trusted:
             return
         reads = "position_ids" in inspect.signature(self.runner.forward).parameters
         places = self.place.to(self.ids.device)
@@ -322,18 +327,18 @@ class LeakSearch:
         self.notes = [note for note in self.notes if note != OF_CACHE]
 
     def _kept_apart_by(self, positions: Array) -> bool:
-        """Return whether the first layer's mask keeps the documents apart where these positions are all that tells them."""
+        """Return whether the first layer's mask separates the documents if only these positions mark them."""
         apart: list[bool] = []
 
         def see(site: Site, call: Call) -> None:
             if not apart and call.n_q == call.n_k == self.ids.shape[1]:
-                padding = [at for at, segment in enumerate(self.segments) if segment.padding]
+                padding = [index for index, segment in enumerate(self.segments) if segment.padding]
                 visible = self._tables_of(call)[VISIBLE].fill_diagonal_(0)
                 visible[padding], visible[:, padding] = 0, 0
                 apart.append(not bool(visible.any()))
             raise StopForward
 
-        more = {"use_cache": False} if "use_cache" in self.given else {}
+        more = {"use_cache": False} if "use_cache" in self.entries else {}
         watching = watch_attention(self.runner, see, lambda site: site.kind in ("self", "encoder", "decoder"))
         running = running_network(self.runner, self.ids.numel(), self.name)
         with suppress(AttnctlError), running, watching, suppress(StopForward):
@@ -341,7 +346,7 @@ class LeakSearch:
         return apart == [True]
 
     def _future_of(self, segment: int) -> int:
-        """The token of a segment from which on it is exchanged, to see whether those before it move."""
+        """Return the position in a segment from which its tokens are exchanged, to see whether earlier ones move."""
         if segment in self.seen_future:
             return max(self.seen_future[segment][0] + 1, self.expected.prefix)
         return max(self.segments[segment].tokens // 2, self.expected.prefix, 1)
@@ -349,72 +354,74 @@ class LeakSearch:
     def _pair(
         self, query: int, key: int, layers: Mapping[int, Array], groups: Layers, moved: Moved | None, limit: float
     ) -> LeakPair:
-        """What is known of a pair, and whether it is a leak."""
-        looks, seen = self.segments[query], self.segments[key]
+        """Return the measurements of a pair, and whether it is a leak."""
+        looks, looked = self.segments[query], self.segments[key]
         pair = LeakPair(query=query, key=key, state="apart")
         if layers:
-            of_layer = {at: tables[:, query, key].tolist() for at, tables in sorted(layers.items())}
+            of_layer = {layer: tables[:, query, key].tolist() for layer, tables in sorted(layers.items())}
             pair.visible = tuple(of_layer[group[0]][VISIBLE] for group in groups)
-            pair.first_layer = next((at for at, told in of_layer.items() if told[VISIBLE] > 0), None)
-            strongest = max(of_layer, key=lambda at: of_layer[at][LARGEST])
+            pair.first_layer = next((layer for layer, numbers in of_layer.items() if numbers[VISIBLE] > 0), None)
+            strongest = max(of_layer, key=lambda layer: of_layer[layer][LARGEST])
             pair.largest = of_layer[strongest][LARGEST]
-            pair.mean = float(np.mean([told[MEAN] for told in of_layer.values()]))
+            pair.mean = float(np.mean([numbers[MEAN] for numbers in of_layer.values()]))
             if pair.largest:
                 pair.layer, pair.head = strongest, int(of_layer[strongest][HEAD])
             farthest = self.seen_future.get(query, (0, 0))[1] + 1
             pair.prefix = farthest if query == key and 1 < farthest < looks.tokens else None
         if moved is not None:
             pair.change, pair.divergence, pair.loss = moved.change, moved.divergence, moved.loss
-        if self.expected.allows(looks, seen) and not (query == key and self.causal):
+        if self.expected.allows(looks, looked) and not (query == key and self.causal):
             pair.state = "allowed"
         elif (self.trusted and any(pair.visible)) or (pair.change or 0) > limit:
-            told: set[BatchFact] = {"relayed"} if self.reached[query, key] else set()
-            pair.state, pair.cause = "leak", cause_of(pair, seen, self.facts | told)
+            facts: set[BatchFact] = {"relayed"} if self.reached[query, key] else set()
+            pair.state, pair.cause = "leak", cause_of(pair, looked, self.facts | facts)
         elif pair.change:
             pair.state = "rounding"
         return pair
 
     def _outputs(self, ids: Array) -> Array:
-        """Logits (batch, n, vocabulary); of a model without them its last hidden states (batch, n, d_model)."""
+        """Return the logits (batch, n, vocabulary), or without any the last hidden states (batch, n, d_model)."""
         with running_network(self.runner, self.ids.numel(), self.name):
-            out = self.runner(input_ids=ids, **self.given)
-        found = getattr(out, "logits", None)
-        self.kind = "hidden states" if found is None else "logits"
-        found = getattr(out, "last_hidden_state", None) if found is None else found
-        if found is None or found.shape[:2] != self.ids.shape:
-            raise AttnctlError(f"{self.name} puts out nothing for each token: give the model without its head")
-        return found
+            out = self.runner(input_ids=ids, **self.entries)
+        result = getattr(out, "logits", None)
+        self.kind = "hidden states" if result is None else "logits"
+        result = getattr(out, "last_hidden_state", None) if result is None else result
+        if result is None or result.shape[:2] != self.ids.shape:
+            raise AttnctlError(f"{self.name} has no output for each token: give the model without its head")
+        return result
 
-    def _moved(self, base: Array, told: Array, query: int, compared: Array) -> Moved:
-        """How far the outputs of a segment moved, at its tokens that are `compared` (batch, n)."""
+    def _moved(self, base: Array, changed: Array, query: int, compared: Array) -> Moved:
+        """Return how far the outputs of a segment moved, at its tokens that are `compared` (batch, n)."""
         row = self.segments[query].row
         places = ((self.owner[row] == query) & compared[row]).nonzero()[:, 0]
         change, largest, divergences, losses = 0.0, 0.0, [], []
         for start in range(0, len(places), BLOCK):
-            some = places[start : start + BLOCK]
-            at = some.to(base.device)
-            a, b = base[row, at].float(), told[row, at].float()  # (some, vocabulary)
-            change, largest = max(change, float((a - b).abs().max())), max(largest, float(a.abs().max()))
-            if not (change < np.inf and largest < np.inf and bool(b.isfinite().all())):
-                raise AttnctlError(
-                    f"{self.name} puts out numbers in row {row} that are not finite: none can be compared"
-                )
+            block = places[start : start + BLOCK]
+            positions = block.to(base.device)
+            before, after = base[row, positions].float(), changed[row, positions].float()  # (block, vocabulary)
+            change, largest = max(change, float((before - after).abs().max())), max(largest, float(before.abs().max()))
+            if not (change < np.inf and largest < np.inf and bool(after.isfinite().all())):
+                raise AttnctlError(f"{self.name} has outputs in row {row} that are not finite: they cannot be compared")
             if self.kind == "logits":
-                p, q = a.log_softmax(-1), b.log_softmax(-1)  # (some, vocabulary)
+                p, q = before.log_softmax(-1), after.log_softmax(-1)  # (block, vocabulary)
                 divergences += (p.exp() * (p - q)).sum(-1).clamp(min=0).tolist()
-                target = self.targets[row, some].to(base.device)
-                known = (target >= 0) & (target < a.shape[-1])
-                losses += (p - q)[known].gather(-1, target[known, None])[:, 0].tolist()
+                target = self.targets[row, block].to(base.device)
+                has_target = (target >= 0) & (target < before.shape[-1])
+                losses += (p - q)[has_target].gather(-1, target[has_target, None])[:, 0].tolist()
         mean = float(np.mean(divergences)) if divergences else None
         return Moved(change, mean, float(np.mean(losses)) if losses else None, largest)
 
     def _other_ids(self) -> Array:
-        """Another token for each, the same each time; none that the configuration gives a meaning (batch, n)."""
-        said = [value for name, value in vars(self.network.config).items() if re.search(r"_token_(id|index)s?$", name)]
-        special = {int(one) for value in said for one in np.ravel(value if value is not None else []).tolist()}
-        free = torch.tensor([one for one in range(self.vocabulary) if one not in special])
+        """Return another, ordinary token for each, (batch, n); the same ones at each call."""
+        values = [
+            value for name, value in vars(self.network.config).items() if re.search(r"_token_(id|index)s?$", name)
+        ]
+        special = {int(token) for value in values for token in np.ravel(value if value is not None else []).tolist()}
+        free = torch.tensor([token for token in range(self.vocabulary) if token not in special])
         if len(free) < 2:
-            raise AttnctlError(f"the vocabulary of {self.name} has no other tokens to exchange a segment's for")
+            raise AttnctlError(
+                f"the vocabulary of {self.name} has no other tokens to put in place of a segment's tokens"
+            )
         picked = torch.randint(len(free), self.ids.shape, generator=torch.Generator().manual_seed(0))
         ids = self.ids.cpu()
         picked = torch.where(free[picked] == ids, (picked + 1) % len(free), picked)
@@ -423,14 +430,14 @@ class LeakSearch:
     # --- attention ---
 
     def _watch(self) -> dict[int, Array]:
-        """What each layer's attention lets through and does; nothing where it cannot be seen, which a note says."""
-        # segment → its first token that sees the future, the farthest that is seen
+        """Return what each layer's attention lets through and does; empty, with a note, if it cannot be seen."""
+        # segment → its first token that sees the future, and the farthest token that it sees
         self.seen_future: dict[int, tuple[int, int]] = {}
         layers: dict[int, Array] = {}
         kernel = str(self.network.config._attn_implementation or "")
         self.trusted, of_text = not re.search("flash|flex|paged", kernel), ("self", "encoder", "decoder")
         if not model_follows_interface(self.runner):
-            self.notes.append(f"What {self.name} attends to cannot be seen: only what moves its outputs is told.")
+            self.notes.append(f"The attention of {self.name} cannot be read: only what moves its outputs is measured.")
             return layers
 
         def see(site: Site, call: Call) -> None:
@@ -440,84 +447,91 @@ class LeakSearch:
         watching = watch_attention(self.runner, see, lambda site: site.kind in of_text)
         try:
             with running_network(self.runner, self.ids.numel(), self.name), watching as ran:
-                self.runner(input_ids=self.ids, **self.given)
+                self.runner(input_ids=self.ids, **self.entries)
                 unseen = unseen_sentence(ran.silent)
         except AttnctlError as error:
-            self.notes.append(f"What is attended to is not told: {in_one_line(error)}.")
+            self.notes.append(f"The attention was not measured: {in_one_line(error)}.")
             return {}
         if unseen:
             self.notes.append(f"{unseen[0].upper()}{unseen[1:]}.")
         if not self.trusted:
-            self.notes.append(f"Masks and weights are of torch's own kernel in place of {kernel}, outputs its own.")
+            self.notes.append(
+                f"Masks and weights come from torch's own kernel instead of {kernel}; outputs come from {kernel}."
+            )
         return layers
 
     def _tables_of(self, call: Call) -> Array:
-        """What one call lets through and does (4, segments, segments)."""
-        (batch, n), made = self.ids.shape, torch.zeros(4, len(self.segments), len(self.segments), dtype=torch.float64)
+        """Return what one call lets through and does: (4, segments, segments)."""
+        (batch, n), tables = self.ids.shape, torch.zeros(4, len(self.segments), len(self.segments), dtype=torch.float64)
         for row in range(batch):
             first = int(self.owner[row].min())
-            one, local, place = call_of_text(call, row), self.owner[row] - first, self.place[row]  # (n,)
-            belongs = torch.nn.functional.one_hot(local).to(call.queries.device, torch.float32)  # (n, own)
-            own = slice(first, first + belongs.shape[1])
+            call_of_row, local, place = call_of_text(call, row), self.owner[row] - first, self.place[row]  # (n,)
+            belongs = torch.nn.functional.one_hot(local).to(call.queries.device, torch.float32)  # (n, columns)
+            columns = slice(first, first + belongs.shape[1])
             for start in range(0, n, BLOCK):
                 rows = torch.arange(start, min(start + BLOCK, n))
-                part, mine, there = attention.select_call(one, rows=rows.tolist()), local[rows], place[rows]
+                part, owners, places = attention.select_call(call_of_row, rows=rows.tolist()), local[rows], place[rows]
                 steps = attention.run_call(part)
-                seen = torch.ones(len(rows), n, dtype=torch.bool)  # (rows, n)
+                visible = torch.ones(len(rows), n, dtype=torch.bool)  # (rows, n)
                 if steps.mask is not None:
-                    seen &= steps.mask.cpu()
-                if part.bias is not None:  # of a mask that is added, what hides
-                    seen &= (part.bias > HIDING).any(0).cpu()
-                future = seen & (mine[:, None] == local) & (there[:, None] < place) & (place >= self.expected.prefix)
-                weights, at = steps.weights.float(), torch.arange(len(rows))  # (heads, rows, n), (rows,)
-                shares = (weights @ belongs).double().cpu()  # (heads, rows, own)
-                pairs = seen.double() @ belongs.double().cpu()  # (rows, own)
-                shares[:, at, mine] = (weights * future.to(weights.device)).sum(-1).double().cpu()
-                pairs[at, mine] = future.sum(-1).double()
-                for who in dict.fromkeys(mine.tolist()):
-                    here, table = mine == who, made[:, first + who, own]  # (rows,), (4, own)
-                    top, head = shares[:, here].amax(1).max(0)  # (own,)
+                    visible &= steps.mask.cpu()
+                if part.bias is not None:  # the bias may hold an additive mask
+                    visible &= (part.bias > HIDING).any(0).cpu()
+                future = (
+                    visible & (owners[:, None] == local) & (places[:, None] < place) & (place >= self.expected.prefix)
+                )
+                weights, index = steps.weights.float(), torch.arange(len(rows))  # (heads, rows, n), (rows,)
+                shares = (weights @ belongs).double().cpu()  # (heads, rows, columns)
+                pairs = visible.double() @ belongs.double().cpu()  # (rows, columns)
+                shares[:, index, owners] = (weights * future.to(weights.device)).sum(-1).double().cpu()
+                pairs[index, owners] = future.sum(-1).double()
+                for segment in dict.fromkeys(owners.tolist()):
+                    is_query, table = owners == segment, tables[:, first + segment, columns]  # (rows,), (4, columns)
+                    top, head = shares[:, is_query].amax(1).max(0)  # (own,)
                     table[HEAD] = torch.where(top > table[LARGEST], head.double(), table[HEAD])
                     table[LARGEST] = torch.maximum(top, table[LARGEST])
-                    table[MEAN] += shares[:, here].sum((0, 1)) / (len(weights) * self.segments[first + who].tokens)
-                    table[VISIBLE] += pairs[here].sum(0)
-                    looking, looked = future[here].nonzero(as_tuple=True)
+                    table[MEAN] += shares[:, is_query].sum((0, 1)) / (
+                        len(weights) * self.segments[first + segment].tokens
+                    )
+                    table[VISIBLE] += pairs[is_query].sum(0)
+                    looking, looked_at = future[is_query].nonzero(as_tuple=True)
                     if len(looking):
-                        before = self.seen_future.get(first + who, (n, 0))
-                        least, most = int(there[here][looking].min()), int(place[looked].max())
-                        self.seen_future[first + who] = min(before[0], least), max(before[1], most)
+                        seen_before = self.seen_future.get(first + segment, (n, 0))
+                        first_looking, farthest = int(places[is_query][looking].min()), int(place[looked_at].max())
+                        earlier, later = min(seen_before[0], first_looking), max(seen_before[1], farthest)
+                        self.seen_future[first + segment] = earlier, later
         sizes = torch.tensor([segment.tokens for segment in self.segments], dtype=torch.float64)
         ahead = sizes.clamp(max=self.expected.prefix)
         every = sizes[:, None] * sizes  # (segments, segments)
         every.diagonal().copy_((sizes * (sizes - 1) - ahead * (ahead - 1)) / 2)
-        made[VISIBLE] /= every.clamp(min=1)
-        return made
+        tables[VISIBLE] /= every.clamp(min=1)
+        return tables
 
 
 def _as_tensor(name: str, value: Any) -> Any:
-    """An entry of a batch as a tensor; true, false and a number as they are. Raises UsageError for anything else."""
+    """Return an entry of a batch as a tensor, or as a bool or a number. Raises UsageError for anything else."""
     try:
-        made = value if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
+        tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{name} holds no numbers in rows of one length") from error
-    if name == "use_cache" and made.numel() != 1:
+        raise UsageError(f"{name} does not hold numbers in rows of equal length") from error
+    if name == "use_cache" and tensor.numel() != 1:
         raise UsageError("use_cache is true or false")
-    return made if made.ndim else made.item()
+    return tensor if tensor.ndim else tensor.item()
 
 
 def _expectation(spec: Any) -> Expectation:
-    """What may be seen, by its name or a table of 0 and 1. Raises UsageError for anything else."""
+    """Return what may be seen, by its name or a table of 0 and 1. Raises UsageError for anything else."""
     if isinstance(spec, str):
-        if (found := parsed_expectation(spec)) is None:
+        if (expectation := parsed_expectation(spec)) is None:
             why = "it is segments, causal, prefix N, or a file of 0 and 1"
             raise UsageError(why, option="expect", value=spec)
-        return found
+        return expectation
     try:
         table = np.asarray(spec, np.float32)
     except (TypeError, ValueError):
         table = np.zeros(0, np.float32)
     square = table.ndim == 2 and table.shape[0] == table.shape[1] and bool(np.isin(table, (0, 1)).all())
     if not square or not table.size or not bool(table.diagonal().all()):
-        why = "wants a table of 0 and 1, a row and a column a segment, with 1 on its diagonal"
+        why = "needs a table of 0 and 1, with a row and a column for each segment, and 1 on its diagonal"
         raise UsageError(why, option="expect")
     return Expectation("a table", table=table)

@@ -1,4 +1,4 @@
-"""Leaks between the segments of a batch as tables and a figure of segment × segment."""
+"""Show the leaks between the segments of a batch, as tables and as a figure of segment × segment."""
 
 from __future__ import annotations
 
@@ -14,56 +14,58 @@ from attnctl.text import number_list
 if TYPE_CHECKING:
     from attnctl.render.figure.layout import Drawing
 
-MOST, WIDEST = 12, 12  # sentences, and segments of a row in a table
+MAX_SENTENCES, MAX_COLUMNS = 12, 12
 
 
-def leaks_forms(found: Leaks) -> Iterator[Form]:
-    """What was measured, what is wrong, and how each pair stands."""
-    yield Line(headline(found), "bold")
-    yield from (Line(sentence, indent=2, hanging=2, mark="✗ ") for sentence in sentences(found)[:MOST])
-    if len(found.wrong) > MOST:
-        yield f"  … {len(found.wrong) - MOST} more: all are in JSON"
-    rows = sorted({found.segments[pair.query].row for pair in found.wrong}) or [0]
+def leaks_forms(leaks: Leaks) -> Iterator[Form]:
+    """Return what was measured, what is wrong, and a table of every pair."""
+    yield Line(headline(leaks), "bold")
+    yield from (Line(sentence, indent=2, hanging=2, mark="✗ ") for sentence in sentences(leaks)[:MAX_SENTENCES])
+    if len(leaks.wrong) > MAX_SENTENCES:
+        yield f"  … {len(leaks.wrong) - MAX_SENTENCES} more: --json has them all"
+    rows = sorted({leaks.segments[pair.query].row for pair in leaks.wrong}) or [0]
     for row in rows[:3]:
-        pairs = [pair for pair in found.pairs if found.segments[pair.query].row == row]
-        if len({pair.key for pair in pairs}) <= WIDEST:
-            yield from row_tables(found, pairs, f", row {row} of the batch" * (found.segments[-1].row > 0))
+        pairs = [pair for pair in leaks.pairs if leaks.segments[pair.query].row == row]
+        if len({pair.key for pair in pairs}) <= MAX_COLUMNS:
+            yield from row_tables(leaks, pairs, f", row {row} of the batch" * (leaks.segments[-1].row > 0))
     yield ""
-    noise = "the same to the last bit" if not found.floor else f"up to {found.floor:.1e} apart"
+    noise = "the same to the last bit" if not leaks.floor else f"up to {leaks.floor:.1e} apart"
     yield Line(
-        f"The diagonal is a segment's own future. Two runs of the same input are {noise}; changes of {found.outputs} by "
-        f"up to {found.limit:.1e} are rounding.",
+        f"The diagonal is a segment's own future. Two runs of the same input are {noise}; changes of {leaks.outputs} by "
+        f"up to {leaks.limit:.1e} are rounding.",
         "dim",
     )
 
 
-def row_tables(found: Leaks, pairs: Sequence[LeakPair], where: str) -> Iterator[Form]:
-    """The tables of one row of the batch: what may be seen, what is, and what it moves."""
-    for at, group in enumerate(found.layers):
-        layers = f"layer{'s' * (len(group) > 1)} {number_list(group)}" if len(found.layers) > 1 else "every layer"
+def row_tables(leaks: Leaks, pairs: Sequence[LeakPair], where: str) -> Iterator[Form]:
+    """Return the tables of one row of the batch: what may be seen, what is seen, and what it moves."""
+    for index, group in enumerate(leaks.layers):
+        layers = f"layer{'s' * (len(group) > 1)} {number_list(group)}" if len(leaks.layers) > 1 else "every layer"
         yield from _table(
-            found, pairs, f"may: share of pairs visible, {layers}{where}", [one.visible[at] for one in pairs], True
+            leaks, pairs, f"may: share of pairs visible, {layers}{where}", [pair.visible[index] for pair in pairs], True
         )
-    if found.layers:
-        yield from _table(found, pairs, f"does: largest weight of a token{where}", [one.largest for one in pairs], True)
-    title = f"matters: largest change of {found.outputs}{where}"
-    yield from _table(found, pairs, title, [one.change for one in pairs], False)
+    if leaks.layers:
+        yield from _table(
+            leaks, pairs, f"does: largest weight of a token{where}", [pair.largest for pair in pairs], True
+        )
+    title = f"matters: largest change of {leaks.outputs}{where}"
+    yield from _table(leaks, pairs, title, [pair.change for pair in pairs], False)
 
 
 def _table(
-    found: Leaks, pairs: Sequence[LeakPair], title: str, values: Sequence[float | None], shares: bool
+    leaks: Leaks, pairs: Sequence[LeakPair], title: str, values: Sequence[float | None], shares: bool
 ) -> Iterator[Form]:
-    """Numbers of pairs as a table, a row a segment that looks, on the diagonal those of its own future."""
+    """Return a table of numbers of pairs: a row for each segment that looks; the diagonal is a segment's own future."""
     queries, keys = dict.fromkeys(pair.query for pair in pairs), dict.fromkeys(pair.key for pair in pairs)
     of_pair = {(pair.query, pair.key): value for pair, value in zip(pairs, values, strict=True)}
-    top = 1.0 if shares else max([found.limit, *(value or 0 for value in values)])
+    top = 1.0 if shares else max([leaks.limit, *(value or 0 for value in values)])
     yield ""
     yield Line(title, "accent")
-    columns = [Column("looks ↓ at →", [segment_name(found, query) for query in queries], "text")]
+    columns = [Column("looks ↓ at →", [segment_name(leaks, query) for query in queries], "text")]
     for key in keys:
-        own = [of_pair[query, key] for query in queries]
-        shade = [None if value is None else value / top for value in own]
-        columns.append(Column(segment_name(found, key), own, "heat", format=_number, shade=shade))
+        column = [of_pair[query, key] for query in queries]
+        shade = [None if value is None else value / top for value in column]
+        columns.append(Column(segment_name(leaks, key), column, "heat", format=_number, shade=shade))
     yield Table(columns, indent=2)
 
 
@@ -71,8 +73,8 @@ def _number(value: float) -> str:
     return "0" if value == 0 else f"{value:.2f}" if value >= 0.005 else f"{value:.0e}"
 
 
-def leaks_drawing(found: Leaks) -> Drawing:
-    """Segment × segment: what may be seen, what is, and what it moves; on the diagonal a segment's own future."""
+def leaks_drawing(leaks: Leaks) -> Drawing:
+    """Draw segment × segment: what may be seen, what is seen, and what it moves; the diagonal is a segment's own future."""
     from matplotlib.colors import Normalize
 
     from attnctl.formats.pictures import CMAP
@@ -80,29 +82,31 @@ def leaks_drawing(found: Leaks) -> Drawing:
     from attnctl.render.figure.layout import Grids, Panel, Scale
 
     queries, keys = (
-        tuple(dict.fromkeys(which)) for which in zip(*((one.query, one.key) for one in found.pairs), strict=True)
+        tuple(dict.fromkeys(ids)) for ids in zip(*((pair.query, pair.key) for pair in leaks.pairs), strict=True)
     )
     arrays = np.zeros((3, len(queries), len(keys)), np.float32)
-    there = np.zeros((len(queries), len(keys)), np.bool_)
-    for pair in found.pairs:
-        at = queries.index(pair.query), keys.index(pair.key)
-        there[at], arrays[:, *at] = True, (max(pair.visible, default=0), pair.largest or 0, pair.change or 0)
+    measured = np.zeros((len(queries), len(keys)), np.bool_)
+    for pair in leaks.pairs:
+        cell = queries.index(pair.query), keys.index(pair.key)
+        measured[cell], arrays[:, *cell] = True, (max(pair.visible, default=0), pair.largest or 0, pair.change or 0)
     scales = (
         Scale(Normalize(0, 1), colour_map(CMAP), "share"),
-        Scale(Normalize(0, max(float(arrays[2].max()), found.limit)), colour_map(CMAP), f"change of {found.outputs}"),
+        Scale(Normalize(0, max(float(arrays[2].max()), leaks.limit)), colour_map(CMAP), f"change of {leaks.outputs}"),
     )
-    told = ("may: share of pairs visible", "does: largest weight"), f"matters: change of {found.outputs}"
-    panels = [Panel(0, at, name, arrays[at], there) for at, name in enumerate(told[0] if found.layers else ())]
-    panels.append(Panel(0, len(panels), told[1], arrays[2], there, scale=1))
+    titles = ("may: share of pairs visible", "does: largest weight"), f"matters: change of {leaks.outputs}"
+    panels = [
+        Panel(0, cell, name, arrays[cell], measured) for cell, name in enumerate(titles[0] if leaks.layers else ())
+    ]
+    panels.append(Panel(0, len(panels), titles[1], arrays[2], measured, scale=1))
     grids = Grids(
         panels=tuple(panels),
-        rows=tuple(segment_name(found, at) for at in queries),
-        columns=tuple(segment_name(found, at) for at in keys),
+        rows=tuple(segment_name(leaks, cell) for cell in queries),
+        columns=tuple(segment_name(leaks, cell) for cell in keys),
         scales=scales,
-        title=headline(found),
+        title=headline(leaks),
         notes=("on the diagonal: a segment's own future",),
         axes=("segment that looks", "segment that is seen"),
         hidden="in another row of the batch",
-        cited=found.model.citation,
+        cited=leaks.model.citation,
     )
     return drawing_of(grids)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 LENGTHS = "512,1024,2048"  # as an example in a message
 
-ANSWER = 256  # tokens that are read in the time that an answer takes, about
+ANSWER = 256  # an answer takes about as long as reading this many tokens
 
 
 @command(example="attnctl needle --model smollm2 --lengths 512,1024")
@@ -42,15 +42,13 @@ def needle_command(
     *,
     needle: Annotated[
         str | None,
-        Option(
-            "--needle", help="The fact that is planted.", metavar="TEXT", envvar="ATTNCTL_NEEDLE", rich_help_panel=INPUT
-        ),
+        Option("--needle", help="The fact to plant.", metavar="TEXT", envvar="ATTNCTL_NEEDLE", rich_help_panel=INPUT),
     ] = None,
     question: Annotated[
         str | None,
         Option(
             "--question",
-            help="What is asked about it.",
+            help="The question about it.",
             metavar="TEXT",
             envvar="ATTNCTL_QUESTION",
             rich_help_panel=INPUT,
@@ -60,7 +58,7 @@ def needle_command(
         str | None,
         Option(
             "--expect",
-            help="What an answer must hold, letter case aside.",
+            help="Text that a right answer contains, in any letter case.",
             metavar="TEXT",
             envvar="ATTNCTL_EXPECT",
             rich_help_panel=INPUT,
@@ -70,7 +68,7 @@ def needle_command(
         str | None,
         Option(
             "--haystack",
-            help="A file of filler; without it, made sentences.",
+            help="A file of filler text [default: generated sentences].",
             metavar="FILE",
             envvar="ATTNCTL_HAYSTACK",
             rich_help_panel=INPUT,
@@ -80,7 +78,7 @@ def needle_command(
         str,
         Option(
             "--lengths",
-            help="Tokens of the prompts, with commas.",
+            help="Lengths of the prompts in tokens, with commas.",
             metavar="TEXT",
             envvar="ATTNCTL_LENGTHS",
             rich_help_panel=INPUT,
@@ -90,7 +88,7 @@ def needle_command(
         str,
         Option(
             "--depths",
-            help="Where the needle stands, in % of the prompt.",
+            help="Positions of the needle in % of the prompt, with commas.",
             metavar="TEXT",
             envvar="ATTNCTL_DEPTHS",
             rich_help_panel=INPUT,
@@ -100,7 +98,7 @@ def needle_command(
         int,
         Option(
             "--switch-off",
-            help="So many of the best heads are switched off to see; 0 for none.",
+            help="Number of best heads that the check switches off; 0 for no check.",
             metavar="N",
             parser=whole(limits.SWITCHED_OFF),
             envvar="ATTNCTL_SWITCH_OFF",
@@ -111,20 +109,20 @@ def needle_command(
         bool,
         Option(
             "--json",
-            help="Write JSON: a line a needle, then a line about the heads.",
+            help="Write JSON: a line for each needle, then a line about the heads.",
             envvar="ATTNCTL_JSON",
             rich_help_panel=OUTPUT,
         ),
     ] = False,
     output: Annotated[
-        str | None, output_option(f"Where to write: .jsonl, gone on with if there, or {suffixes_listed()}.")
+        str | None, output_option(f"Where to write: .jsonl (an existing file is continued), or {suffixes_listed()}.")
     ] = None,
     model: AnswerOptions,
 ) -> None:
-    """Plant a fact in filler, ask for it, and see where the answer looked: which needles are found, and by which heads.
+    """Plant a fact (a needle) in filler text, ask for it, and find the heads that fetch the answer.
 
-    A head's retrieval score is the share of the answer's tokens for which it looks at that very token inside the needle
-    (Wu et al. 2024). The check: are needles still answered without the best heads, and without as many others?
+    A head's retrieval score is the share of the answer's tokens for which it looks at the same token inside the needle
+    (Wu et al. 2024). As a check, the needles are asked again without the best heads, and without as many random heads.
     """
     from attnctl.commands.needle.haystack import NEEDLE
 
@@ -132,21 +130,21 @@ def needle_command(
     output = None if output == "-" else output
     tokens, shares = _whole_numbers(lengths, "lengths"), _whole_numbers(depths, "depths")
     if max(shares) > 100:
-        raise UsageError("they are in %, 0 to 100", option="depths", value=depths)
-    own = tuple(part for part in (needle, question, expect) if part is not None) or NEEDLE
-    if len(own) != 3 or not all(part.strip() for part in own):
-        raise UsageError("a needle of your own needs all three: --needle, --question and --expect")
+        raise UsageError("they are percentages, 0 to 100", option="depths", value=depths)
+    parts = tuple(part for part in (needle, question, expect) if part is not None) or NEEDLE
+    if len(parts) != 3 or not all(part.strip() for part in parts):
+        raise UsageError("your own needle needs all three: --needle, --question and --expect")
     text = None if haystack is None else inputs.text_of(None, haystack)
     opened = model_of(option_values(model) | {"seed": None})
     if opened.info.kind != "checkpoint":
         raise UsageError(f"{opened.info.name} answers no questions: name a checkpoint with --model (smollm2, a folder)")
     from attnctl.commands.needle.compute import NeedleAsker
 
-    asker = NeedleAsker(opened, own, text, model.seed or 0)
-    # two runs on one file would ask, and write, everything twice
-    with contextlib.ExitStack() as held:
+    asker = NeedleAsker(opened, parts, text, model.seed or 0)
+    # two runs on one file would ask and write everything twice
+    with contextlib.ExitStack() as stack:
         if form == "jsonl" and output is not None:
-            held.callback(lock_file(Path(output)).release)
+            stack.callback(lock_file(Path(output)).release)
         _ask_needles(asker, tokens, shares, switch_off, form, output)
 
 
@@ -161,24 +159,24 @@ def _ask_needles(
     if cells:
         say_notes((f"{len(cells)} needles are in {output} already",))
     asker.check_length(max(tokens))
-    known = {(cell.length, cell.depth) for cell in cells}
-    left = [place for n in tokens for share in shares if (place := (n, share / 100)) not in known]
+    asked = {(cell.length, cell.depth) for cell in cells}
+    places = [place for n in tokens for share in shares if (place := (n, share / 100)) not in asked]
     interrupted = False
     try:
-        with cost_progress(f"{len(left)} needles") as tick:
-            for cell in asker.ask_needles(left):
+        with cost_progress(f"{len(places)} needles") as tick:
+            for cell in asker.ask_needles(places):
                 cells.append(cell)
                 if form == "jsonl":
                     _write_line(write_json(cell, "needle"), output)
-                tick(_tokens_read(cell.length, cell.depth) / sum(_tokens_read(*place) for place in left))
-        found = asker.needles_of(cells, switch_off)
+                tick(_tokens_read(cell.length, cell.depth) / sum(_tokens_read(*place) for place in places))
+        summary = asker.needles_of(cells, switch_off)
     except KeyboardInterrupt:
-        say_notes(("interrupted: this is what is known so far",))
-        found, interrupted = asker.needles_of(cells), True
-    _write_needles(found, cells, form, output)
+        say_notes(("interrupted: these are the results so far",))
+        summary, interrupted = asker.needles_of(cells), True
+    _write_needles(summary, cells, form, output)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
-    if not found.answered:
+    if not summary.answered:
         raise AttnctlError(f"{asker.model.info.name} answers none of the {len(cells)} needles")
 
 
@@ -202,19 +200,19 @@ def _write_line(line: bytes, output: str | None) -> None:
         file.write(line + b"\n")
 
 
-def _write_needles(found: Needles, cells: list[NeedleCell], form: str, output: str | None) -> None:
+def _write_needles(summary: Needles, cells: list[NeedleCell], form: str, output: str | None) -> None:
     from attnctl.commands.needle.show import needle_cells, needles_forms
     from attnctl.formats.documents.json_documents import write_json
     from attnctl.render.terminal.console import Shown
 
     if form == "jsonl" and output is None:
-        put_bytes(write_json(found, "result") + b"\n")
+        put_bytes(write_json(summary, "result") + b"\n")
     elif form in ("terminal", "jsonl"):
         if form == "terminal" and not safe_console().is_terminal:
             print_lines(needle_cells(cells).as_csv(delimiter="\t").rstrip("\n"))
             return
-        show_renderable(Shown(needles_forms(found, cells)))
+        show_renderable(Shown(needles_forms(summary, cells)))
     else:
         from attnctl.commands.needle.picture import needle_drawing
 
-        write_drawing(needle_drawing(found, cells), form, output)
+        write_drawing(needle_drawing(summary, cells), form, output)

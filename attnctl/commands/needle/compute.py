@@ -41,7 +41,7 @@ ANSWER = 24  # tokens of an answer
 class NeedleAsker:
     """A checkpoint, a needle with its question and expected answer, and the text of a haystack.
 
-    A haystack of None is sentences made from the seed. Raises AttnctlError for one without sentences.
+    A haystack of None means sentences generated from the seed. Raises AttnctlError for a haystack without sentences.
     """
 
     model: Checkpoint
@@ -67,7 +67,7 @@ class NeedleAsker:
     def ask_needles(self, places: Sequence[tuple[int, float]]) -> Iterator[NeedleCell]:
         """Yield a needle at each (length, depth) of prompts of about `length` tokens; depth 0 is first, 1 last.
 
-        Raises AttnctlError for too few.
+        Raises AttnctlError if `length` has no room for the needle.
         """
         haystack = self._read_haystack(places)
         return (self._asked_needle(*place, haystack) for place in places)
@@ -98,27 +98,27 @@ class NeedleAsker:
         """Return the summary of `cells`, with the answers without the `off` best heads and without random ones."""
         scores = mean_scores(cells)
         heads = tuple(RetrievalHead(*place, score) for place, score in scores.items() if score >= RETRIEVAL)
-        found = Needles(
+        summary = Needles(
             **asdict(self.run), asked=len(cells), answered=sum(cell.answered for cell in cells), retrieval_heads=heads,
             notes=(),
         )  # fmt: skip
         best = [(head.layer, head.head) for head in heads[:off]]
         if best:
-            others = random_heads(list(scores), best, len(best), self.seed)
-            found.off, found.random_off = (self.answered_without(which, cells) for which in (best, others))
-        return found
+            random_ones = random_heads(list(scores), best, len(best), self.seed)
+            summary.off, summary.random_off = (self.answered_without(chosen, cells) for chosen in (best, random_ones))
+        return summary
 
     def answered_without(self, heads: Sequence[tuple[int, int]], cells: Sequence[NeedleCell]) -> HeadsOff:
         """Return how many of the answered needles are still answered with these heads' outputs set to 0."""
         off: dict[int, tuple[int, ...]] = {}
         for layer, head in heads:
             off[layer] = (*off.get(layer, ()), head)
-        asked = [(cell.length, cell.depth) for cell in cells if cell.answered]
+        places = [(cell.length, cell.depth) for cell in cells if cell.answered]
         with apply_interventions(self.model.network, [Intervention(off)]):
-            haystack = self._read_haystack(asked)
-            answers = [self._answer(self._prompt_of_length(*place)[1], haystack)[1] for place in asked]
+            haystack = self._read_haystack(places)
+            answers = [self._answer(self._prompt_of_length(*place)[1], haystack)[1] for place in places]
             still = sum(is_answered(answer, self.run.expect) for answer in answers)
-        return HeadsOff(tuple(HeadPlace(*place) for place in heads), still, len(asked))
+        return HeadsOff(tuple(HeadPlace(*place) for place in heads), still, len(places))
 
     def _answer(self, tokens: Sequence[Token], haystack: AnsweredPrompt | None) -> tuple[AnsweredPrompt, str]:
         """Return the answer to a prompt that shares its beginning with another; "" if the first token ends the text."""
@@ -140,14 +140,14 @@ class NeedleAsker:
             room -= size
         if length < empty:
             raise AttnctlError(f"a prompt of {length:,} tokens has no room for the needle and its question: {empty:,}")
-        at = round(depth * len(sentences))
-        prompt = self._rendered_prompt([*sentences[:at], self.run.needle, *sentences[at:]])
+        index = round(depth * len(sentences))
+        prompt = self._rendered_prompt([*sentences[:index], self.run.needle, *sentences[index:]])
         tokens = prompt_tokens(self.model, prompt.text)
         start = prompt.text.index(self.run.needle)
         end = start + len(self.run.needle)
         inside = [
-            at
-            for at, token in enumerate(tokens)
+            index
+            for index, token in enumerate(tokens)
             if token.start is not None and token.end is not None and token.end > start and token.start < end
         ]
         return prompt, tokens, (inside[0], inside[-1] + 1)
@@ -155,15 +155,15 @@ class NeedleAsker:
     def _rendered_prompt(self, sentences: Sequence[str]) -> Prompt:
         """Return the haystack and the question, in the checkpoint's chat template if it has one."""
         body = " ".join(sentences or [self.run.needle])
-        said = f"{body}\n\n{self.run.question}"
+        message = f"{body}\n\n{self.run.question}"
         if "chat_template" in self.model.pieces.settings:
-            return chat_prompt(self.model, Conversation((Message("user", said),)))
+            return chat_prompt(self.model, Conversation((Message("user", message),)))
         return Prompt(f"{body}\n\nQuestion: {self.run.question}\nAnswer:", ())
 
 
 def random_heads(
-    every: Sequence[tuple[int, int]], but: Sequence[tuple[int, int]], count: int, seed: int
+    every: Sequence[tuple[int, int]], excluded: Sequence[tuple[int, int]], count: int, seed: int
 ) -> list[tuple[int, int]]:
-    """Return `count` heads, none of them in `but`, the same for the same seed."""
-    rest = sorted(set(every) - set(but))
-    return sorted(random.Random(seed).sample(rest, min(count, len(rest))))
+    """Return `count` random heads that are not in `excluded`; the same seed gives the same heads."""
+    candidates = sorted(set(every) - set(excluded))
+    return sorted(random.Random(seed).sample(candidates, min(count, len(candidates))))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from attnctl.errors import AttnctlError
 
-# what is planted, what is asked, and what the answer must hold, where nothing else is given
+# the default fact, question, and text that a right answer contains
 NEEDLE = (
     "The key to the old lighthouse lies under the blue flowerpot by the door.",
     "Where does the key to the old lighthouse lie? Answer with the place alone.",
@@ -35,7 +35,7 @@ _TIMES = (
 
 
 def filler_sentences(seed: int) -> Iterator[str]:
-    """Yield sentences without end, the same for the same seed; none of them is related to a needle."""
+    """Yield endless sentences that are not related to a needle; the same seed gives the same sentences."""
     rng = random.Random(seed)
     while True:
         yield f"{rng.choice(_TIMES)} the {rng.choice(_PEOPLE)} at the {rng.choice(_PLACES)} {rng.choice(_DEEDS)}."
@@ -43,7 +43,7 @@ def filler_sentences(seed: int) -> Iterator[str]:
 
 def sentences_of(text: str) -> list[str]:
     """Return a haystack's sentences in order. Raises AttnctlError if it has none."""
-    found = [part.strip() for part in re.split(r"(?<=[.!?…])\s+", text) if part.strip()]
-    if not found:
+    sentences = [part.strip() for part in re.split(r"(?<=[.!?…])\s+", text) if part.strip()]
+    if not sentences:
         raise AttnctlError("the haystack holds no sentences")
-    return found
+    return sentences

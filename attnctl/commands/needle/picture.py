@@ -15,21 +15,21 @@ from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale
 SHARE = "share of the answer's attention on the needle"
 
 
-def needle_drawing(found: Needles, cells: Sequence[NeedleCell]) -> Drawing:
+def needle_drawing(summary: Needles, cells: Sequence[NeedleCell]) -> Drawing:
     """Draw all needles on the left, the answered ones on the right, the others hatched; colours and numbers are shares."""
-    shares, lengths, depths = depth_grid(cells, "found")  # (depths, lengths)
-    asked = np.isfinite(shares)  # (depths, lengths)
-    answered = asked & (depth_grid(cells, "answered")[0] == 1)  # (depths, lengths)
-    shares = np.where(asked, shares, 0)  # (depths, lengths)
+    shares, lengths, depths = depth_grid(cells, [cell.found for cell in cells])  # (depths, lengths)
+    is_asked = np.isfinite(shares)  # (depths, lengths)
+    answered = is_asked & (depth_grid(cells, [cell.answered for cell in cells])[0] == 1)  # (depths, lengths)
+    shares = np.where(is_asked, shares, 0)  # (depths, lengths)
     grids = Grids(
-        panels=(Panel(0, 0, "asked", shares, asked), Panel(0, 1, "answered", shares, answered)),
+        panels=(Panel(0, 0, "asked", shares, is_asked), Panel(0, 1, "answered", shares, answered)),
         rows=tuple(f"{100 * depth:g} %" for depth in depths),
         columns=tuple(f"{length:,}" for length in lengths),
         scales=(Scale(Normalize(0, float(shares.max()) or 1.0), colour_map(CMAP), "share"),),
-        title=f"{found.model.name}: {found.answered} of {found.asked} needles answered",
+        title=f"{summary.model.name}: {summary.answered} of {summary.asked} needles answered",
         notes=(SHARE,),
         axes=("depth of the needle", "tokens of the prompt"),
-        hidden="not answered" if asked.all() else "not answered, or not asked",
-        cited=found.model.citation,
+        hidden="not answered" if is_asked.all() else "not answered, or not asked",
+        cited=summary.model.citation,
     )
     return drawing_of(grids)

@@ -1,8 +1,8 @@
 """Needles: facts planted in filler at several depths and lengths, the answers to them, and the heads that fetch them.
 
 The retrieval score of a head is that of Wu et al. 2024 (Retrieval Head Mechanistically Explains Long-Context Factuality):
-the share of the answer's tokens for which the head attends most to that very token inside the needle, over all needles
-that were found. Heads with 0.1 and more are called retrieval heads there.
+the share of the answer's tokens for which the head attends most to the same token inside the needle, over all answered
+needles. Wu et al. call heads with 0.1 or more retrieval heads.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from msgspec import field
+from msgspec.structs import asdict
 
 from attnctl.arrays import Floats
 from attnctl.document_fields import ALWAYS, Index, Part, Portion, Sha256, Share, Vector, Whole, about
@@ -25,7 +26,7 @@ from attnctl.readings.head_place import HeadPlace
 if TYPE_CHECKING:
     from attnctl.attention import Array
 
-RETRIEVAL = 0.1  # a head's score from which Wu et al. call it a retrieval head
+RETRIEVAL = 0.1  # a head with this score or more is a retrieval head
 
 
 class NeedleRun(JsonDocument, kw_only=True):
@@ -34,26 +35,26 @@ class NeedleRun(JsonDocument, kw_only=True):
     model: ResultModel
     needle: Annotated[str, about("The fact that was planted.")]
     question: str
-    expect: Annotated[str, about("What an answer must hold, letter case aside.")]
-    haystack: Annotated[Sha256 | None, about("SHA-256 of the haystack's text; absent: made sentences.")] = None
-    seed: Annotated[Whole, about("Of the made sentences, and of the heads switched off at random."), ALWAYS] = field(
-        default_factory=int
+    expect: Annotated[str, about("Text that a right answer contains, in any letter case.")]
+    haystack: Annotated[Sha256 | None, about("SHA-256 of the haystack's text; absent: generated sentences.")] = None
+    seed: Annotated[Whole, about("Seed of generated sentences, and of the heads switched off at random."), ALWAYS] = (
+        field(default_factory=int)
     )
 
 
 class NeedleCell(NeedleRun, kw_only=True, tag="attnctl.needle/1"):
-    """A fact planted in a prompt, and the model's answer; a run writes one a line."""
+    """A fact planted in a prompt, and the model's answer; a run writes one on each line."""
 
-    length: Annotated[Index, about("Tokens of the prompt that were asked for.")]
-    depth: Annotated[Portion, about("Where the needle stands: 0 first, 1 last.")]
-    tokens: Annotated[Index, about("Tokens of the prompt as it was.")]
+    length: Annotated[Index, about("Requested length of the prompt in tokens.")]
+    depth: Annotated[Portion, about("Position of the needle: 0 first, 1 last.")]
+    tokens: Annotated[Index, about("Actual length of the prompt in tokens.")]
     answer: str
     answered: bool
     found: Annotated[Share, about("Share of the answer's attention on the needle, over all heads and layers.")]
     scores: Annotated[
         dict[str, Vector],
         about(
-            "Of each layer, each head's retrieval score on this needle (Wu et al. 2024); empty where it was not answered.",
+            "Each head's retrieval score on this needle, by layer (Wu et al. 2024); empty if it was not answered.",
             propertyNames={"pattern": "^[0-9]+$"},
         ),
     ]
@@ -81,7 +82,7 @@ class Needles(NeedleRun, kw_only=True, tag="attnctl.needles/1"):
     retrieval_heads: Annotated[
         tuple[RetrievalHead, ...],
         about(
-            "Heads that on 10 % of the answers' tokens or more look at that very token inside the needle, best first."
+            "Heads that look at the same token inside the needle for 10 % of the answers' tokens or more, best first."
         ),
     ]
     notes: tuple[str, ...]
@@ -98,21 +99,21 @@ def is_answered(answer: str, expect: str) -> bool:
 
 def mean_scores(cells: Sequence[NeedleCell]) -> dict[tuple[int, int], float]:
     """Return (layer, head) → retrieval score, the mean over the needles that were answered, highest first."""
-    known = [cell for cell in cells if cell.answered and cell.scores]
-    if not known:
+    answered = [cell for cell in cells if cell.answered and cell.scores]
+    if not answered:
         return {}
-    mean = {int(layer): np.mean([cell.scores[layer] for cell in known], axis=0) for layer in known[0].scores}
+    mean = {int(layer): np.mean([cell.scores[layer] for cell in answered], axis=0) for layer in answered[0].scores}
     every = {(layer, head): float(score) for layer, row in mean.items() for head, score in enumerate(row)}
     return dict(sorted(every.items(), key=lambda item: -item[1]))
 
 
-def depth_grid(cells: Sequence[NeedleCell], what: str) -> tuple[Floats, list[int], list[float]]:
-    """Return `answered` or `found` as (depths, lengths), NaN for a needle that was not asked; and the lengths and depths."""
+def depth_grid(cells: Sequence[NeedleCell], numbers: Sequence[float]) -> tuple[Floats, list[int], list[float]]:
+    """Return the numbers of cells as (depths, lengths), NaN for needles that were not asked; the lengths; the depths."""
     lengths = sorted({cell.length for cell in cells})
     depths = sorted({cell.depth for cell in cells})
     values = np.full((len(depths), len(lengths)), np.nan, np.float32)  # (depths, lengths)
-    for cell in cells:
-        values[depths.index(cell.depth), lengths.index(cell.length)] = float(getattr(cell, what))
+    for cell, number in zip(cells, numbers, strict=True):
+        values[depths.index(cell.depth), lengths.index(cell.length)] = number
     return values, lengths, depths
 
 
@@ -137,25 +138,24 @@ def retrieval_scores(
 def known_needles(path: str, run: NeedleRun) -> list[NeedleCell]:
     """Return the needles in the file of JSON lines of an earlier run; [] if it has none.
 
-    A last line that was cut off is taken out of the file. Raises AttnctlError for a file of something else, or of another
-    run.
+    An incomplete last line is removed from the file. Raises AttnctlError for a file of something else, or of another run.
     """
     data = read_bytes(path) if Path(path).is_file() else b""
     whole = data[: data.rfind(b"\n") + 1]
     cells = []
     for number, line in enumerate(filter(bytes.strip, whole.split(b"\n")), 1):
         where = f"{path}, line {number}"
-        said = parse_json(line, where)
-        if isinstance(said, dict) and said.get("schema") == Needles.__struct_config__.tag:
+        document = parse_json(line, where)
+        if isinstance(document, dict) and document.get("schema") == Needles.__struct_config__.tag:
             continue
-        with document_read(NeedleCell, said, where, "a needle", "damaged") as cell:
+        with document_read(NeedleCell, document, where, "a needle", "damaged") as cell:
             cell.scores = {layer: finite_floats(row, "scores") for layer, row in cell.scores.items()}
             cells.append(cell)
         for key in NeedleRun.__struct_fields__:
-            was, now = getattr(cell, key), getattr(run, key)
-            if key == "model":  # the same by what tells models apart
-                was, now = ([model.name, model.sha256, model.revision] for model in (was, now))
-            if key != "attnctl" and was != now:
+            earlier, current = asdict(cell)[key], asdict(run)[key]
+            if key == "model":  # models are equal if these are
+                earlier, current = ([model.name, model.sha256, model.revision] for model in (earlier, current))
+            if key != "attnctl" and earlier != current:
                 raise AttnctlError(f"{where} is of another {key}: name a new file with -o")
     if whole != data:  # the run was stopped in the middle of a line
         write_whole(path, whole)

@@ -8,37 +8,37 @@ from attnctl.commands.needle.result import RETRIEVAL, NeedleCell, Needles, depth
 from attnctl.render.forms import Column, Form, Table
 from attnctl.text import percent, visible_text
 
-MOST = 12  # retrieval heads that are listed
+MAX_HEADS = 12  # retrieval heads that are listed
 
 
-def needles_forms(found: Needles, cells: Sequence[NeedleCell]) -> Iterator[Form]:
+def needles_forms(summary: Needles, cells: Sequence[NeedleCell]) -> Iterator[Form]:
     """Return the grid, the heads, and the summary."""
-    yield f"{visible_text(found.model.name)} answers {found.answered} of {found.asked} needles"
+    yield f"{visible_text(summary.model.name)} answers {summary.answered} of {summary.asked} needles"
     yield "✓ answered, with the share of the answer's attention that goes to the needle", "dim"
     yield ""
-    answered, lengths, depths = depth_grid(cells, "answered")
-    shares, _, _ = depth_grid(cells, "found")
+    answered, lengths, depths = depth_grid(cells, [cell.answered for cell in cells])
+    shares, _, _ = depth_grid(cells, [cell.found for cell in cells])
     columns = [Column("depth", [percent(depth) for depth in depths])]
-    for at, length in enumerate(lengths):
-        asked = [float(share) if share == share else None for share in shares[:, at]]
-        marks = ["✓" if mark == 1 else "✗" for mark in answered[:, at]]
-        told = [
+    for index, length in enumerate(lengths):
+        values = [float(share) if share == share else None for share in shares[:, index]]
+        marks = ["✓" if mark == 1 else "✗" for mark in answered[:, index]]
+        texts = [
             None if share is None else f"{mark} {percent(share, 1):>6}"
-            for mark, share in zip(marks, asked, strict=True)
+            for mark, share in zip(marks, values, strict=True)
         ]
-        columns.append(Column(f"{length:,}", told, "heat", shade=asked))
+        columns.append(Column(f"{length:,}", texts, "heat", shade=values))
     yield Table(columns)
     yield ""
-    if not found.answered:
-        yield "No needle was answered, so nothing can be said of its heads: try shorter prompts, or a larger model."
+    if not summary.answered:
+        yield "No needle was answered, so its heads cannot be scored: try shorter prompts, or a larger model."
         return
-    heads = found.retrieval_heads
+    heads = summary.retrieval_heads
     yield (
-        f"{len(heads)} retrieval heads: on at least {percent(RETRIEVAL)} of the answer's tokens they look at that very "
+        f"{len(heads)} retrieval heads: on at least {percent(RETRIEVAL)} of the answer's tokens they look at the same "
         "token inside the needle (Wu et al. 2024)"
     )
     if heads:
-        listed = heads[:MOST]
+        listed = heads[:MAX_HEADS]
         scores = [head.score for head in listed]
         yield Table(
             [
@@ -48,14 +48,14 @@ def needles_forms(found: Needles, cells: Sequence[NeedleCell]) -> Iterator[Form]
                 Column("", scores, "bar", max_width=20),
             ]
         )
-    if len(heads) > MOST:
-        yield f"… {len(heads) - MOST} more"
-    for heads_off, which in ((found.off, "the {} best of them"), (found.random_off, "{} other heads at random")):
+    if len(heads) > MAX_HEADS:
+        yield f"… {len(heads) - MAX_HEADS} more"
+    for heads_off, template in ((summary.off, "the {} best of them"), (summary.random_off, "{} other heads at random")):
         if heads_off is not None:
             yield ""
-            off = which.format(len(heads_off.heads))
-            done = f"{heads_off.answered} of the {heads_off.asked} answered needles are still answered"
-            yield f"With {off} switched off, {done}."
+            off = template.format(len(heads_off.heads))
+            outcome = f"{heads_off.answered} of the {heads_off.asked} answered needles are still answered"
+            yield f"With {off} switched off, {outcome}."
 
 
 def needle_cells(cells: Sequence[NeedleCell]) -> Table:

@@ -1,1 +1,1 @@
-"""Where an answer came from: what each part of a prompt does for it."""
+"""Find where an answer came from: what each part of a prompt does for it."""

@@ -1,10 +1,10 @@
-"""Where the answers to many prompts came from: each prompt's parts, a row a prompt, and means over the prompts."""
+"""Find where the answers to many prompts came from: the parts of each prompt, a row for each, and means over prompts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from attnctl.batching.formats import BatchFormat, NamedFiles, Tally, merge_means, tally_csv
 from attnctl.batching.items import Item, Result
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 FORM = "sources"
-OWN = ("answer", "spans")  # what a prompt may say for itself
+ITEM_OPTIONS = ("answer", "spans")  # options that a prompt may have in the input file
 COLUMNS = ("looks", "writes", "matters", "removed")
 ROW = (
     "number",
@@ -35,22 +35,22 @@ ROW = (
 
 
 class Sources(Task):
-    """The task of answering prompts, one by one, and saying where the answers came from.
+    """The task of answering prompts and finding where the answers came from.
 
-    `options` are those of `open_model`, `asked` those of the prompts: spans, most, budget, remove.
+    `options` are for `open_model`, `prompt_options` for the prompts: spans, most, budget, remove.
     """
 
-    def __init__(self, options: OptionValues, asked: OptionValues, model: Model | None = None) -> None:
-        self.asked = asked
+    def __init__(self, options: OptionValues, prompt_options: OptionValues, model: Model | None = None) -> None:
+        self.prompt_options = prompt_options
         self.model = open_named_model(**options) if model is None else model
 
     def begin(self, item: Item) -> Result:
-        """Return the result of a prompt. Raises what is wrong with it."""
+        """Return the result of a prompt. Raises the error of a prompt that cannot be used."""
         document, tokens, notes = self._document(item)
         return Result(item, {FORM: as_json(document)}, tokens, notes=notes)
 
     def _document(self, item: Item) -> tuple[Document, int, tuple[str, ...]]:
-        """The document of one prompt, with its number and id; its tokens; notes."""
+        """Return the document of one prompt with its number and id, its number of tokens, and notes."""
         from attnctl.commands.sources.search import ANSWER, SourceSearch
         from attnctl.formats.chat import conversation_of
         from attnctl.formats.documents.json_documents import plain
@@ -60,28 +60,30 @@ class Sources(Task):
         if item.error is not None:
             raise AttnctlError(item.error)
         if item.trace is not None or item.tokens is not None:
-            raise AttnctlError('a prompt is a "text", or "messages": there are no tokens of its own to answer')
+            raise AttnctlError('a prompt is a "text", or "messages": tokens or a trace cannot be answered')
         if item.text_pair is not None:
-            raise AttnctlError("a prompt is one text: it has no text_pair")
+            raise AttnctlError("a prompt is one text: leave out text_pair")
         for name, value in item.options.items():
-            if name not in OWN or not isinstance(value, str):
-                raise UsageError(f"one prompt has no option {name!r}: it is {' and '.join(OWN)}, each a text")
+            if name not in ITEM_OPTIONS or not isinstance(value, str):
+                raise UsageError(
+                    f"a prompt has no option {name!r}: its options are {' and '.join(ITEM_OPTIONS)}, each a text"
+                )
         conversation = None if item.messages is None else conversation_of(as_json(item.messages), "it")
         prompt = Prompt(checked_text(item.text), ()) if conversation is None else chat_prompt(self.model, conversation)
-        said, answer = self.asked, item.options.get("answer", item.answer)
-        spans = item.options.get("spans", said.get("spans"))
-        search = SourceSearch(self.model, prompt, spans, answer, said.get("most") or ANSWER, said["budget"])
+        options, answer = self.prompt_options, item.options.get("answer", item.answer)
+        spans = item.options.get("spans", options.get("spans"))
+        search = SourceSearch(self.model, prompt, spans, answer, options.get("most") or ANSWER, options["budget"])
         for _ in search.measure_all():
             pass
-        for _ in search.remove_parts(conversation) if said.get("remove") else ():
+        for _ in search.remove_parts(conversation) if options.get("remove") else ():
             pass
-        found = search.found_so_far()
-        named: Document = {} if item.id is None else {"id": item.id}
-        return {"number": item.number, **named, **plain(found)}, len(search.tokens), found.notes
+        result = search.found_so_far()
+        id_of_item: Document = {} if item.id is None else {"id": item.id}
+        return {"number": item.number, **id_of_item, **plain(result)}, len(search.tokens), result.notes
 
 
 class PromptSources(BatchFormat):
-    """`sources.jsonl`, a document a prompt; `sources.csv`, a row a prompt; `sources-means.csv`, means over the prompts."""
+    """The files `sources.jsonl` (a document for each prompt), `sources.csv` (a row each) and `sources-means.csv` (means)."""
 
     form, task = FORM, Sources
 
@@ -89,16 +91,16 @@ class PromptSources(BatchFormat):
         self._lines: list[bytes] = []
 
     def add(self, made: bytes) -> None:
-        """Take a prompt's document in."""
+        """Add the document of a prompt."""
         self._lines.append(made + b"\n")
 
     def rest(self) -> NamedFiles:
-        """The group's documents, a line each."""
+        """Return the file with the documents of the group, one on each line."""
         lines, self._lines = self._lines, []
         return [(self.name_of_part(".jsonl"), b"".join(lines))]
 
     def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
-        """All documents as one file, and the tables made of them."""
+        """Write all documents to one file, and the tables made from them."""
         import orjson
 
         means: Tally = {}
@@ -113,16 +115,16 @@ class PromptSources(BatchFormat):
 
         write_whole(folder / "sources.jsonl", write_documents, inside=folder)
         write_whole(folder / "sources.csv", csv_table(ROW, rows).encode(), inside=folder)
-        # a line a part and column, then a line a place and column: mean, its standard error, number of prompts
+        # a line for each part and column, then for each place and column: mean, its standard error, number of prompts
         table = tally_csv(means, COLUMNS, "standard_error", ("by", "which", "column"))
         write_whole(folder / "sources-means.csv", table.encode(), inside=folder)
 
 
-def sources_row(document: Document) -> list[Any]:
-    """The row of a prompt: its answer, the part that matters most with each of COLUMNS, the part that is looked at most."""
+def sources_row(document: Document) -> list[object]:
+    """Return the row of a prompt: its answer, the part that matters most with COLUMNS, the part with most attention."""
     parts = document["parts"]
     first = parts[0] if parts else {"name": ""}
-    most = max(parts, key=lambda part: part["looks"], default=first)
+    most_looked_at = max(parts, key=lambda part: part["looks"], default=first)
     agreement = document["agreement"].get("looks-matters", "")
     answer = document["answer"]
     return [
@@ -133,19 +135,19 @@ def sources_row(document: Document) -> list[Any]:
         len(parts),
         first["name"],
         *(first.get(name, "") for name in COLUMNS),
-        most["name"],
+        most_looked_at["name"],
         agreement,
     ]
 
 
 def tally_of_prompt(document: Document) -> Tally:
-    """The numbers of a prompt's parts, by the name of the part, and by its place in the prompt.
+    """Return the numbers of a prompt's parts, by the name of the part and by its place in the prompt.
 
-    Parts that were measured only with others count in no mean of what matters.
+    The means of what matters do not include parts that were measured only together with others.
     """
     tally: Tally = {}
     for place, part in enumerate(sorted(document["parts"], key=lambda part: part["start"])):
-        own = {name: part[name] for name in COLUMNS if name in part and (name != "matters" or part["alone"])}
-        for by, which in (("part", part["name"]), ("place", place)):
-            merge_means(tally, {(by, which, name): (1, value, 0.0) for name, value in own.items()})
+        values = {name: part[name] for name in COLUMNS if name in part and (name != "matters" or part["alone"])}
+        for by, key in (("part", part["name"]), ("place", place)):
+            merge_means(tally, {(by, key, name): (1, value, 0.0) for name, value in values.items()})
     return tally

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from attnctl.commands.sources.search import SourceSearch
     from attnctl.source import Model
 
-SAID_SECONDS = 5.0  # from which the cost is told beforehand
-TRIED = 3  # forwards after which it is told at the latest
+LONG_SECONDS = 5.0  # a search that takes longer prints its cost first
+TRIED = 3  # forwards; the cost is estimated after these at the latest
 
 
 @command(example="attnctl sources --chat messages.json --model smollm2")
@@ -54,7 +54,7 @@ def sources_command(
         str | None,
         Option(
             "--answer",
-            help="The answer to explain; without it the model's own.",
+            help="The answer to explain [default: the model's own answer].",
             metavar="TEXT",
             envvar="ATTNCTL_ANSWER",
             rich_help_panel=MODEL,
@@ -64,7 +64,7 @@ def sources_command(
         int,
         Option(
             "--budget",
-            help="Forwards for a prompt: more parts than these are left out in groups.",
+            help="Forwards for a prompt; if it has more parts, they are hidden in groups.",
             metavar="N",
             parser=whole(limits.BUDGET),
             envvar="ATTNCTL_BUDGET",
@@ -75,7 +75,7 @@ def sources_command(
         bool,
         Option(
             "--remove",
-            help="Render the prompt without each part, too.",
+            help="Also measure the prompt rendered without each part.",
             envvar="ATTNCTL_REMOVE",
             rich_help_panel=LOOK,
         ),
@@ -84,7 +84,7 @@ def sources_command(
         int | None,
         Option(
             "--top",
-            help="Only so many, the strongest: parts.",
+            help="Show only the N parts that matter most.",
             metavar="N",
             parser=whole(limits.TOP),
             envvar="ATTNCTL_TOP",
@@ -95,15 +95,15 @@ def sources_command(
     output: Annotated[str | None, output_option(f"Where to write: .json, .html, {suffixes_listed()}.")] = None,
     model: PromptOptions,
 ) -> None:
-    """Tell which part of a prompt an answer came from: what is looked at, what writes the answer, and what matters.
+    """Find which part of a prompt an answer came from: what it looks at, what writes it, and what matters to it.
 
-    looks: the part's share of the answer's attention, over all heads and layers. writes: what the heads that read it add to
-    the answer's log-probability directly, in nats. matters: how that changes where nothing behind the part can see it. With
-    --image the parts are regions of the picture.
+    looks: the part's share of the answer's attention, over all heads and layers. writes: how much the heads that read the
+    part add directly to the answer's log-probability, in nats. matters: how this log-probability changes if nothing behind
+    the part can see it. With --image, the parts are regions of the picture.
     """
     form = output_format("sources", output, ("json", "html", *format_names()), "json" if json else "")
     if form == "html":
-        refuse_unused(context, "top", "image", because="the page has every part, and no picture")
+        refuse_unused(context, "top", "image", because="the page shows every part, and no picture")
     if answer is not None:
         refuse_unused(context, "generate", because="the answer is given")
     search, interrupted = find_sources(text, file, model, answer=answer, spans=spans, budget=budget, remove=remove)
@@ -122,7 +122,7 @@ def find_sources(
     budget: int = 20,
     remove: bool = False,
 ) -> tuple[SourceSearch, bool]:
-    """Return the search for the sources, the cost told beforehand; and whether Ctrl-C ended it early."""
+    """Return the search for the sources, and whether Ctrl-C ended it early; print the cost before the search."""
     from attnctl import inputs
     from attnctl.commands.sources.compute import search_sources
 
@@ -133,32 +133,32 @@ def find_sources(
     prompt = inputs.open_prompt(text, file, model.chat, open_model)
     steps = search_sources(*prompt, answer=answer, spans=spans, budget=budget, remove=remove, generate=model.generate)
     search, interrupted = next(steps), False
-    parts, told, done = len(search.parts), search.read_seconds > SAID_SECONDS, 0.0
-    say_notes(search.cost_notes(remove, SAID_SECONDS) if told else ())
+    parts, cost_is_noted, share = len(search.parts), search.read_seconds > LONG_SECONDS, 0.0
+    say_notes(search.cost_notes(remove, LONG_SECONDS) if cost_is_noted else ())
     try:
         with cost_progress(f"{parts} parts, {len(search.tokens):,} tokens") as tick:
-            for made, _ in enumerate(steps, 1):
-                if not told and (search.cost.is_measured or made == TRIED):
-                    told = True
-                    say_notes(search.cost_notes(remove, SAID_SECONDS))
-                done, before = search.share_done(remove), done
-                tick(done - before)
+            for forwards, _ in enumerate(steps, 1):
+                if not cost_is_noted and (search.cost.is_measured or forwards == TRIED):
+                    cost_is_noted = True
+                    say_notes(search.cost_notes(remove, LONG_SECONDS))
+                share, before = search.share_done(remove), share
+                tick(share - before)
     except KeyboardInterrupt:
-        say_notes(("interrupted: this is what is known so far",))
+        say_notes(("interrupted: these are the results so far",))
         interrupted = True
     say_notes(search.found_so_far().notes)
     return search, interrupted
 
 
 def page_of_answer(text: str | None, file: str | None, model: PromptOptions) -> str:
-    """Return the page of the parts of a prompt that the model's answer came from, for `attnctl view --sources`."""
+    """Return the page of `attnctl view --sources`: the parts of a prompt that the model's answer came from."""
     from attnctl.commands.sources.show import sources_page
 
     return sources_page(find_sources(text, file, model)[0].found_so_far())
 
 
 def _write_sources(search: SourceSearch, form: str, output: str | None, top: int | None, image: str | None) -> None:
-    """Write the sources in this format."""
+    """Write the sources in the format `form`."""
     from msgspec.structs import replace as changed
 
     from attnctl.commands.sources.show import parts_table, sources_forms, sources_page

@@ -1,4 +1,4 @@
-"""The sources of an answer as a function, and the search for them by the options of the command."""
+"""Find the sources of an answer: the Python function, and the search by the options of the command."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def sources(
     remove: bool = False,
     **options: Unpack[ModelOptions],
 ) -> AnswerSources:
-    """Which part of a prompt an answer came from, as the command says it; `model` is a checkpoint, or its name.
+    """Return which part of a prompt an answer came from, as the command does; `model` is a checkpoint, or its name.
 
-    `prompt` is a text, or a conversation: messages of role and content. `answer` None is the model's own; `generate` of the
-    options says how long it may be, `budget` how many forwards are made. With `remove` the prompt is rendered without each
-    part, too.
+    `prompt` is a text, or a conversation: messages with role and content. `answer` None is the model's own answer; the
+    option `generate` limits its tokens. `budget` limits the forwards. With `remove`, the prompt is also rendered without
+    each part.
     """
     from attnctl.formats.chat import conversation_of
     from attnctl.models.huggingface.prompts import Prompt, chat_prompt
@@ -48,17 +48,27 @@ def sources(
     check_types("sources", bool, remove=remove)
     check_options("sources", options, OPTION_TYPES)
     limits.BUDGET.check_value("budget", budget)
-    most = options.pop("generate", None)
-    opened: Any = opened_model("sources", model, options)
+    answer_limit = options.pop("generate", None)
+    opened = opened_model("sources", model, options)
     if opened.info.kind != "checkpoint":
         raise UsageError(f"{opened.info.name} answers no prompts: give a checkpoint as model")
+    from attnctl.models.huggingface.checkpoint import Checkpoint
+
+    assert isinstance(opened, Checkpoint)
     if isinstance(prompt, str):
-        said, conversation = Prompt(checked_text(prompt), ()), None
+        prompt_read, conversation = Prompt(checked_text(prompt), ()), None
     else:
         conversation = conversation_of(as_json(prompt), "prompt")
-        said = chat_prompt(opened, conversation)
+        prompt_read = chat_prompt(opened, conversation)
     *_, search = search_sources(
-        opened, said, conversation, answer=answer, spans=spans, budget=budget, remove=remove, generate=most
+        opened,
+        prompt_read,
+        conversation,
+        answer=answer,
+        spans=spans,
+        budget=budget,
+        remove=remove,
+        generate=answer_limit,
     )
     return search.found_so_far()
 
@@ -74,11 +84,11 @@ def search_sources(
     remove: bool = False,
     generate: int | None = None,
 ) -> Iterator[SourceSearch]:
-    """The search for the sources of an answer, by the options of `attnctl sources`: before it, and after each forward."""
+    """Yield the search for the sources of an answer, before the first forward and after each."""
     from attnctl.commands.sources.search import ANSWER, SourceSearch
 
     if checkpoint.reader.takes == "sound":
-        raise UsageError(f"{checkpoint.info.name} hears, and answers no prompts: name a model that writes text")
+        raise UsageError(f"{checkpoint.info.name} reads sound, and answers no prompts: name a model that reads text")
     if checkpoint.pieces.text_pair is not None:
         raise UsageError("does not go with a prompt, which is one text", option="text_pair")
     if remove and checkpoint.photograph is not None:

@@ -1,4 +1,4 @@
-"""The sources of an answer as a picture: bars, or over a photograph."""
+"""Draw the sources of an answer as bars, or over a photograph."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ if TYPE_CHECKING:
 
 SOURCE_UNIT = "Δ log p(answer)"
 LOOKS, AGAINST, FOR = "#8fa8c8", "#b2182b", "#2166ac"
-MOST = 30  # parts, unless told otherwise: more cannot be read
+MAX_BARS = 30  # the default of `top`: more bars cannot be read
 
 
-def _draw_source_regions(found: AnswerSources, regions: Mapping[Box, PartSource], photograph: Image) -> Drawing:
-    answer = shortened(" ".join(found.answer.text.split()), 60)
-    said = [
-        f"{found.model.name}: “{answer}”",
+def _draw_source_regions(sources: AnswerSources, regions: Mapping[Box, PartSource], photograph: Image) -> Drawing:
+    answer = shortened(" ".join(sources.answer.text.split()), 60)
+    heading = [
+        f"{sources.model.name}: “{answer}”",
         f"Left: share of the attention. Right: {SOURCE_UNIT} without the region.",
     ]
-    if len(regions) < len(found.parts):
-        said.append(f"{len(found.parts) - len(regions)} more regions are not drawn")
-    looks, does = [one.looks for one in regions.values()], [one.matters for one in regions.values()]
-    times = [one.relative for one in regions.values() if one.relative is not None]
+    if len(regions) < len(sources.parts):
+        heading.append(f"{len(sources.parts) - len(regions)} more regions are not drawn")
+    looks, effects = [part.looks for part in regions.values()], [part.matters for part in regions.values()]
+    ratios = [part.relative for part in regions.values() if part.relative is not None]
     between = []
-    if len(times) == len(regions):
-        said[1] = said[1].replace("Right", "Middle: relative to a neutral prompt. Right")
-        between = [RegionValues("relative attention", times, ".2f", Normalize(0, max(times)), colour_map(CMAP))]
-    cited = found.model.citation
-    return draw_looks_and_effects(list(regions), looks, does, SOURCE_UNIT, photograph, said, cited, between)
+    if len(ratios) == len(regions):
+        heading[1] = heading[1].replace("Right", "Middle: relative to a neutral prompt. Right")
+        between = [RegionValues("relative attention", ratios, ".2f", Normalize(0, max(ratios)), colour_map(CMAP))]
+    cited = sources.model.citation
+    return draw_looks_and_effects(list(regions), looks, effects, SOURCE_UNIT, photograph, heading, cited, between)
 
 
-def sources_drawing(found: AnswerSources, top: int | None = None, photograph: Image | None = None) -> Drawing:
-    """The parts, what matters most on top; bars to the left are losses of log-probability, in nats.
+def sources_drawing(sources: AnswerSources, top: int | None = None, photograph: Image | None = None) -> Drawing:
+    """Draw the parts, what matters most on top; bars to the left are losses of log-probability, in nats.
 
     Regions of a picture are drawn over the photograph.
     """
-    parts = found.parts[: top or MOST]
-    regions = {one.box: one for one in parts if one.box is not None and one.alone}
+    parts = sources.parts[: top or MAX_BARS]
+    regions = {part.box: part for part in parts if part.box is not None and part.alone}
     if photograph is not None and regions:
-        return _draw_source_regions(found, regions, photograph)
-    looks = Bars("looks (% of attention)", [100 * one.looks for one in parts], [LOOKS] * len(parts), ".1f")
-    several = [looks]
-    if all(one.writes is not None for one in parts):
-        written = [one.writes or 0.0 for one in parts]
-        several.append(Bars("writes (nats)", written, [FOR if value > 0 else AGAINST for value in written]))
-    losses = [one.matters if one.alone else None for one in parts]
-    several.append(Bars("matters (nats)", losses, [FOR if one.matters < 0 else AGAINST for one in parts]))
-    answer = shortened(" ".join(found.answer.text.split()), 60)
-    said = f"probability {probability_text(found.answer.log_probability)}; matters: {SOURCE_UNIT} without the part"
-    if len(parts) < len(found.parts):
-        said += f"; {len(found.parts) - len(parts)} more parts are not drawn"
-    names = [one.name for one in parts]
-    return bar_drawing(f"{found.model.name}: “{answer}”", said, names, several, found.model.citation)
+        return _draw_source_regions(sources, regions, photograph)
+    looks = Bars("looks (% of attention)", [100 * part.looks for part in parts], [LOOKS] * len(parts), ".1f")
+    bars = [looks]
+    if all(part.writes is not None for part in parts):
+        written = [part.writes or 0.0 for part in parts]
+        bars.append(Bars("writes (nats)", written, [FOR if value > 0 else AGAINST for value in written]))
+    losses = [part.matters if part.alone else None for part in parts]
+    bars.append(Bars("matters (nats)", losses, [FOR if part.matters < 0 else AGAINST for part in parts]))
+    answer = shortened(" ".join(sources.answer.text.split()), 60)
+    heading = f"probability {probability_text(sources.answer.log_probability)}; matters: {SOURCE_UNIT} without the part"
+    if len(parts) < len(sources.parts):
+        heading += f"; {len(sources.parts) - len(parts)} more parts are not drawn"
+    names = [part.name for part in parts]
+    return bar_drawing(f"{sources.model.name}: “{answer}”", heading, names, bars, sources.model.citation)

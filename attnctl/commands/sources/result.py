@@ -1,4 +1,4 @@
-"""What is known of the sources of an answer: the document that `attnctl sources --json` writes."""
+"""The sources of an answer: the document that `attnctl sources --json` writes."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ class PartSource(Part, kw_only=True):
 
     name: str
     start: Annotated[
-        Index | None, about("First character of the rendered prompt; absent of a region of a picture.")
+        Index | None, about("First character in the rendered prompt; absent for a region of a picture.")
     ] = None
     end: Annotated[Index | None, about("One past the last.")] = None
-    box: Annotated[Box | None, about("Of a region of a picture: left, top, right, bottom in its pixels.")] = None
+    box: Annotated[Box | None, about("For a region of a picture: left, top, right, bottom in its pixels.")] = None
     looks: Annotated[Share, about("Share of the answer's attention, over all heads and layers.")]
     relative: Annotated[
         float | None,
         about(
-            "Of a region of a picture: share of the attention of the prompt's last token, with which the answer begins, "
-            "over the share that it has where the prompt asks for a general description instead (Zhang et al. 2025)."
+            "For a region of a picture: its share of the attention of the prompt's last token, where the answer begins, "
+            "divided by its share when the prompt asks for a general description instead (Zhang et al. 2025)."
         ),
     ] = None
-    matters: Annotated[float, about(f"{_CHANGE} Nothing behind the part can see it.")]
-    alone: Annotated[bool, about("False: measured with its neighbours, together they do not matter.")]
+    matters: Annotated[float, about(f"{_CHANGE} Tokens behind the part cannot see it.")]
+    alone: Annotated[bool, about("False: measured together with its neighbours, which do not matter.")]
     writes: Annotated[
         float | None,
         about(
             "What all heads add to the answer's log-probability by reading the part directly, nats, to first order. Absent "
-            "where the architecture's logits are no sum over its heads."
+            "if the logits of the architecture are not a sum over its heads."
         ),
     ] = None
     removed: Annotated[float | None, about(f"{_CHANGE} The prompt is rendered without the part.")] = None
@@ -51,38 +51,38 @@ class AnswerToken(DocumentToken, kw_only=True):
     """A token of the answer."""
 
     log_probability: float
-    source: Annotated[Index | None, about("The part, by its place in parts, whose loss costs this token most.")] = None
+    source: Annotated[Index | None, about("The part (its index in `parts`) whose loss costs this token most.")] = None
 
 
 class Answer(Part):
-    """The answer whose sources are looked for."""
+    """The answer whose sources are searched for."""
 
     text: str
-    given: Annotated[bool, about("False: the model's own, the likeliest token each time.")]
+    given: Annotated[bool, about("False: the model's own answer, always its likeliest token.")]
     tokens: tuple[AnswerToken, ...]
     log_probability: Annotated[float, about("Of the whole answer, nats.")]
 
 
 class AnswerSources(JsonDocument, kw_only=True, tag="attnctl.sources/1"):
-    """Which part of a prompt an answer came from: what is looked at, and what matters."""
+    """The parts of a prompt that an answer came from: what it looks at, and what matters to it."""
 
-    id: Annotated[str | int | None, about("The item's own name, in a batch.")] = None
+    id: Annotated[str | int | None, about("The id of the item, in a batch.")] = None
     prompt: Annotated[str, about("The prompt as the model read it.")]
     model: ResultModel
     answer: Answer
     parts: Annotated[tuple[PartSource, ...], about("What matters most first.")]
-    apart: Annotated[dict[str, Share], about("Attention that no part has, by name.")]
+    apart: Annotated[dict[str, Share], about("Shares of attention that belong to no part, by name.")]
     agreement: Annotated[dict[str, Correlation], about("Kendall's τ between two columns.")]
-    forwards: Annotated[Index, about("Passes through the network beside the first.")]
+    forwards: Annotated[Index, about("Passes through the network after the first.")]
     notes: tuple[str, ...]
 
     def __repr__(self) -> str:
-        held = f"{counted(len(self.parts), 'part')}, {counted(self.forwards, 'forward')}"
-        return f"AnswerSources of {quoted_beginning(self.answer.text)} by {self.model.name}: {held}"
+        counts = f"{counted(len(self.parts), 'part')}, {counted(self.forwards, 'forward')}"
+        return f"AnswerSources of {quoted_beginning(self.answer.text)} by {self.model.name}: {counts}"
 
 
 def rank_agreement(parts: Sequence[PartSource]) -> dict[str, float]:
-    """Return Kendall's τ between columns, each the larger the more it is for the answer, where it is defined."""
+    """Return Kendall's τ between columns where it is defined; the larger a value, the more its part supports the answer."""
     columns: dict[str, list[float]] = {
         "looks": [part.looks for part in parts],
         "writes": [part.writes or 0.0 for part in parts],
@@ -97,13 +97,13 @@ def rank_agreement(parts: Sequence[PartSource]) -> dict[str, float]:
 
 
 def first_sources(parts: Sequence[PartSource], changes: Sequence[Floats], count: int) -> tuple[int | None, ...]:
-    """Return for each of `count` answer tokens the place of the part whose loss costs it most; None where none costs any.
+    """Return for each of `count` answer tokens the index of the part whose loss costs it most; None if no part's loss does.
 
-    `changes` are what `matters` of each part is for each token of the answer: (count,).
+    `changes` holds for each part the change of each token of the answer without the part: (count,).
     """
     if not parts:
         return (None,) * count
     both = zip(parts, changes, strict=True)
     costs = np.array([np.where(part.alone, change, 0) for part, change in both], np.float64)  # (parts, count)
-    worst, least = costs.argmin(axis=0).tolist(), costs.min(axis=0)  # (count,) each
-    return tuple(at if cost < -NEGLIGIBLE else None for at, cost in zip(worst, least, strict=True))
+    worst, lowest_cost = costs.argmin(axis=0).tolist(), costs.min(axis=0)  # (count,) each
+    return tuple(part if cost < -NEGLIGIBLE else None for part, cost in zip(worst, lowest_cost, strict=True))

@@ -1,11 +1,10 @@
-"""The search for the sources of an answer: a checkpoint answers a prompt, and parts of the prompt are hidden from it."""
+"""Search for the sources of an answer: a checkpoint answers a prompt, and parts of the prompt are hidden from it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from msgspec.structs import asdict
@@ -14,8 +13,8 @@ from attnctl.arrays import Floats
 from attnctl.commands.sources.parts import (
     SINK,
     TEMPLATE,
-    Found,
     PromptPart,
+    SearchProgress,
     picture_parts,
     prompt_parts,
     search_parts,
@@ -39,24 +38,24 @@ from attnctl.text import quoted_beginning
 from attnctl.tolerances import WHOLE_ROW
 
 LEARNED_SINK = "(learned sink)"
-NEUTRAL = "Write a general description of the image."  # what relative attention is relative to (Zhang et al. 2025)
-ANSWER = 64  # tokens of an answer, unless told otherwise
+NEUTRAL = "Write a general description of the image."  # the neutral prompt of relative attention (Zhang et al. 2025)
+ANSWER = 64  # the default limit of tokens in an answer
 
 
 @dataclass(frozen=True)
 class ForwardCost:
-    """Seconds of a forward behind the cache: those that any takes, and those of each token of the prompt."""
+    """The seconds of a forward with a cache: a fixed time, and a time for each token of the prompt that it reads."""
 
     fixed: float
     each: float
-    is_measured: bool = False  # on a forward too, not on the reading of the prompt alone
+    is_measured: bool = False  # by a forward too, not only by reading the prompt
 
     def seconds_of(self, tokens: float) -> float:
-        """Of a forward over so many tokens of the prompt."""
+        """Return the seconds of a forward over this many tokens of the prompt."""
         return self.fixed + self.each * tokens
 
     def measured(self, seconds: float, tokens: int) -> ForwardCost:
-        """The cost by the reading and the first forward that was made, in the middle between both: each is slow to start."""
+        """Return the cost corrected by the first forward, as the mean of both estimates: each is slow to start."""
         if self.is_measured:
             return self
         return ForwardCost(self.fixed, (self.each + max(0.0, seconds - self.fixed) / tokens) / 2, True)
@@ -64,18 +63,18 @@ class ForwardCost:
 
 @dataclass
 class SourceSearch:
-    """A prompt, its parts, and the answer to it; `run` measures part after part, `result` is what is known so far."""
+    """A prompt, its parts and its answer; `measure_all` measures part after part, `found_so_far` returns the result."""
 
     model: Checkpoint
     prompt: Prompt
-    kind: str | None = None  # of the parts, as --spans
+    kind: str | None = None  # of parts, as in --spans
     answer: str | None = None  # None: the model's own, greedily
-    most: int = ANSWER  # tokens of an answer of its own
+    answer_limit: int = ANSWER  # the most tokens of a generated answer
     budget: int = 20  # forwards
 
     def __post_init__(self) -> None:
         self.tokens = prompt_tokens(self.model, self.prompt.text)
-        patches = [at for at, token in enumerate(self.tokens) if token.box is not None]
+        patches = [index for index, token in enumerate(self.tokens) if token.box is not None]
         if patches:
             self.parts = picture_parts(self.kind, self.prompt.text, self.tokens)
         else:
@@ -90,26 +89,26 @@ class SourceSearch:
         else:
             self.read.answer = answer_ids(self.model, self.answer)
             self._answer_room()
-        self.looked = self.read.answer_looks().mass_of_keys()  # (n_k,)
-        self.begun = self._looks_of_beginning(patches) if patches else None
+        self.attention = self.read.answer_looks().mass_of_keys()  # (n_k,)
+        self.first_attention = self._looks_of_beginning(patches) if patches else None
         start = time.perf_counter()
         self.base = self.read.log_probabilities()  # (m,)
         self.cost = ForwardCost(time.perf_counter() - start, self.read_seconds / len(self.tokens))
         self.removed: dict[int, float] = {}
-        self.tokens_read = 0  # by the forwards of the search
-        self.found = Found()
-        self.written: Floats | None = None  # (n_k,), what each token writes to the answer directly
+        self.tokens_read = 0  # by the forwards of the search so far
+        self.progress = SearchProgress()
+        self.written: Floats | None = None  # (n_k,), how much each token writes directly to the answer
         self.notes: tuple[str, ...] = ()
         try:
             self.written, self.notes = writes_by_token(self.read)
         except AttnctlError as why:
-            self.notes = (f"No column says what the parts write: {why}.",)
+            self.notes = (f"The column “writes” is missing: {why}.",)
 
     def _looks_of_beginning(self, patches: Sequence[int]) -> tuple[Floats, Floats]:
-        """Where the last token of the prompt looks in the picture, and where after NEUTRAL in its place: (n,) each."""
+        """Return the attention (n,) of the prompt's last token to the picture, and the same with NEUTRAL as the prompt."""
         model, both = self.model, []
         for text, tokens in ((self.prompt.text, self.tokens), (NEUTRAL, prompt_tokens(model, NEUTRAL))):
-            places = [at for at, token in enumerate(tokens) if token.box is not None]
+            places = [index for index, token in enumerate(tokens) if token.box is not None]
             read = AnsweredPrompt(model, ids_of(tokens), self.read.answer[:1], model_input=model.read(text, tokens))
             looks = np.zeros(len(self.tokens), np.float32)
             looks[patches] = read.answer_looks().mass_of_keys()[places]
@@ -117,97 +116,98 @@ class SourceSearch:
         return both[0], both[1]
 
     def _answer_room(self) -> int:
-        """How many tokens an answer may have. Raises AttnctlError where prompt and answer are more than the model reads."""
-        limit, wanted = self.model.pieces.limit, len(self.read.answer) or 1
-        room = self.most if limit is None else min(self.most, limit - len(self.tokens))
-        if limit is not None and len(self.tokens) + wanted > limit:
+        """Return how many tokens an answer may have. Raises AttnctlError if the model cannot read prompt and answer."""
+        limit, answer_length = self.model.pieces.limit, len(self.read.answer) or 1
+        room = self.answer_limit if limit is None else min(self.answer_limit, limit - len(self.tokens))
+        if limit is not None and len(self.tokens) + answer_length > limit:
             raise AttnctlError(
-                f"the prompt has {len(self.tokens):,} tokens, and {self.model.info.name} reads {limit:,} with the answer"
+                f"the prompt has {len(self.tokens):,} tokens, and {self.model.info.name} reads {limit:,}, with the answer"
             )
         return room
 
     @property
     def forwards(self) -> int:
-        """How many forwards the search makes at most."""
+        """Return the largest number of forwards that the search may make."""
         return min(len(self.parts), self.budget)
 
     def estimated_seconds(self, remove: bool = False) -> float:
-        """About how long the forwards take; with `remove` those of prompts without a part, too.
+        """Estimate how long the forwards take; with `remove` also the forwards of prompts without a part.
 
-        By how long the prompt took to read, and once a forward was made by that one.
+        The estimate comes from the time to read the prompt, and from the first forward once it was made.
         """
         again = remove * len(self.parts) * self.cost.seconds_of(len(self.tokens))
         return self.forwards * self.cost.seconds_of(self._mean_behind()) + again
 
     def share_done(self, remove: bool = False) -> float:
-        """How much is done of the tokens that the forwards read at most, 0 to 1; `remove` as above."""
+        """Return which share of the tokens is read that the forwards read at most, 0 to 1; `remove` as above."""
         whole = self.forwards * self._mean_behind() + remove * len(self.parts) * len(self.tokens)
         return min(1.0, (self.tokens_read + len(self.removed) * len(self.tokens)) / whole)
 
     def _mean_behind(self) -> float:
-        """How many tokens a forward reads that hides one part, on average."""
+        """Return how many tokens a forward that hides one part reads on average."""
         return sum(self._tokens_behind((part,)) for part in range(len(self.parts))) / len(self.parts)
 
-    def cost_notes(self, remove: bool, least: float) -> tuple[str, ...]:
-        """How many forwards are made and about how long they take, where that is more than `least` seconds; as one note."""
+    def cost_notes(self, remove: bool, min_seconds: float) -> tuple[str, ...]:
+        """Return a note on the number of forwards and their time, if that is more than `min_seconds`; else none."""
         seconds, forwards = self.estimated_seconds(remove), self.forwards + remove * len(self.parts)
         fewer = f"{option_name('budget')} takes fewer"
-        told = f"{len(self.parts)} parts: {forwards} forwards at most, about {seconds:.0f} s ({fewer})"
-        return (told,) * (seconds > least)
+        note = f"{len(self.parts)} parts: {forwards} forwards at most, about {seconds:.0f} s ({fewer})"
+        return (note,) * (seconds > min_seconds)
 
     def _tokens_behind(self, group: Sequence[int]) -> int:
-        """How many tokens a forward reads that hides a group of parts."""
-        first = min(self.parts[at].ranges[0][0] for at in group)
+        """Return how many tokens a forward reads that hides a group of parts."""
+        first = min(self.parts[index].ranges[0][0] for index in group)
         return len(self.tokens) - (0 if first < self.read.together else first)
 
     def measure_all(self) -> Iterator[int]:
-        """Measure; yields the number of forwards made after each of them."""
+        """Measure the parts; yield after each forward how many were made."""
 
         def change(group: Sequence[int]) -> Floats:
-            self.read.leaves_out()  # is tried here, not on the clock of the first forward
+            self.read.leaves_out()  # checks this now, outside the measured time of the first forward
             start = time.perf_counter()
-            hidden = self.read.log_probabilities([one for at in group for one in self.parts[at].ranges])  # (m,)
+            ranges = [tokens for index in group for tokens in self.parts[index].ranges]
+            hidden = self.read.log_probabilities(ranges)  # (m,)
             behind = self._tokens_behind(group)
             self.tokens_read += behind
-            if len(group) == 1 and 2 * behind >= len(self.tokens):  # of fewer tokens it tells too little
+            if len(group) == 1 and 2 * behind >= len(self.tokens):  # with fewer tokens the time means little
                 self.cost = self.cost.measured(time.perf_counter() - start, behind)
             return hidden - self.base  # (m,)
 
-        for found in search_parts(len(self.parts), change, self.budget, self._likely()):
-            self.found = found
-            yield found.measured
+        for progress in search_parts(len(self.parts), change, self.budget, self._likely()):
+            self.progress = progress
+            yield progress.measured
 
     def _likely(self) -> list[int]:
-        """The parts, those first that write most to the answer, or that it looks at most: by turns."""
-        columns = [self.looked] if self.written is None else [np.abs(self.written), self.looked]
+        """Return the parts by rank, in turn those that write most to the answer and those that it looks at most."""
+        columns = [self.attention] if self.written is None else [np.abs(self.written), self.attention]
         shares = [[-part.share_of(column) for part in self.parts] for column in columns]
-        ranked = [np.argsort(several, kind="stable").tolist() for several in shares]
-        return list(dict.fromkeys(at for several in zip(*ranked, strict=True) for at in several))
+        ranked = [np.argsort(column, kind="stable").tolist() for column in shares]
+        return list(dict.fromkeys(part for column in zip(*ranked, strict=True) for part in column))
 
     def remove_parts(self, conversation: Conversation | None) -> Iterator[int]:
-        """Measure each part that was measured alone by rendering the prompt without it; yields how many were.
+        """Render the prompt without each part that was measured alone, and measure again; yield how many are done.
 
-        A prompt that is one part has nothing left to answer: a note says so.
+        If the part is the whole prompt, nothing remains to answer: a note says so.
         """
-        for count, at in enumerate(sorted(self.found.alone), 1):
-            text = prompt_without(self.model, self.prompt, self.parts[at], conversation)
+        for count, index in enumerate(sorted(self.progress.alone), 1):
+            text = prompt_without(self.model, self.prompt, self.parts[index], conversation)
             tokens = prompt_tokens(self.model, text)
             if tokens:
-                again = AnsweredPrompt(self.model, ids_of(tokens), self.read.answer, after=self.read)
-                self.removed[at] = float((again.log_probabilities() - self.base).sum())
+                shorter = AnsweredPrompt(self.model, ids_of(tokens), self.read.answer, after=self.read)
+                self.removed[index] = float((shorter.log_probabilities() - self.base).sum())
             else:
-                self.notes += (f"Without {quoted_beginning(self.parts[at].name)} nothing of the prompt is left.",)
+                self.notes += (f"Without {quoted_beginning(self.parts[index].name)} nothing of the prompt is left.",)
             yield count
 
     def found_so_far(self) -> AnswerSources:
-        """What is known so far, what matters most first; parts not reached yet are left out."""
+        """Return the results so far, what matters most first; parts that were not reached are left out."""
         parts, changes = self._known_parts()
         notes = [*self.notes]
         notes += [] if len(parts) == len(self.parts) else [f"{len(self.parts) - len(parts)} parts were not reached."]
-        groups = len(parts) - len(self.found.alone)
+        groups = len(parts) - len(self.progress.alone)
         if groups:
             notes.append(
-                f"{groups} parts were not measured alone, only with their neighbours: together they matter less than the "
+                f"{groups} parts were measured only together with their neighbours: together they matter less than the "
                 "parts listed first, or the budget was spent."
             )
         return AnswerSources(
@@ -222,16 +222,16 @@ class SourceSearch:
         )
 
     def token_costs(self) -> tuple[float | None, ...]:
-        """Return the change of each answer token without the part whose loss costs it most; None where none costs any."""
+        """Return each answer token's change without the part whose loss costs it most; None if no part's loss does."""
         parts, changes = self._known_parts()
         firsts = first_sources(parts, changes, len(self.base))
-        return tuple(None if first is None else float(changes[first][at]) for at, first in enumerate(firsts))
+        return tuple(None if first is None else float(changes[first][token]) for token, first in enumerate(firsts))
 
     def _known_parts(self) -> tuple[tuple[PartSource, ...], tuple[Floats, ...]]:
-        """Return the known parts, what matters most first, and without each the change of each answer token: (m,)."""
-        sources = [(self._part_source(at), self.found.changes[at]) for at in sorted(self.found.changes)]
-        sources.sort(key=lambda one: (not one[0].alone, one[0].matters))
-        sources.sort(key=lambda one: -abs(one[0].matters) if one[0].alone else 0.0)
+        """Return the known parts, what matters most first, and for each the change of each answer token without it: (m,)."""
+        sources = [(self._part_source(index), self.progress.changes[index]) for index in sorted(self.progress.changes)]
+        sources.sort(key=lambda pair: (not pair[0].alone, pair[0].matters))
+        sources.sort(key=lambda pair: -abs(pair[0].matters) if pair[0].alone else 0.0)
         return tuple(source for source, _ in sources), tuple(change for _, change in sources)
 
     def _known_answer(self, firsts: Sequence[int | None]) -> Answer:
@@ -244,62 +244,66 @@ class SourceSearch:
         return Answer(
             text,
             self.answer is not None,
-            tuple(AnswerToken(**asdict(token), log_probability=float(value), source=at) for token, value, at in each),
+            tuple(
+                AnswerToken(**asdict(token), log_probability=float(value), source=part) for token, value, part in each
+            ),
             float(self.base.sum()),
         )
 
-    def _part_source(self, at: int) -> PartSource:
-        part = self.parts[at]
-        asked, plain = (None, None) if self.begun is None else map(part.share_of, self.begun)
+    def _part_source(self, index: int) -> PartSource:
+        part = self.parts[index]
+        in_prompt, in_neutral = (
+            (None, None) if self.first_attention is None else map(part.share_of, self.first_attention)
+        )
         return PartSource(
             name=part.name,
             start=part.start,
             end=part.end,
             box=part.box,
-            looks=part.share_of(self.looked),
-            relative=asked / plain if asked is not None and plain else None,
-            matters=float(self.found.changes[at].sum()),
-            alone=at in self.found.alone,
+            looks=part.share_of(self.attention),
+            relative=in_prompt / in_neutral if in_prompt is not None and in_neutral else None,
+            matters=float(self.progress.changes[index].sum()),
+            alone=index in self.progress.alone,
             writes=None if self.written is None else part.share_of(self.written),
-            removed=self.removed.get(at),
+            removed=self.removed.get(index),
         )
 
     def _shares_apart(self) -> dict[str, float]:
-        """The shares of attention that no part has, by name."""
-        held = np.zeros(len(self.looked), dtype=bool)
+        """Return the shares of attention that belong to no part, by name."""
+        in_part = np.zeros(len(self.attention), dtype=bool)
         for part in self.parts:
             for a, b in part.ranges:
-                held[a:b] = True
+                in_part[a:b] = True
         n = len(self.tokens)
-        template = self.looked[1:n][~held[1:n]].sum()
-        said = {
-            SINK: 0.0 if self.tokens[0].box else self.looked[0],
+        template = self.attention[1:n][~in_part[1:n]].sum()
+        shares = {
+            SINK: 0.0 if self.tokens[0].box else self.attention[0],
             TEMPLATE if self.prompt.spans else "(rest)": template,
         }
-        said |= {"(the answer itself)": self.looked[n:].sum()}
-        unseen = 1.0 - float(self.looked.sum())
-        said |= {LEARNED_SINK: unseen} if unseen > WHOLE_ROW else {}
-        return {name: float(value) for name, value in said.items()}
+        shares |= {"(the answer itself)": self.attention[n:].sum()}
+        unseen = 1.0 - float(self.attention.sum())
+        shares |= {LEARNED_SINK: unseen} if unseen > WHOLE_ROW else {}
+        return {name: float(value) for name, value in shares.items()}
 
 
 def answer_ids(model: Checkpoint, answer: str) -> tuple[int, ...]:
-    """The ids that spell an answer behind a prompt. Raises UsageError where it has none."""
-    ids: Any = model.pieces.tokenizer.encode(answer, add_special_tokens=False).ids
+    """Return the ids of an answer behind a prompt. Raises UsageError if it has none."""
+    ids: list[int] = model.pieces.tokenizer.encode(answer, add_special_tokens=False).ids
     if not ids or not answer.strip():
         raise UsageError("it has no tokens: give the words of the answer", option="answer", value=answer)
     return tuple(ids)
 
 
 def prompt_without(model: Checkpoint, prompt: Prompt, part: PromptPart, conversation: Conversation | None) -> str:
-    """The prompt's text without a part; a message that is the part is left out of its conversation."""
+    """Return the prompt's text without a part; a message that is the part is left out of its conversation."""
     if conversation is not None:
         for number, message in enumerate(conversation.messages):
             if part.name == f"{number} {message.role}":
-                rest = tuple(m for at, m in enumerate(conversation.messages) if at != number)
-                if not rest:
+                remaining = tuple(m for index, m in enumerate(conversation.messages) if index != number)
+                if not remaining:
                     break
                 try:
-                    return chat_prompt(model, replace(conversation, messages=rest)).text
-                except AttnctlError:  # a template that wants this message: its content alone goes
+                    return chat_prompt(model, replace(conversation, messages=remaining)).text
+                except AttnctlError:  # the template needs this message: leave out only its content
                     break
     return prompt.text[: part.start] + prompt.text[part.end :]

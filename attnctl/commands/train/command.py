@@ -37,7 +37,7 @@ from attnctl.commands import COMMANDS
 from attnctl.errors import DONE, INTERRUPTED, UsageError, print_complaint
 from attnctl.text import Document, as_json, for_pasting
 
-if TYPE_CHECKING:  # it imports torch, which neither a mistake in the options nor the first line need wait for
+if TYPE_CHECKING:  # these import torch; errors in options and the first line need not wait for it
     from attnctl.commands.train.compute import Watch
     from attnctl.commands.train.result import Lesson
     from attnctl.commands.train.run import TrainingRun
@@ -50,17 +50,17 @@ def train_command(
     corpus: Annotated[
         str | None,
         Argument(
-            help='Text, one sentence a line: a file, a folder of .txt files, or "-". Default: the bundled corpus.',
+            help='Text, one sentence on each line: a file, a folder of .txt files, or "-". Default: the bundled corpus.',
             show_default=False,
         ),
     ] = None,
     *,
-    output: Annotated[str | None, output_option("Where to write: a folder, made for the run.")] = None,
+    output: Annotated[str | None, output_option("Where to write: the folder of the run.")] = None,
     watch: Annotated[
         str | None,
         Option(
             "--watch",
-            help="A sentence whose attention is shown as it changes.",
+            help="Show how the attention of this sentence changes.",
             metavar="TEXT",
             autocompletion=completing(TOKENS),
             envvar="ATTNCTL_WATCH",
@@ -90,7 +90,7 @@ def train_command(
         bool,
         Option(
             "--json",
-            help="Write JSON: a line a report, on a terminal too.",
+            help="Write JSON, a line for each report, on a terminal too.",
             envvar="ATTNCTL_JSON",
             rich_help_panel=OUTPUT,
         ),
@@ -99,7 +99,7 @@ def train_command(
         Literal["next-word", "masked-word"] | None,
         Option(
             "--objective",
-            help="masked-word (for the grammar the default), next-word (for your text).",
+            help="masked-word (the default for the grammar) or next-word (the default for your text).",
             envvar="ATTNCTL_OBJECTIVE",
             rich_help_panel=INPUT,
         ),
@@ -109,7 +109,7 @@ def train_command(
         Option(
             "--n-layers",
             "--layers",
-            help="Number of layers: 2 for the grammar, 1 for your text, unless told otherwise.",
+            help="Number of layers [default: 2 for the grammar, 1 for your text].",
             metavar="N",
             parser=whole(limits.LAYERS),
             envvar="ATTNCTL_N_LAYERS",
@@ -121,7 +121,7 @@ def train_command(
         Option(
             "--n-heads",
             "--heads",
-            help="Number of query heads in a layer: 6 for the grammar, 4 for your text, unless told otherwise.",
+            help="Number of query heads in a layer [default: 6 for the grammar, 4 for your text].",
             metavar="N",
             parser=whole(limits.HEADS),
             envvar="ATTNCTL_N_HEADS",
@@ -132,7 +132,7 @@ def train_command(
         int | None,
         Option(
             "--d-model",
-            help="Length of an embedding: 64, for the next words of your text 32.",
+            help="Length of an embedding [default: 64; 32 for the next words of your text].",
             metavar="N",
             parser=whole(limits.SIZE),
             envvar="ATTNCTL_D_MODEL",
@@ -143,7 +143,8 @@ def train_command(
         int | None,
         Option(
             "--max-steps",
-            help="Gradient steps in all: as the bundled models for the grammar; 8000 for your text.",
+            help="Gradient steps in all [default: as in the bundled models for the grammar; 8000 for the next words, "
+            "4000 for masked words of your text].",
             metavar="N",
             parser=whole(limits.STEPS),
             envvar="ATTNCTL_MAX_STEPS",
@@ -154,7 +155,7 @@ def train_command(
         int | None,
         Option(
             "--batch-size",
-            help="How many share one pass: sentences of a step; 112 for the grammar, 128 for your text.",
+            help="Sentences in a step [default: 112 for the grammar, 128 for your text].",
             metavar="N",
             parser=whole(limits.BATCH_SIZE),
             envvar="ATTNCTL_BATCH_SIZE",
@@ -165,7 +166,7 @@ def train_command(
         float | None,
         Option(
             "--lr",
-            help="Learning rate at its highest: 0.005 unless told otherwise.",
+            help="Highest learning rate [default: 0.005].",
             metavar="X",
             parser=decimal(limits.LEARNING_RATE),
             envvar="ATTNCTL_LR",
@@ -187,64 +188,64 @@ def train_command(
 ) -> int:
     """Train a small attention model to predict words: the next word, or masked ones.
 
-    A terminal shows it live; a pipe gets one line of JSON a report. The folder holds weights.safetensors (for --model), the
-    weights of earlier steps, and metrics.jsonl. Ctrl-C saves; --resume goes on.
+    A terminal shows the training live; a pipe gets a line of JSON for each report. The folder holds weights.safetensors (for
+    --model), the weights of earlier steps, and metrics.jsonl. Ctrl-C saves the run; --resume goes on with it.
     """
-    given: dict[str, object] = {"steps": max_steps, "device": device}  # as recipe.json calls them
+    settings: dict[str, object] = {"steps": max_steps, "device": device}  # named as in recipe.json
     if not resume or explain:
-        given |= {"objective": objective, "layers": n_layers, "heads": n_heads, "d_model": d_model}
-        given |= {"batch_size": batch_size, "lr": lr, "seed": seed}
-    given = {name: value for name, value in given.items() if value is not None}
+        settings |= {"objective": objective, "layers": n_layers, "heads": n_heads, "d_model": d_model}
+        settings |= {"batch_size": batch_size, "lr": lr, "seed": seed}
+    settings = {name: value for name, value in settings.items() if value is not None}
     if explain:
         refuse_unused(context, "output", "resume", "max_steps", "batch_size", because="--explain makes one step")
         from attnctl.commands.train.lesson import first_step
 
-        given.pop("steps", None)
-        _show_lesson(first_step(corpus, given, watch, query), json)
+        settings.pop("steps", None)
+        _show_lesson(first_step(corpus, settings, watch, query), json)
         return DONE
     if output is None:
         raise UsageError("name the folder of the run: -o RUN")
     if resume:
-        kept = ("corpus", "objective", "n_layers", "n_heads", "d_model", "batch_size", "lr", "seed")
-        refuse_unused(context, *kept, because="--resume goes on with the recipe of the run")
+        recipe_options = ("corpus", "objective", "n_layers", "n_heads", "d_model", "batch_size", "lr", "seed")
+        refuse_unused(context, *recipe_options, because="--resume goes on with the recipe of the run")
     from attnctl.commands.train.run import TrainingRun, recipe_to_train
 
     run = TrainingRun(output)
-    with contextlib.ExitStack() as held:
-        recipe, lines = recipe_to_train(run, resume, corpus, given, held)
+    with contextlib.ExitStack() as stack:
+        recipe, lines = recipe_to_train(run, resume, corpus, settings, stack)
         if lines is None:
             say_note("reading the sentences of the bundled corpus")
         from attnctl.commands.train.compute import open_training
 
-        training, eye = open_training(run, recipe, lines, watch, query, held, resume=resume)
+        training, watched = open_training(run, recipe, lines, watch, query, stack, resume=resume)
         if training.step >= training.recipe.steps:
-            print_complaint(f"{output} has made all its {training.step} steps: --max-steps asks for more")
+            print_complaint(f"{output} has made all its {training.step} steps: ask for more with --max-steps")
             return DONE
         if json or not sys.stdout.isatty():
-            with contextlib.closing(_reports(training, run, eye)) as reports:
+            with contextlib.closing(_reports(training, run, watched)) as reports:
                 for report in reports:
                     put_bytes(as_json(report) + b"\n")
                     sys.stdout.flush()
         else:
-            _show_live(training, run, eye)
+            _show_live(training, run, watched)
         if training.step < training.recipe.steps:
             print_complaint(f"step {training.step} is saved; to go on: attnctl train -o {for_pasting(output)} --resume")
             return INTERRUPTED
-        _finish_run(training, run, eye)
+        _finish_run(training, run, watched)
     return DONE
 
 
-def _reports(training: Training, run: TrainingRun, eye: Watch) -> Generator[Document, None, None]:
+def _reports(training: Training, run: TrainingRun, watched: Watch) -> Generator[Document, None, None]:
     """Yield the reports of a training; Ctrl-C ends it after the current step."""
     from attnctl.commands.train.compute import announce_time, train_network
 
     with interrupts.asked_to_end() as stop:
-        asked = announce_time(training, stop, say_note)
-        with contextlib.closing(train_network(training, run, eye, asked)) as reports:
+        should_stop = announce_time(training, stop, say_note)
+        with contextlib.closing(train_network(training, run, watched, should_stop)) as reports:
             yield from reports
 
 
-def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:
+def _show_live(training: Training, run: TrainingRun, watched: Watch) -> None:
     """Show the state of a training while it runs."""
     from rich.live import Live
 
@@ -252,19 +253,22 @@ def _show_live(training: Training, run: TrainingRun, eye: Watch) -> None:
     from attnctl.models.builtin.weights import reports_of
     from attnctl.render.terminal.console import Shown
 
-    page = safe_console()
-    seen = reports_of(run.path)
-    with Live(console=page, auto_refresh=False) as view, contextlib.closing(_reports(training, run, eye)) as reports:
+    console = safe_console()
+    earlier = reports_of(run.path)
+    with (
+        Live(console=console, auto_refresh=False) as view,
+        contextlib.closing(_reports(training, run, watched)) as reports,
+    ):
         for report in reports:
-            seen.append(report)
-            view.update(Shown(live_forms(seen, training.recipe.steps, page.width)), refresh=True)
+            earlier.append(report)
+            view.update(Shown(live_forms(earlier, training.recipe.steps, console.width)), refresh=True)
 
 
-def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
+def _finish_run(training: Training, run: TrainingRun, watched: Watch) -> None:
     """Say where the weights are and, for the grammar, what the heads learned."""
     from attnctl.commands.train.run import measure_run
 
-    measure = next((one.measures_training for one in COMMANDS.values() if one.measures_training), None)
+    measure = next((entry.measures_training for entry in COMMANDS.values() if entry.measures_training), None)
     table = None if measure is None else measure_run(training, run, find_named(measure))
     if table is not None and sys.stdout.isatty():
         from attnctl.render.form_builders.relations import relations_forms
@@ -272,7 +276,7 @@ def _finish_run(training: Training, run: TrainingRun, eye: Watch) -> None:
 
         print_lines("")
         show_renderable(Shown(relations_forms(table)), soft_wrap=True)
-    line = f"attnctl explain {for_pasting(eye.sentence)} --model {for_pasting(str(run.path))}"
+    line = f"attnctl explain {for_pasting(watched.sentence)} --model {for_pasting(str(run.path))}"
     say_unless_quiet(f"trained {training.step} steps: {line}")
 
 

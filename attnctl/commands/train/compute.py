@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from attnctl.commands.train.result import WatchedWord
     from attnctl.text import Document
 
-WARM_UP, FLOOR = 100, 0.02  # steps until the full learning rate; what is left of it at the end
+WARM_UP, FLOOR = 100, 0.02  # steps until the full learning rate; its share that remains at the end
 WEIGHT_DECAY, BETAS, CLIP = 0.05, (0.9, 0.98), 1.0
 SAVE_EVERY_SECONDS = 20.0
-SMALL = 256  # d_model of a network for whose operations one thread is enough
+SMALL = 256  # up to this d_model, one thread is enough
 
 
 def begin_training(recipe: Recipe, corpus: Corpus) -> Training:
@@ -49,14 +49,14 @@ def begin_training(recipe: Recipe, corpus: Corpus) -> Training:
     device = "cpu" if recipe.device == "auto" else torch_device(recipe.device)
     parameters = {}
     for name, array in initial_arrays(recipe, corpus).items():
-        # what belongs to one word lies side by side: few words are looked up at a time
+        # the numbers of one word lie side by side, since few words are looked up at a time
         laid_out = np.asfortranarray(array) if name == "unembedding" else array
         parameters[name] = torch.from_numpy(laid_out).to(device).requires_grad_()
     optimizer = torch.optim.AdamW(parameters.values(), lr=recipe.lr, betas=BETAS, weight_decay=WEIGHT_DECAY)
     by_letters = recipe.pieces is not None
     batches = Batches(corpus, recipe.objective, recipe.batch_size, recipe.seed, by_letters=by_letters)
     pieces = None
-    if recipe.pieces is not None:  # their numbers, -1 after the last of a word: (words, most pieces)
+    if recipe.pieces is not None:  # the pieces of each word, -1 after its last: (words, most pieces)
         numbers = [torch.tensor(letter_pieces(word, recipe.pieces)) for word in corpus.vocabulary]
         pieces = torch.nn.utils.rnn.pad_sequence(numbers, batch_first=True, padding_value=-1).to(device)
     return Training(recipe, corpus, parameters, optimizer, batches, pieces)
@@ -81,7 +81,7 @@ def loss_of(training: Training, batch: Batch) -> Tensor:
     """Return the mean cross-entropy of the predicted words plus, if questions are asked, their weighted mean → ()."""
     recipe, p = training.recipe, training.parameters
     rows = rows_of_words(training, batch.ids)  # (batch, n, d_model)
-    padding = None if recipe.causal else batch.real  # it stands after the words: a causal network never sees it
+    padding = None if recipe.causal else batch.real  # padding stands after the words: a causal network never sees it
     x, steps = residual(p, rows, recipe, padding)  # (batch, n, d_model)
     groups = [Predicted(1.0, x[batch.counted], batch.targets[batch.counted])]
     groups += _answers_to_questions(training, batch, rows, steps[-1].weights)
@@ -99,19 +99,20 @@ def loss_of(training: Training, batch: Batch) -> Tensor:
 
 
 def rows_of_words(training: Training, ids: Tensor) -> Tensor:
-    """Return what the network reads or predicts for these ids (…): embeddings, or rows made of letters → (…, d_model)."""
+    """Return what the network reads or predicts for these ids (…): embeddings, or rows made from letters → (…, d_model)."""
     table = training.parameters["embedding"]
     if training.pieces is None:
         return torch.nn.functional.embedding(ids, table)
-    strange = ids >= len(table)  # (…)
-    words = torch.where(strange, ids - len(table), 0)  # (…)
+    unknown = ids >= len(table)  # (…)
+    words = torch.where(unknown, ids - len(table), 0)  # (…)
     shape = training.batches.shapes.to(ids.device)[words]  # (…)
-    rows = torch.nn.functional.embedding(torch.where(strange, shape, ids), table)  # (…, d_model)
-    pieces = training.pieces[words[strange]]  # (unknown, most pieces)
+    rows = torch.nn.functional.embedding(torch.where(unknown, shape, ids), table)  # (…, d_model)
+    pieces = training.pieces[words[unknown]]  # (unknown, most pieces)
     real = (pieces >= 0).float()  # (unknown, most pieces)
     shares = real / real.sum(1, keepdim=True).sqrt()  # (unknown, most pieces)
-    own = torch.nn.functional.embedding(pieces.clamp(min=0), training.parameters["pieces"])  # (unknown, most, d_model)
-    return rows.index_put((strange,), (shares[:, None] @ own)[:, 0], accumulate=True)
+    letter_rows = training.parameters["pieces"]
+    letters = torch.nn.functional.embedding(pieces.clamp(min=0), letter_rows)  # (unknown, most pieces, d_model)
+    return rows.index_put((unknown,), (shares[:, None] @ letters)[:, 0], accumulate=True)
 
 
 def _answers_to_questions(training: Training, batch: Batch, rows: Tensor, weights: Tensor) -> list[Predicted]:
@@ -124,11 +125,13 @@ def _answers_to_questions(training: Training, batch: Batch, rows: Tensor, weight
     groups, idle = [], []
     for number, question in enumerate(QUESTIONS):
         head = question.head % training.recipe.heads
-        found = output_of_words(training.parameters, rows, weights, head)  # (batch, n, d_model)
-        answers, own = batch.answers[..., number], batch.idle[..., number]  # (batch, n)
-        asked = answers >= 0  # (batch, n)
-        groups.append(Predicted(question.weights[training.recipe.causal], found[asked & ~own], answers[asked & ~own]))
-        idle.append((found[asked & own], answers[asked & own]))
+        output = output_of_words(training.parameters, rows, weights, head)  # (batch, n, d_model)
+        answers, is_own = batch.answers[..., number], batch.idle[..., number]  # (batch, n)
+        is_asked = answers >= 0  # (batch, n)
+        groups.append(
+            Predicted(question.weights[training.recipe.causal], output[is_asked & ~is_own], answers[is_asked & ~is_own])
+        )
+        idle.append((output[is_asked & is_own], answers[is_asked & is_own]))
     own_words, targets = zip(*idle, strict=True)
     return [*groups, Predicted(1.0, torch.cat(own_words), torch.cat(targets))]
 
@@ -136,15 +139,15 @@ def _answers_to_questions(training: Training, batch: Batch, rows: Tensor, weight
 def _cross_entropy(training: Training, x: Tensor, targets: Tensor) -> Tensor:
     """Return the cross-entropy of each row of x (rows, d_model) over all words, or the recipe's candidates → (rows,).
 
-    A target that was shown by its letters is among them by its letters.
+    A target whose input was its letters is among the candidates by its letters.
     """
     p = training.parameters
     table = p["embedding"] if "unembedding" not in p else p["unembedding"].T  # (vocabulary, d_model)
     if training.recipe.candidates is not None:
         random = torch.Generator().manual_seed((training.recipe.seed << 32) + training.step)
         drawn = torch.randint(len(table), (training.recipe.candidates,), generator=random)  # (candidates,)
-        some = torch.unique(torch.cat([targets.cpu(), drawn])).to(table.device)  # (words,), sorted
-        targets, table = torch.searchsorted(some, targets), rows_of_words(training, some)
+        candidates = torch.unique(torch.cat([targets.cpu(), drawn])).to(table.device)  # (words,), sorted
+        targets, table = torch.searchsorted(candidates, targets), rows_of_words(training, candidates)
     return torch.nn.functional.cross_entropy(x @ table.T, targets, reduction="none")
 
 
@@ -156,7 +159,7 @@ def training_step(training: Training) -> float:
     for group in training.optimizer.param_groups:
         group["lr"] = learning_rate(training.step, recipe)
     training.optimizer.zero_grad()
-    if not bool(batch.counted.any()):  # a tiny corpus, and nothing chosen to predict
+    if not bool(batch.counted.any()):  # in a tiny corpus, no word may be chosen to predict
         training.step += 1
         return math.nan
     loss = loss_of(training, batch)
@@ -196,7 +199,9 @@ def train_network(
                 speed = words / max(now - reported, 1e-9)
                 report = run.report(_training_report(training, speed, now - started, watch))
                 training.losses, words, reported = [], 0.0, now
-            if training.step in recipe.checkpoints:  # after the report: one that is newer than the state is made again
+            if (
+                training.step in recipe.checkpoints
+            ):  # after the report: a resumed run repeats reports that are newer than its state
                 run.checkpoint(training)
                 saved = now
             elif now - saved > SAVE_EVERY_SECONDS:
@@ -204,7 +209,7 @@ def train_network(
                 saved = now
             if report is not None:
                 yield report
-    except GeneratorExit:  # whoever read the reports has gone
+    except GeneratorExit:  # the reader of the reports stopped
         run.checkpoint(training)
         raise
     if training.step not in recipe.checkpoints:
@@ -212,11 +217,11 @@ def train_network(
 
 
 def _training_report(training: Training, speed: float, seconds: float, watch: Watch | None) -> Document:
-    known = [loss for loss in training.losses if math.isfinite(loss)]
+    finite = [loss for loss in training.losses if math.isfinite(loss)]
     report = {
         "schema": "attnctl.report/1",
         "step": training.step,
-        "loss": round(sum(known) / len(known), 5) if known else None,
+        "loss": round(sum(finite) / len(finite), 5) if finite else None,
         "lr": float(f"{learning_rate(training.step - 1, training.recipe):.3g}"),
         "tokens_per_second": round(speed),
         "seconds": round(seconds, 2),
@@ -227,8 +232,8 @@ def _training_report(training: Training, speed: float, seconds: float, watch: Wa
 # --- a run of it -------------------------------------------------------------------------------------------------
 
 WATCHED = "Alice will eat pizza"
-MEASURED_SECONDS = 3.0  # of steps, after which the time that all of them take is known
-TOLD_SECONDS = 20.0  # from which that time is told
+MEASURED_SECONDS = 3.0  # after this many seconds of steps, the time of all steps is estimated
+ANNOUNCED_SECONDS = 20.0  # an estimate above this is announced
 
 
 def open_training(
@@ -237,40 +242,40 @@ def open_training(
     lines: list[str] | None,
     watch: str | None,
     query: str | None,
-    held: contextlib.ExitStack,
+    stack: contextlib.ExitStack,
     *,
     resume: bool = False,
 ) -> tuple[Training, Watch]:
-    """Return a new training, or the one in the folder, and its watch; the folder is locked until `held` ends."""
+    """Return a new training, or the one in the folder, and its watch; the folder is locked until `stack` ends."""
     training = begin_training(recipe, read_corpus(recipe, lines))
-    eye = Watch(watched_sentence(training, watch), training.corpus.vocabulary, recipe, query)
-    eye.start(initial_arrays(recipe, training.corpus))
+    watched = Watch(watched_sentence(training, watch), training.corpus.vocabulary, recipe, query)
+    watched.start(initial_arrays(recipe, training.corpus))
     if not resume:
-        held.enter_context(run.held())
+        stack.enter_context(run.locked())
         run.create(recipe, lines)
     else:
         run.restore(training)
         if recipe != run.recipe()[0] and recipe.steps > training.step:
             run.write_recipe(recipe)
-    return training, eye
+    return training, watched
 
 
 def announce_time(training: Training, stop: Callable[[], bool], say: Callable[[str], None]) -> Callable[[], bool]:
     """Wrap `stop`, which is called before each step, so that `say` gets an estimate once a step was timed and it is long."""
-    first, start, told = training.step, monotonic(), False
+    first, start, is_announced = training.step, monotonic(), False
 
-    def stop_or_tell() -> bool:
-        nonlocal told
+    def stop_or_announce() -> bool:
+        nonlocal is_announced
         elapsed = monotonic() - start
-        if not told and elapsed > MEASURED_SECONDS and training.step > first:
-            told = True
-            left = training.recipe.steps - training.step
-            if (seconds := elapsed / (training.step - first) * left) > TOLD_SECONDS:
+        if not is_announced and elapsed > MEASURED_SECONDS and training.step > first:
+            is_announced = True
+            remaining = training.recipe.steps - training.step
+            if (seconds := elapsed / (training.step - first) * remaining) > ANNOUNCED_SECONDS:
                 goes_on = f"Ctrl-C saves and {option_name('resume')} goes on; {option_name('max_steps')} takes fewer"
-                say(f"{left:,} steps to go: about {duration_text(seconds)} ({goes_on})")
+                say(f"{remaining:,} steps to go: about {duration_text(seconds)} ({goes_on})")
         return stop()
 
-    return stop_or_tell
+    return stop_or_announce
 
 
 def watched_sentence(training: Training, sentence: str | None) -> str:
@@ -320,12 +325,12 @@ class Watch:
             self._before = now
         growth = (now - self._before) * (1 - np.eye(len(self.ids)))  # (layers, heads, n, n)
         if self.recipe.causal and len(self.ids) > 2:
-            growth[:, :, :2] -= 1  # with one other word to look at there is little to choose
+            growth[:, :, :2] -= 1  # a word with only one other word before it has little choice
         if self.row is not None:
             only = np.zeros_like(growth)
             only[:, :, self.row] = 1
             growth = np.where(only > 0, growth, -1.0)
-        layer, head, i, j = (int(at) for at in np.unravel_index(int(growth.argmax()), growth.shape))
+        layer, head, i, j = (int(index) for index in np.unravel_index(int(growth.argmax()), growth.shape))
         return {
             "query": self.tokens[i].text,
             "key": self.tokens[j].text,

@@ -1,4 +1,4 @@
-"""One step of gradient descent with every number kept: how a network learns to look elsewhere."""
+"""Make one step of gradient descent and keep every number: how a network learns to look elsewhere."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ def one_step(training: Training, sentence: str, query: str | None = None, lr: fl
     before = {name: array.copy() for name, array in training.parameter_arrays().items()}
     watch.start(before)
     loss, predictions = _sentence_loss(training, watch, [token.text for token in split_words(sentence)])
-    found = torch.autograd.grad(loss, [*training.parameters.values()], allow_unused=True)
-    gradients = {name: own for name, own in zip(training.parameters, found, strict=True) if own is not None}
+    tensors = torch.autograd.grad(loss, [*training.parameters.values()], allow_unused=True)
+    gradients = {
+        name: gradient for name, gradient in zip(training.parameters, tensors, strict=True) if gradient is not None
+    }
     with torch.no_grad():
-        for name, own in gradients.items():
-            training.parameters[name] -= rate * own
+        for name, gradient in gradients.items():
+            training.parameters[name] -= rate * gradient
     training.step += 1
     after = training.parameter_arrays()
-    seen = watch.see(after)
-    name, head = f"layers.{seen['layer']}.W_Q", seen["head"]
+    watched = watch.see(after)
+    name, head = f"layers.{watched['layer']}.W_Q", watched["head"]
     return Lesson(
         sentence=sentence,
         vocabulary=len(training.corpus.vocabulary),
@@ -45,14 +47,14 @@ def one_step(training: Training, sentence: str, query: str | None = None, lr: fl
         loss=float(loss.detach()),
         loss_after=float(_sentence_loss(training, watch, [])[0].detach()),
         lr=rate,
-        layer=seen["layer"],
+        layer=watched["layer"],
         head=head,
         gradient_norm=float(gradients[name].norm()),
         weights=before[name][head],
         gradient=gradients[name][head].cpu().contiguous().numpy(),
         after=after[name][head].copy(),
-        falls={key: rate * float(own.square().sum()) for key, own in gradients.items()},
-        watch=seen,
+        falls={key: rate * float(gradient.square().sum()) for key, gradient in gradients.items()},
+        watch=watched,
     )
 
 
@@ -66,25 +68,25 @@ def _sentence_loss(
     n = len(ids)
     rows = sentence_rows(p, watch.ids, [token.text for token in watch.tokens])[None]  # (1, n, d_model)
     if training.recipe.causal:
-        rows, targets, at = rows[:, :-1], ids[1:], torch.arange(n - 1, device=device)
+        rows, targets, places = rows[:, :-1], ids[1:], torch.arange(n - 1, device=device)
     else:
         hidden = torch.eye(n, dtype=torch.bool, device=device)[..., None]  # (n, n, 1), row i hides word i
-        rows, targets, at = torch.where(hidden, p["embedding"][1], rows), ids, torch.arange(n, device=device)
+        rows, targets, places = torch.where(hidden, p["embedding"][1], rows), ids, torch.arange(n, device=device)
     x, _ = residual(p, rows, training.recipe)  # (batch, n, d_model)
     logits = unembed_rows(x, p)  # (batch, n, vocabulary)
-    chosen = logits[0] if training.recipe.causal else logits[at, at]  # (words, vocabulary)
+    chosen = logits[0] if training.recipe.causal else logits[places, places]  # (words, vocabulary)
     logs = torch.log_softmax(chosen, dim=-1)[torch.arange(len(targets), device=device), targets]  # (words,)
     counted = targets >= FIRST_WORD if bool((targets >= FIRST_WORD).any()) else targets >= 0  # (words,)
     predictions = []
     for place, log in enumerate(logs.detach().tolist() if names else []):
-        given = names[: place + 1] if training.recipe.causal else [*names[:place], "____", *names[place + 1 :]]
+        context = names[: place + 1] if training.recipe.causal else [*names[:place], "____", *names[place + 1 :]]
         word = names[place + 1] if training.recipe.causal else names[place]
-        predictions.append((" ".join(given), word, float(torch.tensor(log).exp())))
+        predictions.append((" ".join(context), word, float(torch.tensor(log).exp())))
     return -logs[counted].mean(), predictions
 
 
-def first_step(corpus: str | None, given: OptionValues, sentence: str | None, query: str | None) -> Lesson:
+def first_step(corpus: str | None, settings: OptionValues, sentence: str | None, query: str | None) -> Lesson:
     """Return the lesson of the first training step with these options, on `sentence`."""
-    recipe, lines = recipe_of(corpus, given)
+    recipe, lines = recipe_of(corpus, settings)
     training = begin_training(recipe, read_corpus(recipe, lines))
-    return one_step(training, watched_sentence(training, sentence), query, given.get("lr"))
+    return one_step(training, watched_sentence(training, sentence), query, settings.get("lr"))

@@ -1,6 +1,6 @@
 """The network that is trained: embeddings, the layers of `attnctl.models.builtin.stack`, a residual stream, an unembedding.
 
-The arrays decide the library: NumPy to look at it, torch to train it. Nothing about attention is written here.
+The arrays decide the library: NumPy to inspect the network, torch to train it. Attention is in `attnctl.attention`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 def initial(recipe: Recipe, vocabulary: int, length: int) -> dict[str, Floats]:
     """Return the initial parameters of this recipe, for this many words and learned positions up to `length`."""
     learned = None if recipe.rope_theta is not None else length
-    sizes = {name: getattr(recipe, name) for name in ("layers", "heads", "d_model", "d_k", "bias", "tied", "pieces")}
-    return random_parameters(recipe.seed, vocabulary, learned, **sizes)
+    return random_parameters(
+        recipe.seed, vocabulary, learned, layers=recipe.layers, heads=recipe.heads, d_model=recipe.d_model, d_k=recipe.d_k,
+        bias=recipe.bias, tied=recipe.tied, pieces=recipe.pieces,
+    )  # fmt: skip
 
 
 def residual(p: Parameters, rows: Array, recipe: Recipe, real: Array | None = None) -> tuple[Array, list[Attended]]:
@@ -47,8 +49,8 @@ def residual(p: Parameters, rows: Array, recipe: Recipe, real: Array | None = No
 def output_of_words(p: Parameters, rows: Array, weights: Array, head: int) -> Array:
     """Return the output of one head of the last layer with values of the word embeddings alone: (..., n, d_model).
 
-    `weights` (..., heads, n, n) are that layer's, `rows` (..., n, d_model) the embeddings. What earlier layers gathered from
-    other words is not in it, so it holds an answer only where the head looks at the word that answers.
+    `weights` (..., heads, n, n) are that layer's, `rows` (..., n, d_model) the embeddings. Information
+    that earlier layers moved between words is excluded, so it holds an answer only if the head looks at the answering word.
     """
     last = layers_of(p)[-1]
     values = rows @ last["W_V"][head]  # (..., n, d_v)

@@ -1,6 +1,6 @@
 """Training objectives: predict the next word from the words before it, or masked words from both sides.
 
-Where the corpus says which word of a sentence answers which question about another (`Corpus.answers`), these words are
+If the corpus says which word of a sentence answers which question about another word (`Corpus.answers`), these words are
 predicted too.
 """
 
@@ -17,44 +17,44 @@ from attnctl.models.builtin.vocabulary import SHAPES
 
 UNKNOWN_ID, MASK_ID, FIRST_WORD = 0, 1, 2 + len(SHAPES)
 
-# Masked words: of those chosen in a text, most become a word that fits there as well, few become [MASK]; the rest stay as
-# they are. Wrong words teach a word to doubt itself and to look at the others; [MASK] would teach that to [MASK] alone.
+# Masked words: most of the words chosen in a text become another word that fits there, few become [MASK]; the others stay.
+# Wrong words teach a word to doubt itself and to look at the others; [MASK] would teach this only to [MASK].
 CHOSEN, MASKED, WRONG = 0.3, 0.1, 0.6
 
-# Shares, for a corpus whose words are asked questions (`Corpus.answers`). A word is to be predicted with HIDDEN times its
-# share in `Corpus.asked`, shown as [MASK]; LEFT_VISIBLE of these are shown as they are: at a visible word, it is predicted.
+# Shares, for a corpus with questions about words (`Corpus.answers`). HIDDEN times its share in `Corpus.asked` of a word is
+# predicted and shown as [MASK]; LEFT_VISIBLE of these stay visible, so that a visible word is predicted, too.
 HIDDEN, LEFT_VISIBLE = 0.6, 0.15
-# Where a word stood before, the word after it is hidden this often: visible, it would give the answer away.
+# If a word is repeated, the word after it is hidden this often, because it would give the answer away.
 FOLLOWING_HIDDEN = 0.75
 # A closing mark is shown as another one this often, so that its own form does not tell what it closes.
 MARKS_MISTAKEN = 0.15
-# A question to which a word has no other answer than itself is asked this often.
+# A question that only the word itself answers is asked this often.
 IDLE_ASKED = 0.1
 
-# In this share of the sentences, words are read by their shape, so that a word never seen is linked by where it stands.
+# In this share of the sentences, words are read by their shape, so that new words are linked by their place.
 UNKNOWN_SENTENCES, UNKNOWN_WORDS = 0.35, 0.4
 
-WINDOWS = 40  # a batch is drawn from one of so many parts of the sentences in the order of their length
+WINDOWS = 40  # the sentences, sorted by length, have this many parts; a batch is drawn from one part
 
 CLOSING_MARKS = (")", "]", "}", "”", "’", '"')
 
 
 class Batch(NamedTuple):
-    """Sentences whose words are predicted. An id beyond the vocabulary stands for a word read by its letters."""
+    """Sentences whose words are predicted. An id beyond the vocabulary means a word read by its letters."""
 
     ids: Tensor  # (batch, n), what the network sees
     targets: Tensor  # (batch, n), the true words
     counted: Tensor  # (batch, n), true where the prediction counts
     real: Tensor  # (batch, n), false at padding
-    answers: Tensor | None = None  # (batch, n, questions), the words that answer questions, -1 where nothing is asked
-    idle: Tensor | None = None  # (batch, n, questions), true where a word has no other answer than itself
+    answers: Tensor | None = None  # (batch, n, questions), the words that answer questions; -1: no question
+    idle: Tensor | None = None  # (batch, n, questions), true if only the word itself answers
 
 
 class Batches:
     """Batches of a corpus. A batch depends only on the seed and the step, so that a run can be resumed."""
 
     def __init__(self, corpus: Corpus, objective: str, size: int, seed: int, *, by_letters: bool = False) -> None:
-        self.by_letters = by_letters  # how unknown words are shown: by their shape alone, or by their letters too
+        self.by_letters = by_letters  # whether unknown words are shown by their letters, too, not only by their shape
         self.ids = torch.from_numpy(corpus.ids)  # (sentences, length)
         self.lengths = (self.ids >= 0).sum(1)  # (sentences,)
         self.by_length = self.lengths.argsort(stable=True)  # (sentences,)
@@ -63,7 +63,7 @@ class Batches:
         # (sentences, length, questions)
         self.answers = None if corpus.answers is None else torch.from_numpy(corpus.answers)
         self.asked = None if corpus.asked is None else torch.from_numpy(corpus.asked)  # (vocabulary,)
-        marks = [at for at, word in enumerate(corpus.vocabulary) if word in CLOSING_MARKS]
+        marks = [index for index, word in enumerate(corpus.vocabulary) if word in CLOSING_MARKS]
         self.marks = torch.tensor(marks)  # (marks,)
         self.objective, self.size, self.seed = objective, size, seed
         self.open = torch.from_numpy(corpus.open)  # (vocabulary,)
@@ -81,7 +81,7 @@ class Batches:
         return self._asked(ids, self.answers[rows, :n].long(), random)
 
     def _sentence_rows(self, random: torch.Generator) -> Tensor:
-        """Choose sentences of similar length, as many as make about the same number of words → (batch,)."""
+        """Choose sentences of similar length; their number makes all batches similar in words → (batch,)."""
         count = len(self.ids)
         window = max(1, count // WINDOWS)
         start = int(torch.randint(count - window + 1, (), generator=random))
@@ -92,78 +92,80 @@ class Batches:
     def corrupted(self, ids: Tensor, random: torch.Generator) -> Batch:
         """Return sentences ids (batch, n) with the words hidden that the objective hides."""
         true, real = ids.clamp(min=0), ids >= 0  # (batch, n)
-        seen = self._with_unknowns(true, random)  # (batch, n)
+        visible = self._with_unknowns(true, random)  # (batch, n)
         if self.objective == "next-word":
-            return _next_words(seen, true, real)
+            return _next_words(visible, true, real)
         assert self.neighbours is not None
         chosen = real & (true != UNKNOWN_ID) & (torch.rand(ids.shape, generator=random) < CHOSEN)  # (batch, n)
         kind = torch.rand(ids.shape, generator=random)  # (batch, n)
         wrong = self.neighbours.sample(ids, random)  # (batch, n)
-        shown = torch.where(kind < MASKED, MASK_ID, torch.where(kind < MASKED + WRONG, wrong, seen))  # (batch, n)
-        return Batch(torch.where(chosen, shown, seen), true, chosen, real)
+        replaced = torch.where(kind < MASKED, MASK_ID, torch.where(kind < MASKED + WRONG, wrong, visible))  # (batch, n)
+        return Batch(torch.where(chosen, replaced, visible), true, chosen, real)
 
     def _asked(self, ids: Tensor, answers: Tensor, random: torch.Generator) -> Batch:
         """Hide some words of sentences ids (batch, n), and choose the questions to the other words.
 
-        `answers` (batch, n, questions) are the places of the words that answer, -1 where nothing is asked.
+        `answers` (batch, n, questions) are the places of the words that answer; -1: no question.
         """
         true, real = ids.clamp(min=0), ids >= 0  # (batch, n)
-        shown = self._with_unknowns(true, random)  # (batch, n)
+        visible = self._with_unknowns(true, random)  # (batch, n)
         closing = answers[..., QUESTION_OF[CLOSING]] >= 0  # (batch, n)
         mistaken = self._share_drawn(closing, MARKS_MISTAKEN, random)  # (batch, n)
         marks = self.marks[torch.randint(max(1, len(self.marks)), ids.shape, generator=random)]  # (batch, n)
-        shown = torch.where(mistaken, marks, shown)  # (batch, n)
+        visible = torch.where(mistaken, marks, visible)  # (batch, n)
         hidden = torch.zeros_like(real)  # (batch, n)
         n = ids.shape[1]
         place = torch.arange(n)[:, None]  # (n, 1)
         if self.objective == "masked-word":
             assert self.asked is not None
             hidden = self._share_drawn(real & (true != UNKNOWN_ID), HIDDEN * self.asked[true], random)  # (batch, n)
-            before = answers[..., QUESTION_OF[INDUCTION]]  # (batch, n), where the word stands that followed before
-            told = (before >= 0) & (before <= place[:, 0])  # (batch, n)
-            told &= true.gather(1, before.clamp(min=0)) == true.roll(-1, 1)  # (batch, n)
-            told[:, -1] = False
-            hidden |= self._share_drawn(told, FOLLOWING_HIDDEN, random).roll(1, 1) & real  # (batch, n)
-        shown = torch.where(hidden & ~self._share_drawn(hidden, LEFT_VISIBLE, random), MASK_ID, shown)  # (batch, n)
+            before = answers[
+                ..., QUESTION_OF[INDUCTION]
+            ]  # (batch, n), the place of the word that followed the earlier occurrence
+            is_repeated = (before >= 0) & (before <= place[:, 0])  # (batch, n)
+            is_repeated &= true.gather(1, before.clamp(min=0)) == true.roll(-1, 1)  # (batch, n)
+            is_repeated[:, -1] = False
+            hidden |= self._share_drawn(is_repeated, FOLLOWING_HIDDEN, random).roll(1, 1) & real  # (batch, n)
+        visible = torch.where(hidden & ~self._share_drawn(hidden, LEFT_VISIBLE, random), MASK_ID, visible)  # (batch, n)
         idle = answers == place  # (batch, n, questions)
         open_to = (
             (answers >= 0) & ~hidden[..., None] & (~idle | (torch.rand(idle.shape, generator=random) < IDLE_ASKED))
         )
         if self.objective == "next-word":
             open_to &= answers <= place
-        words = shown.gather(1, answers.clamp(min=0).flatten(1)).view(answers.shape)  # (batch, n, questions)
+        words = visible.gather(1, answers.clamp(min=0).flatten(1)).view(answers.shape)  # (batch, n, questions)
         words = torch.where(open_to & (words != MASK_ID), words, -1)  # (batch, n, questions)
         if self.objective == "next-word":
-            return _next_words(shown, true, real)._replace(answers=words[:, :-1], idle=idle[:, :-1])
-        return Batch(shown, true, hidden, real, words, idle)
+            return _next_words(visible, true, real)._replace(answers=words[:, :-1], idle=idle[:, :-1])
+        return Batch(visible, true, hidden, real, words, idle)
 
     @staticmethod
-    def _share_drawn(some: Tensor, share: Tensor | float, random: torch.Generator) -> Tensor:
+    def _share_drawn(eligible: Tensor, share: Tensor | float, random: torch.Generator) -> Tensor:
         """Return a random share of the true places of `some` (batch, n) → (batch, n)."""
-        return some & (torch.rand(some.shape, generator=random) < share)
+        return eligible & (torch.rand(eligible.shape, generator=random) < share)
 
     def _with_unknowns(self, ids: Tensor, random: torch.Generator) -> Tensor:
-        some = torch.rand((len(ids), 1), generator=random) < UNKNOWN_SENTENCES  # (batch, 1)
-        strange = torch.rand(ids.shape, generator=random) < UNKNOWN_WORDS * self.open[ids]  # (batch, n)
+        chosen = torch.rand((len(ids), 1), generator=random) < UNKNOWN_SENTENCES  # (batch, 1)
+        hidden = torch.rand(ids.shape, generator=random) < UNKNOWN_WORDS * self.open[ids]  # (batch, n)
         unknown = ids + len(self.shapes) if self.by_letters else self.shapes[ids]  # (batch, n)
-        return torch.where(some & strange, unknown, ids)  # (batch, n)
+        return torch.where(chosen & hidden, unknown, ids)  # (batch, n)
 
 
-def _next_words(seen: Tensor, true: Tensor, real: Tensor) -> Batch:
+def _next_words(visible: Tensor, true: Tensor, real: Tensor) -> Batch:
     """Return a Batch (batch, n - 1) of the visible words (batch, n) and the word after each."""
-    return Batch(seen[:, :-1], true[:, 1:], real[:, 1:] & (true[:, 1:] != UNKNOWN_ID), real[:, :-1])
+    return Batch(visible[:, :-1], true[:, 1:], real[:, 1:] & (true[:, 1:] != UNKNOWN_ID), real[:, :-1])
 
 
 class Neighbours:
     """Pairs of words that stand side by side in the corpus: a wrong word drawn from them fits both its neighbours.
 
-    So nothing near gives it away, and it takes a look at the words further off to tell that it is wrong.
+    Its neighbours do not show that it is wrong: only words further away do.
     """
 
     tries = 8
 
     def __init__(self, ids: Tensor, vocabulary: int) -> None:
-        self.edge = vocabulary  # stands for what is before the first word and after the last
+        self.edge = vocabulary  # the id of the edges: before the first word and after the last
         before, after = self._words_beside(ids)  # (sentences, length)
         real = ids >= 0  # (sentences, length)
         order = before[real].argsort(stable=True)
@@ -183,8 +185,8 @@ class Neighbours:
         """Return a word that fits between its neighbours, for each place: ids (batch, n), -1 at padding → (batch, n)."""
         before, after = self._words_beside(ids)  # (batch, n)
         draw = torch.rand((self.tries, *ids.shape), generator=random, dtype=torch.float64)  # (tries, batch, n)
-        at = self.first[before] + (draw * self.count[before]).long()  # (tries, batch, n)
-        drawn = self.words[at.clamp(max=len(self.words) - 1)]  # (tries, batch, n)
+        index = self.first[before] + (draw * self.count[before]).long()  # (tries, batch, n)
+        drawn = self.words[index.clamp(max=len(self.words) - 1)]  # (tries, batch, n)
         fits = self.side_by_side[drawn, after] & (drawn != ids)  # (tries, batch, n)
         best = fits.to(torch.uint8).argmax(dim=0, keepdim=True)  # (1, batch, n), the first that fits, else the first
         return drawn.gather(0, best)[0]  # (batch, n)

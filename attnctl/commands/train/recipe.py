@@ -26,14 +26,14 @@ class Recipe:
     lr: float = 5e-3
     seed: int = 0
     device: str = "auto"
-    candidates: int | None = None  # words drawn beside the true ones to tell them from; None: all words
-    first_window: int | None = None  # the first layer sees fewer words than this to either side; None: all
-    pieces: int | None = None  # rows for the letters of unknown words; None: those of a shape are read alike
-    min_length: int = 32  # learned positions, even where every sentence of the corpus is shorter
+    candidates: int | None = None  # wrong words drawn for the loss beside the true ones; None: all words
+    first_window: int | None = None  # the first layer sees fewer words than this on each side; None: all
+    pieces: int | None = None  # rows for the letters of unknown words; None: words of one shape are read alike
+    min_length: int = 32  # learned positions, even if every sentence of the corpus is shorter
 
     @property
     def causal(self) -> bool:
-        """Whether the network may look at earlier words only."""
+        """Return whether the network may look only at earlier words."""
         return self.objective == "next-word"
 
     @cached_property
@@ -45,7 +45,7 @@ class Recipe:
 
     @property
     def report_every(self) -> int:
-        """Steps between two reports."""
+        """Return the number of steps between two reports."""
         return max(1, self.steps // 100)
 
 
@@ -67,7 +67,7 @@ DEFAULTS = {
     "masked-word": replace(_SAME, first_window=4, steps=26_000),
     "next-word": replace(_SAME, objective="next-word", steps=18_000),
 }
-# what the user's own text is trained with: a small network, in a few minutes
+# recipes for the user's own text: a small network, trained in a few minutes
 OWN_TEXT = {
     "masked-word": Recipe("masked-word", "text", d_model=64, bias=True, steps=4000),
     "next-word": Recipe("next-word", "text"),

@@ -9,7 +9,7 @@ from attnctl.formats.documents.json_documents import JsonDocument
 
 
 class WatchedWord(TypedDict):
-    """The words that each word of the watched sentence looks at."""
+    """The attention of one word of the watched sentence."""
 
     query: str
     key: Annotated[str, about("The word on which the query's weight grew most.")]
@@ -25,7 +25,7 @@ class ReportDocument(Part, kw_only=True, tag_field="schema", tag="attnctl.report
     """The progress of a training: one line of JSON, from `attnctl train` and in a run's metrics.jsonl."""
 
     step: Whole
-    loss: Annotated[float | None, about("Mean since the last report; null where no word counted.")]
+    loss: Annotated[float | None, about("Mean since the last report; null if no word counted.")]
     lr: float
     tokens_per_second: Whole
     seconds: Annotated[Amount, about("Since this run began.")]
@@ -36,9 +36,9 @@ class Lesson(JsonDocument, kw_only=True, tag="attnctl.lesson/1"):
     """One step of gradient descent on one sentence, with every number kept."""
 
     sentence: str
-    vocabulary: Annotated[Count, about("How many words.")]
+    vocabulary: Annotated[Count, about("Number of words.")]
     predictions: Annotated[
-        tuple[tuple[str, str, Portion], ...], about("What was seen, the true word, its probability.")
+        tuple[tuple[str, str, Portion], ...], about("The visible words, the true word, its probability.")
     ]
     loss: float
     loss_after: float
@@ -47,7 +47,7 @@ class Lesson(JsonDocument, kw_only=True, tag="attnctl.lesson/1"):
     head: Index
     gradient_norm: float
     weights: Annotated[Matrix, about("W_Q of that layer and head (d_model, d_k).")]
-    gradient: Annotated[Matrix, about("Of W_Q (d_model, d_k).")]
+    gradient: Annotated[Matrix, about("The gradient of W_Q (d_model, d_k).")]
     after: Annotated[Matrix, about("W_Q after the step (d_model, d_k).")]
     falls: Annotated[
         dict[str, float],

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from attnctl.commands.train.state import Training
     from attnctl.text import Document
 
-# of a vocabulary of more words than this, the tables are kept in half precision, and the matrices, which every trace
-# repeats, to so many decimals
+# with a larger vocabulary than HALVED, the tables are stored in half precision, and the matrices, which every trace repeats,
+# with DECIMALS decimals
 HALVED, DECIMALS = 4096, 3
 TABLES = ("embedding", "pieces", "unembedding")
 
@@ -46,9 +46,9 @@ def read_corpus(recipe: Recipe, lines: list[str] | None) -> corpora.Corpus:
     return bundled_corpus(recipe.objective) if lines is None else corpora.encode_sentences(corpora.split_lines(lines))
 
 
-def initial_arrays(recipe: Recipe, of: corpora.Corpus) -> dict[str, Array]:
+def initial_arrays(recipe: Recipe, corpus: corpora.Corpus) -> dict[str, Array]:
     """Return the initial parameters of this recipe."""
-    return network.initial(recipe, len(of.vocabulary), max(of.length, recipe.min_length))
+    return network.initial(recipe, len(corpus.vocabulary), max(corpus.length, recipe.min_length))
 
 
 class TrainingRun:
@@ -65,12 +65,12 @@ class TrainingRun:
                 f"{self.path} holds a run already: go on with it ({option_name('resume')}), or name another folder"
             )
         with said_plainly("write", self.path):
-            others = self.path.is_dir() and any(path.name != LOCK for path in self.path.iterdir())
-            if others or (self.path.exists() and not self.path.is_dir()):
-                raise AttnctlError(f"{self.path} is there already, and is no run: name another folder")
+            is_used = self.path.is_dir() and any(path.name != LOCK for path in self.path.iterdir())
+            if is_used or (self.path.exists() and not self.path.is_dir()):
+                raise AttnctlError(f"{self.path} exists already, and is no run: name another folder")
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Make the folder and lock it. Raises AttnctlError if another process trains in it."""
         with said_plainly("write", self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -91,8 +91,8 @@ class TrainingRun:
 
     def write_recipe(self, recipe: Recipe) -> None:
         """Write the recipe."""
-        told = asdict(recipe) | {"attnctl": __version__, "corpus_sha256": self._corpus_digest(recipe)}
-        write_whole(self.path / "recipe.json", (json.dumps(told, indent=2) + "\n").encode(), inside=self.path)
+        settings = asdict(recipe) | {"attnctl": __version__, "corpus_sha256": self._corpus_digest(recipe)}
+        write_whole(self.path / "recipe.json", (json.dumps(settings, indent=2) + "\n").encode(), inside=self.path)
 
     def recipe(self) -> tuple[Recipe, list[str] | None]:
         """Return the recipe of the run and the lines of its corpus. Raises AttnctlError if the folder holds no run."""
@@ -102,18 +102,18 @@ class TrainingRun:
         if not path.is_file():
             raise AttnctlError(f"{self.path} holds no run to go on with: there is no recipe.json")
         try:
-            told = json.loads(read_bytes(path, limits.SETTINGS_BYTES))
-            recipe = checked_recipe(read_as(Recipe, {field.name: told[field.name] for field in fields(Recipe)}))
+            settings = json.loads(read_bytes(path, limits.SETTINGS_BYTES))
+            recipe = checked_recipe(read_as(Recipe, {field.name: settings[field.name] for field in fields(Recipe)}))
         except KeyError as error:
-            raise AttnctlError(f"{path} is damaged: it says no {error.args[0]}") from error
+            raise AttnctlError(f"{path} is damaged: {error.args[0]} is missing") from error
         except (ValueError, TypeError, RecursionError, UsageError) as error:
-            with options_as_flags(None):  # they are fields of the file
+            with options_as_flags(None):  # the names are fields of the file
                 raise AttnctlError(f"{path} is damaged: {in_one_line(error)}") from error
-        own = self.path / "corpus.txt"
-        if told.get("corpus_sha256") != self._corpus_digest(recipe):
-            corpus = "the bundled corpus" if recipe.corpus == GRAMMAR else own
-            raise AttnctlError(f"{corpus} is not what this run began with: give a new folder")
-        return recipe, None if recipe.corpus == GRAMMAR else read_lines(str(own))
+        corpus_file = self.path / "corpus.txt"
+        if settings.get("corpus_sha256") != self._corpus_digest(recipe):
+            corpus = "the bundled corpus" if recipe.corpus == GRAMMAR else corpus_file
+            raise AttnctlError(f"{corpus} has changed since this run began: give a new folder")
+        return recipe, None if recipe.corpus == GRAMMAR else read_lines(str(corpus_file))
 
     def _corpus_digest(self, recipe: Recipe) -> str:
         """Return the SHA-256 of the corpus, in hexadecimal digits."""
@@ -149,23 +149,23 @@ class TrainingRun:
         import torch
         from safetensors import SafetensorError, safe_open
 
-        if self.state.is_file():  # else it was stopped before its first step
+        if self.state.is_file():  # without it the run was stopped before its first step
             try:
                 with safe_open(str(self.state), framework="pt") as file, torch.no_grad():
                     for name, parameter in training.parameters.items():
                         parameter.copy_(file.get_tensor(f"weight/{name}"))
-                    for kind, _, name in (one.partition("/") for one in file.keys()):  # noqa: SIM118 - no dict
+                    for kind, _, name in (key.partition("/") for key in file.keys()):  # noqa: SIM118 - no dict
                         value, parameter = file.get_tensor(f"{kind}/{name}"), training.parameters[name]
-                        if kind != "weight":  # the optimizer's: its steps stay on the CPU
+                        if kind != "weight":  # state of the optimizer, whose steps stay on the CPU
                             value = value if kind == "step" else value.to(parameter.device)
                             training.optimizer.state[parameter][kind] = value
-                    told = file.metadata()
-                    training.step = int(told["step"])
-                    training.losses = [float(loss) for loss in json.loads(told.get("losses", "[]"))]
+                    metadata = file.metadata()
+                    training.step = int(metadata["step"])
+                    training.losses = [float(loss) for loss in json.loads(metadata.get("losses", "[]"))]
             except (SafetensorError, RuntimeError, KeyError, IndexError, TypeError, ValueError) as error:
                 raise AttnctlError(f"{self.state} does not fit its recipe: {in_one_line(error)}") from error
-        kept = [line for line in reports_of(self.path) if line["step"] <= training.step]
-        write_whole(self.path / "metrics.jsonl", b"".join(as_json(line) + b"\n" for line in kept), inside=self.path)
+        reports = [line for line in reports_of(self.path) if line["step"] <= training.step]
+        write_whole(self.path / "metrics.jsonl", b"".join(as_json(line) + b"\n" for line in reports), inside=self.path)
 
     def report(self, report: Document) -> Document:
         """Add a report to metrics.jsonl and return it."""
@@ -180,7 +180,7 @@ def weights_file(training: Training, **more: object) -> bytes:
 
     recipe = training.recipe
     corpus = recipe.corpus if recipe.corpus == GRAMMAR else "text"
-    told = {
+    metadata = {
         "tokens": list(training.corpus.vocabulary),
         "unknown": corpora.UNKNOWN,
         "n_heads": recipe.heads,
@@ -197,9 +197,9 @@ def weights_file(training: Training, **more: object) -> bytes:
         "first_window": recipe.first_window,
         **more,
     }
-    about = {
+    texts = {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for name, value in told.items()
+        for name, value in metadata.items()
         if value is not None
     }
     arrays = {name: np.ascontiguousarray(array) for name, array in training.parameter_arrays().items()}
@@ -208,7 +208,7 @@ def weights_file(training: Training, **more: object) -> bytes:
             name: array.astype(np.float16) if name in TABLES else np.round(array, DECIMALS)
             for name, array in arrays.items()
         }
-    return _header_in_order(save(arrays, about))
+    return _header_in_order(save(arrays, texts))
 
 
 MEASURED_FROM = 1000  # a run of fewer steps has learned nothing worth measuring
@@ -225,7 +225,7 @@ def measure_run(
         return None
     weights = run.path / "weights.safetensors"
     measured = measure(open_named_model(str(weights)), untrained_seed=training.recipe.seed)
-    table = [structs.asdict(one) for one in measured]
+    table = [structs.asdict(row) for row in measured]
     figures = {row["relation"]: row for row in table}
     write_whole(weights, weights_file(training, figures=figures), inside=run.path)
     return table
@@ -261,40 +261,40 @@ def checked_recipe(recipe: Recipe) -> Recipe:
     if recipe.objective not in DEFAULTS:
         kinds = " or ".join(sorted(DEFAULTS, reverse=True))
         raise UsageError(f"it is {kinds}", option="objective", value=recipe.objective)
+    values, defaults = asdict(recipe), asdict(Recipe())
     for name, allowed in RANGES.items():
-        value = getattr(recipe, name)
-        if value is not None or getattr(Recipe, name) is not None:
-            allowed.check_value(name.removeprefix("first_"), value)
+        if values[name] is not None or defaults[name] is not None:
+            allowed.check_value(name.removeprefix("first_"), values[name])
     if recipe.rope_theta is not None and (recipe.d_k or recipe.d_model // recipe.heads) % 2:
         why = "RoPE turns pairs of dimensions, so d_model / heads must be even"
         raise UsageError(why, option="n_heads", value=recipe.heads)
     numbers = 4 * recipe.layers * recipe.d_model * max(recipe.d_model, recipe.heads * (recipe.d_k or 0))
-    room = 16 * numbers  # each with its gradient and the two means of the optimiser
+    room = 16 * numbers  # each weight with its gradient and the two means of the optimizer
     limits.check_memory(room, f"a network of {numbers:,} weights", "ask for a smaller d_model, or fewer layers")
     return recipe
 
 
-# --- a run begun, or gone on with ---------------------------------------------------------------------------------
+# --- new and resumed runs ---------------------------------------------------------------------------------
 
 
-def recipe_of(corpus: str | None, given: OptionValues) -> tuple[Recipe, list[str] | None]:
+def recipe_of(corpus: str | None, settings: OptionValues) -> tuple[Recipe, list[str] | None]:
     """Return the recipe of these options, and the lines of the user's corpus (None: the grammar)."""
-    objective = given.get("objective", "next-word" if corpus else "masked-word")
+    objective = settings.get("objective", "next-word" if corpus else "masked-word")
     base = (OWN_TEXT if corpus else DEFAULTS).get(objective, OWN_TEXT["next-word"])
     name = GRAMMAR if corpus is None else corpus if corpus == "-" else os.path.realpath(corpus)
-    recipe = checked_recipe(replace(base, corpus=name, **given))
+    recipe = checked_recipe(replace(base, corpus=name, **settings))
     return recipe, None if corpus is None else read_lines(corpus)
 
 
 def recipe_to_train(
-    run: TrainingRun, resume: bool, corpus: str | None, given: OptionValues, held: ExitStack
+    run: TrainingRun, resume: bool, corpus: str | None, settings: OptionValues, stack: ExitStack
 ) -> tuple[Recipe, list[str] | None]:
-    """Return recipe and lines of a new run, or of the run in the folder, which stays locked until `held` ends."""
+    """Return recipe and lines of a new run, or of the run in the folder, which stays locked until `stack` ends."""
     if not resume:
-        recipe, lines = recipe_of(corpus, given)
-        run.check_free()  # before the corpus, which may take a while
+        recipe, lines = recipe_of(corpus, settings)
+        run.check_free()  # before the corpus is read, which may take a while
         return recipe, lines
     recipe, lines = run.recipe()
-    held.enter_context(run.held())
-    changed = {name: value for name, value in given.items() if name in ("steps", "device")}
+    stack.enter_context(run.locked())
+    changed = {name: value for name, value in settings.items() if name in ("steps", "device")}
     return checked_recipe(replace(recipe, **changed)), lines

@@ -25,7 +25,7 @@ class Training:
     parameters: dict[str, Tensor]
     optimizer: torch.optim.AdamW
     batches: Batches
-    pieces: Tensor | None = None  # (vocabulary, most pieces) of each word's letters, -1 after the last of them
+    pieces: Tensor | None = None  # (vocabulary, most pieces) the pieces of each word's letters, -1 after its last
     step: int = 0
     losses: list[float] = field(default_factory=list)  # of the steps since the last report
 

@@ -31,7 +31,7 @@ def test_evaluate_takes_relations_processes_and_a_folder(tmp_path: Path) -> None
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(AttnctlError, match="gone.conllu"):
         attnctl.evaluate("gone.conllu", "random")
-    with pytest.raises(UsageError, match="need a model by its name"):
+    with pytest.raises(UsageError, match="need the name of a model"):
         attnctl.evaluate(CORPUS, attnctl.open_model("demo"), jobs=2)
 
 

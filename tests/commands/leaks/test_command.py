@@ -78,7 +78,7 @@ def test_what_fills_the_memory_is_no_leak(run: Run, model: str, room: Path, monk
         (
             ("Alice will eat", "pizza at", "--pack", "-m", "bert"),
             [(0, 1), (1, 0)],
-            "this model makes no mask of position_ids",
+            "this model makes no mask from position_ids",
         ),
         (("padded.json", "-m", "llama"), [], ""),
     ],

@@ -253,9 +253,9 @@ def test_a_pair_that_nothing_moves_is_told_from_rounding() -> None:
     [
         ({}, "one segment"),
         ({"segments": OWNERS[:, :-1]}, "segments has shape (1, 14), and input_ids (1, 15)"),
-        ({"segments": OWNERS.float()}, "not whole"),
-        ({"segments": [["a"] * N]}, "segments holds no numbers"),
-        ({"segments": [[0, 1], [1]]}, "segments holds no numbers"),
+        ({"segments": OWNERS.float()}, "not integers"),
+        ({"segments": [["a"] * N]}, "segments does not hold numbers"),
+        ({"segments": [[0, 1], [1]]}, "segments does not hold numbers"),
         ({"segments": OWNERS, "attention_mask": SAME}, "attention_mask has shape (1, 15, 15)"),
         ({"segments": OWNERS, "attention_mask": torch.zeros(1, 1, N, N - 1)}, "attention_mask has shape"),
         ({"segments": OWNERS, "attention_mask": torch.full((1, 1, N, N), torch.nan)}, "attention_mask holds NaN"),
@@ -268,7 +268,7 @@ def test_a_pair_that_nothing_moves_is_told_from_rounding() -> None:
         ({"segments": torch.arange(N)[None] // 1, "expect": TABLE}, "a table of 15 × 15"),
         ({"segments": OWNERS, "expect": [[1, 2], [0, 1]]}, "a table of 0 and 1"),
         ({"segments": OWNERS, "expect": [[1, 0], [0, 0]]}, "1 on its diagonal"),
-        ({"segments": OWNERS, "expect": "prefix"}, "a prefix has its tokens beside it"),
+        ({"segments": OWNERS, "expect": "prefix"}, "a prefix needs its number of tokens"),
         ({"segments": OWNERS, "expect": "everyone"}, "it is segments, causal"),
     ],
 )
@@ -303,7 +303,7 @@ def test_a_kernel_that_is_not_seen_is_judged_by_its_outputs() -> None:
     model.config._attn_implementation = "flash_pretended"
     found = attnctl.leaks(model, **bare())
     assert found.apart and max(max(pair.visible) for pair in found.pairs) == 1
-    assert any("in place of flash_pretended" in note for note in found.notes)
+    assert any("instead of flash_pretended" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("seed", range(12))

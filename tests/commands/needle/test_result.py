@@ -68,7 +68,7 @@ def test_what_needles_say_of_heads() -> None:
     assert (found.asked, found.answered) == (3, 2)
     assert [(one.layer, one.head, one.score) for one in found.retrieval_heads] == [(0, 0, pytest.approx(0.3))]
     assert list(mean_scores(cells)) == [(0, 0), (0, 1)]
-    values, lengths, depths = depth_grid(cells, "answered")
+    values, lengths, depths = depth_grid(cells, [cell.answered for cell in cells])
     assert (lengths, depths) == ([64, 128], [0, 1])
     np.testing.assert_array_equal(values, [[1, np.nan], [1, 0]])
     assert mean_scores((cell(64, 0, False, 0.5),)) == {}

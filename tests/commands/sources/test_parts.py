@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnctl.commands.sources.parts import NEGLIGIBLE, Found, prompt_parts, search_parts
+from attnctl.commands.sources.parts import NEGLIGIBLE, SearchProgress, prompt_parts, search_parts
 from attnctl.errors import AttnctlError
 from attnctl.tokens import split_words
 
 
-def found(effects: list[float], budget: int) -> Found:
+def found(effects: list[float], budget: int) -> SearchProgress:
     """The search over parts whose removals add up, each by its effect."""
-    last = Found()
+    last = SearchProgress()
     for last in search_parts(
         len(effects), lambda group: np.array([sum(effects[at] for at in group)], np.float32), budget
     ):

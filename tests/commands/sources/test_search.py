@@ -58,7 +58,7 @@ def test_a_part_that_writes_nothing_known_has_no_such_column(
     found = run("sources", TEXT, "--model", folder, "--answer", " Rome", "--json")
     jsonschema.validate(found.json, SCHEMAS["sources"]())
     assert found.code == 0 and not any("writes" in part for part in found.json["parts"])
-    assert "No column says what the parts write: XForCausalLM cannot be taken apart" in found.err
+    assert "The column “writes” is missing: XForCausalLM cannot be taken apart" in found.err
     table = run("sources", TEXT, "--model", folder, "--answer", " Rome").out.splitlines()
     assert table[1].split("\t")[4] == ""
 
@@ -147,7 +147,7 @@ def test_ctrl_c_prints_what_is_known(run: Run, folder: str, chat: Path, monkeypa
     monkeypatch.setattr("attnctl.commands.sources.search.search_parts", stopping)
     result = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome")
     assert result.code == 130 and len(result.out.splitlines()) == 3
-    assert "this is what is known so far" in result.err and "3 parts were not reached" in result.err
+    assert "these are the results so far" in result.err and "3 parts were not reached" in result.err
 
 
 @pytest.fixture(scope="module")

@@ -173,4 +173,4 @@ def test_a_recipe_of_other_types_is_damaged(name: str, value: Any, refused: Refu
     recipe.write_text(json.dumps(told | {name: value}))
     assert "recipe.json is damaged: " in refused("train", "-o", "run", "--resume")
     recipe.write_text(json.dumps({key: told[key] for key in told if key != name}))
-    assert refused("train", "-o", "run", "--resume").endswith(f"recipe.json is damaged: it says no {name}")
+    assert refused("train", "-o", "run", "--resume").endswith(f"recipe.json is damaged: {name} is missing")

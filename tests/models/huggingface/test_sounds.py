@@ -253,7 +253,7 @@ def test_sounds_that_cannot_be_heard_are_refused_in_one_line(run: Run, place: Pa
         ("explain", str(tmp_path / "cut.wav"), *model): "cannot read the sound of",
         ("explain", tone, *model, "--no-bos"): "--bos is for models of text",
         ("explain", tone, *model, "--attention", "cross", "--generate", "3"): "--generate is for models of text",
-        ("sources", tone, *model): "hears, and answers no prompts",
+        ("sources", tone, *model): "reads sound, and answers no prompts",
     }.items():
         refused = run(*words)
         assert refused.code in (1, 2) and not refused.out and said in refused.err, (words, refused.err)

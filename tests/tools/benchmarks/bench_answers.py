@@ -101,7 +101,7 @@ def planted() -> Iterator[Row]:
         read.generate_answer(24)
         if case.expect.casefold() not in model.pieces.tokenizer.decode(list(read.answer)).casefold():
             continue
-        search = SourceSearch(model, prompt, most=24, budget=64)
+        search = SourceSearch(model, prompt, answer_limit=24, budget=64)
         list(search.measure_all())
         parts = [part for part in search.found_so_far().parts if part.name.startswith("document ")]
         firsts = {
