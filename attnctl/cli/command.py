@@ -155,7 +155,7 @@ def _shared_options() -> list[TyperOption]:
     """Return the options that every command has; `Command.parse_args` reads them."""
     from attnctl.cli.groups import OUTPUT
 
-    quiet = "Results and errors alone: no notes, no progress."
+    quiet = "Print results and errors only: no notes, no progress."
     return [
         TyperOption(param_decls=["quiet", "--quiet"], is_flag=True, default=False, help=quiet, rich_help_panel=OUTPUT),
     ]
