@@ -84,11 +84,11 @@ def __dir__() -> list[str]:
 
 
 def call_named(target: str, /, *arguments: object, **options: object) -> Any:
-    """Call the function that "module:function" names. Its errors are its own."""
+    """Call the function that "module:function" names, and return its result. Raises the errors of that function."""
     return find_named(target)(*arguments, **options)
 
 
 def find_named(target: str) -> Any:
-    """The attribute that "module:attribute" names, its module imported."""
+    """Return the attribute that "module:attribute" names; its module is imported."""
     module, _, attribute = target.partition(":")
     return getattr(import_module(module), attribute)

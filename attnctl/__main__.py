@@ -6,7 +6,7 @@ import threading
 
 
 def _leave_quietly(*_: object) -> None:
-    """Ctrl-C while the program is still being read: there is nothing to clean up, and no line of Python to show."""
+    """End at once on Ctrl-C while the program is still being imported: there is nothing to clean up."""
     os.write(2, b"attnctl: interrupted\n")
     os._exit(130)
 

@@ -1,4 +1,4 @@
-"""What an argument of a command names: a text, or a file or pipe of text, numbers, an overview or a conversation."""
+"""Open what an argument of a command names: a text, or a file or pipe of text, numbers, an overview or a conversation."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def open_input(
     has_rows: bool = False,
     computed: Callable[[str], None] = lambda name: None,
 ) -> TextSource | TraceSource | OverviewSource:
-    """What an argument, a file of text or a file of a conversation names.
+    """Return the source that an argument, a text file or a conversation file names.
 
     `tokens` and `key_tokens` name the rows and the columns of bare weights.
 
-    `has_rows` says that the model brings its own text, as Q, K and V from files do; `computed` hears the name of numbers
-    that need no model, before they are read. Raises AttnctlError for what is damaged or ambiguous.
+    `has_rows` says that the model brings its own text, as Q, K and V from files do. `computed` is called with the name of a
+    file of numbers, which needs no model, before it is read. Raises AttnctlError for damaged or ambiguous input.
     """
     named = {"tokens": tokens, "key_tokens": key_tokens}
     typed = next((option for option, names in named.items() if names is not None), None)
@@ -123,9 +123,9 @@ _FILE_NAME = re.compile(
 
 
 def check_no_file(text: str) -> None:
-    """Raise where a text reads as the name of a file: AttnctlError where there is none, UsageError where there is one.
+    """Raise UsageError if a text is the name of a file, AttnctlError if it looks like the name of a missing file.
 
-    Of a word without an ending, where it is a folder's name, or begins as a path.
+    A word without a suffix counts if a folder has this name, or if it begins like a path.
     """
     name = text.strip()
     if _FILE_NAME.fullmatch(name):
@@ -149,7 +149,7 @@ def check_no_file(text: str) -> None:
 
 
 def conversation_in(file: str) -> Conversation:
-    """Return the conversation in a file, or of standard input for "-"."""
+    """Return the conversation in a file, or from standard input for "-"."""
     from attnctl.formats.chat import conversation_of
 
     with about_value(file):
@@ -159,7 +159,7 @@ def conversation_in(file: str) -> Conversation:
 def text_or_conversation(
     text: str | None, file: str | None, chat: str | None, open_model: Opener
 ) -> tuple[str, Model | None]:
-    """The text of an argument or a file; or that of a conversation, and the opened checkpoint that reads it."""
+    """Return the text of an argument or a file, and None; or a conversation's text, and the checkpoint that reads it."""
     if chat is None:
         return text_of(text, file), None
     from attnctl.models.huggingface.prompts import begun_once
@@ -169,7 +169,7 @@ def text_or_conversation(
 
 
 def photograph_named(source: str | None, image: str | None) -> Image | None:
-    """Return the photograph that a command is about: the `image`, or the argument if it names one."""
+    """Return the photograph of a command: the `image`, or the argument if it names one; else None."""
     path = image or (source if source is not None and names_picture(source) else None)
     if path is None:
         return None
@@ -181,9 +181,9 @@ def photograph_named(source: str | None, image: str | None) -> Image | None:
 def open_prompt(
     text: str | None, file: str | None, chat: str | None, open_model: Opener
 ) -> tuple[Any, Prompt, Conversation | None]:
-    """The opened checkpoint, the prompt that it reads, and the conversation that the prompt was made of.
+    """Return the opened checkpoint, the prompt that it reads, and the conversation that the prompt was made of.
 
-    Raises UsageError for a model that is no checkpoint, or for two prompts.
+    Raises UsageError for a model that is not a checkpoint, or for two prompts.
     """
     conversation = None if chat is None else conversation_in(chat)
     if conversation is not None and (text is not None or file is not None):
@@ -201,7 +201,7 @@ def open_prompt(
 def sources_of_run(
     folder: str, text: str, open_model: Callable[[str], Model]
 ) -> tuple[Iterator[TextSource], dict[int, str]]:
-    """The text under the weights of every kept step of a training run, one after another; step → its label."""
+    """Return the text's sources under the weights of every kept step of a training run, in order; and step → its label."""
     from attnctl.models.builtin.weights import reports_of, steps_of
 
     losses = {report["step"]: report["loss"] for report in reports_of(folder) if report.get("loss") is not None}
@@ -211,7 +211,7 @@ def sources_of_run(
 
 
 def is_large_matrix(source: str) -> bool:
-    """Whether an argument names a .npy file that is better read a part at a time."""
+    """Return whether an argument names a .npy file that is large, and so is read in parts."""
     try:
         path = Path(source)
         return path.suffix.lower() == ".npy" and path.is_file() and path.stat().st_size > MAPPED_BYTES
@@ -220,14 +220,14 @@ def is_large_matrix(source: str) -> bool:
 
 
 def names_numbers(source: str) -> bool:
-    """Whether an argument names a file of numbers, rather than being a text."""
+    """Return whether an argument is the name of a file of numbers, and not a text."""
     if any(char.isspace() for char in source.strip()):
         return False
     return Path(source).suffix.lower() in {*TRACES, *MATRICES, *PICKLES}
 
 
 def refuse_models(command: str, a: str, b: str) -> None:
-    """Raise UsageError where models stand for texts: the text that they read is lacking."""
+    """Raise UsageError if an argument for a text is a model: the text is missing."""
     models = [name for name in (a, b) if names_model(name)]
     if len(models) == 2:
         both = f"{for_pasting(a)} {for_pasting(b)}"
@@ -237,7 +237,7 @@ def refuse_models(command: str, a: str, b: str) -> None:
 
 
 def _read_input(source: str | None) -> tuple[str, bytes] | None:
-    """Name and bytes of a file or of standard input; None where the argument is a text itself."""
+    """Return name and bytes of a file or of standard input; None if the argument is a text."""
     if source is None or names_picture(source) or names_sound(source):
         return None
     if source == "-":
@@ -263,7 +263,7 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
 
 
 def _holds_numbers(path: str) -> bool:
-    """Whether a file is a trace, an overview or an array by what it begins with, whatever it is called."""
+    """Return whether a file is a trace, an overview or an array by its first bytes, whatever its name."""
     with files.open_regular(path) as file, files.said_plainly("read", path):
         return _begins_as_numbers(file.read(400))
 
@@ -273,13 +273,13 @@ def _begins_as_numbers(start: bytes) -> bool:
 
 
 def _most_bytes(start: bytes) -> int:
-    """How much is read of a pipe that begins so: of numbers much, of a text no more than of its file."""
+    """Return the limit of bytes for a pipe with this beginning: large for numbers, that of a text file for text."""
     numbers = _begins_as_numbers(start) or is_table(start[: start.rfind(b"\n") + 1])
     return limits.DATA_BYTES if numbers else limits.TEXT_BYTES
 
 
 def _kind_of_input(where: str, data: bytes, named: bool) -> str:
-    """What the bytes are: trace, matrix, or text; `named` says that the user names the tokens, as of a matrix."""
+    """Return what the bytes are: trace, matrix, npz or text; `named` says that the user names the tokens, as of a matrix."""
     check_unpickled(data, where)
     start = data[:4096].removeprefix(b"\xef\xbb\xbf").lstrip()
     if data[:6] == b"\x93NUMPY":

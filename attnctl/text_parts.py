@@ -1,4 +1,4 @@
-"""`attnctl.spans`: attention between the parts of a text."""
+"""Compute attention between the parts of a text: `attnctl.spans`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def spans(
     renormalise: bool = False,
     **options: Unpack[ModelOptions],
 ) -> Overview:
-    r"""Attention between the parts of a text, as `grid.weights[layer, head]` (parts, parts), rows summing to 1.
+    r"""Return the attention between the parts of a text, as `grid.weights[layer, head]` (parts, parts); rows sum to 1.
 
     `kind` is paragraphs, lines, headings, documents, or a file of name,start,end.
 

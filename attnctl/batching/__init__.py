@@ -1,4 +1,4 @@
-"""Many texts: read as a stream, done one by one or side by side, written so that any interruption can be gone on from."""
+"""Run many texts: read them as a stream, one by one or in parallel, and write results that a later run can continue."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def batch(
     batch_size: int = 32,
     **options: Unpack[ModelOptions],
 ) -> Iterator[Trace]:
-    """The trace of each text, in order, as it is asked for.
+    """Yield the trace of each text, in order; each is computed when it is needed.
 
-    A text is a string, or a mapping as a line of JSON: `text`, and where wanted `tokens` and `options` of its own. The other
-    arguments are those of `attnctl.attend`. Of `steps`, such as ["weights"], alone a trace keeps the arrays, and its numbers
-    are rounded to `precision` decimals. `batch_size` is how many texts share a pass through a checkpoint:
-    they are found among four times as many, so that their lengths are alike.
+    A text is a string, or a mapping like a line of JSON: `text`, and optionally its own `tokens` and `options`. The other
+    arguments are those of `attnctl.attend`. With `steps`, such as ["weights"], a trace keeps only the arrays of these steps.
+    Its numbers are rounded to `precision` decimals. `batch_size` texts share a pass through a checkpoint: they are chosen
+    among four times as many, so that their lengths are similar.
 
     >>> [len(trace.tokens) for trace in batch(["Alice eats", "Bob sleeps well"], model="random")]
     [2, 3]
 
-    Raises AttnctlError, naming the text, for one that cannot be read; the generator then ends.
+    Raises AttnctlError with the name of a text that cannot be read; the generator then ends.
     """
     from attnctl.batching.engines import chunks_of_items
     from attnctl.batching.texts import numbered, of_row
@@ -79,7 +79,7 @@ def batch(
 
 
 def _row_of_text(text: str | Mapping[str, object], number: int) -> dict[str, object]:
-    """A text as a row. Raises TypeError for what is neither a text nor a mapping with one."""
+    """Return a text as a row. Raises TypeError for anything but a text or a mapping with one."""
     require_type("batch", f"texts[{number}]", text, str, Mapping)
     return {"text": text} if isinstance(text, str) else dict(text)
 

@@ -1,4 +1,4 @@
-"""Parquet: traces as rows of a table, one a layer and head. Needs pyarrow."""
+"""Write traces to Parquet, as rows of a table, one for each layer and head. Needs pyarrow."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SCHEMA = pa.schema(
 
 
 class Tables(BatchFormat):
-    """`traces.parquet/NUMBER.parquet`: the folder is read as one table."""
+    """The format `traces.parquet/NUMBER.parquet`; the folder is read as one table."""
 
     form, prefix = "parquet", "traces.parquet/"
 
@@ -59,14 +59,14 @@ class Tables(BatchFormat):
         return bytes(sink.getvalue())
 
     def add(self, made: bytes) -> NamedFiles:
-        """Take the rows of a trace in; return a file if they have become many."""
+        """Add the rows of a trace; return a file if there are many rows."""
         with pa.ipc.open_stream(made) as stream:
             self._rows.append(stream.read_all())
         self._bytes += len(made)
         return self.end() if self._bytes > LARGEST else []
 
     def rest(self) -> NamedFiles:
-        """Return the file of what is left."""
+        """Return the file of the remaining rows."""
         out = io.BytesIO()
         pq.write_table(pa.concat_tables(self._rows), out, compression="zstd")
         self._rows, self._bytes = [], 0
@@ -74,7 +74,7 @@ class Tables(BatchFormat):
 
 
 def _layer_rows(trace: Trace, layer: LayerTrace, item: Item) -> pa.RecordBatch:
-    """Return a row a head; some columns are the same in all rows."""
+    """Return one row for each head; some columns are the same in all rows."""
     heads = len(layer.heads)
     alike = {
         "number": item.number,
@@ -100,7 +100,7 @@ def _layer_rows(trace: Trace, layer: LayerTrace, item: Item) -> pa.RecordBatch:
 
 
 def _nested_rows(array: Array) -> pa.Array:
-    """Return an array (heads, rows, columns) as a list of lists a head, one (heads, rows) as a list a head."""
+    """Return an array (heads, rows, columns) as a list of lists for each head, (heads, rows) as a list for each head."""
     nested = pa.array(np.ascontiguousarray(array).reshape(-1))
     for at in range(array.ndim - 1, 0, -1):  # the innermost lists first
         lists = math.prod(array.shape[:at])

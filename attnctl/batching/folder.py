@@ -1,8 +1,8 @@
-"""The folder that a batch is written to, by one run at a time, so that any interruption can be gone on from.
+"""Write a batch to a folder, by one run at a time, so that an interrupted run can be continued.
 
-One rule: a text is done where its line of the manifest is whole, which its own check tells, was written for what is asked
-for now, and lists files that are to the byte what was written; of texts that share a file, where that holds for all of
-them. What is not done is done again. Nothing else is touched: results of texts that are no longer in the input stay.
+One rule: a text is done if its line of the manifest is whole (its check says so), was written for the same request, and
+lists files that still have the bytes that were written; for texts that share a file, if this holds for all of them. Texts
+that are not done are run again. Nothing else is touched: results of texts that are no longer in the input stay.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ LINES = "traces.jsonl"  # of the format json, which grows by a line an item
 
 
 def own_names(forms: Iterable[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return what a batch with these shared formats calls its files, and the folders in its own.
+    """Return the patterns of the files, and of the folders inside, of a batch with these shared formats.
 
-    Files are of a text (`Item.file_stem`), of several, or made of all at the end of a run.
+    A file is of one text (`Item.file_stem`), of several, or made of all at the end of a run.
     """
     names = "|".join(map(re.escape, forms))
     shared = rf"traces\.parquet|\.tallies|\.({names})"
@@ -58,15 +58,16 @@ def own_names(forms: Iterable[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 class Folder:
-    """A folder being written by this process alone; to be used in a `with`.
+    """A folder that only this process writes to; to be used in a `with`.
 
-    `said` is what decides the outcome (input, formats, model, look): going on with something else is refused. `together`:
-    how many items, from a multiple of it on, are done or not done as one. `start_anew`: what a batch left there is removed
-    first. Raises AttnctlError where another run writes it, UsageError where it holds something else.
+    `said` is everything that decides the output (input, formats, model, look): a folder with another `said` is refused.
+    `together` is the number of items, counted from a multiple of it, that are done or not done as one. `start_anew` removes
+    the results of an earlier batch first. Raises AttnctlError if another run writes the folder, UsageError if it holds
+    something else.
 
-    `done` and `failed` count the texts of this run, `kept_before` and `failed_before` those of its input that were there,
-    `gone` the results there whose texts are not in its input; `damaged` are the files that were not as they were written,
-    and whether they were made again.
+    `done` and `failed` count the texts of this run; `kept_before` and `failed_before` the texts of its input that were done
+    before; `gone` the results whose texts are not in its input. `damaged` maps the files that had changed to whether they
+    were made again.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Folder:
         self._group_files: list[ManifestFile] = []  # that these share
 
     def damage_sentence(self) -> str:
-        """Which files were not, to the byte, what had been written, and which of them were made again; "" where all were."""
+        """Return which files had changed, and which of them were made again; "" if none had."""
         parts = []
         for again, what in ((True, "damaged or gone, and made again"), (False, "damaged or gone")):
             first, *others = [name for name, is_made in self.damaged.items() if is_made == again] or [""]
@@ -102,7 +103,7 @@ class Folder:
         return ", ".join(parts)
 
     def summary_sentence(self) -> str:
-        """What was done, what is there, and where to read more."""
+        """Return what was done, what the folder holds, and where to read more."""
         parts = [f"{self.done:,} done"] + ([f"{self.failed:,} failed"] if self.failed else [])
         failed = f" ({self.failed_before:,} of them failed)" if self.failed_before else ""
         parts += [f"{self.kept_before:,} there before{failed}"] if self.kept_before else []
@@ -141,7 +142,7 @@ class Folder:
             self._lines.close_file()
 
     def _check_files(self) -> None:
-        """Raise UsageError where the folder holds something else, AttnctlError where a file of it is none."""
+        """Raise UsageError if the folder holds something else, AttnctlError if a file of the batch is not a regular file."""
         if not (self.path / MANIFEST).exists() and any(path.name not in (RUN, LOCK) for path in self.path.iterdir()):
             raise UsageError(f"{self.path} is not empty and holds no batch: give a new folder")
         for path in self.path.iterdir():
@@ -154,7 +155,7 @@ class Folder:
                 raise AttnctlError(f"{path} is no regular file: give a new folder")
 
     def _remove_temporaries(self) -> None:
-        """Remove the temporary files of a run that was killed as it wrote them, and no other file of such a name."""
+        """Remove the temporary files of a run that was killed, and no other files."""
         for pattern in (".*.part", "*/.*.part"):
             for path in self.path.glob(pattern):
                 written = TEMPORARY.fullmatch(path.name)
@@ -181,7 +182,7 @@ class Folder:
         return read_groups(self.path / MANIFEST, self._key, end=end, single=self._size == 1)
 
     def _drop_damaged(self) -> None:
-        """Take from the manifest what is not done, and from what grows what the manifest does not list."""
+        """Remove what is not done from the manifest, and what the manifest does not list from growing files."""
         damaged: set[int] = set()  # where their groups begin in the manifest
         end, lines_end, is_in_order = 0, 0, True
         for group in self._groups():
@@ -211,7 +212,7 @@ class Folder:
             self._lines.cut_after(lines_end)
 
     def _put_in_order(self, without: Container[int] = ()) -> None:
-        """Write the manifest and what grows anew, by number, without the groups that begin at some places."""
+        """Write the manifest and the growing files again, by number, without the groups that begin at `without`."""
         groups = (group for group in self._groups() if group.start not in without)
         spans = sorted((min(entry.number for entry in group.entries), group.start, group.end) for group in groups)
 
@@ -239,11 +240,11 @@ class Folder:
         self._open_files()
 
     def items_to_do(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The items that are still to be done.
+        """Yield the items that are not done yet.
 
-        The manifest is read no further than to where the items are found: of a run that is gone on with, nothing is held.
-        One that was done and is lost has its number of then, or where nobody knows it that of its place in the input; one
-        that is new has the next.
+        The manifest is read only as far as the items are found in it, so that a continued run holds nothing in memory. An
+        item whose result was lost keeps its earlier number, or gets its position in the input if that is unknown. A new item
+        gets the next number.
         """
         entries = (entry for group in self._groups(self._manifest.end) for entry in group.entries)
         known: dict[str, list[bool]] = {}  # by fingerprint, of the entries read so far: whether they failed
@@ -269,7 +270,7 @@ class Folder:
     # --- writing --------------------------------------------------------------------------------------------------
 
     def write_results(self, results: Sequence[Result]) -> None:
-        """Write what was made of some items, in their order, then their lines into the manifest."""
+        """Write the results of some items, in order, then their lines into the manifest."""
         for result in results:
             self._group.append(self._written_entry(result))
             self.done += result.error is None
@@ -283,7 +284,7 @@ class Folder:
             self._commit()
 
     def finish_run(self) -> None:
-        """End the run: what waits for its group to fill is written as it is, then what is made of all files."""
+        """End the run: write the last group as it is, then the files that are made of all others."""
         if self._group:
             self._end_group()
         if not self._is_in_order:
@@ -303,7 +304,7 @@ class Folder:
                 shared.finish(self.path, ((self.path / file.file).read_bytes() for file in files))
 
     def _written_entry(self, result: Result) -> ManifestLine:
-        """The line of an item, its own files written."""
+        """Write the item's own files, and return its line of the manifest."""
         item, files = result.item, list[ManifestFile]()
         for form in FILES:
             if form in result.made:
@@ -336,7 +337,7 @@ class Folder:
         return self._entry_of(name, data)
 
     def _entry_of(self, name: str, data: bytes, offset: int | None = None) -> ManifestFile:
-        """The entry of a file, or of the part of one that begins at `offset`, which is made in this run."""
+        """Return the entry of a file of this run, or of the part of it that begins at `offset`."""
         self.damaged |= {name: True} if name in self.damaged else {}
         return ManifestFile(file=name, offset=offset, bytes=len(data), sha256=sha256(data).hexdigest())
 
@@ -352,7 +353,7 @@ class Folder:
         self._group_files = []
 
     def _commit(self) -> None:
-        """Write the lines of the items that were taken in, behind their files."""
+        """Write the lines of the current items, after their files."""
         if self._group:
             self._manifest.append_bytes(b"".join(sealed_line(entry, self._key) for entry in self._group))
             numbers = [entry.number for entry in self._group]

@@ -1,4 +1,4 @@
-"""The formats of a batch that hold many texts in a file: a class each, found by its name.
+"""Define the formats of a batch that hold many texts in a file: one class each, found by its name.
 
 A group begins at the same item in every run, so that its files are the same however often a run was interrupted.
 """
@@ -35,9 +35,9 @@ NamedFiles = list[tuple[str, bytes]]
 
 
 class BatchFormat:
-    """A format that holds many texts in a file: what is made of each text, and the files of them all.
+    """A format that holds many texts in a file: it makes something of each text, and files of several texts.
 
-    `make` runs where the model is, in whatever process; all else where the folder is written.
+    `make` runs in the process that has the model; all other methods run in the process that writes the folder.
     """
 
     form = ""  # of --format
@@ -47,7 +47,7 @@ class BatchFormat:
 
     @classmethod
     def folder(cls) -> str:
-        """Return what the names of its files begin with."""
+        """Return the beginning of the names of its files."""
         return cls.prefix or f".{cls.form}/"
 
     @staticmethod
@@ -84,9 +84,9 @@ class BatchFormat:
 
 @cache
 def format_named(name: str) -> type[BatchFormat]:
-    """Return the format of a name.
+    """Return the format of this name.
 
-    Raises UsageError if there is none, and AttnctlError if it is that of a package which cannot be imported.
+    Raises UsageError if there is none, and AttnctlError if the package that adds it cannot be imported.
     """
     if name in SHARED:
         own: type[BatchFormat] = find_named(SHARED[name])
@@ -112,7 +112,7 @@ def formats_of_packages() -> dict[str, EntryPoint]:
 
 
 def load_format(entry: EntryPoint) -> type[BatchFormat]:
-    """Return the format of an entry point. Raises TypeError for any other object, ValueError for another name."""
+    """Return the format of an entry point. Raises TypeError if it is not a format, ValueError if its name differs."""
     kind = entry.load()
     if not isinstance(kind, type) or not issubclass(kind, BatchFormat):
         raise TypeError(f"{entry.value} is no class below BatchFormat")
@@ -128,12 +128,12 @@ Tally = dict[tuple[Any, Any, str], tuple[int, float, float]]
 
 
 def tally_of_values(values: Iterable[tuple[Any, Any, str, float | None]]) -> Tally:
-    """Return the tally of single numbers, each behind its key; None and what is not finite are left out."""
+    """Return the tally of single numbers, each after its key; None and numbers that are not finite are left out."""
     return {(*key, name): (1, value, 0.0) for *key, name, value in values if value is not None and math.isfinite(value)}
 
 
 def merge_means(tally: Tally, other: Tally) -> None:
-    """Take another tally into one (Chan, Golub and LeVeque 1983)."""
+    """Add the second tally to the first (Chan, Golub and LeVeque 1983)."""
     for key, (n, mean, squares) in other.items():
         m, before, around = tally.get(key, (0, 0.0, 0.0))
         off, total = mean - before, m + n
@@ -143,7 +143,7 @@ def merge_means(tally: Tally, other: Tally) -> None:
 def tally_csv(
     tally: Tally, names: Sequence[str], spread: str, columns: Sequence[str] = ("layer", "head", "measure")
 ) -> str:
-    """Return CSV, a line a key, its last part in the order of `names`: mean over the texts, spread, how many they are.
+    """Return CSV, one line for each key, with the last part of the keys in the order of `names`: mean, spread, count.
 
     `spread` is "standard_error", that of the mean, or "spread", the standard deviation between the texts.
     """
@@ -156,7 +156,7 @@ def tally_csv(
 
 
 class MeanFormat(BatchFormat):
-    """`FORM.csv`: mean, spread and number of what is measured of each head; `make` returns the tally of a text."""
+    """The format `FORM.csv`: mean, spread and count of each measurement of each head; `make` returns the tally of a text."""
 
     measures: Sequence[str] = ()  # names in the third part of a tally's keys, in the order of the table
     spread = "spread"  # or "standard_error"
@@ -185,7 +185,7 @@ class MeanFormat(BatchFormat):
 
 
 class Statistics(MeanFormat):
-    """`statistics.csv`: the means of STATISTICS of each head."""
+    """The format `statistics.csv`: the means of STATISTICS of each head."""
 
     form, prefix, measures = "statistics", ".tallies/", tuple(STATISTICS)
 

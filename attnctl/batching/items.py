@@ -1,4 +1,4 @@
-"""One text of a batch: where it came from, the names of its files, tokens and options of its own, what became of it."""
+"""Define one text of a batch, with its options, and its result."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SLUG = 48  # characters of an id or a text in a file's name
 
 @dataclass
 class Item:
-    """One text: its number from 0, where it stood, and what its line says of it beside.
+    """One text: its number from 0, its place in the input, and the other fields of its line.
 
-    `error` says why there is no text. `trace` is the JSON document where the input holds traces already; `messages` the
-    conversation that the item is, as JSON, of which `text` is the last message; `answer` that to a prompt, where given.
+    `error` says why there is no text. `trace` is a JSON document if the input holds traces. `messages` is the conversation
+    that the item is, as JSON; `text` is then its last message. `answer` is the answer to a prompt, if the line has one.
     """
 
     number: int
@@ -48,7 +48,7 @@ class Item:
 
     @cached_property
     def content_fingerprint(self) -> str:
-        """64 bits of SHA-256 over everything that decides what comes out."""
+        """Return 64 bits of SHA-256 over everything that decides the result."""
         import orjson
 
         said = [self.text, self.id, self.tokens, self.options, self.trace, self.error]
@@ -58,7 +58,7 @@ class Item:
 
     @property
     def file_stem(self) -> str:
-        """The name of its files, without the suffix: the number, so that no two are the same, and a slug to read."""
+        """Return the name of its files without suffix: the number, which is unique, and a slug to read."""
         slug = slug_of(self.text if self.id is None else str(self.id))
         name = f"{self.number:07d}-{slug}" if slug else f"{self.number:07d}"
         # a folder of a million files is slow to list, and too much for some file systems
@@ -71,7 +71,7 @@ class Item:
 
 @dataclass
 class Result:
-    """What became of one item: of each format the bytes of its file, or what a shared file takes in; or why it failed."""
+    """The result of one item: for each format the bytes of its file or its part of a shared file; or why it failed."""
 
     item: Item
     made: dict[str, Any] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Result:
 
 
 class Pending(NamedTuple):
-    """An item that is ready for its pass through the model, and what is wanted of it there."""
+    """An item that is ready for its pass through the model, and what to read from the pass."""
 
     item: Item
     tokens: Sequence[Token]
@@ -91,14 +91,14 @@ class Pending(NamedTuple):
 
 
 def slug_of(text: str) -> str:
-    """Lower-case ASCII letters and digits of a text with - between them: safe on every file system, "" where none is."""
+    """Return lower-case ASCII letters and digits of a text with - between: safe on every file system, or ""."""
     plain = unicodedata.normalize("NFKD", text[: 4 * SLUG]).encode("ascii", "ignore").decode().lower()
     slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
     return slug if len(slug) <= SLUG else slug[:SLUG].rpartition("-")[0] or slug[:SLUG]
 
 
 def rendered(model: Any, item: Item) -> tuple[Item, tuple[Token, ...]]:
-    """A conversation as its checkpoint reads it: the item with that text, and its tokens. Raises AttnctlError."""
+    """Return a conversation as its checkpoint reads it: the item with that text, and its tokens. Raises AttnctlError."""
     from attnctl.formats.chat import conversation_of
 
     conversation = conversation_of(as_json(item.messages), "it")
@@ -111,9 +111,9 @@ def rendered(model: Any, item: Item) -> tuple[Item, tuple[Token, ...]]:
 
 
 def given(model: Model, item: Item) -> tuple[Token, ...]:
-    """The tokens that an item names itself, with the model's ids and their places in the text.
+    """Return the tokens that an item lists, with the model's ids and their places in the text.
 
-    Raises AttnctlError for one that the model's vocabulary does not have.
+    Raises AttnctlError for a token that is not in the model's vocabulary.
     """
     has_vocabulary = model.info.kind == "checkpoint" or (isinstance(model, Stack) and len(model.vocabulary) > 0)
     tokens, ids, after = [], dict[str, int](), 0
@@ -129,7 +129,7 @@ def given(model: Model, item: Item) -> tuple[Token, ...]:
 
 
 def _known(model: Any, name: str) -> Token:
-    """Return a token of the model's own vocabulary."""
+    """Return a token of the model's vocabulary."""
     if model.info.kind == "checkpoint":
         number = model.pieces.tokenizer.token_to_id(name)
         if number is not None:
@@ -155,7 +155,7 @@ OWN: dict[str, tuple[type, ...]] = {
 
 
 def item_options(item: Item) -> OptionValues:
-    """What an item says of its model. Raises UsageError for an option that it cannot have, or a value of another kind."""
+    """Return the model options of an item. Raises UsageError for an option it cannot have, or a value of another type."""
     own = {}
     for name, value in item.options.items():
         known = name.replace("-", "_")

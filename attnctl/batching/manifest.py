@@ -1,4 +1,4 @@
-"""What a folder says of itself: run.json, what the batch was asked for; manifest.jsonl, a line a text that seals itself."""
+"""Read and write run.json (the request of a batch) and manifest.jsonl (a line for each text, with its own check)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ PIECE_BYTES = 1 << 20  # of a file that are read at a time
 
 
 def check_run(folder: Path, said: Document, *, is_new: bool) -> bytes:
-    """Hold `said`, what is asked for now, against the folder's run.json, which a new folder gets: the key of its lines.
+    """Compare the request `said` with run.json, which a new folder gets; return the key of the manifest's lines.
 
-    Raises AttnctlError where it is damaged, UsageError where the folder holds a batch of something else.
+    Raises AttnctlError if run.json is damaged, UsageError if the folder holds another batch.
     """
     import orjson
 
@@ -64,14 +64,14 @@ def check_run(folder: Path, said: Document, *, is_new: bool) -> bytes:
 
 
 def input_paths(paths: Iterable[str], folder: str | Path) -> list[str]:
-    """The files of an input as they are seen from the folder of its results; "-" for standard input."""
+    """Return the input files relative to the folder of their results; "-" for standard input."""
     with said_plainly("write", folder):
         whole = os.path.realpath(folder)
     return [path if path == "-" else os.path.relpath(os.path.realpath(path), whole) for path in paths]
 
 
 def fingerprint_model(name: str | None) -> str | None:
-    """A hash of names, sizes and times of the files that a model is read from; None where its name is no path."""
+    """Return a hash of names, sizes and times of the model's files; None if `name` is not a path."""
     from attnctl.models import REGISTRY
     from attnctl.models.huggingface.hub import KNOWN
 
@@ -93,13 +93,13 @@ SEAL = b',"check":"'  # before the last field of a line, which is of all that st
 
 
 def sealed_line(entry: ManifestLine, key: bytes) -> bytes:
-    """A line of a manifest, which says of itself that it is whole."""
+    """Return a line of a manifest, with a check of its content."""
     body = as_json(msgspec.to_builtins(entry)).removesuffix(b"}")
     return body + SEAL + _check_of(body, key)
 
 
 def read_line(line: bytes, key: bytes) -> ManifestLine | None:
-    """What a line says; None where it is not, to the byte, what was written with this key."""
+    """Return the content of a line; None if it is not exactly what was written with this key."""
     body, _, check = line.rpartition(SEAL)
     return msgspec.json.decode(body + b"}", type=ManifestLine) if check == _check_of(body, key) else None
 
@@ -109,7 +109,7 @@ def _check_of(body: bytes, key: bytes) -> bytes:
 
 
 class ManifestGroup(NamedTuple):
-    """Entries that were done together, and the bytes of the manifest that hold them."""
+    """Entries that were done together, and the bytes of the manifest that they are in."""
 
     entries: list[ManifestLine]
     start: int
@@ -117,12 +117,12 @@ class ManifestGroup(NamedTuple):
 
     @property
     def files(self) -> list[ManifestFile]:
-        """The files of all its entries."""
+        """Return the files of all entries."""
         return [file for entry in self.entries for file in entry.files]
 
 
 def read_groups(path: Path, key: bytes, *, end: int | None = None, single: bool) -> Iterator[ManifestGroup]:
-    """The groups of a manifest that are whole, up to byte `end`; `single`: each line is one."""
+    """Yield the whole groups of a manifest, up to byte `end`; with `single` each line is a group."""
     entries: list[tuple[ManifestLine, int]] = []
     at = 0
     with path.open("rb") as lines:
@@ -151,7 +151,7 @@ class AppendedFile:
         self.end = self.file.seek(0, os.SEEK_END)
 
     def append_bytes(self, data: bytes) -> None:
-        """Write all of `data`, or nothing: AttnctlError where the disk is full, or the file was removed."""
+        """Write all of `data`, or nothing. Raises AttnctlError if the disk is full or the file was removed."""
         view = memoryview(data)
         try:
             with said_plainly("write", self.path):
@@ -164,7 +164,7 @@ class AppendedFile:
         self.end += len(data)
 
     def cut_after(self, end: int) -> None:
-        """Forget what stands after `end`."""
+        """Remove the bytes from `end` on."""
         self.file.truncate(end)
         self.end = end
 
@@ -174,7 +174,7 @@ class AppendedFile:
 
 
 def is_as_written(folder: Path, file: ManifestFile) -> bool:
-    """Return whether a file of the folder, or the part of it that is an item's, is to the byte what was written."""
+    """Return whether a file of the folder, or an item's part of it, has exactly the bytes that were written."""
     try:
         # a pipe is not waited for
         with open(folder / file.file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as opened:  # noqa: PTH123

@@ -1,4 +1,4 @@
-"""What is done to each text of a batch: its trace, and the bytes of everything asked for."""
+"""Do the work on each text of a batch: make its trace, and the bytes of every requested format."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OPENED = 8  # models kept open, where items have options of their own
 
 @dataclass(frozen=True)
 class Work:
-    """What is asked for, the same for every item: it travels to whatever process does it.
+    """The request, the same for every item; it is sent to the process that does the work.
 
     `options` are those of `open_model`; `layer` and `head` select as on the command line, `query` is a token's text or
     index; `look` are the options of `Trace.figure`.
@@ -66,7 +66,7 @@ class Work:
     is_named: bool = True  # `options` name the model; else it was opened by others, and they are none
 
     def task(self, model: Model | None = None) -> Task:
-        """What a worker is asked for."""
+        """Return the task of a worker."""
         for form in self.formats:
             if form in PROMPT_FORMATS:
                 task: Task = format_named(form).task(self.options, self.prompts, model)
@@ -75,18 +75,18 @@ class Work:
 
     @property
     def answers_prompts(self) -> bool:
-        """Whether the texts are prompts, of which a command's format keeps what it found of the answers."""
+        """Return whether the texts are prompts whose answers a command's format reads."""
         return any(form in PROMPT_FORMATS for form in self.formats)
 
     def said(self) -> dict[str, Any]:
-        """What run.json says of it: prompts, steps and precision where they were given."""
+        """Return the request for run.json; prompts, steps and precision only if they were set."""
         said = {"formats": sorted(self.formats), "model": self.options, "look": self.look}
         said |= {name: value for name, value in vars(self).items() if name not in (*said, "options", "is_named")}
         where_given = {name: said.pop(name) for name in ("prompts", "steps", "precision")}
         return said | {name: value for name, value in where_given.items() if value not in (None, {})}
 
     def kept_of(self, trace: Trace, *, rounded: bool = True) -> Trace:
-        """What is kept of a trace: the arrays of `steps`, their numbers with `precision`, in a file no matrices unasked."""
+        """Return the part of a trace to keep: the arrays of `steps`, numbers with `precision`; matrices only on request."""
         steps = NAMES if self.steps is None else self.steps
         if self.formats and not self.parameters:
             steps = tuple(name for name in steps if name != "matrices")
@@ -95,41 +95,41 @@ class Work:
 
     @property
     def wants_predictions(self) -> bool:
-        """Whether any of the formats tells what the model predicts; with none, the traces themselves are wanted."""
+        """Return whether predictions are needed: by a format, or without formats by the traces themselves."""
         asked = self.steps is None or "prediction" in self.steps
         return asked and (not self.formats or any(form in ("json", "npz") for form in self.formats))
 
     @property
     def draws_pictures(self) -> bool:
-        """Whether pictures are drawn, which takes longer than everything else together."""
+        """Return whether pictures are drawn, which takes longer than everything else together."""
         return not {"json", "npz", "parquet"}.issuperset(self.formats)
 
 
 class Task:
-    """What a worker is asked for: traces, or what a command makes of texts."""
+    """The task of a worker: to make traces, or what a command makes of texts."""
 
     model: Any  # opened
 
     @property
     def together(self) -> int:
-        """How many items may share a pass."""
+        """Return how many items may share a pass."""
         return 1
 
     def begin(self, item: Item) -> Result | Pending:
-        """Return the item, ready for a pass that others may share, or its result. Raises what is wrong with it."""
+        """Return the item, ready for a pass that others may share, or its result. Raises the error of a wrong item."""
         raise NotImplementedError
 
     def results(self, some: Sequence[Pending]) -> list[Result]:
-        """Return the results of items that share a pass. Raises what is wrong with one of them."""
+        """Return the results of items that share a pass. Raises the error of one of them."""
         raise NotImplementedError
 
     def failed(self, item: Item, why: str) -> Result:
-        """Return the result of an item that something is wrong with."""
+        """Return the result of an item that failed, with the reason."""
         return Result(item, error=why)
 
 
 class Worker:
-    """Does the work, chunk by chunk; the model is opened once and kept."""
+    """A worker that does the work chunk by chunk; it opens the model once and keeps it."""
 
     def __init__(self, work: Any, model: Model | None = None, flags: Mapping[str, str] | None = None) -> None:
         self._work, self._model, self._flags = work, model, flags
@@ -137,12 +137,12 @@ class Worker:
 
     @cached_property
     def task(self) -> Task:
-        """What it is asked for; it opens the model."""
+        """Return the task of the worker; it opens the model."""
         found: Task = self._work.task(self._model)
         return found
 
     def chunk_results(self, items: Sequence[Item]) -> list[Result]:
-        """One result an item, in their order. An error that a text brings with it stays with its item."""
+        """Return one result for each item, in order. An error of one text becomes the result of its item."""
         with options_as_flags(self._flags):  # in whatever process this is
             return self._results_of_chunk(items)
 
@@ -169,7 +169,7 @@ class Worker:
         return [done[item.number] for item in items]
 
     def _pass_results(self, some: Sequence[Pending]) -> list[Result]:
-        """The results of one pass; where it fails, of each item alone."""
+        """Return the results of one pass; if it fails, run each item alone."""
         start = time.perf_counter()
         try:
             results = self.task.results(some)
@@ -183,10 +183,11 @@ class Worker:
 
 
 class SharedPasses:
-    """How many texts share each pass through a model: at most `most`, and what limits.PASS_TOKENS and PASS_PADDING allow.
+    """The number of texts that share each pass through a model: at most `most`, within limits.PASS_TOKENS and PASS_PADDING.
 
-    Through a built-in model go texts of one length. A checkpoint pads: that is tried wherever a pass is longer than those
-    tried before; where it changes weights, as no architecture should let it, only texts of one length go together.
+    Texts of one length share a pass through a built-in model. A checkpoint pads: padding is tested for every pass that is
+    longer than those tested before. If padding changes weights, which no architecture should do, only texts of one length
+    share a pass.
     """
 
     def __init__(self, model: Any, most: int) -> None:
@@ -198,7 +199,7 @@ class SharedPasses:
         self._sound_to, self._changed_from = 0, math.inf  # lengths of passes, in tokens
 
     def next_size(self, texts: Sequence[Sequence[Token]]) -> int:
-        """How many of the texts, the shortest first, go through the model next."""
+        """Return how many of the texts, the shortest first, go through the model next."""
         sizes = [len(tokens) for tokens in texts[: self.most]]
         whole = [count * size for count, size in enumerate(sizes, 1)]  # tokens of a pass of so many, padding and all
         padding = [tokens - own for tokens, own in zip(whole, accumulate(sizes), strict=True)]
@@ -211,9 +212,9 @@ class SharedPasses:
         return alike
 
     def _keeps_weights(self, texts: Sequence[Sequence[Token]], later: Sequence[Sequence[Token]]) -> bool:
-        """Whether padding to the last text's length leaves the weights of the others as they are.
+        """Return whether padding to the last text's length leaves the weights of the other texts unchanged.
 
-        What is tried first is the longest of those that come `later`: one trial then does for all passes of a chunk.
+        The longest of the texts that come `later` is tested first: one test is then enough for all passes of a chunk.
         """
         long = texts[-1]
         # one token has a weight of 1 in any company
@@ -225,7 +226,7 @@ class SharedPasses:
         return not padded or len(long) <= self._sound_to
 
     def _try_padding(self, short: Sequence[Token], long: Sequence[Token]) -> None:
-        """Note whether a text's weights change beside a longer one; where one of them fails, nothing."""
+        """Record whether a text's weights change beside a longer one; if one of them fails, record nothing."""
         from attnctl.models.huggingface.padded_batch import padding_changes_weights
 
         with suppress(AttnctlError):  # of which it is, that text says when it is alone
@@ -240,7 +241,7 @@ def _fits_pass(tokens: int, padding: int) -> bool:
 
 
 class Traces(Task):
-    """The task of making traces, and every format of them."""
+    """The task to make traces, in every format."""
 
     def __init__(self, work: Work, model: Model | None = None) -> None:
         self.work = work
@@ -248,16 +249,16 @@ class Traces(Task):
 
     @cached_property
     def model(self) -> Model:
-        """The model of the batch."""
+        """Return the model of the batch."""
         return self.model_of_item(Item(0, ""))
 
     @property
     def together(self) -> int:
-        """How many items may share a pass: of a built-in model, any number."""
+        """Return how many items may share a pass: any number for a built-in model."""
         return limits.PASS_TOKENS if isinstance(self.model, Stack) else self.work.batch_size
 
     def begin(self, item: Item) -> Result | Pending:
-        """The item, ready for a pass that others may share, or what became of it alone. Raises what is wrong with it."""
+        """Return the item, ready for a pass that others may share, or its result. Raises the error of a wrong item."""
         if item.error is not None:
             raise AttnctlError(item.error)
         if item.trace is not None:
@@ -269,7 +270,7 @@ class Traces(Task):
         return self.results([pending])[0] if item_options(item) else pending
 
     def results(self, some: Sequence[Pending]) -> list[Result]:
-        """What became of items that share a pass. Raises AttnctlError of one of them."""
+        """Return the results of items that share a pass. Raises the AttnctlError of one of them."""
         model: Any = self.model_of_item(some[0].item)
         recordings: list[ChangedReading[Trace]] = [one.wanted for one in some]
         with np.errstate(all="ignore"):  # what overflows is refused by name
@@ -285,7 +286,7 @@ class Traces(Task):
         return [self._result(one.item, trace) for one, trace in zip(some, traces, strict=True)]
 
     def _recording_of_item(self, item: Item) -> ChangedReading[Trace]:
-        """What is to be recorded of an item."""
+        """Return what to record of an item."""
         work, model = self.work, self.model_of_item(item)
         if item.messages is not None:
             item, tokens = rendered(model, item)
@@ -306,13 +307,13 @@ class Traces(Task):
         return ChangedReading(chosen, TraceReading(rows, work.wants_predictions))
 
     def _item_selection(self, item: Item, model: Model) -> tuple[Sequence[int] | None, Sequence[int] | None]:
-        """The layers and heads that an item is asked for; None for all."""
+        """Return the layers and heads to record of an item; None for all."""
         said, info = item.options, model.info
         layers = selected_indices(said.get("layer", self.work.layer), info.n_layers or 1, "layer", info.name)
         return layers, selected_indices(said.get("head", self.work.head), info.n_heads or 1, "head", info.name)
 
     def _with_measure(self, item: Item, trace: Trace) -> Trace:
-        """The trace with its weights by words, or with another measure in their place, where that was asked for."""
+        """Return the trace with its weights by words, or with another measure instead of the weights, if requested."""
         work = self.work
         if work.measure is None and not work.words:
             return trace
@@ -328,7 +329,7 @@ class Traces(Task):
         return prepare(TraceSource(trace), changes, layer).trace(predictions=False)
 
     def model_of_item(self, item: Item) -> Model:
-        """The model of the batch, or as the item's own options have it; of two towers (CLIP) the one that reads the item."""
+        """Return the model of the batch, or with the item's options; of two towers (CLIP) the tower that reads the item."""
         own = item_options(item)
         key = repr(sorted(own.items()))
         if key not in self._models:
@@ -353,7 +354,7 @@ class Traces(Task):
         return open_named_model(**(self.work.options | model_arguments(own)))
 
     def _result(self, item: Item, trace: Trace) -> Result:
-        """Everything asked for of one trace; itself, where no format is."""
+        """Return everything requested of one trace; the trace itself if no format is."""
         made: dict[str, Any] = {}
         try:
             trace = self._with_measure(item, trace)
@@ -403,7 +404,7 @@ LOGARITHMIC = 512  # tokens of a text beyond which a few cells may drown the oth
 
 
 def open_work_model(work: Work) -> Model:
-    """Open the model. Raises what a mistake in the options would raise for every single item."""
+    """Open the model. Raises an error that a wrong option would otherwise raise for every item."""
     check_names(work.steps or ())
     check_measure(work.measure, chosen_heads=work.head is not None)
     own = next((form for form in (*BATCH_FORMATS, "statistics") if form in work.formats), None)
@@ -425,7 +426,7 @@ def open_work_model(work: Work) -> Model:
 
 
 def reason_of(error: Exception) -> str:
-    """What is said of an error; where it is no user's mistake, that it is ours to mend, and where it arose."""
+    """Return the message of an error; if it is not the user's mistake, also that it is a bug, and where it arose."""
     if isinstance(error, AttnctlError):
         return str(error)
     return f"a bug of attnctl's: {type(error).__name__}: {str(error)[:200]} ({error_place(error)}); please report it"

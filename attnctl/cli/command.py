@@ -83,7 +83,7 @@ def command(
 
 
 def make_group(group: Callable[..., object], values: Mapping[str, object]) -> object:
-    """Return the group of options with these values."""
+    """Return the group of options, filled with these values."""
     return group(**values)
 
 
@@ -102,7 +102,7 @@ def _as_parameters(group: type | None) -> list[inspect.Parameter]:
 def refuse_unused(context: typer.Context, *unused: type | str, because: str) -> None:
     """Raise UsageError for an option that was typed and has no effect.
 
-    `unused` are groups of options and names of single parameters. A default of the user's own is no reason to refuse.
+    `unused` are groups of options and names of single parameters. The user's defaults are no reason to refuse.
     """
     names = [name for one in unused for name in ([one] if isinstance(one, str) else [f.name for f in fields(one)])]
     for name in names:
@@ -111,7 +111,7 @@ def refuse_unused(context: typer.Context, *unused: type | str, because: str) -> 
 
 
 def was_typed(context: Context, name: str) -> bool:
-    """Return whether a parameter stands on the command line; a default of the user's own does not."""
+    """Return whether a parameter was typed on the command line; the user's defaults do not count."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"  # not the enum of click: Typer has its own
 
@@ -162,7 +162,7 @@ def _shared_options() -> list[TyperOption]:
 
 
 def _print_all_help(context: Context, _: Parameter, value: bool) -> None:
-    """Print the help with every panel, and end."""
+    """Print the help with every panel, and exit."""
     if value and not context.resilient_parsing and isinstance(context.command, Command):
         context.command.more = ()
         typer.echo(context.get_help())
@@ -170,17 +170,17 @@ def _print_all_help(context: Context, _: Parameter, value: bool) -> None:
 
 
 class Command(TyperCommand):
-    """A command whose defaults may be the user's own, and whose text needs no quotes."""
+    """A command that takes the user's defaults, and a text without quotes."""
 
     more: tuple[str, ...] = ()  # panels that only --help-all shows
 
     @property
     def example(self) -> str:
-        """A line that runs the command."""
+        """Return a line that runs the command."""
         return self.epilog or ""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Parse the arguments; words after a text belong to it. Raises UsageError for other words that are too many."""
+        """Parse the arguments; words after a text are part of it. Raises UsageError for any other extra word."""
         if ctx.resilient_parsing:  # for completion, of a line that is not finished
             ctx.allow_extra_args = True
             return super().parse_args(ctx, args)
@@ -203,7 +203,7 @@ class Command(TyperCommand):
         return ctx.args
 
     def invoke(self, ctx: Context) -> Any:
-        """Run the command; an error about a default of the user's own tells where the default is set."""
+        """Run the command; an error about a user's default says where the default is set."""
         try:
             return super().invoke(ctx)
         except AttnctlError as error:
@@ -212,7 +212,7 @@ class Command(TyperCommand):
             raise
 
     def _text_parameter(self) -> str | None:
-        """Return the name of the only argument, if it is a text."""
+        """Return the name of the only argument if it is a text; else None."""
         names = [one.name for one in self.params if isinstance(one, TyperArgument)]
         return names[0] if len(names) == 1 and names[0] in TEXTS else None
 
@@ -248,7 +248,7 @@ class Command(TyperCommand):
         rich_utils.rich_format_help(obj=shown, ctx=ctx, markup_mode="rich")
 
     def help_parameters(self, ctx: Context) -> list[Parameter]:
-        """Return the parameters for a help: "{attnctl.measures}" in it stands for the names that packages give there."""
+        """Return the parameters for a help: in its text "{attnctl.measures}" becomes the names that packages add."""
         parameters: list[Parameter] = []
         for one in self.get_params(ctx):
             if isinstance(one, TyperOption) and (group := re.search(r"\{(attnctl\.\w+)\}", one.help or "")):
@@ -261,7 +261,7 @@ class Command(TyperCommand):
         return parameters
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write the panels as plain text; on a narrow terminal the help of an option stands under its name."""
+        """Write the panels as plain text; on a narrow terminal the help of an option is below its name."""
         for group, rows in self.help_rows(ctx).items():
             with formatter.section(group):
                 if formatter.width >= NARROW:
@@ -273,7 +273,7 @@ class Command(TyperCommand):
                         formatter.write_text(sentence)
 
     def help_rows(self, ctx: Context) -> dict[str, list[tuple[str, str]]]:
-        """Return the parameters under their panels, for the reference: (flags and value, help)."""
+        """Return the parameters by panel, for the reference: (flags and value, help)."""
         from attnctl.cli.groups import OUTPUT
 
         rows: dict[str, list[tuple[str, str]]] = {}
@@ -286,7 +286,7 @@ class Command(TyperCommand):
 
 
 def _origin_of(error: AttnctlError, context: Context) -> str:
-    """Return where the wrong value comes from if that is a default of the user's own; else ""."""
+    """Return where the wrong value comes from if it is a user's default; else ""."""
     for name, value in context.params.items():
         if origin := default_origin(context, name):
             several = value if isinstance(value, list | tuple) else [value]
@@ -297,7 +297,7 @@ def _origin_of(error: AttnctlError, context: Context) -> str:
 
 
 def _forget_defaults_of_another_model(context: Context) -> None:
-    """Forget the user's defaults of a model where another one is typed; not those of the machine."""
+    """Forget the user's defaults for a model, except the device, if another model was typed."""
     if not any(was_typed(context, name) for name in ("model", "qkv")):
         return
     from attnctl.cli.groups import ModelOptions
@@ -309,7 +309,7 @@ def _forget_defaults_of_another_model(context: Context) -> None:
 
 
 def _check_outputs(values: Mapping[str, object]) -> None:
-    """Raise UsageError if a file to write is one that another parameter names: what it holds would be lost."""
+    """Raise UsageError if the output file is also an input: writing it would lose its content."""
     read = [path for name, value in values.items() if name != "output" for path in _paths_in(value)]
     for written in _paths_in(values.get("output")):
         for path in read:
@@ -319,6 +319,6 @@ def _check_outputs(values: Mapping[str, object]) -> None:
 
 
 def _paths_in(value: object) -> list[str]:
-    """Return the paths that a parameter names: none, one, or several."""
+    """Return the paths in the value of a parameter: none, one or several."""
     several = value if isinstance(value, list | tuple) else [value]
     return [path for path in several if isinstance(path, str)]

@@ -1,4 +1,4 @@
-"""What long work takes: time and memory, told before it begins."""
+"""Estimate the time and memory of long work before it begins."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LESS_HEADS = "fewer layers or heads take less"
 
 
 def cost_of_heads(source: Source, heads: int, sweeps: int = 1) -> str | None:
-    """Return what so many heads of a text through a model will take, in so many sweeps; None where that is little.
+    """Return the cost of `heads` heads of a text through a model, in `sweeps` sweeps; None if it is small.
 
-    Raises AttnctlError where memory will not do.
+    Raises AttnctlError if the memory is not enough.
     """
     if not isinstance(source, TextSource):
         return None
@@ -39,9 +39,9 @@ def cost_of_heads(source: Source, heads: int, sweeps: int = 1) -> str | None:
 
 
 def cost_of_passes(info: ModelInfo, n: int, passes: int, *, cuts: bool, fewer: str = LESS_HEADS) -> str | None:
-    """Return what so many passes over n tokens will take; None where that is little. A pass with `cuts` holds its mask.
+    """Return the cost of `passes` passes over n tokens; None if it is small. A pass with `cuts` holds its mask.
 
-    `fewer` says what takes fewer. Raises AttnctlError where memory will not do.
+    `fewer` says how to lower the cost. Raises AttnctlError if the memory is not enough.
     """
     need = CUT_BYTES * float(n) ** 2 if cuts else 0.0
     limits.check_memory(need, f"cutting edges of {n:,} tokens", "shorten the text")
@@ -50,9 +50,9 @@ def cost_of_passes(info: ModelInfo, n: int, passes: int, *, cuts: bool, fewer: s
 
 
 def _pass_seconds(info: ModelInfo, n: int, heads: int) -> float:
-    """Return what one pass takes on the CPU: n × n weights of so many heads swept, and the rest of the network.
+    """Return the seconds of one pass on the CPU: n × n weights of each of `heads` heads, and the rest of the network.
 
-    Beside its attention a layer has about 12 d_model² weights: 4 in W_Q to W_O, 8 in an MLP.
+    Besides its attention a layer has about 12 d_model² weights: 4 in W_Q to W_O, 8 in an MLP.
     """
     threads = os.cpu_count() or 1
     sweep = heads * float(n) ** 2 * (0.5 if info.causal else 1.0) / (PAIRS_A_SECOND * threads)

@@ -1,7 +1,7 @@
-"""A user's own defaults: `model = "gpt2"` in a TOML file stands for `--model gpt2` in every command that has the option.
+"""Read the user's defaults: `model = "gpt2"` in a TOML file means `--model gpt2` in every command that has the option.
 
-A table is for one command alone: `[heatmap]`. The file becomes Click's `default_map`. The environment, `ATTNCTL_MODEL=gpt2`,
-is read by Typer itself (`envvar` of an option) and wins over the file.
+A table such as `[heatmap]` is for one command. The file becomes Click's `default_map`. Typer reads the environment,
+`ATTNCTL_MODEL=gpt2`, itself (`envvar` of an option); the environment wins over the file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read_text() -> str:
 
 
 def read_defaults() -> Document:
-    """Return what the defaults file says, nothing if it does not exist. Raises AttnctlError if it is no TOML."""
+    """Return the content of the defaults file, {} if it does not exist. Raises AttnctlError if it is not TOML."""
     import tomllib
 
     try:
@@ -61,9 +61,9 @@ def read_defaults() -> Document:
 def default_map(command: ClickCommand, all_commands: Callable[[], Iterable[ClickCommand]]) -> dict[str, object]:
     """Return the defaults of a command's options, as Click reads them from a `default_map`.
 
-    `all_commands` yields every command of the program, and is called if the file holds a name that is no option of this
-    one. Numbers and truth values become text, which Typer checks as it checks the command line. Raises AttnctlError for a
-    name that is no option's, and for a value of another type.
+    `all_commands` yields every command of the program; it is called if the file holds a name that is not an option of this
+    command. Numbers and truth values become text, which Typer checks as it checks the command line. Raises AttnctlError
+    for a name that is not an option, and for a value of another type.
     """
     stored = read_defaults() if _may_exist() else {}
     if not stored:
@@ -83,7 +83,7 @@ def default_map(command: ClickCommand, all_commands: Callable[[], Iterable[Click
 
 
 def _as_typed(name: str, value: object, several: bool) -> object:
-    """Return the value of a default as it would be typed: a text, or a list of them for a repeated option."""
+    """Return a default as a user would type it: a text, or a list of texts for a repeated option."""
     values = value if several and isinstance(value, list) else [value]
     if not all(isinstance(each, str | int | float) for each in values):
         kind = "a list of values, or one value" if several else "one value"
@@ -93,7 +93,7 @@ def _as_typed(name: str, value: object, several: bool) -> object:
 
 
 def _check_names(stored: Document, command: ClickCommand, all_commands: Callable[[], Iterable[ClickCommand]]) -> None:
-    """Raise AttnctlError for a name in the defaults file that is no option's, or of an option that has no default."""
+    """Raise AttnctlError for a name in the defaults file that is not an option, or an option that takes no default."""
     own = {one.name for one in command.params if isinstance(one, TyperOption) and one.envvar}
     tables = {"": stored} | {name: value for name, value in stored.items() if isinstance(value, dict)}
     places = [(table, key) for table, values in tables.items() for key in values if table or key not in tables]
@@ -115,7 +115,7 @@ def _check_names(stored: Document, command: ClickCommand, all_commands: Callable
 
 
 def why_no_default(name: str, known: Mapping[str, bool]) -> str:
-    """Return why no option takes a default of that NAME or COMMAND.NAME, or ""; `known` are `options_of_all`."""
+    """Return why no option takes a default of this NAME or COMMAND.NAME, or ""; `known` are `options_of_all`."""
     key = name.rpartition(".")[2].replace("-", "_")
     if known.get(key):
         return ""
@@ -125,7 +125,7 @@ def why_no_default(name: str, known: Mapping[str, bool]) -> str:
 
 
 def options_of_all(all_commands: Iterable[ClickCommand]) -> dict[str, bool]:
-    """Return for each option of any command whether it may have a default."""
+    """Return option → whether it may have a default, for the options of all commands."""
     return {
         one.name or "": bool(one.envvar)
         for command in all_commands
@@ -135,7 +135,7 @@ def options_of_all(all_commands: Iterable[ClickCommand]) -> dict[str, bool]:
 
 
 def unknown_variables(all_commands: Callable[[], Iterable[ClickCommand]]) -> list[str]:
-    """Return a sentence on each variable of the environment that is named as a default is, and is none."""
+    """Return a sentence for each variable of the environment that has the name of a default but is not one."""
     names = [name for name in sorted(os.environ) if name.startswith(PREFIX) and name != f"{PREFIX}CONFIG"]
     known = options_of_all(all_commands()) if names else {}
     return [
@@ -144,7 +144,7 @@ def unknown_variables(all_commands: Callable[[], Iterable[ClickCommand]]) -> lis
 
 
 def default_origin(context: Context, name: str) -> str:
-    """Return where a parameter's value comes from, if it is a default of the user's own; else ""."""
+    """Return where a parameter's value comes from if it is a user's default; else ""."""
     source = context.get_parameter_source(name)
     if source is None or source.name not in ("ENVIRONMENT", "DEFAULT_MAP"):
         return ""
@@ -152,7 +152,7 @@ def default_origin(context: Context, name: str) -> str:
 
 
 def _may_exist() -> bool:
-    """Return whether to look for the file: a start without one pays for a look at one folder, no more."""
+    """Return whether the file may exist: a start without defaults looks at one folder only."""
     if os.environ.get(f"{PREFIX}CONFIG") or os.name != "posix" or os.uname().sysname == "Darwin":
         return True
     home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")

@@ -1,7 +1,7 @@
-"""Options that several commands have: single ones as types, groups of them as frozen dataclasses.
+"""Declare the options that several commands have: single options as types, groups of options as frozen dataclasses.
 
-An option of one command alone stands in the signature of its function. An option without `envvar` has no default of a user's
-own: it names what one call is about.
+An option of only one command is declared in the signature of its function. An option without `envvar` takes no default of
+the user: it names what one call is about.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def decimal(allowed: Range) -> Callable[[str | float], float]:
 
 
 def measure_name(text: str) -> str:
-    """Read the value of --measure. Raises BadParameter for a name that is none, AttnctlError for a broken plug-in."""
+    """Return the value of --measure. Raises BadParameter for an unknown name, AttnctlError for a broken plug-in."""
     from attnctl.cli.suggestions import suggest_choice
     from attnctl.measures import measure_named, measures_of_packages
 
@@ -80,18 +80,18 @@ def measure_name(text: str) -> str:
 
 
 def _check_range(number: float, allowed: Range) -> None:
-    """Raise BadParameter if a number is not within the range."""
+    """Raise BadParameter if a number is outside the range."""
     if not allowed.holds_value(number):
         raise BadParameter(f"{value_text(number)}: {allowed.range_text()}")
 
 
 def option_values(group: object) -> dict[str, object]:
-    """Return the options of a group by their names, for a function that reads every one of them."""
+    """Return the options of a group by name, for a function that reads all of them."""
     return {one.name: getattr(group, one.name) for one in fields(group)}  # type: ignore[arg-type]
 
 
 def output_option(help: str, metavar: str = "FILE") -> OptionInfo:
-    """Return -o, which says in its help what the command writes."""
+    """Return the option -o; its help says what the command writes."""
     info: OptionInfo = Option("-o", "--output", help=help, metavar=metavar, rich_help_panel=OUTPUT)
     return info
 
@@ -723,7 +723,7 @@ GpusPerWorkerOption = Annotated[
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """A checkpoint, and how it is run."""
+    """A checkpoint, and how to run it."""
 
     model: ModelOption = None
     dtype: DtypeOption = None
@@ -749,7 +749,7 @@ class ReadingOptions(AnswerOptions):
 
 @dataclass(frozen=True)
 class PromptOptions(ReadingOptions):
-    """A checkpoint that is asked a prompt; what its numbers are made of is its own."""
+    """A checkpoint that reads a prompt, and no options that change its numbers."""
 
     chat: ChatOption = None
     generate: GenerateOption = None
@@ -785,7 +785,7 @@ class ComputingOptions:
 
 @dataclass(frozen=True)
 class TextModelOptions(ComputingOptions, ReadingOptions):
-    """A model of any kind that reads a text; a command adds what else it can take."""
+    """A model of any kind that reads a text; a command adds its other options."""
 
     text_pair: TextPairOption = None
 
@@ -799,21 +799,21 @@ class CorpusModelOptions(ComputingOptions, PromptOptions):
 
 @dataclass(frozen=True)
 class WeightsModelOptions(CorpusModelOptions):
-    """A model whose weights are shown, and no prediction."""
+    """A model whose weights are shown, without predictions."""
 
     text_pair: TextPairOption = None
 
 
 @dataclass(frozen=True)
 class ModelOptions(WeightsModelOptions):
-    """Which numbers a text is run through."""
+    """A model of any kind, with all options."""
 
     predict: PredictOption = None
 
 
 @dataclass(frozen=True)
 class MapOptions:
-    """How a page of small maps looks."""
+    """The look of a page of small maps."""
 
     cmap: CmapOption = None
     dpi: DpiOption = None
@@ -822,7 +822,7 @@ class MapOptions:
 
 @dataclass(frozen=True)
 class PictureOptions(MapOptions):
-    """How a picture looks; the fields of formats.pictures.Look."""
+    """The look of a picture; the fields of formats.pictures.Look."""
 
     size: SizeOption = None
     values: ValuesOption = None
@@ -835,7 +835,7 @@ class PictureOptions(MapOptions):
 
 @dataclass(frozen=True)
 class WeightOptions:
-    """What is shown in place of the weights."""
+    """What is shown instead of the weights."""
 
     drop: DropOption = field(default_factory=list)
     renormalise: RenormaliseOption = False
@@ -845,7 +845,7 @@ class WeightOptions:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Where the work is done: on this machine, or on a Ray cluster."""
+    """Where the work is done: on this machine or on a Ray cluster."""
 
     engine: EngineOption = "local"
     address: AddressOption = None

@@ -1,4 +1,4 @@
-"""Open what a command's arguments name: a model, or the source of its attention."""
+"""Open the model, or the source of attention, that a command's arguments name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def open_source(
     tokens: str | None = None,
     key_tokens: str | None = None,
 ) -> TextSource | TraceSource | OverviewSource:
-    """Return what the arguments of a command name. Raises UsageError for model options beside numbers computed already.
+    """Return the source that the arguments of a command name. Raises UsageError for model options beside computed numbers.
 
     Without a `model` the options on the command line are not about this source.
     """
@@ -59,14 +59,14 @@ def open_source(
 
 
 def text_source(options: CheckpointOptions, text: str) -> TextSource:
-    """Return a text through the model that the options ask for."""
+    """Return the source of a text through the model that the options ask for."""
     from attnctl.source import TextSource
 
     return _with_session(TextSource(model_of(options), text))
 
 
 def _with_session(source: TextSource) -> TextSource:
-    """Show how far the source's long work is, and in a shell keep its runs."""
+    """Show the progress of the source's long work, and keep its runs in a shell."""
     source.progress = cost_progress
     if (kept := kept_models.get()) is not None:
         source.runner = kept.runs.run

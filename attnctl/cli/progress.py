@@ -1,4 +1,4 @@
-"""What stands on standard error while a command works: a spinner, then a bar; in a pipe a line every 10 seconds."""
+"""Show on standard error that a command works: a spinner, then a bar; in a pipe a line every 10 seconds."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ WHOLE_RUN = 1e9  # seconds: time left by the mean speed since the beginning, sin
 
 @contextmanager
 def spinner_while_silent() -> Iterator[None]:
-    """Show a spinner on standard error, a terminal, from SILENT seconds on until the command writes a line or reads one.
+    """Show a spinner on the terminal after SILENT seconds, until the command writes a line or reads one.
 
-    This is `Console.status` with neither stream redirected: that sends what is written to standard output to the console
-    of the spinner, which is standard error.
+    This is `Console.status` without redirection: `Console.status` would send standard output to the console of the spinner,
+    which is standard error.
     """
     waiting.close()
     live: Live | None = None
@@ -73,9 +73,9 @@ def spinner_while_silent() -> Iterator[None]:
 
 @contextmanager
 def _bar() -> Iterator[Callable[[float | None, str], None]]:
-    """Show how far work is: a bar on a terminal, after SHOWN seconds; a line every EVERY seconds in a pipe.
+    """Show progress: a bar on a terminal, after SHOWN seconds; a line every EVERY seconds in a pipe.
 
-    It is called with the share that is done, from 0 to 1, None where nobody knows it, and the words beside it.
+    Yield a function that takes the finished share, from 0 to 1 (None if unknown), and the words beside the bar.
     """
     begun = moved = said = monotonic()
     progress: Progress | None = None
@@ -120,9 +120,9 @@ def _bar() -> Iterator[Callable[[float | None, str], None]]:
 
 @contextmanager
 def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, moved on by calling it with how many are done; `share` says how much of the input was read.
+    """Show a bar on stderr; yield a function that takes how many more items are done.
 
-    It answers None where nobody knows: then the bar counts alone.
+    `share` returns the share of the input that was read, or None if it is unknown: then the bar only counts.
     """
     begun, done = monotonic(), 0
 
@@ -137,13 +137,13 @@ def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int]
 
 
 def heads_over_tokens(given: Prepared) -> str:
-    """What a bar says of the heads and the tokens of what was prepared."""
+    """Return the heads and tokens of a prepared source, for a bar: "12 tokens, 6 heads"."""
     return f"{len(given.source.tokens):,} tokens, {counted(given.head_count, 'head')}"
 
 
 @contextmanager
 def cost_progress(what: str) -> Iterator[Callable[[float], None]]:
-    """A bar on stderr, moved on by calling it with the share of the work that was done since."""
+    """Show a bar on stderr; yield a function that takes the share of the work that was done since its last call."""
     done = 0.0
 
     def move_on(share: float) -> None:

@@ -1,6 +1,6 @@
-"""What `attnctl shell` keeps from one command to the next: a text, options for every command, models and their runs.
+"""Keep what `attnctl shell` remembers between commands: a text, options for every command, models and their runs.
 
-A command that runs in a shell has it as the `obj` of its context.
+A command in a shell has the session as the `obj` of its context.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Session:
 
     @property
     def model(self) -> str | None:
-        """The name of the session's model; None for the default."""
+        """Return the name of the session's model; None for the default."""
         return self.options.get("model")
 
     def fill_in(self, context: Context) -> None:
-        """Give a command the session's text and options if it was given none of its own."""
+        """Give a command the session's text and options if the user typed none."""
         from attnctl.models import names_model
 
         values = context.params
@@ -71,7 +71,7 @@ class Session:
 
 @dataclass
 class KeptRun:
-    """One text's way through one model: its layers in order, and what the model told beside them."""
+    """One text's run through one model: its layers in order, and the other results of the model."""
 
     model: Model
     tokens: tuple[Token, ...]
@@ -81,10 +81,10 @@ class KeptRun:
 
 
 class RunMemory:
-    """Runs of models, the last few of them kept: `run` takes the place of `model.run`.
+    """The last few runs of models: `run` replaces `model.run`.
 
-    A text's first run goes through all layers, also if a reading has seen enough, since the next question may be about the
-    others. Runs of more than `most_bytes` are not kept, and end with the reading.
+    The first run of a text goes through all layers, even if a reading needs only some: the next question may be about the
+    others. Runs of more than `most_bytes` are not kept, and stop when the reading stops.
     """
 
     def __init__(self, most_bytes: float = MOST_BYTES) -> None:
@@ -136,14 +136,14 @@ class RunMemory:
 
 
 class KeptModels:
-    """The models that were opened last, by their options and the state of their files, and what ran through them."""
+    """The models that were opened last, by their options and the state of their files, with their runs."""
 
     def __init__(self) -> None:
         self.runs = RunMemory()
         self._models: dict[tuple[tuple[str, str], ...], tuple[object, Model]] = {}
 
     def open(self, options: OptionValues, opener: Callable[..., Model]) -> Model:
-        """Return the model that `opener` makes of the options, or the one that it made before of the same files."""
+        """Return the model that `opener` makes of the options, or the earlier one if its files have not changed."""
         key = tuple(sorted((name, repr(value)) for name, value in options.items()))
         state = [state_of_files(value) for value in options.values() if isinstance(value, str)]
         before, model = self._models.pop(key, (None, None))
@@ -160,7 +160,7 @@ kept_models: ContextVar[KeptModels | None] = ContextVar("kept_models", default=N
 
 @contextmanager
 def models_kept() -> Iterator[None]:
-    """Within this, keep the models that commands open and their runs, for the commands that follow."""
+    """Within this context, keep the models that commands open and their runs, for the next commands."""
     before = kept_models.set(KeptModels())
     try:
         yield

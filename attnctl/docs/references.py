@@ -1,4 +1,4 @@
-"""The reference pages that are made from the program: the commands, and the file formats."""
+"""Make the reference pages from the program: the commands and the file formats."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ so does every command that takes a trace."""
 
 
 def formats_page() -> str:
-    """Return every format as Markdown, field by field; a part that several formats share stands once, at the end."""
+    """Return every format as Markdown, field by field; parts that several formats share are at the end."""
     schemas = {name: make() for name, make in SCHEMAS.items()}
     shared = shared_parts(list(schemas.values()))
     parts = [INTRODUCTION, *(schema_section(name, schema, shared) for name, schema in schemas.items())]
@@ -81,7 +81,7 @@ def shared_parts(schemas: list[Document]) -> dict[str, Document]:
 
 
 def schema_section(name: str, schema: Document, shared: dict[str, Document]) -> str:
-    """Return one schema as Markdown: its description, its fields, and its own parts."""
+    """Return one schema as Markdown: its description, its fields, and the parts that only it has."""
     parts = [f"## {name}", schema.get("description", ""), field_list(schema)]
     own = {part: definition for part, definition in schema.get("$defs", {}).items() if part not in shared}
     parts += [part_described(f"{name}: {part}", definition) for part, definition in own.items()]

@@ -123,7 +123,7 @@ def find_topic(name: str) -> Topic:
 
 
 def listed_topics(width: int) -> list[str]:
-    """Return the topics under their sections, one a line; if `width` is small, the subjects stand below the names."""
+    """Return the topics by section, one a line; if `width` is small, the subjects are below the names."""
     sections = topics_by_section()
     del sections[COMMANDS]
     column = max(len(topic.name) for topics in sections.values() for topic in topics) + 4
@@ -143,9 +143,9 @@ def listed_topics(width: int) -> list[str]:
 
 
 def write_samples(target: Path) -> list[str]:
-    """Write the samples that come with the package into a folder, made if absent. Return their paths.
+    """Write the samples that come with the package into a folder, created if needed. Return their paths.
 
-    Raises UsageError where the folder holds another file of such a name, AttnctlError where it cannot be written.
+    Raises UsageError if the folder holds another file of such a name, AttnctlError if it cannot be written.
     """
     package = FOLDER.parent
     places = (package / "samples", package.parent / "samples")  # installed; a checkout, whose wheel takes them along
@@ -168,7 +168,7 @@ MARK = ".attnctl-site"  # the file that tells a folder with a site of ours, whic
 
 
 def stage(folder: Path, target: Path) -> Path:
-    """Put every page and the configuration into `folder`, so that MkDocs builds into `target`. Return the configuration."""
+    """Write every page and the configuration into `folder`, for a site in `target`. Return the configuration."""
     pages = folder / "pages"
     pages.mkdir()
     index = ["# attnctl", (FOLDER / "welcome.md").read_text(encoding="utf-8").strip()]
@@ -189,9 +189,9 @@ def stage(folder: Path, target: Path) -> Path:
 
 
 def build_site(target: Path) -> Path:
-    """Build the site into the folder `target`, whole or not at all. Return its first page.
+    """Build the site in the folder `target`, whole or not at all. Return its first page.
 
-    Raises UsageError where MkDocs is not installed or `target` holds something else, AttnctlError for any warning of MkDocs.
+    Raises UsageError if MkDocs is not installed or `target` holds something else, AttnctlError for any warning of MkDocs.
     """
     if find_spec("material") is None or find_spec("mkdocs") is None:
         raise UsageError('the site is built by MkDocs: pip install "attnctl[docs]" (attnctl docs TOPIC needs nothing)')
@@ -219,7 +219,7 @@ def run_mkdocs(configuration: Path) -> None:
 
 
 class PlainHeading(Heading):
-    """A heading on the left, without a box."""
+    """A heading on the left without a box."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the heading as one line of text."""
@@ -245,7 +245,7 @@ class PageMarkdown(Markdown):
 
 
 def plain_source(markdown: str) -> str:
-    """Return Markdown for reading outside the site: no comments, pictures as their titles, pages as their commands."""
+    """Return Markdown for reading outside the site: without comments, pictures as titles, pages as commands."""
     text = re.sub(r"<!--.*?-->\n*", "", markdown, flags=re.DOTALL)
     text = re.sub(r"!\[([^\]]*)\]\([^)]*\)", r"(picture: \1)", text)
     return re.sub(r"\[([^\]]+)\]\(([a-z-]+)\.md(?:#[^)]*)?\)", _named_page, text)

@@ -1,10 +1,10 @@
-"""The bundled corpus: English sentences that a grammar wrote, their links, and their words.
+"""Read the bundled corpus: English sentences that a grammar wrote, their links, and their words.
 
 `python -m samples.english` makes its three files again, byte for byte:
 
-    words.tsv               every word: its kinds, the usual gender of a name, how open it is, how often it is asked for
-    sentences.conllu.xz     sentences to train on, CoNLL-U; what a word belongs to is in the column DEPS, by LABELS
-    held-out.conllu.xz      sentences that training never meets, to measure what heads find, with their trees as well
+    words.tsv               every word: kinds, usual gender of a name, how replaceable it is, how often it is predicted
+    sentences.conllu.xz     sentences to train on, CoNLL-U; the column DEPS holds the links of a word, by LABELS
+    held-out.conllu.xz      sentences that training never sees, to measure what heads find, with their trees
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class GrammarWord(NamedTuple):
 
 @cache
 def words() -> tuple[GrammarWord, ...]:
-    """Return every word that the grammar knows, sorted."""
+    """Return every word of the grammar, sorted."""
     lines = FOLDER.joinpath(WORDS).read_text(encoding="utf-8").splitlines()
     rows = (line.split("\t") for line in lines if not line.startswith("# "))
     return tuple(
@@ -106,7 +106,7 @@ def written_blocks(file: str, *parts: str) -> Iterator[str]:
 
 @cache
 def links_said(deps: str) -> tuple[tuple[str, int], ...]:
-    """Return the links in a word's column DEPS: relations, and the position of the other word, from 0."""
+    """Return the links in a word's column DEPS: relation, and position of the other word, from 0."""
     said = [one.split(":", 1) for one in deps.split("|")] if deps != "_" else []
     return tuple((_RELATIONS[label], int(place) - 1) for place, label in said)
 

@@ -101,7 +101,7 @@ BETWEEN = ("and", "met", ",", "saw", "or", "called", "likes", ".", "then", "but"
 
 
 def repeated(d: Draw, s: Sentence) -> None:
-    """Return a repetition A B … A B: Mr Smith met Ms Jones and Mr Smith …"""
+    """Return a repetition A B … A B: "Mr Smith met Ms Jones and Mr Smith …"."""
     lex = lexicon()
     if d.chance(0.35):
         titles = d.one(

@@ -81,7 +81,7 @@ def dependencies(sentence: Sentence) -> list[tuple[int, str]]:
 
 
 def _above(word: int, heads: dict[int, tuple[int, str]]) -> Iterator[int]:
-    """Yield the word, its head, the head of that word, …"""
+    """Yield the word, its head, the head of that head, and so on to the root."""
     yield word
     while word in heads:
         word = heads[word][0]

@@ -1,5 +1,7 @@
-"""`attnctl lookback`: whether each head looks at the context of a generated text, or at the text that is generated.
-`--measure relative`: weights against the largest that the key gets.
+"""Add a command and a measure to attnctl, from another package.
+
+`attnctl lookback` shows whether each head looks at the context of a generated text, or at the generated tokens.
+`--measure relative` compares weights with the largest weight of the key.
 
 Chuang et al. 2024, "Lookback Lens: Detecting and Mitigating Contextual Hallucinations in Large Language Models Using Only
 Attention Maps", arXiv:2407.07071.
@@ -48,7 +50,7 @@ class Lookback(JsonDocument, kw_only=True, tag="attnctl-lookback/1"):
 
 
 class LookbackReading:
-    """Of each layer that goes by, the ratio of its heads; all but the last of the `new` tokens wrote the next one."""
+    """The lookback ratio of the heads of each layer that passes; every `new` token but the last one wrote the next token."""
 
     predicts = False
 
@@ -56,7 +58,7 @@ class LookbackReading:
         self.context, self.new, self.heads = n - new, new, list[HeadLookback]()
 
     def take(self, layer: LayerAttention) -> None:
-        """Compare the mean weight of a token of the context with that of a new one, up to the token that looks."""
+        """Compare the mean weight of a context token with the mean weight of a new token, up to the query."""
         weights = layer.rows_of(range(self.context, self.context + self.new - 1))  # (heads, steps, keys)
         context = weights[..., : self.context].mean(-1)  # (heads, steps)
         new = weights[..., self.context :].sum(-1) / np.arange(1, self.new)  # (heads, steps)
