@@ -63,12 +63,12 @@ class LookbackReading:
         context = weights[..., : self.context].mean(-1)  # (heads, steps)
         new = weights[..., self.context :].sum(-1) / np.arange(1, self.new)  # (heads, steps)
         ratios = (context / np.maximum(context + new, np.finfo(np.float32).tiny)).mean(-1)  # (heads,)
-        self.heads += [HeadLookback(layer.layer, *told) for told in zip(layer.heads, ratios.tolist(), strict=True)]
+        self.heads += [HeadLookback(layer.layer, *pair) for pair in zip(layer.heads, ratios.tolist(), strict=True)]
 
     def value(self, run: Run) -> Lookback:
         """Return the ratios of all layers."""
-        found = tuple(self.heads)
-        return Lookback(model=run.known_model, tokens=run.tokens, new=self.new, heads=found, notes=run.notes)
+        heads = tuple(self.heads)
+        return Lookback(model=run.known_model, tokens=run.tokens, new=self.new, heads=heads, notes=run.notes)
 
 
 @command(example='attnctl lookback "The cat sat on the mat because" --model smollm2 --generate 20')
@@ -87,19 +87,21 @@ def lookback_command(
     """
     if model.model is None:
         raise UsageError("lookback wants a checkpoint that continues texts: name it with --model")
-    most = model.generate or TOKENS
-    source = open_source(context, text, file, replace(model, generate=most))
-    new = sum(token.start is None for token in source.tokens[-most:])  # a new token has no place in the text
+    limit = model.generate or TOKENS
+    source = open_source(context, text, file, replace(model, generate=limit))
+    new = sum(token.start is None for token in source.tokens[-limit:])  # a new token has no place in the text
     if not 1 < new < len(source.tokens):
         raise UsageError(f"the model wrote {new} new tokens behind the text, and two at least are compared")
-    found = source.read(LookbackReading(len(source.tokens), new))
-    say_notes(found.notes)
+    lookback = source.read(LookbackReading(len(source.tokens), new))
+    say_notes(lookback.notes)
     if json:
-        put_bytes(write_json(found, "lookback") + b"\n")
+        put_bytes(write_json(lookback, "lookback") + b"\n")
         return
-    layers, heads = ({getattr(one, name): None for one in found.heads} for name in ("layer", "head"))
-    ratios = np.array([one.ratio for one in found.heads]).reshape(len(layers), len(heads))
-    title = f"{found.model.name}: lookback ratio of each head, {len(source.tokens) - new} tokens of context, {new} new"
+    layers, heads = ({getattr(head, name): None for head in lookback.heads} for name in ("layer", "head"))
+    ratios = np.array([head.ratio for head in lookback.heads]).reshape(len(layers), len(heads))
+    title = (
+        f"{lookback.model.name}: lookback ratio of each head, {len(source.tokens) - new} tokens of context, {new} new"
+    )
     grid = Grid(ratios, [f"layer {layer}" for layer in layers], [*map(str, heads)], heat=True, max_rows=len(layers))
     show_renderable(Shown([Line(title, "accent"), grid]))
 
