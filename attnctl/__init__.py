@@ -70,7 +70,7 @@ _PUBLIC = {
 def __getattr__(name: str) -> Any:
     from attnctl.commands import COMMANDS  # which lists the functions of commands
 
-    modules = _PUBLIC | {name: module for one in COMMANDS.values() for name, module in one.functions.items()}
+    modules = _PUBLIC | {name: module for package in COMMANDS.values() for name, module in package.functions.items()}
     if name == "__all__":
         return sorted([*modules, "__version__"])
     if name not in modules:

@@ -46,8 +46,12 @@ def naming_options(options: type) -> Callable[[Function], Function]:
     """Return a decorator that names each of `options`, a TypedDict, in a signature: for help() and for editors."""
 
     def name_options(function: Function) -> Function:
-        own = inspect.signature(function)
-        kept = [one for one in own.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        signature = inspect.signature(function)
+        parameters = [
+            parameter
+            for parameter in signature.parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
         more = [
             inspect.Parameter(
                 name,
@@ -56,9 +60,9 @@ def naming_options(options: type) -> Callable[[Function], Function]:
                 annotation=kind.__forward_arg__ if isinstance(kind, ForwardRef) else kind,
             )
             for name, kind in options.__annotations__.items()
-            if name not in own.parameters
+            if name not in signature.parameters
         ]
-        vars(function)["__signature__"] = own.replace(parameters=[*kept, *more])
+        vars(function)["__signature__"] = signature.replace(parameters=[*parameters, *more])
         return function
 
     return name_options
@@ -75,7 +79,7 @@ def require_type(function: str, name: str, value: object, *types: type) -> None:
             or (float in types and isinstance(value, Real))
         )
     if not fits:
-        named = ({"PathLike": "path"}.get(one.__name__, one.__name__) for one in types if one is not type(None))
+        named = ({"PathLike": "path"}.get(kind.__name__, kind.__name__) for kind in types if kind is not type(None))
         _refuse(function, name, value, " or ".join(named))
 
 
@@ -109,9 +113,9 @@ def checked_selection(function: str, name: str, value: object) -> tuple[int, ...
         _refuse(function, name, value, "int or list")
     if not value:
         raise UsageError(f"{function}(): {name} is empty: None takes all of them")
-    for one in value:
-        require_type(function, name, one, int)
-    return tuple(operator.index(one) for one in value)
+    for index in value:
+        require_type(function, name, index, int)
+    return tuple(operator.index(index) for index in value)
 
 
 def checked_pairs(function: str, name: str, value: object) -> tuple[tuple[int, int], ...]:
@@ -119,13 +123,13 @@ def checked_pairs(function: str, name: str, value: object) -> tuple[tuple[int, i
     require_type(function, name, value, Sequence)
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         _refuse(function, name, value, "a list of (query, key)")
-    found = []
+    pairs = []
     for pair in value:
         fits = isinstance(pair, Sequence) and len(pair) == 2 and all(_is_whole_number(end) for end in pair)
         if not fits:
             _refuse(function, name, value, "a list of (query, key)")
-        found.append((operator.index(pair[0]), operator.index(pair[1])))
-    return tuple(found)
+        pairs.append((operator.index(pair[0]), operator.index(pair[1])))
+    return tuple(pairs)
 
 
 def check_network(function: str, model: object) -> None:
@@ -148,9 +152,9 @@ def _is_whole_number(value: object) -> bool:
     return True
 
 
-def _refuse(function: str, name: str, value: object, wanted: str) -> NoReturn:
-    shown = " ".join(repr(value)[:80].split())
-    raise TypeError(f"{function}(): {name} is {wanted}, not {type(value).__name__}: {shown}")
+def _refuse(function: str, name: str, value: object, expected: str) -> NoReturn:
+    repr_text = " ".join(repr(value)[:80].split())
+    raise TypeError(f"{function}(): {name} is {expected}, not {type(value).__name__}: {repr_text}")
 
 
 OptionValues = dict[str, Any]  # options by their names; None: the user named none
@@ -234,17 +238,17 @@ def model_arguments(options: OptionValues) -> OptionValues:
 
     Raises UsageError for options that exclude each other.
     """
-    given = dict(options)
-    if given.pop("chat", None) is not None:
+    arguments = dict(options)
+    if arguments.pop("chat", None) is not None:
         raise UsageError("is read by explain, heatmap, heads, view, ablate, batch and sources", option="chat")
-    scale = scale_of(given.pop("scale", None), given.pop("no_scale", False))
-    if given.pop("rope", False) and given.get("rope_theta") is None:
-        given["rope_theta"] = 10000.0
-    if given.get("model") is not None:
-        given["name"] = given["model"]
-    given.pop("model", None)
-    given["truncate"] = given.get("truncate") or None
-    return {name: value for name, value in (given | {"scale": scale}).items() if value is not None}
+    scale = scale_of(arguments.pop("scale", None), arguments.pop("no_scale", False))
+    if arguments.pop("rope", False) and arguments.get("rope_theta") is None:
+        arguments["rope_theta"] = 10000.0
+    if arguments.get("model") is not None:
+        arguments["name"] = arguments["model"]
+    arguments.pop("model", None)
+    arguments["truncate"] = arguments.get("truncate") or None
+    return {name: value for name, value in (arguments | {"scale": scale}).items() if value is not None}
 
 
 def scale_of(scale: str | float | None, no_scale: bool) -> float | None:
@@ -260,8 +264,8 @@ def scale_of(scale: str | float | None, no_scale: bool) -> float | None:
     try:
         return _factor_number(str(scale))
     except (ValueError, ZeroDivisionError):
-        said = "it is auto, none, a number such as 0.125, or a fraction such as 1/8 or 1/√64"
-        raise UsageError(said, option="scale", value=scale) from None
+        expected = "it is auto, none, a number such as 0.125, or a fraction such as 1/8 or 1/√64"
+        raise UsageError(expected, option="scale", value=scale) from None
 
 
 def _factor_number(text: str) -> float:

@@ -41,6 +41,6 @@ def changes_of_arguments(
     check_types(function, str | None, measure=measure)
     check_types(function, bool, words=words, renormalise=renormalise)
     check_types(function, str | list | tuple | None, drop=drop)
-    for one in drop or ():
-        require_type(function, "each of drop", one, str)
+    for key in drop or ():
+        require_type(function, "each of drop", key, str)
     return Changes(measure, words, renormalise, drop)

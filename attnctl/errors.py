@@ -115,17 +115,17 @@ def in_one_line(error: BaseException, most: int = 200) -> str:
 
 def failure_message(error: Exception) -> str | None:
     """Return the message for an error of the system or a library that a user can understand; None for any other."""
-    said = str(error)
+    message = str(error)
     if isinstance(error, OSError):
-        what = "write the output" if error.filename is None else f"use {os.fsdecode(error.filename)[:200]}"
-        return f"cannot {what}: {(error.strerror or said).lower()}"
+        action = "write the output" if error.filename is None else f"use {os.fsdecode(error.filename)[:200]}"
+        return f"cannot {action}: {(error.strerror or message).lower()}"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "torch":
         return "this needs torch, which is not installed: pip install torch (attnctl docs first-minutes says why)"
     if isinstance(error, MemoryError):
-        return f"not enough memory: {said or 'ask for less'}"
-    if isinstance(error, RuntimeError) and ("allocate" in said or "out of memory" in said):  # as torch says it
+        return f"not enough memory: {message or 'ask for less'}"
+    if isinstance(error, RuntimeError) and ("allocate" in message or "out of memory" in message):  # as torch says it
         return f"not enough memory: {in_one_line(error)}"
-    if isinstance(error, ValueError) and "embedded null" in said:  # as Python says of the name of a file
+    if isinstance(error, ValueError) and "embedded null" in message:  # as Python says of the name of a file
         return "no file has a name with a null in it"
     return None
 
@@ -172,7 +172,7 @@ def telling_errors(what: str) -> Iterator[None]:
 def _native_stderr_dropped() -> Iterator[None]:
     """Within this context, drop what native code prints on the process's standard error."""
     try:
-        kept = os.dup(2)
+        stderr_copy = os.dup(2)
     except OSError:  # closed: there is nothing to protect
         yield
         return
@@ -181,6 +181,6 @@ def _native_stderr_dropped() -> Iterator[None]:
         os.dup2(nowhere, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr_copy, 2)
+        os.close(stderr_copy)
         os.close(nowhere)

@@ -77,8 +77,8 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object], 
         temporary = target.with_name(f".{target.name[:100]}.{os.urandom(4).hex()}.part")
         try:
             with removed_at_end(temporary):
-                own = None if mode is None else lambda name, flags: os.open(name, flags, mode & 0o777)
-                with tidied_up(), open(temporary, "xb", opener=own) as file:  # noqa: PTH123
+                opener = None if mode is None else lambda name, flags: os.open(name, flags, mode & 0o777)
+                with tidied_up(), open(temporary, "xb", opener=opener) as file:  # noqa: PTH123
                     _fill_file(file, write)
                 if mode is not None:
                     temporary.chmod(mode)
@@ -148,7 +148,7 @@ def state_of_files(path: str | Path) -> tuple[tuple[str, int, int], ...]:
     try:
         top = Path(path)
         files = [top, *(sorted(islice(top.rglob("*"), limits.WATCHED_FILES)) if top.is_dir() else ())]
-        return tuple((str(file), (found := file.stat()).st_size, found.st_mtime_ns) for file in files)
+        return tuple((str(file), (state := file.stat()).st_size, state.st_mtime_ns) for file in files)
     except (OSError, ValueError):  # it was never a file's name, or the file has gone
         return ()
 
@@ -186,23 +186,23 @@ def check_regular(path: str | Path) -> int:
     """
     _check_name("read", path)
     with said_plainly("read", path):
-        found = Path(path).stat()
-    if stat.S_ISREG(found.st_mode) and found.st_dev in _systems_own():
+        state = Path(path).stat()
+    if stat.S_ISREG(state.st_mode) and state.st_dev in _systems_own():
         raise AttnctlError(f"cannot read {path}: it is a file of the system's own")
-    if stat.S_ISREG(found.st_mode) or (stat.S_ISFIFO(found.st_mode) and str(path).startswith(OPEN_ALREADY)):
-        return found.st_size
-    kind = next((words for is_kind, words in KINDS if is_kind(found.st_mode)), "no regular file")
+    if stat.S_ISREG(state.st_mode) or (stat.S_ISFIFO(state.st_mode) and str(path).startswith(OPEN_ALREADY)):
+        return state.st_size
+    kind = next((words for is_kind, words in KINDS if is_kind(state.st_mode)), "no regular file")
     raise AttnctlError(f"cannot read {path}: it is {kind}")
 
 
 def _systems_own() -> set[int]:
     """Return the devices of files that the system makes up: some claim terabytes, some never end."""
-    found = set()
+    devices = set()
     for folder in ("/proc", "/sys"):
         with contextlib.suppress(OSError):
             if (device := Path(folder).stat().st_dev) != Path("/").stat().st_dev:
-                found.add(device)
-    return found
+                devices.add(device)
+    return devices
 
 
 def open_regular(path: str | Path) -> IO[bytes]:
@@ -246,12 +246,12 @@ def standard_input_is_piped() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
-def _read_at_most(file: IO[bytes], most_of: Callable[[bytes], int], where: str) -> bytes:
-    whole, most = io.BytesIO(), 0
+def _read_at_most(file: IO[bytes], limit_of: Callable[[bytes], int], where: str) -> bytes:
+    whole, limit = io.BytesIO(), 0
     while piece := file.read(1 << 20):
-        most = most or most_of(piece)
+        limit = limit or limit_of(piece)
         whole.write(piece)
-        check_size(whole.tell(), most, where)
+        check_size(whole.tell(), limit, where)
     return whole.getvalue()
 
 

@@ -70,8 +70,8 @@ def open_input(
         return TraceSource(trace_of_mapped_matrix(source, *_names_of_axes(named)), source)
     if source is None and file is None and not has_rows and files.standard_input_is_piped():
         source = "-"
-    given = None if file is not None else _read_input(source)
-    if given is None:
+    named_bytes = None if file is not None else _read_input(source)
+    if named_bytes is None:
         if typed is not None:
             instead = option_name("tokenizer")
             raise UsageError(f"names the tokens of bare weights; a text is split by {instead}", option=typed)
@@ -83,14 +83,14 @@ def open_input(
             return TextSource(rows, rows.indices_text)
         text = text_of(source, file)
         return TextSource(open_model(), text)
-    where, data = given
+    where, data = named_bytes
     if _kind_of_input(where, data, typed is not None) == "text":
         files.check_size(len(data), limits.TEXT_BYTES, where)
         text = files.decode_text(data, where)
         return TextSource(open_model(), text)
     computed(where)
-    found = _computed_input(where, data, named, typed)
-    return TraceSource(found, where) if isinstance(found, Trace) else OverviewSource(found, where)
+    numbers = _computed_input(where, data, named, typed)
+    return TraceSource(numbers, where) if isinstance(numbers, Trace) else OverviewSource(numbers, where)
 
 
 def text_of(text: str | None, file: str | None) -> str:
@@ -188,13 +188,13 @@ def open_prompt(
     conversation = None if chat is None else conversation_in(chat)
     if conversation is not None and (text is not None or file is not None):
         raise UsageError(f"give the text, {option_name('file')}, or {option_name('chat')}: one of them")
-    said = "" if conversation is not None else text_of(text, file)
+    typed_text = "" if conversation is not None else text_of(text, file)
     from attnctl.models.huggingface.prompts import Prompt, chat_prompt
 
     model: Any = open_model()
     if model.info.kind != "checkpoint":
         raise UsageError(f"{model.info.name} answers no prompts: name a checkpoint (smollm2, a folder, a .gguf)")
-    prompt = Prompt(checked_text(said), ()) if conversation is None else chat_prompt(model, conversation)
+    prompt = Prompt(checked_text(typed_text), ()) if conversation is None else chat_prompt(model, conversation)
     return model, prompt, conversation
 
 
@@ -249,15 +249,15 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
         # a name with such an ending is no sentence, also where no such file is there
         return source, files.read_bytes(source)
     try:
-        there = Path(source).is_file()
+        is_file = Path(source).is_file()
     except (OSError, ValueError):  # too long for a name, or with a null in it
-        there = False
-    if there and Path(source).suffix.lower() == ".txt" and not _holds_numbers(source):
+        is_file = False
+    if is_file and Path(source).suffix.lower() == ".txt" and not _holds_numbers(source):
         raise UsageError(f"{source} is a file of text: read it with {option_name('file')} {for_pasting(source)}")
-    if there and Path(source).suffix.lower() in (".safetensors", ".gguf"):
-        given = f"{option_name('model')} {for_pasting(source)}"
-        raise UsageError(f"{source} holds a model's weights: give a text, and {given}")
-    if there and (any(char in source for char in "/\\") or _holds_numbers(source)):
+    if is_file and Path(source).suffix.lower() in (".safetensors", ".gguf"):
+        advice = f"{option_name('model')} {for_pasting(source)}"
+        raise UsageError(f"{source} holds a model's weights: give a text, and {advice}")
+    if is_file and (any(char in source for char in "/\\") or _holds_numbers(source)):
         return source, files.read_bytes(source)
     return None
 

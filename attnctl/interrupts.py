@@ -51,14 +51,14 @@ def removed_at_end(path: Path) -> Iterator[None]:
         os.kill(os.getpid(), number)
 
     ending = [number for name in ENDING if (number := getattr(signal, name, None)) is not None]
-    mine = threading.current_thread() is threading.main_thread()  # elsewhere no signal can be listened to
-    heard = [number for number in ending if mine and signal.getsignal(number) == signal.SIG_DFL]
-    for number in heard:
+    in_main_thread = threading.current_thread() is threading.main_thread()  # elsewhere no signal can be listened to
+    handled = [number for number in ending if in_main_thread and signal.getsignal(number) == signal.SIG_DFL]
+    for number in handled:
         signal.signal(number, remove_and_end)
     try:
         yield
     finally:
-        for number in heard:
+        for number in handled:
             signal.signal(number, signal.SIG_DFL)
 
 
@@ -102,15 +102,15 @@ def kept_from_children() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard = []
-    handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    received = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: received.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         signal.signal(signal.SIGINT, handler)
-        if heard:
+        if received:
             signal.raise_signal(signal.SIGINT)
 
 
@@ -147,10 +147,10 @@ def asked_to_end() -> Iterator[Callable[[], bool]]:
         came = True
         signal.signal(number, take_interrupt if number == signal.SIGINT else signal.SIG_DFL)
 
-    asked = [signal.SIGINT, signal.SIGTERM]
+    signals = [signal.SIGINT, signal.SIGTERM]
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # else nohup has it ignored
-        asked.append(signal.SIGHUP)
-    before = {number: signal.signal(number, note_progress) for number in asked}
+        signals.append(signal.SIGHUP)
+    before = {number: signal.signal(number, note_progress) for number in signals}
     try:
         yield lambda: came
     finally:

@@ -53,8 +53,8 @@ def import_lightly(load: Callable[[], Result]) -> Result:
         return _load_by_any_shapes(load)
     before = set(sys.modules)
     utils = (import_module("transformers.utils.import_utils"), import_module("transformers.utils"))
-    real = [(module, name, getattr(module, name)) for module in utils for name in ABSENT if hasattr(module, name)]
-    for module, name, _ in real:
+    functions = [(module, name, getattr(module, name)) for module in utils for name in ABSENT if hasattr(module, name)]
+    for module, name, _ in functions:
         setattr(module, name, lambda: False)
     try:
         with _compiler_aside():
@@ -66,7 +66,7 @@ def import_lightly(load: Callable[[], Result]) -> Result:
             if name.startswith("transformers."):
                 del sys.modules[name]
     finally:
-        for module, name, function in real:
+        for module, name, function in functions:
             setattr(module, name, function)
     complete_torch()
     return load()

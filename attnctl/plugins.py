@@ -72,13 +72,13 @@ def entries(group: str, own: Collection[str]) -> dict[str, EntryPoint]:
 
     A name that attnctl has itself, or that two packages have, is left out with a warning.
     """
-    kept: dict[str, EntryPoint] = {}
+    by_name: dict[str, EntryPoint] = {}
     for entry in sorted(entry_points(group=group), key=lambda entry: (entry.name, package_of(entry))):
-        if entry.name in own or entry.name in kept:
+        if entry.name in own or entry.name in by_name:
             _warn(f"{package_of(entry)} gives a {kind_of(entry)} {entry.name}, which exists already: it is left out")
             continue
-        kept[entry.name] = entry
-    return kept
+        by_name[entry.name] = entry
+    return by_name
 
 
 def load_entry(entry: EntryPoint, load: Callable[[EntryPoint], Loaded]) -> Loaded:
@@ -87,8 +87,8 @@ def load_entry(entry: EntryPoint, load: Callable[[EntryPoint], Loaded]) -> Loade
         return load(entry)
     except (Exception, SystemExit) as error:
         why, package = f"{type(error).__name__}: {in_one_line(error)}", package_of(entry)
-        what = f"the {kind_of(entry)} {entry.name} of {package}"
-        raise AttnctlError(f"{what} cannot be imported ({why}): mend it, or remove {package}") from error
+        named = f"the {kind_of(entry)} {entry.name} of {package}"
+        raise AttnctlError(f"{named} cannot be imported ({why}): mend it, or remove {package}") from error
 
 
 def working_entries(found: Mapping[str, EntryPoint], load: Callable[[EntryPoint], Loaded]) -> dict[str, Loaded]:

@@ -59,8 +59,8 @@ def shortened(text: str, most: int, close: bool = False) -> str:
     """Return a text in at most `most` characters, the end of a longer one replaced by …; `close`: no space before it."""
     if len(text) <= most:
         return text
-    kept = text[: most - 1]
-    return f"{kept.rstrip() if close else kept}…"
+    beginning = text[: most - 1]
+    return f"{beginning.rstrip() if close else beginning}…"
 
 
 def quoted_beginning(text: str) -> str:
@@ -104,8 +104,8 @@ def counted(count: int, noun: str) -> str:
 
 def either(names: Sequence[str], last: str = " or ") -> str:
     """Return several names for a sentence, with `last` before the last one: a, b or c."""
-    *most, end = names
-    return f"{', '.join(most)}{last}{end}" if most else end
+    *first, end = names
+    return f"{', '.join(first)}{last}{end}" if first else end
 
 
 def percent(share: float, decimals: int = 0) -> str:
@@ -189,8 +189,8 @@ def harmless_line(text: str, shown: Callable[[str], str] = harmless_text) -> str
         return shown(text)
     parts = _ISOLATE.split(text)
     return "".join(
-        f"\u2068{shown(part[1:-1])}\u2069" if at % 2 else shown(re.sub("[\u2068\u2069]", "", part))
-        for at, part in enumerate(parts)
+        f"\u2068{shown(part[1:-1])}\u2069" if index % 2 else shown(re.sub("[\u2068\u2069]", "", part))
+        for index, part in enumerate(parts)
     )
 
 
@@ -234,7 +234,7 @@ def every_string(document: object, change: Callable[[str], str]) -> object:
 
 def _escaped_bytes(match: re.Match[bytes]) -> bytes:
     units = match.group().decode().encode("utf-16-be")
-    return b"".join(b"\\u%04x" % int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    return b"".join(b"\\u%04x" % int.from_bytes(units[index : index + 2], "big") for index in range(0, len(units), 2))
 
 
 def spoken_range(what: str, count: int) -> str:

@@ -62,7 +62,7 @@ def split_words(text: str) -> tuple[Token, ...]:
 def split_characters(text: str) -> tuple[Token, ...]:
     """Return characters as a reader sees them: a letter with its accent, or a joined emoji, is one token; spaces stay."""
     kinds = _character_kinds(text)
-    singly = ((at, at + 1) for at in range(len(text)))
+    singly = ((index, index + 1) for index in range(len(text)))
     return _numbered_tokens(text, _clusters(text, kinds) if any(kinds.values()) else singly)
 
 
@@ -71,16 +71,16 @@ def _numbered_tokens(text: str, spans: Iterable[tuple[int, int]]) -> tuple[Token
 
     Raises AttnctlError if there are more than limits.TEXT_TOKENS, before they fill the memory.
     """
-    found = list(islice(spans, limits.TEXT_TOKENS + 1))
-    check_token_count(len(found))
+    places = list(islice(spans, limits.TEXT_TOKENS + 1))
+    check_token_count(len(places))
     ids: dict[str, int] = {}
-    return tuple(Token(text[start:end], ids.setdefault(text[start:end], len(ids)), start, end) for start, end in found)
+    return tuple(Token(text[start:end], ids.setdefault(text[start:end], len(ids)), start, end) for start, end in places)
 
 
 def check_token_count(count: int, text: str | None = None) -> None:
     """Raise AttnctlError for more tokens than one text may have, or for far more than the `text` has characters."""
-    if text is not None and (said := limits.growth_error(count, len(text), "tokens")):
-        raise AttnctlError(f"the tokenizer fails on this text ({said})")
+    if text is not None and (reason := limits.growth_error(count, len(text), "tokens")):
+        raise AttnctlError(f"the tokenizer fails on this text ({reason})")
     if count > limits.TEXT_TOKENS:
         raise TooLongError(
             f"the text has more than the {limits.TEXT_TOKENS:,} tokens that are read of one: give less of it"
@@ -129,8 +129,8 @@ def from_encoding(text: str, encoding: Encoding) -> tuple[Token, ...]:
     ):
         start, end = place or (0, 0)
         covers = end > start and not special
-        shown = piece_text(piece, text[start:end]) if covers else piece
-        tokens.append(Token(shown, number, start, end, bool(special), word=None if special else word))
+        label = piece_text(piece, text[start:end]) if covers else piece
+        tokens.append(Token(label, number, start, end, bool(special), word=None if special else word))
     return tuple(tokens)
 
 
@@ -159,18 +159,18 @@ def piece_spans(text: str, spans: Sequence[Place]) -> list[Place]:
     """
     if text.isascii():
         return list(spans)
-    found: list[Place] = []
-    for at, place in enumerate(spans):
+    places: list[Place] = []
+    for index, place in enumerate(spans):
         if place is None:
-            found.append(None)
+            places.append(None)
             continue
         start, end = place
-        following = (spans[at + 1] if at + 1 < len(spans) else None) or (0, 0)
+        following = (spans[index + 1] if index + 1 < len(spans) else None) or (0, 0)
         last = following[0] if following[0] < following[1] else len(text)
         while start < end < last and _kind_of(text[end]) == _EXTENDS and unicodedata.category(text[end]) != "Cf":
             end += 1
-        found.append((start, end))
-    return found
+        places.append((start, end))
+    return places
 
 
 def piece_words(
@@ -189,25 +189,25 @@ def piece_words(
     if all(len(text[start:end].split()) < 2 for start, end in ends.values()):
         return list(words)
     word_at = word_numbers(text)
-    found: list[int | None] = []
-    behind: tuple[str, int | None] = "", None  # the piece that follows, and its word
+    numbers: list[int | None] = []
+    following: tuple[str, int | None] = "", None  # the piece that follows, and its word
     for piece, place in zip(reversed(pieces), reversed(spans), strict=True):
         if place is None:
-            found.append(None)
+            numbers.append(None)
             continue
         start, end = place
         covered = text[start:end]
         word = word_at.get(start + len(covered) - len(covered.lstrip()))
         if _is_lone_marker(piece, covered):
-            word = None if behind[0].startswith(("▁", "Ġ")) else behind[1]
-        found.append(word)
-        behind = piece, word
-    return found[::-1]
+            word = None if following[0].startswith(("▁", "Ġ")) else following[1]
+        numbers.append(word)
+        following = piece, word
+    return numbers[::-1]
 
 
 def word_numbers(text: str) -> dict[int, int]:
     """Return character → number of its word, without the characters between words."""
-    return {at: number for number, span in enumerate(word_spans(text)) for at in range(*span)}
+    return {index: number for number, span in enumerate(word_spans(text)) for index in range(*span)}
 
 
 def open_tokenizer(name: str | os.PathLike[str] | None) -> Tokenize:
@@ -242,8 +242,8 @@ def strange_words(name: str, tokens: Sequence[Token]) -> str | None:
     strange = [token.text for token in tokens if token.unknown]
     if len(strange) < max(2, STRANGE_SHARE * len(tokens)):
         return None
-    shown = (shortened(visible_text(word[:LABEL_CHARACTERS]), 16) for word in strange[:3])
-    named = ", ".join(isolated(f"{word}†") for word in shown) + (", …" if len(strange) > 3 else "")
+    examples = (shortened(visible_text(word[:LABEL_CHARACTERS]), 16) for word in strange[:3])
+    named = ", ".join(isolated(f"{word}†") for word in examples) + (", …" if len(strange) > 3 else "")
     return f"{name} does not know {len(strange)} of these {len(tokens)} tokens ({named})"
 
 
@@ -316,7 +316,7 @@ def _kind_of(char: str) -> int:
 def _clusters(text: str, kinds: dict[str, int]) -> Iterator[Span]:
     """Yield the spans that a reader takes for one character (short form of Unicode's grapheme clusters, UAX 29)."""
     start, flags, before = 0, 0, ""  # flags: regional indicators seen in a row, of which two make a flag
-    for at, char in enumerate(text):
+    for index, char in enumerate(text):
         kind = kinds[char]
         extends = (
             kind in (_EXTENDS, _JOINER)
@@ -325,9 +325,9 @@ def _clusters(text: str, kinds: dict[str, int]) -> Iterator[Span]:
             or (char == "\n" and before == "\r")
         )
         flags = flags + 1 if kind == _REGIONAL else 0
-        if at and not extends:
-            yield start, at
-            start = at
+        if index and not extends:
+            yield start, index
+            start = index
         before = char
     if text:
         yield start, len(text)

@@ -57,10 +57,10 @@ def batch(
     layers, heads = checked_selection("batch", "layer", layer), checked_selection("batch", "head", head)
     if steps is not None:
         require_type("batch", "steps", steps, str, Sequence)
-    kept = None if steps is None else tuple([steps] if isinstance(steps, str) else steps)
-    for step in kept or ():
+    kept_steps = None if steps is None else tuple([steps] if isinstance(steps, str) else steps)
+    for step in kept_steps or ():
         require_type("batch", "steps", step, str)
-    check_names(kept or ())
+    check_names(kept_steps or ())
     if precision is not None:
         limits.PRECISION.check_value("precision", precision)
     opened = opened_model("batch", model, options)
@@ -68,7 +68,9 @@ def batch(
     name = {"name": os.fspath(model)} if isinstance(model, (str, os.PathLike)) else {}
     query = None if query is None else str(query)
     chosen = _selection_text(layers), _selection_text(heads), query
-    work = Work(name | options, (), *chosen, steps=kept, precision=precision, batch_size=together, is_named=bool(name))
+    work = Work(
+        name | options, (), *chosen, steps=kept_steps, precision=precision, batch_size=together, is_named=bool(name)
+    )
     worker = Worker(work, opened, current_flags())
     items = numbered(of_row(f"text {number}", _row_of_text(text, number)) for number, text in enumerate(texts))
     for chunk in chunks_of_items(items, 4 * together if together > 1 else 1):

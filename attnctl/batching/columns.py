@@ -76,7 +76,7 @@ class Tables(BatchFormat):
 def _layer_rows(trace: Trace, layer: LayerTrace, item: Item) -> pa.RecordBatch:
     """Return one row for each head; some columns are the same in all rows."""
     heads = len(layer.heads)
-    alike = {
+    common = {
         "number": item.number,
         "id": None if trace.id is None else str(trace.id),
         "text": trace.text,
@@ -86,14 +86,14 @@ def _layer_rows(trace: Trace, layer: LayerTrace, item: Item) -> pa.RecordBatch:
         "layer": layer.layer,
         "rows": layer.rows,
     }
-    own = {"head": layer.heads, "kv_head": layer.kv_heads}
-    arrays = {array.name: there for array, there in layer.arrays_kept()}
+    per_head = {"head": layer.heads, "kv_head": layer.kv_heads}
+    arrays = {array.name: array_values for array, array_values in layer.arrays_kept()}
     if layer.mask is not None:
         arrays["mask"] = np.stack([layer.mask] * heads)  # (heads, n_q, n_k)
     columns = [
         _nested_rows(arrays[field.name])
         if field.name in arrays
-        else pa.array(own.get(field.name, [alike.get(field.name)] * heads), field.type)
+        else pa.array(per_head.get(field.name, [common.get(field.name)] * heads), field.type)
         for field in SCHEMA
     ]
     return pa.record_batch(columns, schema=SCHEMA)
@@ -102,7 +102,7 @@ def _layer_rows(trace: Trace, layer: LayerTrace, item: Item) -> pa.RecordBatch:
 def _nested_rows(array: Array) -> pa.Array:
     """Return an array (heads, rows, columns) as a list of lists for each head, (heads, rows) as a list for each head."""
     nested = pa.array(np.ascontiguousarray(array).reshape(-1))
-    for at in range(array.ndim - 1, 0, -1):  # the innermost lists first
-        lists = math.prod(array.shape[:at])
-        nested = pa.ListArray.from_arrays(np.arange(lists + 1, dtype=np.int32) * array.shape[at], nested)
+    for axis in range(array.ndim - 1, 0, -1):  # the innermost lists first
+        lists = math.prod(array.shape[:axis])
+        nested = pa.ListArray.from_arrays(np.arange(lists + 1, dtype=np.int32) * array.shape[axis], nested)
     return nested

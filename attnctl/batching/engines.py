@@ -106,25 +106,25 @@ def chunks_of_items(
         yield chunk
 
 
-def as_they_come(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
+def as_they_come(items: Iterable[Item], limit: int) -> Iterator[list[Item]]:
     """Yield the items that have come, at most `most` at a time; yield an empty list now and then while none comes."""
-    come: queue.Queue[Item | None | BaseException] = queue.Queue(4 * most)
+    arrived: queue.Queue[Item | None | BaseException] = queue.Queue(4 * limit)
 
     def read_chunks() -> None:
         try:
             for item in items:
-                come.put(item)
-            come.put(None)
+                arrived.put(item)
+            arrived.put(None)
         except BaseException as error:  # to be raised where the items are wanted
-            come.put(error)
+            arrived.put(error)
 
     # in this context, where messages name options as they do here
     threading.Thread(target=copy_context().run, args=(read_chunks,), daemon=True).start()
     while True:
         chunk: list[Item] = []
         try:
-            while len(chunk) < most:
-                item = come.get(timeout=0.0 if chunk else 0.2)
+            while len(chunk) < limit:
+                item = arrived.get(timeout=0.0 if chunk else 0.2)
                 if not isinstance(item, Item):
                     if chunk:
                         yield chunk
@@ -175,16 +175,16 @@ def run_in_processes(work: Any, chunks: Iterable[list[Item]], jobs: int) -> Iter
 
     Raises AttnctlError if a process was killed.
     """
-    processes: list[WorkerProcess] = []
+    workers: list[WorkerProcess] = []
     try:
         for _ in range(jobs):
-            processes.append(WorkerProcess(work))
-        yield from results_in_order(chunks, [one.chunk_results for one in processes], WINDOW * jobs)
+            workers.append(WorkerProcess(work))
+        yield from results_in_order(chunks, [worker.chunk_results for worker in workers], WINDOW * jobs)
     finally:
-        for one in processes:
-            one.process.terminate()
-        for one in processes:
-            one.process.join(END_SECONDS)
+        for worker in workers:
+            worker.process.terminate()
+        for worker in workers:
+            worker.process.join(END_SECONDS)
 
 
 class WorkerProcess:
@@ -192,11 +192,11 @@ class WorkerProcess:
 
     def __init__(self, work: Any) -> None:
         context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_answer_chunks, args=(theirs, work, current_flags()), daemon=True)
+        self._pipe, worker_pipe = context.Pipe()
+        self.process = context.Process(target=_answer_chunks, args=(worker_pipe, work, current_flags()), daemon=True)
         with kept_from_children(), _one_thread_each():
             self.process.start()
-        theirs.close()  # so that the pipe ends with the process
+        worker_pipe.close()  # so that the pipe ends with the process
 
     def chunk_results(self, chunk: list[Item]) -> list[Result]:
         """Return the results of a chunk. Raises the error of the worker, and AttnctlError if the process was killed."""
@@ -261,10 +261,10 @@ def run_on_cluster(
     """
     ray = _import_ray()
     started = not ray.is_initialized()
-    here: dict[str, object] = {"address": address} if address else {"include_dashboard": False}
+    target: dict[str, object] = {"address": address} if address else {"include_dashboard": False}
     try:
         if started:
-            ray.init(log_to_driver=False, logging_level="error", **here)
+            ray.init(log_to_driver=False, logging_level="error", **target)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise AttnctlError(f"no Ray cluster at {address or 'all'}: {in_one_line(error)}") from error
     try:

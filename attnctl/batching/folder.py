@@ -45,7 +45,7 @@ GROUP = 192  # items that are done or not done together, where a format holds ma
 LINES = "traces.jsonl"  # of the format json, which grows by a line an item
 
 
-def own_names(forms: Iterable[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
+def file_patterns(forms: Iterable[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Return the patterns of the files, and of the folders inside, of a batch with these shared formats.
 
     A file is of one text (`Item.file_stem`), of several, or made of all at the end of a run.
@@ -53,14 +53,14 @@ def own_names(forms: Iterable[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
     names = "|".join(map(re.escape, forms))
     shared = rf"traces\.parquet|\.tallies|\.({names})"
     of_texts = rf"(\d{{7,}}/)?\d{{7,}}(-[a-z0-9-]+)?\.({'|'.join(FILES)})"
-    made = rf"{re.escape(LINES)}|({names})(-means)?\.(csv|jsonl?)"
-    return re.compile(rf"{of_texts}|({shared})/\d{{7,}}[-.][a-z0-9.]+|{made}"), re.compile(rf"\d{{7,}}|{shared}")
+    of_all = rf"{re.escape(LINES)}|({names})(-means)?\.(csv|jsonl?)"
+    return re.compile(rf"{of_texts}|({shared})/\d{{7,}}[-.][a-z0-9.]+|{of_all}"), re.compile(rf"\d{{7,}}|{shared}")
 
 
 class Folder:
     """A folder that only this process writes to; to be used in a `with`.
 
-    `said` is everything that decides the output (input, formats, model, look): a folder with another `said` is refused.
+    `request` is everything that decides the output (input, formats, model, look): a folder with another one is refused.
     `together` is the number of items, counted from a multiple of it, that are done or not done as one. `start_anew` removes
     the results of an earlier batch first. Raises AttnctlError if another run writes the folder, UsageError if it holds
     something else.
@@ -73,21 +73,21 @@ class Folder:
     def __init__(
         self,
         path: str | Path,
-        said: Document,
+        request: Document,
         formats: Sequence[str],
         shared: Sequence[BatchFormat] = (),
         together: int = 1,
         *,
         start_anew: bool = False,
     ) -> None:
-        self.path, self.said, self.shared, self.start_anew = Path(path), said, shared, start_anew
+        self.path, self.request, self.shared, self.start_anew = Path(path), request, shared, start_anew
         self.formats = formats
-        self._own_file, self._own_folder = own_names([*SHARED, *(one.form for one in shared)])
+        self._own_file, self._own_folder = file_patterns([*SHARED, *(shared_format.form for shared_format in shared)])
         self.done = self.failed = self.kept_before = self.failed_before = self.gone = 0
         self.damaged: dict[str, bool] = {}
         self._size = max(GROUP, together) if shared else together  # of a group
         self._last, self._next = -1, 0  # the highest number in the manifest, and the next that no text had
-        # numbers below it that are not done → fingerprint of the text, "" of an unknown
+        # numbers below it that are not done → fingerprint of the text, "" if unknown
         self._lost: dict[int, str] = {}
         self._is_in_order = True  # what this run wrote into the manifest: by number
         self._group: list[ManifestLine] = []  # of items whose group is not full
@@ -96,10 +96,10 @@ class Folder:
     def damage_sentence(self) -> str:
         """Return which files had changed, and which of them were made again; "" if none had."""
         parts = []
-        for again, what in ((True, "damaged or gone, and made again"), (False, "damaged or gone")):
-            first, *others = [name for name, is_made in self.damaged.items() if is_made == again] or [""]
-            more = f" and {len(others):,} more" if others else ""
-            parts += [f"{first}{more} {what}"] if first else []
+        for is_new, status in ((True, "damaged or gone, and made again"), (False, "damaged or gone")):
+            first, *more_names = [name for name, is_made in self.damaged.items() if is_made == is_new] or [""]
+            more = f" and {len(more_names):,} more" if more_names else ""
+            parts += [f"{first}{more} {status}"] if first else []
         return ", ".join(parts)
 
     def summary_sentence(self) -> str:
@@ -114,19 +114,19 @@ class Folder:
     # --- opening and closing ---------------------------------------------------------------------------------------
 
     def __enter__(self) -> Folder:
-        with said_plainly("write", self.path), ExitStack() as held:
+        with said_plainly("write", self.path), ExitStack() as resources:
             self.path.mkdir(parents=True, exist_ok=True)
             self._check_files()
-            held.callback(lock_folder(self.path).release)
+            resources.callback(lock_folder(self.path).release)
             if self.start_anew:
                 self._remove_results()
             is_new = not (manifest := self.path / MANIFEST).exists() or not manifest.stat().st_size
-            self._key = check_run(self.path, self.said, is_new=is_new)
+            self._key = check_run(self.path, self.request, is_new=is_new)
             self._remove_temporaries()
             self._open_files()
-            held.callback(self._close_files)
+            resources.callback(self._close_files)
             self._drop_damaged()
-            self._held = held.pop_all()
+            self._held = resources.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -169,7 +169,7 @@ class Folder:
     def _remove_results(self) -> None:
         with suppress(OSError, ValueError, TypeError, KeyError):  # of a format that a package gave to that run
             forms = msgspec.json.decode((self.path / RUN).read_bytes())["said"]["formats"]
-            self._own_file, _ = own_names([*SHARED, *map(str, forms)])
+            self._own_file, _ = file_patterns([*SHARED, *map(str, forms)])
         for path in self.path.rglob("*"):
             if self._is_own(path.relative_to(self.path).as_posix()) and not path.is_dir():
                 path.unlink()
@@ -247,25 +247,25 @@ class Folder:
         gets the next number.
         """
         entries = (entry for group in self._groups(self._manifest.end) for entry in group.entries)
-        known: dict[str, list[bool]] = {}  # by fingerprint, of the entries read so far: whether they failed
+        done: dict[str, list[bool]] = {}  # by fingerprint, of the entries read so far: whether they failed
         lost: dict[str, list[int]] = {}  # by fingerprint: numbers
-        for number, own in sorted(self._lost.items(), reverse=True):
-            lost.setdefault(own or str(number), []).append(number)
+        for number, fingerprint in sorted(self._lost.items(), reverse=True):
+            lost.setdefault(fingerprint or str(number), []).append(number)
         for item in items:
-            own = item.content_fingerprint
-            while own not in known and (entry := next(entries, None)) is not None:
-                known.setdefault(entry.input, []).append(entry.status == "failed")
-            if own in known:
+            fingerprint = item.content_fingerprint
+            while fingerprint not in done and (entry := next(entries, None)) is not None:
+                done.setdefault(entry.input, []).append(entry.status == "failed")
+            if fingerprint in done:
                 self.kept_before += 1
-                self.failed_before += known[own].pop()
-                if not known[own]:
-                    del known[own]
+                self.failed_before += done[fingerprint].pop()
+                if not done[fingerprint]:
+                    del done[fingerprint]
                 continue
-            numbers = lost.get(own) or lost.get(str(item.number)) or [self._next]
+            numbers = lost.get(fingerprint) or lost.get(str(item.number)) or [self._next]
             number = numbers.pop()
             self._next = max(self._next, number + 1)
             yield item if item.number == number else replace(item, number=number)
-        self.gone = sum(map(len, known.values())) + sum(1 for _ in entries)
+        self.gone = sum(map(len, done.values())) + sum(1 for _ in entries)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -276,8 +276,8 @@ class Folder:
             self.done += result.error is None
             self.failed += result.error is not None
             for shared in self.shared:
-                if shared.form in result.made:
-                    self._write_shared(shared.take(result.item.number, result.made[shared.form]))
+                if shared.form in result.outputs:
+                    self._write_shared(shared.take(result.item.number, result.outputs[shared.form]))
             if self._size > 1 and (result.item.number + 1) % self._size == 0:
                 self._end_group()
         if self._size == 1:
@@ -307,12 +307,12 @@ class Folder:
         """Write the item's own files, and return its line of the manifest."""
         item, files = result.item, list[ManifestFile]()
         for form in FILES:
-            if form in result.made:
+            if form in result.outputs:
                 name = f"{item.file_stem}.{form}"
-                files.append(self._write_file(name, result.made[form]))
-        if self._lines is not None and "json" in result.made:
-            files.append(self._entry_of(LINES, result.made["json"], self._lines.end))
-            self._lines.append_bytes(result.made["json"])
+                files.append(self._write_file(name, result.outputs[form]))
+        if self._lines is not None and "json" in result.outputs:
+            files.append(self._entry_of(LINES, result.outputs["json"], self._lines.end))
+            self._lines.append_bytes(result.outputs["json"])
         return ManifestLine(
             number=item.number,
             id=item.id,

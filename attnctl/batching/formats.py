@@ -89,14 +89,16 @@ def format_named(name: str) -> type[BatchFormat]:
     Raises UsageError if there is none, and AttnctlError if the package that adds it cannot be imported.
     """
     if name in SHARED:
-        own: type[BatchFormat] = find_named(SHARED[name])
-        return own
+        format_class: type[BatchFormat] = find_named(SHARED[name])
+        return format_class
     from attnctl.plugins import load_entry
 
-    others = formats_of_packages()
-    if name not in others:
-        raise UsageError(f"it is one or more of {', '.join((*known_formats(), *others))}", option="format", value=name)
-    return load_entry(others[name], load_format)
+    of_packages = formats_of_packages()
+    if name not in of_packages:
+        raise UsageError(
+            f"it is one or more of {', '.join((*known_formats(), *of_packages))}", option="format", value=name
+        )
+    return load_entry(of_packages[name], load_format)
 
 
 def known_formats() -> tuple[str, ...]:
@@ -193,8 +195,8 @@ class Statistics(MeanFormat):
     def make(item: Item, trace: Trace, model: Model) -> Tally:
         """Return STATISTICS of every head of a trace. Raises AttnctlError if it lacks the weights of some query."""
         return tally_of_values(
-            (one.layer, one.head, name, one[name])
+            (head.layer, head.head, name, head[name])
             for layer in trace.layers
-            for one in head_statistics(layer, trace.tokens, trace.key_tokens)
+            for head in head_statistics(layer, trace.tokens, trace.key_tokens)
             for name in STATISTICS
         )

@@ -51,10 +51,10 @@ class Item:
         """Return 64 bits of SHA-256 over everything that decides the result."""
         import orjson
 
-        said = [self.text, self.id, self.tokens, self.options, self.trace, self.error]
-        said += [self.messages, self.answer] if (self.messages, self.answer) != (None, None) else []
-        said += [] if self.text_pair is None else [{"text_pair": self.text_pair}]
-        return hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+        content = [self.text, self.id, self.tokens, self.options, self.trace, self.error]
+        content += [self.messages, self.answer] if (self.messages, self.answer) != (None, None) else []
+        content += [] if self.text_pair is None else [{"text_pair": self.text_pair}]
+        return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
     @property
     def file_stem(self) -> str:
@@ -74,7 +74,7 @@ class Result:
     """The result of one item: for each format the bytes of its file or its part of a shared file; or why it failed."""
 
     item: Item
-    made: dict[str, Any] = field(default_factory=dict)
+    outputs: dict[str, Any] = field(default_factory=dict)
     tokens: int = 0
     seconds: float = 0.0
     error: str | None = None
@@ -87,7 +87,7 @@ class Pending(NamedTuple):
 
     item: Item
     tokens: Sequence[Token]
-    wanted: Any
+    reading: Any
 
 
 def slug_of(text: str) -> str:
@@ -97,7 +97,7 @@ def slug_of(text: str) -> str:
     return slug if len(slug) <= SLUG else slug[:SLUG].rpartition("-")[0] or slug[:SLUG]
 
 
-def rendered(model: Any, item: Item) -> tuple[Item, tuple[Token, ...]]:
+def read_conversation(model: Any, item: Item) -> tuple[Item, tuple[Token, ...]]:
     """Return a conversation as its checkpoint reads it: the item with that text, and its tokens. Raises AttnctlError."""
     from attnctl.formats.chat import conversation_of
 
@@ -110,7 +110,7 @@ def rendered(model: Any, item: Item) -> tuple[Item, tuple[Token, ...]]:
     return replace(item, text=prompt.text), prompt_tokens(model, prompt.text)
 
 
-def given(model: Model, item: Item) -> tuple[Token, ...]:
+def listed_tokens(model: Model, item: Item) -> tuple[Token, ...]:
     """Return the tokens that an item lists, with the model's ids and their places in the text.
 
     Raises AttnctlError for a token that is not in the model's vocabulary.
@@ -118,26 +118,26 @@ def given(model: Model, item: Item) -> tuple[Token, ...]:
     has_vocabulary = model.info.kind == "checkpoint" or (isinstance(model, Stack) and len(model.vocabulary) > 0)
     tokens, ids, after = [], dict[str, int](), 0
     for name in item.tokens or ():
-        at = item.text.find(name, after)
-        start, end = (at, at + len(name)) if at >= 0 and name else (None, None)
+        position = item.text.find(name, after)
+        start, end = (position, position + len(name)) if position >= 0 and name else (None, None)
         after = end if end is not None else after
         if has_vocabulary:
-            tokens.append(replace(_known(model, name), start=start, end=end))
+            tokens.append(replace(_vocabulary_token(model, name), start=start, end=end))
         else:
             tokens.append(Token(name, ids.setdefault(name, len(ids)), start, end))
     return tuple(tokens)
 
 
-def _known(model: Any, name: str) -> Token:
+def _vocabulary_token(model: Any, name: str) -> Token:
     """Return a token of the model's vocabulary."""
     if model.info.kind == "checkpoint":
         number = model.pieces.tokenizer.token_to_id(name)
         if number is not None:
             return Token(name, number, special=number in model.pieces.special_ids)
     else:
-        found: tuple[Token, ...] = model.tokenize(name)
-        if len(found) == 1:
-            return replace(found[0], text=name)
+        pieces: tuple[Token, ...] = model.tokenize(name)
+        if len(pieces) == 1:
+            return replace(pieces[0], text=name)
     raise AttnctlError(f"{name!r} is not one token of {model.info.name}")
 
 
@@ -156,16 +156,16 @@ OWN: dict[str, tuple[type, ...]] = {
 
 def item_options(item: Item) -> OptionValues:
     """Return the model options of an item. Raises UsageError for an option it cannot have, or a value of another type."""
-    own = {}
+    options = {}
     for name, value in item.options.items():
-        known = name.replace("-", "_")
-        kinds = OWN.get(known) or CHOICES.get(known) or WORDS.get(known)
+        python_name = name.replace("-", "_")
+        kinds = OWN.get(python_name) or CHOICES.get(python_name) or WORDS.get(python_name)
         if kinds is None:
             raise UsageError(f"one text has no option {name!r}: it is {', '.join((*CHOICES, *WORDS, *OWN))}")
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise UsageError(f"option {name!r} cannot be {str(value)[:40]!r}")
         if isinstance(value, list) and not all(isinstance(index, int) for index in value):
             raise UsageError(f'"{name}" is a number, a list of numbers, or a selection like "0-5"')
-        if known in OWN:
-            own[known] = value
-    return own
+        if python_name in OWN:
+            options[python_name] = value
+    return options

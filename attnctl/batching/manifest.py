@@ -26,8 +26,8 @@ WEIGHTS = (".safetensors", ".npz", ".gguf")
 PIECE_BYTES = 1 << 20  # of a file that are read at a time
 
 
-def check_run(folder: Path, said: Document, *, is_new: bool) -> bytes:
-    """Compare the request `said` with run.json, which a new folder gets; return the key of the manifest's lines.
+def check_run(folder: Path, request: Document, *, is_new: bool) -> bytes:
+    """Compare the `request` with run.json, which a new folder gets; return the key of the manifest's lines.
 
     Raises AttnctlError if run.json is damaged, UsageError if the folder holds another batch.
     """
@@ -36,8 +36,8 @@ def check_run(folder: Path, said: Document, *, is_new: bool) -> bytes:
     from attnctl import __version__
 
     run = folder / RUN
-    said = orjson.loads(as_json(said))
-    decides: Document = {"said": said, "weights": fingerprint_model(said["model"].get("name"))}
+    request = orjson.loads(as_json(request))
+    decides: Document = {"said": request, "weights": fingerprint_model(request["model"].get("name"))}
     if not run.exists():
         if not is_new:
             raise UsageError(f"{folder} has a manifest but no run.json: give a new folder")
@@ -45,9 +45,9 @@ def check_run(folder: Path, said: Document, *, is_new: bool) -> bytes:
         write_whole(run, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n", inside=folder)
     try:
         before = orjson.loads(run.read_bytes())
-        schema, theirs = before["schema"], before["said"]
-        names = sorted(name for name in theirs | said if theirs.get(name) != said.get(name))
-        paths = [str(path) for path in theirs["input"]]
+        schema, earlier = before["schema"], before["said"]
+        names = sorted(name for name in earlier | request if earlier.get(name) != request.get(name))
+        paths = [str(path) for path in earlier["input"]]
     except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
         raise AttnctlError(f"{run} is damaged: give a new folder") from None
     new = f"give a new folder, or {option_name('replace', True)}"
@@ -79,12 +79,12 @@ def fingerprint_model(name: str | None) -> str | None:
         return None
     with said_plainly("read", path):
         files = sorted(path.iterdir()) if path.is_dir() else [path]
-        kept = [
-            (file.name, (found := file.stat()).st_size, found.st_mtime_ns)
+        states = [
+            (file.name, (state := file.stat()).st_size, state.st_mtime_ns)
             for file in files
             if (file.suffix.lower() in WEIGHTS or file.name in ("config.json", "tokenizer.json")) and file.is_file()
         ]
-    return hashlib.sha256(repr(kept).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(states).encode()).hexdigest()[:16]
 
 
 # --- lines --------------------------------------------------------------------------------------------------------
@@ -124,17 +124,17 @@ class ManifestGroup(NamedTuple):
 def read_groups(path: Path, key: bytes, *, end: int | None = None, single: bool) -> Iterator[ManifestGroup]:
     """Yield the whole groups of a manifest, up to byte `end`; with `single` each line is a group."""
     entries: list[tuple[ManifestLine, int]] = []
-    at = 0
+    position = 0
     with path.open("rb") as lines:
-        while (end is None or at < end) and (line := lines.readline(limits.LINE_BYTES)):
-            start, at = at, at + len(line)
+        while (end is None or position < end) and (line := lines.readline(limits.LINE_BYTES)):
+            start, position = position, position + len(line)
             if (entry := read_line(line, key)) is None:
                 entries = []
                 continue
             entries.append((entry, start))
             count = 1 if single else entry.group or 0
             if count and len(entries) >= count:  # more are left of a run that was killed as it wrote them
-                yield ManifestGroup([entry for entry, _ in entries[-count:]], entries[-count][1], at)
+                yield ManifestGroup([entry for entry, _ in entries[-count:]], entries[-count][1], position)
             if count:
                 entries = []
 
@@ -182,10 +182,10 @@ def is_as_written(folder: Path, file: ManifestFile) -> bool:
             if not stat.S_ISREG(state.st_mode) or (file.offset is None and state.st_size != file.bytes):
                 return False
             opened.seek(file.offset or 0)
-            digest, left = hashlib.sha256(), file.bytes
-            while left and (piece := opened.read(min(left, PIECE_BYTES))):
+            digest, remaining = hashlib.sha256(), file.bytes
+            while remaining and (piece := opened.read(min(remaining, PIECE_BYTES))):
                 digest.update(piece)
-                left -= len(piece)
+                remaining -= len(piece)
             return digest.hexdigest() == file.sha256
     except OSError:
         return False

@@ -139,11 +139,11 @@ class TextStream(InputFiles):
         super().__init__()
         if form is not None and form not in FORMS:
             raise UsageError(f"it is {', '.join(FORMS)}", option="input", value=form)
-        what = "a file or folder of texts, or - for standard input"
+        expected = "a file or folder of texts, or - for standard input"
         if not path:
-            raise UsageError(f"the source is empty: give {what}")
+            raise UsageError(f"the source is empty: give {expected}")
         if path != "-" and not Path(path).exists():
-            raise AttnctlError(f"there is no file {path}: give {what}")
+            raise AttnctlError(f"there is no file {path}: give {expected}")
         if (form or form_of_path(path)) == "text" and (column or id_column) is not None:
             option = "column" if column is not None else "id_column"
             raise UsageError(f"is of tables and JSON lines: {path} holds a text a line", option=option)
@@ -180,8 +180,8 @@ class TextStream(InputFiles):
                 if error.filename == str(folder):
                     raise error
             any_there = True
-            said = (error.strerror or str(error)).lower()
-            yield Item(0, error.filename, id=Path(error.filename).name, error=f"this folder cannot be read: {said}")
+            reason = (error.strerror or str(error)).lower()
+            yield Item(0, error.filename, id=Path(error.filename).name, error=f"this folder cannot be read: {reason}")
         if not any_there:
             raise AttnctlError(f"{folder} holds no texts: it may hold {', '.join(SUFFIXES)}, also .gz and .zst")
 
@@ -235,8 +235,8 @@ class TextStream(InputFiles):
             where = f"{name}, line {number}"
             if len(line) == LONGEST and not line.endswith(b"\n"):
                 skipped = LONGEST
-                while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
-                    skipped += len(rest)
+                while (piece := file.readline(LONGEST)) and not piece.endswith(b"\n"):
+                    skipped += len(piece)
                     if skipped > limits.ENDLESS_BYTES:
                         raise AttnctlError(f"{where} has no end in {limits.bytes_text(skipped)}: it is no text")
                 yield Item(0, where, error=f"the line is longer than {LONGEST >> 20} MB")
@@ -272,8 +272,8 @@ class TextStream(InputFiles):
             len(line) > LONGEST
         )  # a value over many lines, or a list: each of its entries is held against the limit
         if isinstance(document, list) and not any(isinstance(entry, dict) and "role" in entry for entry in document):
-            for at, entry in enumerate(document):
-                yield self._item_of_document(f"{where}, entry {at}", entry, is_long=is_long)
+            for index, entry in enumerate(document):
+                yield self._item_of_document(f"{where}, entry {index}", entry, is_long=is_long)
         else:
             yield self._item_of_document(where, document, is_long=is_long)
 
@@ -336,8 +336,8 @@ class TextStream(InputFiles):
             with said_plainly("read", path), pq.ParquetFile(path) as file:
                 names = file.schema_arrow.names
                 column, id_column = self._text_columns(names, path)
-                wanted = [column, *([id_column] if id_column else []), *({"tokens", PAIR} & set(names) - {column})]
-                rows = (row for rows in file.iter_batches(1024, columns=wanted) for row in rows.to_pylist())
+                columns = [column, *([id_column] if id_column else []), *({"tokens", PAIR} & set(names) - {column})]
+                rows = (row for rows in file.iter_batches(1024, columns=columns) for row in rows.to_pylist())
                 for number, row in enumerate(rows):
                     yield of_row(f"{path}, row {number}", row, column, id_column)
         except pa.ArrowInvalid as error:
@@ -401,9 +401,9 @@ def _of_messages(where: str, document: dict[str, object]) -> Item:
         conversation = conversation_of(as_json(document), "it")
     except AttnctlError as error:
         return Item(0, where, id=name, error=str(error))
-    kept = {key: document[key] for key in ("messages", "tools") if key in document}
+    conversation_fields = {key: document[key] for key in ("messages", "tools") if key in document}
     text, answer = conversation.messages[-1].content, _answer_of(document)
-    return Item(0, where, text, name, options=options, messages=kept, answer=answer)
+    return Item(0, where, text, name, options=options, messages=conversation_fields, answer=answer)
 
 
 def _answer_of(row: dict[str, object]) -> str | None:
@@ -418,10 +418,10 @@ def _pair_of(row: Mapping[str, object]) -> str | None:
     return None if pair is None or not str(pair).strip() else str(pair)
 
 
-def _id_of(given: object) -> str | int | None:
+def _id_of(value: object) -> str | int | None:
     """Return an id: a whole number stays a number, anything else becomes text."""
-    whole = isinstance(given, int) and not isinstance(given, bool)
-    return given if given is None or whole else str(given)[:1000]  # type: ignore[return-value]
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if value is None or whole else str(value)[:1000]  # type: ignore[return-value]
 
 
 def of_row(where: str, row: dict[str, object], column: str = "text", id_column: str | None = "id") -> Item:
@@ -445,5 +445,5 @@ def of_row(where: str, row: dict[str, object], column: str = "text", id_column: 
     pair = None if column == PAIR else _pair_of(row)
     if pair is not None and tokens is not None:
         return Item(0, where, text, name, error=f'"{PAIR}" does not go with "tokens"')
-    own = None if tokens is None else tuple(tokens)
-    return replace(item, tokens=own, options=options, answer=_answer_of(row), text_pair=pair)
+    token_names = None if tokens is None else tuple(tokens)
+    return replace(item, tokens=token_names, options=options, answer=_answer_of(row), text_pair=pair)

@@ -94,12 +94,12 @@ class Commands(TyperGroup):
             from attnctl.cli.plugins import plugin_commands
 
             self._add_plugins(plugin_commands())
-        name, _, rest = super().resolve_command(ctx, args)
+        name, _, words = super().resolve_command(ctx, args)
         command = None if name is None else load_command(name)
         if command is not None and not ctx.resilient_parsing:
             ctx.default_map = {name or "": default_map(command, all_commands)}
             ctx.meta[NOTES] = () if ctx.obj is not None else unknown_variables(all_commands)
-        return name, command, rest
+        return name, command, words
 
 
 app = typer.Typer(
@@ -113,8 +113,8 @@ for _name, _listed in COMMANDS.items():
     app.command(_name, help=_listed.about, rich_help_panel=_listed.panel)(lambda: None)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(value: bool) -> None:
+    if value:
         print_lines(f"attnctl {__version__}")
         raise typer.Exit(DONE)
 

@@ -66,10 +66,12 @@ def command(
                 values[name] = make_group(group, {field.name: values.pop(field.name) for field in fields(group)})
             return function(**values)
 
-        expanded = [own for one in parameters for own in (_as_parameters(groups.get(one.name)) or [one])]
+        expanded: list[inspect.Parameter] = []
+        for parameter in parameters:
+            expanded += _as_parameters(groups.get(parameter.name)) or [parameter]
         # Typer calls by name, so that an option without a default may follow one that has one
         call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in expanded]
+            [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in expanded]
         )
         name = function.__name__.removesuffix("_command").replace("_", "-")
         settings = dict(parsing or {})
@@ -89,14 +91,14 @@ def make_group(group: Callable[..., object], values: Mapping[str, object]) -> ob
 
 def _as_parameters(group: type | None) -> list[inspect.Parameter]:
     """Return the fields of a group of options as parameters of a function."""
-    found = []
+    parameters = []
     hints = get_type_hints(group, include_extras=True) if group is not None else {}
     for field in fields(group) if group is not None else ():
         default = field.default if field.default_factory is MISSING else field.default_factory()
         default = inspect.Parameter.empty if default is MISSING else default
         keyword = inspect.Parameter.KEYWORD_ONLY
-        found.append(inspect.Parameter(field.name, keyword, default=default, annotation=hints[field.name]))
-    return found
+        parameters.append(inspect.Parameter(field.name, keyword, default=default, annotation=hints[field.name]))
+    return parameters
 
 
 def refuse_unused(context: typer.Context, *unused: type | str, because: str) -> None:
@@ -104,7 +106,9 @@ def refuse_unused(context: typer.Context, *unused: type | str, because: str) -> 
 
     `unused` are groups of options and names of single parameters. The user's defaults are no reason to refuse.
     """
-    names = [name for one in unused for name in ([one] if isinstance(one, str) else [f.name for f in fields(one)])]
+    names = [
+        name for group in unused for name in ([group] if isinstance(group, str) else [f.name for f in fields(group)])
+    ]
     for name in names:
         if was_typed(context, name):
             raise UsageError(f"has no effect here: {because}", option=name)
@@ -118,7 +122,7 @@ def was_typed(context: Context, name: str) -> bool:
 
 def flag_of(parameters: list[Parameter], name: str) -> str:
     """Return how the parameter of this name is typed: "--layer", or "TEXT" for an argument."""
-    flags = next(one.opts for one in parameters if one.name == name)
+    flags = next(parameter.opts for parameter in parameters if parameter.name == name)
     return next((flag for flag in flags if flag.startswith("--")), name.upper())
 
 
@@ -128,13 +132,13 @@ def load_module(name: str, module: str) -> Command:
     if name not in _registered:
         raise TypeError(f"{module} has no function {name.replace('-', '_')}_command under @command")
     info, more = _registered[name]
-    made = typer.main.get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
-    assert isinstance(made, Command)
-    made.more = more
-    made.context_settings["terminal_width"] = help_width()  # Click itself takes 50 columns at least
-    made.params += _shared_options()
+    command = typer.main.get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
+    assert isinstance(command, Command)
+    command.more = more
+    command.context_settings["terminal_width"] = help_width()  # Click itself takes 50 columns at least
+    command.params += _shared_options()
     if more:
-        made.params.append(
+        command.params.append(
             TyperOption(
                 param_decls=["--help-all"],
                 is_flag=True,
@@ -145,10 +149,10 @@ def load_module(name: str, module: str) -> Command:
                 help=f"Print all options, also of: {', '.join(more)}.",
             )  # fmt: skip
         )
-    for one in made.params:
-        if isinstance(one, TyperOption | TyperArgument):
-            one.show_envvar = False  # all are called alike, which `attnctl config --help` says
-    return made
+    for parameter in command.params:
+        if isinstance(parameter, TyperOption | TyperArgument):
+            parameter.show_envvar = False  # all are called alike, which `attnctl config --help` says
+    return command
 
 
 def _shared_options() -> list[TyperOption]:
@@ -186,14 +190,14 @@ class Command(TyperCommand):
             return super().parse_args(ctx, args)
         text = self._text_parameter()
         ctx.allow_extra_args = ctx.allow_extra_args or text is not None
-        rest = super().parse_args(ctx, args)
-        if rest and text is not None:
+        words = super().parse_args(ctx, args)
+        if words and text is not None:
             first = ctx.params.get(text)
             if first is None or first == "-" or Path(first).is_file():
-                raise UsageError(f"{rest[0]!r} is one argument too many: {self.name} reads one text, or one file")
-            ctx.params[text] = " ".join([first, *rest])
+                raise UsageError(f"{words[0]!r} is one argument too many: {self.name} reads one text, or one file")
+            ctx.params[text] = " ".join([first, *words])
             ctx.args = []
-        set_flags({one.name: flag_of(self.params, one.name) for one in self.params if one.name})
+        set_flags({parameter.name: flag_of(self.params, parameter.name) for parameter in self.params if parameter.name})
         output.begin_output(quiet_command=ctx.params.pop("quiet") or (ctx.obj is not None and ctx.obj.quiet))
         _forget_defaults_of_another_model(ctx)
         output.say_notes(ctx.meta.get(NOTES, ()))
@@ -213,7 +217,7 @@ class Command(TyperCommand):
 
     def _text_parameter(self) -> str | None:
         """Return the name of the only argument if it is a text; else None."""
-        names = [one.name for one in self.params if isinstance(one, TyperArgument)]
+        names = [parameter.name for parameter in self.params if isinstance(parameter, TyperArgument)]
         return names[0] if len(names) == 1 and names[0] in TEXTS else None
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
@@ -227,37 +231,37 @@ class Command(TyperCommand):
 
         from attnctl.cli.groups import LOOK, OUTPUT, PANELS
 
-        shown = copy.copy(self)
+        printed = copy.copy(self)
         paragraphs = [" ".join(part.split()) for part in (self.help or "").split("\n\n")]
         # square brackets are text: [default: all]
-        shown.help, shown.epilog = escape("\n\n".join(paragraphs)), escape(self.epilog or "")
-        shown.params, shown.add_help_option = [], False
-        for one in self.help_parameters(ctx):
-            if isinstance(one, TyperOption | TyperArgument) and one.rich_help_panel not in self.more:
-                plain = copy.copy(one)
-                plain.help = escape(one.help or "")
-                if isinstance(one, TyperOption):
-                    plain.rich_help_panel = one.rich_help_panel or OUTPUT  # --help
+        printed.help, printed.epilog = escape("\n\n".join(paragraphs)), escape(self.epilog or "")
+        printed.params, printed.add_help_option = [], False
+        for parameter in self.help_parameters(ctx):
+            if isinstance(parameter, TyperOption | TyperArgument) and parameter.rich_help_panel not in self.more:
+                plain = copy.copy(parameter)
+                plain.help = escape(parameter.help or "")
+                if isinstance(parameter, TyperOption):
+                    plain.rich_help_panel = parameter.rich_help_panel or OUTPUT  # --help
                     # one below the other: side by side Rich cuts them at 80 columns
-                    long = [flag for flag in (*one.opts, *one.secondary_opts) if flag.startswith("--")]
-                    plain.opts = [flag for flag in one.opts if flag not in long] + ["\n".join(long)]
+                    long = [flag for flag in (*parameter.opts, *parameter.secondary_opts) if flag.startswith("--")]
+                    plain.opts = [flag for flag in parameter.opts if flag not in long] + ["\n".join(long)]
                     plain.secondary_opts = []
-                shown.params.append(plain)
+                printed.params.append(plain)
         places = {panel: place for place, panel in enumerate(PANELS)}  # a panel of a plug-in's own is the last
-        shown.params.sort(key=lambda one: places.get(one.rich_help_panel or LOOK, len(places)))  # type: ignore[attr-defined]
-        rich_utils.rich_format_help(obj=shown, ctx=ctx, markup_mode="rich")
+        printed.params.sort(key=lambda parameter: places.get(parameter.rich_help_panel or LOOK, len(places)))  # type: ignore[attr-defined]
+        rich_utils.rich_format_help(obj=printed, ctx=ctx, markup_mode="rich")
 
     def help_parameters(self, ctx: Context) -> list[Parameter]:
         """Return the parameters for a help: in its text "{attnctl.measures}" becomes the names that packages add."""
         parameters: list[Parameter] = []
-        for one in self.get_params(ctx):
-            if isinstance(one, TyperOption) and (group := re.search(r"\{(attnctl\.\w+)\}", one.help or "")):
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, TyperOption) and (group := re.search(r"\{(attnctl\.\w+)\}", parameter.help or "")):
                 from attnctl.plugins import names_from_packages
 
-                one = copy.copy(one)
+                parameter = copy.copy(parameter)
                 names = "".join(f", {name}" for name in names_from_packages(group[1]))
-                one.help = str(one.help).replace(group[0], names)
-            parameters.append(one)
+                parameter.help = str(parameter.help).replace(group[0], names)
+            parameters.append(parameter)
         return parameters
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
@@ -277,11 +281,11 @@ class Command(TyperCommand):
         from attnctl.cli.groups import OUTPUT
 
         rows: dict[str, list[tuple[str, str]]] = {}
-        for one in self.help_parameters(ctx):
-            record = one.get_help_record(ctx)
+        for parameter in self.help_parameters(ctx):
+            record = parameter.get_help_record(ctx)
             if record is not None:
-                usual = "Arguments" if isinstance(one, TyperArgument) else OUTPUT
-                rows.setdefault(getattr(one, "rich_help_panel", None) or usual, []).append(record)
+                usual = "Arguments" if isinstance(parameter, TyperArgument) else OUTPUT
+                rows.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
         return rows
 
 
@@ -303,9 +307,9 @@ def _forget_defaults_of_another_model(context: Context) -> None:
     from attnctl.cli.groups import ModelOptions
 
     of_model = {field.name for field in fields(ModelOptions)} - {"device"}
-    for one in context.command.params:
-        if one.name in of_model and not was_typed(context, one.name):
-            context.params[one.name] = one.default
+    for parameter in context.command.params:
+        if parameter.name in of_model and not was_typed(context, parameter.name):
+            context.params[parameter.name] = parameter.default
 
 
 def _check_outputs(values: Mapping[str, object]) -> None:

@@ -30,9 +30,9 @@ def cost_of_heads(source: Source, heads: int, sweeps: int = 1) -> str | None:
     if not isinstance(source, TextSource):
         return None
     info, n = source.info, len(source.tokens)
-    d_k, d_model, every = info.d_k or 64, info.d_model or 64, info.n_heads or 1
+    d_k, d_model, n_heads = info.d_k or 64, info.d_model or 64, info.n_heads or 1
     # queries, keys, values and their copies; the stream with its layers; each thread's masses
-    need = 4.0 * n * (8 * every * d_k + 12 * d_model + 2 * (os.cpu_count() or 1) * THREAD_CELLS)
+    need = 4.0 * n * (8 * n_heads * d_k + 12 * d_model + 2 * (os.cpu_count() or 1) * THREAD_CELLS)
     limits.check_memory(need, f"a text of {n:,} tokens", "shorten it, or cut it into parts")
     seconds = _pass_seconds(info, n, sweeps * heads)
     return _cost_told(f"{counted(heads, 'head')} over {n:,} tokens", seconds, info, need, LESS_HEADS)
@@ -59,8 +59,8 @@ def _pass_seconds(info: ModelInfo, n: int, heads: int) -> float:
     return sweep + 12.0 * (info.d_model or 64) ** 2 * (info.n_layers or 1) * n / (PRODUCTS_A_SECOND * threads)
 
 
-def _cost_told(what: str, seconds: float, info: ModelInfo, need: float, fewer: str) -> str | None:
+def _cost_told(work: str, seconds: float, info: ModelInfo, need: float, fewer: str) -> str | None:
     if info.device != "cpu" or seconds <= TOLD_SECONDS:
         return None
     memory = f" and {limits.bytes_text(need)}" if need else ""
-    return f"{what}: about {duration_text(seconds)}{memory} on the CPU ({fewer})"
+    return f"{work}: about {duration_text(seconds)}{memory} on the CPU ({fewer})"

@@ -69,12 +69,12 @@ def default_map(command: ClickCommand, all_commands: Callable[[], Iterable[Click
     if not stored:
         return {}
     name = command.name or ""
-    options = {one.name: one for one in command.params if isinstance(one, TyperOption) and one.envvar}
+    options = {option.name: option for option in command.params if isinstance(option, TyperOption) and option.envvar}
     if name != "config":  # which shows what the file holds, and takes out what is wrong
         _check_names(stored, command, all_commands)
-    own = stored.get(name)
+    table = stored.get(name)
     values = {key: value for key, value in stored.items() if not isinstance(value, dict)}
-    values |= own if isinstance(own, dict) else {}
+    values |= table if isinstance(table, dict) else {}
     return {
         key: _as_typed(key, value, options[key].multiple)
         for key, value in ((key.replace("-", "_"), value) for key, value in values.items())
@@ -94,20 +94,22 @@ def _as_typed(name: str, value: object, several: bool) -> object:
 
 def _check_names(stored: Document, command: ClickCommand, all_commands: Callable[[], Iterable[ClickCommand]]) -> None:
     """Raise AttnctlError for a name in the defaults file that is not an option, or an option that takes no default."""
-    own = {one.name for one in command.params if isinstance(one, TyperOption) and one.envvar}
+    options = {option.name for option in command.params if isinstance(option, TyperOption) and option.envvar}
     tables = {"": stored} | {name: value for name, value in stored.items() if isinstance(value, dict)}
     places = [(table, key) for table, values in tables.items() for key in values if table or key not in tables]
-    others = [place for place in places if place[0] not in ("", command.name) or place[1].replace("-", "_") not in own]
-    if not others:
+    elsewhere = [
+        place for place in places if place[0] not in ("", command.name) or place[1].replace("-", "_") not in options
+    ]
+    if not elsewhere:
         return  # a start does not pay for the modules of all commands
-    every = list(all_commands())
-    commands, known = [one.name or "" for one in every], options_of_all(every)
-    for table, key in others:
-        if table and table not in commands:
-            near = suggest_choice(table, commands)
+    program = list(all_commands())
+    names, options_of_program = [each.name or "" for each in program], options_of_all(program)
+    for table, key in elsewhere:
+        if table and table not in names:
+            near = suggest_choice(table, names)
             raise AttnctlError(f"{config_path()}: [{table}]: no command is called so{near}")
         place = f"{table}.{key}" if table else key
-        wrong = why_no_default(place, known)
+        wrong = why_no_default(place, options_of_program)
         if not wrong and table == command.name:
             wrong = f"{table} has no such option"
         if wrong:
@@ -127,10 +129,10 @@ def why_no_default(name: str, known: Mapping[str, bool]) -> str:
 def options_of_all(all_commands: Iterable[ClickCommand]) -> dict[str, bool]:
     """Return option → whether it may have a default, for the options of all commands."""
     return {
-        one.name or "": bool(one.envvar)
+        option.name or "": bool(option.envvar)
         for command in all_commands
-        for one in command.params
-        if isinstance(one, TyperOption)
+        for option in command.params
+        if isinstance(option, TyperOption)
     }
 
 

@@ -87,7 +87,7 @@ def _check_range(number: float, allowed: Range) -> None:
 
 def option_values(group: object) -> dict[str, object]:
     """Return the options of a group by name, for a function that reads all of them."""
-    return {one.name: getattr(group, one.name) for one in fields(group)}  # type: ignore[arg-type]
+    return {field.name: getattr(group, field.name) for field in fields(group)}  # type: ignore[arg-type]
 
 
 def output_option(help: str, metavar: str = "FILE") -> OptionInfo:

@@ -22,9 +22,9 @@ def model_of(options: OptionValues | CheckpointOptions) -> Any:
     """Open the model that the options ask for. Raises UsageError for options that exclude each other."""
     from attnctl.models import open_named_model  # NumPy, which --help and completion do without
 
-    given = model_arguments(options if isinstance(options, dict) else option_values(options))
-    kept = kept_models.get()
-    return open_named_model(**given) if kept is None else kept.open(given, open_named_model)
+    arguments = model_arguments(options if isinstance(options, dict) else option_values(options))
+    session = kept_models.get()
+    return open_named_model(**arguments) if session is None else session.open(arguments, open_named_model)
 
 
 def open_source(
@@ -68,6 +68,6 @@ def text_source(options: CheckpointOptions, text: str) -> TextSource:
 def _with_session(source: TextSource) -> TextSource:
     """Show the progress of the source's long work, and keep its runs in a shell."""
     source.progress = cost_progress
-    if (kept := kept_models.get()) is not None:
-        source.runner = kept.runs.run
+    if (session := kept_models.get()) is not None:
+        source.runner = session.runs.run
     return source

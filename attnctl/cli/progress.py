@@ -77,19 +77,19 @@ def _bar() -> Iterator[Callable[[float | None, str], None]]:
 
     Yield a function that takes the finished share, from 0 to 1 (None if unknown), and the words beside the bar.
     """
-    begun = moved = said = monotonic()
+    begun = moved = printed = monotonic()
     progress: Progress | None = None
 
     def move_on(share: float | None, words: str) -> None:
-        nonlocal moved, said, progress
+        nonlocal moved, printed, progress
         now = monotonic()
         if output.quiet or now - begun < SHOWN or now - moved < LUMP:
             return
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-        left = TimeRemainingColumn()
+        time_left = TimeRemainingColumn()
         if progress is None:
-            columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), left)
+            columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), time_left)
             progress = Progress(
                 *columns,
                 console=safe_console(stderr=True),
@@ -105,10 +105,10 @@ def _bar() -> Iterator[Callable[[float | None, str], None]]:
         moved = now
         task = progress.tasks[0]
         progress.update(task.id, total=None if share is None else 1.0, completed=share or 0.0, description=words)
-        if progress.disable and now - said >= EVERY:
-            said = now
-            known = "" if share is None else f": {share:.0%}, {left.render(task)} left"
-            say_unless_quiet(f"{words}{known}")
+        if progress.disable and now - printed >= EVERY:
+            printed = now
+            progress_text = "" if share is None else f": {share:.0%}, {time_left.render(task)} left"
+            say_unless_quiet(f"{words}{progress_text}")
 
     with interrupts.tidied_up():
         try:
@@ -124,32 +124,32 @@ def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int]
 
     `share` returns the share of the input that was read, or None if it is unknown: then the bar only counts.
     """
-    begun, done = monotonic(), 0
+    begun, count_done = monotonic(), 0
 
     def move_on(count: int) -> None:
-        nonlocal done
-        done += count
-        rate = done / max(monotonic() - begun, LUMP)
-        move_bar(share(), f"{done:,} done, {rate:,.{0 if rate >= 10 else 1}f} a second")
+        nonlocal count_done
+        count_done += count
+        rate = count_done / max(monotonic() - begun, LUMP)
+        move_bar(share(), f"{count_done:,} done, {rate:,.{0 if rate >= 10 else 1}f} a second")
 
     with _bar() as move_bar:
         yield move_on
 
 
-def heads_over_tokens(given: Prepared) -> str:
+def heads_over_tokens(prepared: Prepared) -> str:
     """Return the heads and tokens of a prepared source, for a bar: "12 tokens, 6 heads"."""
-    return f"{len(given.source.tokens):,} tokens, {counted(given.head_count, 'head')}"
+    return f"{len(prepared.source.tokens):,} tokens, {counted(prepared.head_count, 'head')}"
 
 
 @contextmanager
-def cost_progress(what: str) -> Iterator[Callable[[float], None]]:
+def cost_progress(work: str) -> Iterator[Callable[[float], None]]:
     """Show a bar on stderr; yield a function that takes the share of the work that was done since its last call."""
-    done = 0.0
+    share_done = 0.0
 
     def move_on(share: float) -> None:
-        nonlocal done
-        done += share
-        move_bar(done, what)
+        nonlocal share_done
+        share_done += share
+        move_bar(share_done, work)
 
     with _bar() as move_bar:
         yield move_on

@@ -56,12 +56,13 @@ class Session:
 
         values = context.params
         typed = {name for name in values if was_typed(context, name)}
-        # the text is the first argument of a command that reads a file in its place, or stands behind two models
-        first, *others = [one.name or "" for one in context.command.params if isinstance(one, TyperArgument)] or [""]
-        pair = [values.get(one) for one in (first, *others[:-1])] if others[1:] == ["text"] else []
-        two_models = bool(pair) and all(one is not None and names_model(one) for one in pair)
+        # the text is the first argument of a command that may read a file instead, or the third after two models
+        names = [parameter.name or "" for parameter in context.command.params if isinstance(parameter, TyperArgument)]
+        first, *later = names or [""]
+        pair = [values.get(name) for name in (first, *later[:-1])] if later[1:] == ["text"] else []
+        two_models = bool(pair) and all(value is not None and names_model(value) for value in pair)
         place = "text" if two_models else first if first in TEXTS and "file" in values else None
-        if place is not None and not any(values.get(one) for one in (place, *OTHER_TEXTS)):
+        if place is not None and not any(values.get(name) for name in (place, *OTHER_TEXTS)):
             values[place] = self.text
             if "chat" in values:
                 values["chat"] = self.chat
@@ -97,7 +98,7 @@ class RunMemory:
 
         tokens, stopped, size = tuple(tokens), False, 0.0
         same = (run for run in self._kept if run.model is model and run.tokens == tokens and run.text == text)
-        kept = next(same, None)
+        earlier = next(same, None)
         layers: list[LayerAttention] = []
 
         def show(layer: LayerAttention) -> None:
@@ -119,17 +120,17 @@ class RunMemory:
             elif stopped:
                 raise StopForward
 
-        if kept is None:
+        if earlier is None:
             run = model.run(tokens, take, text)
             if layers:
                 layers[-1].forget_steps()
             if size <= self.most_bytes:
                 self._kept = [*self._kept, KeptRun(model, tokens, text, layers, replace(run))][-MOST_TEXTS:]
         else:
-            run = kept.run
-            self._kept.remove(kept)
-            self._kept.append(kept)  # the last to be forgotten
-            for layer in kept.layers:
+            run = earlier.run
+            self._kept.remove(earlier)
+            self._kept.append(earlier)  # the last to be forgotten
+            for layer in earlier.layers:
                 show(layer)
                 layer.forget_steps()
         return replace(run, predictions=() if stopped else run.predictions)  # a copy, which a reading completes

@@ -18,24 +18,24 @@ TOKENS = "the words of the text"  # among the values of an option
 
 def suggest_choice(name: str, choices: Iterable[str]) -> str:
     """Return the end of a sentence that suggests the nearest choice, ": did you mean layer?"; "" if no choice is near."""
-    near = get_close_matches(name.casefold(), list(choices), 1, 0.6)
-    return f": did you mean {near[0]}?" if near else ""
+    matches = get_close_matches(name.casefold(), list(choices), 1, 0.6)
+    return f": did you mean {matches[0]}?" if matches else ""
 
 
 def named_values(values: Iterable[str], text: str = "") -> list[str]:
     """Return values, with "module:attribute" replaced by that table's values and TOKENS by the words of the text."""
     from attnctl.tokens import split_words
 
-    found: list[str] = []
+    names: list[str] = []
     for value in values:
         if value == TOKENS:
-            found += dict.fromkeys(token.text for token in split_words(text)[:200])
+            names += dict.fromkeys(token.text for token in split_words(text)[:200])
         elif ":" in value:
             table = find_named(value)
-            found += table() if callable(table) else table
+            names += table() if callable(table) else table
         else:
-            found.append(value)
-    return found
+            names.append(value)
+    return names
 
 
 def _beginning_with(values: Iterable[str], incomplete: str, joined: bool) -> list[str]:
@@ -59,6 +59,6 @@ def completing(*values: str, joined: bool = False) -> Callable[[Context, str], l
 
 def _text_of_context(context: ClickContext) -> str:
     """Return the text that a command being typed is about, or ""."""
-    given: Mapping[str, object] = context.params
-    typed = next((str(given[name]) for name in ("source", "text") if given.get(name)), " ".join(context.args))
+    parameters: Mapping[str, object] = context.params
+    typed = next((str(parameters[name]) for name in ("source", "text") if parameters.get(name)), " ".join(context.args))
     return typed or (context.obj.text if context.obj is not None else None) or ""

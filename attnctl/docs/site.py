@@ -97,7 +97,7 @@ def topics_by_section() -> dict[str, list[Topic]]:
         section: [Topic(name, about, stored_page(name)) for name, about in pages.items()]
         for section, pages in WRITTEN.items()
     }
-    sections[REFERENCE] = [Topic(name, about, made) for name, (about, made) in MADE.items()]
+    sections[REFERENCE] = [Topic(name, about, make) for name, (about, make) in MADE.items()]
     sections[COMMANDS] = [
         Topic(f"{COMMAND_PREFIX}{name}", entry.about, partial(references.command_page, name))
         for name, entry in COMMAND_LIST.items()
@@ -117,9 +117,9 @@ def find_topic(name: str) -> Topic:
     for candidate in (plain, f"{COMMAND_PREFIX}{plain}"):
         if candidate in topics:
             return topics[candidate]
-    near = get_close_matches(plain, [topic.removeprefix(COMMAND_PREFIX) for topic in topics], 1, 0.6)
-    asked = f"did you mean attnctl docs {near[0]}?" if near else "attnctl docs lists the topics"
-    raise UsageError(f"no topic {name!r}: {asked}")
+    matches = get_close_matches(plain, [topic.removeprefix(COMMAND_PREFIX) for topic in topics], 1, 0.6)
+    advice = f"did you mean attnctl docs {matches[0]}?" if matches else "attnctl docs lists the topics"
+    raise UsageError(f"no topic {name!r}: {advice}")
 
 
 def listed_topics(width: int) -> list[str]:
@@ -127,19 +127,19 @@ def listed_topics(width: int) -> list[str]:
     sections = topics_by_section()
     del sections[COMMANDS]
     column = max(len(topic.name) for topics in sections.values() for topic in topics) + 4
-    told = []
+    lines = []
     for section, topics in sections.items():
-        told += [section]
+        lines += [section]
         for topic in topics:
             indent = column if width >= NARROW else 4
             about = wrap(topic.about, max(20, width), initial_indent=" " * indent, subsequent_indent=" " * indent)
             if width >= NARROW:
                 about[0] = f"  {topic.name:{column - 2}}{about[0].lstrip()}"
             else:
-                told.append(f"  {topic.name}")
-            told += about
-        told.append("")
-    return [*told, *wrap(MORE, width)]
+                lines.append(f"  {topic.name}")
+            lines += about
+        lines.append("")
+    return [*lines, *wrap(MORE, width)]
 
 
 def write_samples(target: Path) -> list[str]:
@@ -211,10 +211,10 @@ def run_mkdocs(configuration: Path) -> None:
     """Run MkDocs. Raises AttnctlError with its message if it warns or fails."""
     silenced = {"NO_MKDOCS_2_WARNING": "1"}  # which is about the theme's next version, not about these pages
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(configuration)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | silenced, check=False)
-    if done.returncode:
-        said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        wrong = [line for line in said if line.startswith(("WARNING", "ERROR"))] or said
+    process = subprocess.run(command, capture_output=True, text=True, env=os.environ | silenced, check=False)
+    if process.returncode:
+        messages = [line.strip() for line in (process.stdout + process.stderr).splitlines() if line.strip()]
+        wrong = [line for line in messages if line.startswith(("WARNING", "ERROR"))] or messages
         raise AttnctlError(f"the site was not built: {' '.join(' '.join(wrong[:SAID_LINES]).split())}")
 
 

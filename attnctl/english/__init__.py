@@ -99,16 +99,16 @@ def words() -> tuple[GrammarWord, ...]:
 def written_blocks(file: str, *parts: str) -> Iterator[str]:
     """Yield the sentences of some parts of a file, each as its lines of words."""
     whole = lzma.decompress(FOLDER.joinpath(file).read_bytes()).decode()
-    found = dict(part.split("\n", 1) for part in whole.split(PART)[1:])
+    part_texts = dict(part.split("\n", 1) for part in whole.split(PART)[1:])
     for part in parts:
-        yield from found[part].rstrip("\n").split("\n\n")
+        yield from part_texts[part].rstrip("\n").split("\n\n")
 
 
 @cache
 def links_said(deps: str) -> tuple[tuple[str, int], ...]:
     """Return the links in a word's column DEPS: relation, and position of the other word, from 0."""
-    said = [one.split(":", 1) for one in deps.split("|")] if deps != "_" else []
-    return tuple((_RELATIONS[label], int(place) - 1) for place, label in said)
+    pairs = [link.split(":", 1) for link in deps.split("|")] if deps != "_" else []
+    return tuple((_RELATIONS[label], int(place) - 1) for place, label in pairs)
 
 
 _RELATIONS = {label: relation for relation, label in LABELS.items()}

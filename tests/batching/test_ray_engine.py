@@ -79,7 +79,9 @@ def test_a_worker_that_is_killed_is_replaced(two_workers: None, tmp_path: Path) 
         )
     )
     assert mark.exists()
-    assert [(one.item, one.made, one.error) for one in found] == [(one.item, one.made, one.error) for one in expected]
+    assert [(one.item, one.outputs, one.error) for one in found] == [
+        (one.item, one.outputs, one.error) for one in expected
+    ]
 
 
 @pytest.mark.parametrize(("flags", "name"), [({}, "--max-tokens 2"), (None, "max_tokens=2")])

@@ -96,7 +96,7 @@ class CensusCounts(Task):
     def results(self, some: Sequence[Pending]) -> list[Result]:
         """The counts of sentences that share a pass. Raises AttnctlError of one of them."""
         try:
-            counted = self._pass_counts([one.wanted for one in some])
+            counted = self._pass_counts([one.reading for one in some])
         except AttnctlError as error:
             raise AttnctlError(f"not read: {error}") from error
         return [
@@ -273,7 +273,7 @@ def count_corpus(
     if folder is None:
         for chunk in results_of(treebank):
             for result in chunk:
-                tallies.whole.merge_tally(result.made[FORM])
+                tallies.whole.merge_tally(result.outputs[FORM])
             hear(chunk)
     else:
         said = {"formats": [FORM], "input": input_paths(treebank.paths, folder), "model": work.options} | vars(work)
