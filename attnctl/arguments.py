@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from attnctl.argument_types import ModelOptions, check_types, checked_selection, require_type
+from attnctl.argument_types import check_types, checked_selection, require_type
+from attnctl.model_options import ModelOptions
 from attnctl.models import opened_model
 from attnctl.source import Changes, TextSource, TraceSource
 from attnctl.trace import Trace

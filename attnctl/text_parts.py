@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from attnctl.argument_types import ModelOptions, check_types, with_model_options
+from attnctl.argument_types import check_types
 from attnctl.arguments import Selection, changes_of_arguments, selected_places, source_of_argument
+from attnctl.model_options import ModelOptions, with_model_options
 from attnctl.models import DEFAULT
 from attnctl.readings.heatmap import GridReading, OverviewReading
 from attnctl.readings.spans import parts_of

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from attnctl import limits
-from attnctl.argument_types import ModelOptions, check_types, checked_selection, require_type, with_model_options
+from attnctl.argument_types import check_types, checked_selection, require_type
 from attnctl.errors import AttnctlError, current_flags
+from attnctl.model_options import ModelOptions, with_model_options
 from attnctl.models import DEFAULT, opened_model
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from attnctl.tokens import Token
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attnctl.argument_types import OptionValues
+    from attnctl.model_options import OptionValues
     from attnctl.text import Document
     from attnctl.trace import Trace
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnctl import limits
-from attnctl.argument_types import model_arguments
 from attnctl.batching.formats import PICTURES, SHARED, format_named
 from attnctl.batching.items import Item, Pending, Result, item_options, listed_tokens, read_conversation
 from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
@@ -22,6 +21,7 @@ from attnctl.errors import AttnctlError, UsageError, error_place, in_one_line, o
 from attnctl.files import need_pyarrow
 from attnctl.formats.pictures import heatmap_bytes
 from attnctl.measures import check_measure, needs_of
+from attnctl.model_options import model_arguments
 from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
 from attnctl.readings.trace_reading import TraceReading
@@ -34,7 +34,7 @@ from attnctl.trace.run import notes_of_kind
 from attnctl.trace.steps import NAMES, check_names, narrow_trace, rounded_trace
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import OptionValues
+    from attnctl.model_options import OptionValues
 
 TRIAL_TOKENS = 512  # of a text with which padding is tried on behalf of shorter ones
 NONE = "[]"  # no options of its own

@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from attnctl.argument_types import model_arguments
 from attnctl.cli.command import refuse_unused
 from attnctl.cli.groups import CheckpointOptions, option_values
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.session import kept_models
+from attnctl.model_options import model_arguments
 
 if TYPE_CHECKING:
     from typer import Context
 
-    from attnctl.argument_types import OptionValues
+    from attnctl.model_options import OptionValues
     from attnctl.source import OverviewSource, TextSource, TraceSource
 
 

@@ -19,8 +19,8 @@ from attnctl.files import state_of_files
 if TYPE_CHECKING:
     from typer import Context
 
-    from attnctl.argument_types import OptionValues
     from attnctl.layer import LayerAttention
+    from attnctl.model_options import OptionValues
     from attnctl.source import Model, Visit
     from attnctl.tokens import Token
     from attnctl.trace.run import Run

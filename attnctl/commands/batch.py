@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Argument, Context, Option
 
 from attnctl import limits
-from attnctl.argument_types import model_arguments
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.engines import engine_of
 from attnctl.cli.groups import (
@@ -45,13 +44,14 @@ from attnctl.cli.suggestions import completing
 from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.formats.pictures import format_names
+from attnctl.model_options import model_arguments
 from attnctl.text import either
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import OptionValues
     from attnctl.batching.items import Result
     from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Work
+    from attnctl.model_options import OptionValues
 
     Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
 

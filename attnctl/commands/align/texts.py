@@ -36,7 +36,7 @@ from attnctl.trace import PIECES_NOTE, joined_word, word_groups
 from attnctl.trace.run import Run
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import OptionValues
+    from attnctl.model_options import OptionValues
 
 MARK = ">>"  # between the source and the target of one text
 WRITTEN = 500  # tokens of a target that a model writes, at most: less than the positions of Marian and BART

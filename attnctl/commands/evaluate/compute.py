@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from attnctl import limits
-from attnctl.argument_types import ModelOptions, check_types, with_model_options
+from attnctl.argument_types import check_types
 from attnctl.batching.engines import LOCAL, Engine, chunks_of_items
 from attnctl.batching.folder import Folder
 from attnctl.batching.formats import BatchFormat, NamedFiles
@@ -39,13 +39,14 @@ from attnctl.commands.evaluate.words import AlignedSentence, align_words
 from attnctl.errors import AttnctlError, TooLongError, UsageError, in_one_line, option_name
 from attnctl.files import decode_text, read_bytes
 from attnctl.formats.conllu import BadSentenceError, ParsedSentence, joined_sentences
+from attnctl.model_options import ModelOptions, with_model_options
 from attnctl.models import DEFAULT, Model, open_named_model, opened_model
 from attnctl.source.model import Generates
 from attnctl.tokens import Token, checked_text
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import OptionValues
     from attnctl.commands.evaluate.result import RelationDocument
+    from attnctl.model_options import OptionValues
     from attnctl.models import ModelArgument
 
 
