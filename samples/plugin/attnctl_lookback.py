@@ -28,7 +28,7 @@ from attnctl.render.forms import Grid, Line
 from attnctl.render.terminal.console import Shown
 from attnctl.trace.run import Run
 
-TOKENS = 32  # generated where --generate is not given
+TOKENS = 32  # generated without --generate
 
 
 class HeadLookback(Part):
@@ -36,15 +36,15 @@ class HeadLookback(Part):
 
     layer: Index
     head: Index
-    ratio: Annotated[Share, about("Mean of the steps that wrote a token; 1: the head looks at the context alone.")]
+    ratio: Annotated[Share, about("Mean over the steps that wrote a token; 1: the head looks only at the context.")]
 
 
 class Lookback(JsonDocument, kw_only=True, tag="attnctl-lookback/1"):
-    """Attention on the context, against that on the new tokens, of each head."""
+    """Attention of each head on the context, compared with its attention on the new tokens."""
 
     model: ResultModel
     tokens: ResultTokens
-    new: Annotated[Count, about("How many of the tokens are generated, the last ones.")]
+    new: Annotated[Count, about("How many of the tokens are generated: the last ones.")]
     heads: tuple[HeadLookback, ...]
     notes: tuple[str, ...] = ()
 
@@ -80,18 +80,18 @@ def lookback_command(
     json: JsonOption = False,
     model: PromptOptions,
 ) -> None:
-    """Tell whether each head looks at the context, or at the new tokens, while a checkpoint continues a text.
+    """Show whether each head looks at the context, or at the new tokens, while a checkpoint continues a text.
 
-    The lookback ratio is A / (A + B): A the mean weight on a token of the context, B that on a token generated so far.
-    Heads with a low one go on from their own words (Chuang et al. 2024, arXiv:2407.07071).
+    The lookback ratio is A / (A + B): A is the mean weight on a token of the context, B on a token generated so far.
+    Heads with a low ratio look at the generated words (Chuang et al. 2024, arXiv:2407.07071).
     """
     if model.model is None:
-        raise UsageError("lookback wants a checkpoint that continues texts: name it with --model")
+        raise UsageError("lookback needs a checkpoint that continues texts: name it with --model")
     limit = model.generate or TOKENS
     source = open_source(context, text, file, replace(model, generate=limit))
     new = sum(token.start is None for token in source.tokens[-limit:])  # a new token has no place in the text
     if not 1 < new < len(source.tokens):
-        raise UsageError(f"the model wrote {new} new tokens behind the text, and two at least are compared")
+        raise UsageError(f"the model wrote {new} new tokens after the text; lookback compares two at least")
     lookback = source.read(LookbackReading(len(source.tokens), new))
     say_notes(lookback.notes)
     if json:
@@ -116,10 +116,10 @@ def relative_weights(layer: LayerAttention) -> LayerAttention:
 RELATIVE = Measure(
     name="relative",
     title="Relative weights",
-    note="Each weight is divided by the largest that its key gets: what every token looks at (a sink) becomes pale.",
+    note="Each weight is divided by the largest weight of its key: what every token looks at (a sink) becomes pale.",
     unit="share of weight ÷ largest of its key",
     formula="weight ÷ largest of its column ÷ Σ",
-    sentence="How near a weight is to the largest that its key gets, as a share of its row.",
+    sentence="How close a weight is to the largest weight of its key, as a share of its row.",
     needs="values",
     function=relative_weights,
 )
