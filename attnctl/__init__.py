@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from attnctl.text_parts import spans as spans
     from attnctl.trace import Trace as Trace
 
-# the API costs an import only when it is used: `attnctl --version` needs none of it
+# the API is imported only when it is used: `attnctl --version` needs none of it
 _PUBLIC = {
     "AttentionLog": "attnctl.log",
     "AttnctlError": "attnctl.errors",
@@ -68,7 +68,7 @@ _PUBLIC = {
 
 
 def __getattr__(name: str) -> Any:
-    from attnctl.commands import COMMANDS  # which lists the functions of commands
+    from attnctl.commands import COMMANDS  # COMMANDS lists the functions of commands
 
     modules = _PUBLIC | {name: module for package in COMMANDS.values() for name, module in package.functions.items()}
     if name == "__all__":

@@ -14,7 +14,7 @@ from attnctl.text import harmless_line, shortened, value_text, visible_text
 
 DONE, FAILED, USAGE, PARTIAL, FINDING, INTERRUPTED = 0, 1, 2, 3, 4, 130
 LONGEST = 1000  # characters of a message
-VALUE_CHARACTERS = 200  # of a value in it: a path is whole
+VALUE_CHARACTERS = 200  # of a value in a message: a path is complete
 
 
 # the flags of the command that runs, by the names of its parameters; None for callers in Python
@@ -123,9 +123,9 @@ def failure_message(error: Exception) -> str | None:
         return "this needs torch, which is not installed: pip install torch (attnctl docs first-minutes says why)"
     if isinstance(error, MemoryError):
         return f"not enough memory: {message or 'ask for less'}"
-    if isinstance(error, RuntimeError) and ("allocate" in message or "out of memory" in message):  # as torch says it
+    if isinstance(error, RuntimeError) and ("allocate" in message or "out of memory" in message):  # messages of torch
         return f"not enough memory: {in_one_line(error)}"
-    if isinstance(error, ValueError) and "embedded null" in message:  # as Python says of the name of a file
+    if isinstance(error, ValueError) and "embedded null" in message:  # Python's message for a file name
         return "no file has a name with a null in it"
     return None
 
@@ -149,7 +149,9 @@ def print_complaint(message: str) -> None:
         from textwrap import fill
 
         with suppress(OSError):
-            columns = max(20, os.get_terminal_size(sys.stderr.fileno()).columns or 80)  # some say that they have none
+            columns = max(
+                20, os.get_terminal_size(sys.stderr.fileno()).columns or 80
+            )  # some terminals report 0 columns
             line = fill(line, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     print(line, file=sys.stderr)
 

@@ -23,7 +23,7 @@ from attnctl.text import visible_text
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-# what stands where a file should, and is not read
+# other things at a path than a file, which are not read
 KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, 'a named pipe: write "-" and pipe into it'),
@@ -31,7 +31,7 @@ KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISBLK, "a device"),
     (stat.S_ISSOCK, "a socket"),
 )
-LOCK = ".lock"  # the file of a folder that says who writes there
+LOCK = ".lock"  # the lock file of a folder, held by the process that writes there
 OPEN_ALREADY = ("/dev/fd/", "/proc/self/fd/")
 
 
@@ -69,7 +69,7 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object], 
             with open(path, "wb", opener=_opened_for_reader) as straight:  # noqa: PTH123
                 _fill_file(straight, write)
             return
-        path.parent.stat()  # a loop of links is said to be one
+        path.parent.stat()  # raises for a loop of links
         with contextlib.suppress(FileNotFoundError):
             path.stat()
         target = path if inside is not None else Path(os.path.realpath(path))
@@ -90,7 +90,7 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object], 
 
 TEMPORARY = re.compile(
     r"\.(.+)\.[0-9a-f]{8}\.part"
-)  # what `write_whole` calls its temporary file, around the file's name
+)  # the name of a temporary file of `write_whole`, around the file's name
 
 
 def check_no_links(path: Path, inside: Path) -> None:
@@ -149,7 +149,7 @@ def state_of_files(path: str | Path) -> tuple[tuple[str, int, int], ...]:
         top = Path(path)
         files = [top, *(sorted(islice(top.rglob("*"), limits.WATCHED_FILES)) if top.is_dir() else ())]
         return tuple((str(file), (state := file.stat()).st_size, state.st_mtime_ns) for file in files)
-    except (OSError, ValueError):  # it was never a file's name, or the file has gone
+    except (OSError, ValueError):  # it is not a file name, or the file was removed
         return ()
 
 
@@ -241,7 +241,7 @@ def standard_input_is_piped() -> bool:
     """Return whether standard input is a pipe or a file; a command without other input reads it."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
-    except (AttributeError, OSError, ValueError):  # closed, or no file of the system
+    except (AttributeError, OSError, ValueError):  # closed, or not a file of the system
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
@@ -292,7 +292,7 @@ def parse_json(data: bytes | str, source: str) -> Any:
     except orjson.JSONDecodeError as error:
         if "surrogate" not in str(error):
             raise AttnctlError(f"{source} is not JSON: {error}") from error
-    import json  # reads what orjson refuses; the halves become U+FFFD
+    import json  # json reads what orjson refuses; halves of pairs become U+FFFD
 
     try:
         loaded = json.loads(data, parse_constant=_refuse_constant)
@@ -300,7 +300,7 @@ def parse_json(data: bytes | str, source: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         if isinstance(error, UnicodeDecodeError) and isinstance(data, bytes):
-            decode_text(data, source)  # which names the byte
+            decode_text(data, source)  # raises with the bad byte
         raise AttnctlError(f"{source} is not JSON: {in_one_line(error)}") from error
 
 
@@ -326,14 +326,14 @@ def lock_folder(folder: Path) -> BaseFileLock:
 
 def lock_file(path: Path, seconds: float = 0) -> BaseFileLock:
     """Return the lock of a file, in a file beside it, as `lock_folder`; wait for it up to `seconds`."""
-    target = Path(os.path.realpath(path))  # two links to one file are one
+    target = Path(os.path.realpath(path))  # two links to one file share a lock
     return _lock(target.with_name(f".{target.name[:100]}{LOCK}"), path, "file", seconds)
 
 
 def _lock(lock_path: Path, locked: Path, kind: str, seconds: float) -> BaseFileLock:
     from filelock import FileLock, Timeout
 
-    # a lock by the mere existence of a file, where a file system has no others, would outlive a process that is killed
+    # a soft lock (the existence of a file) would outlive a process that is killed
     lock = FileLock(lock_path, timeout=seconds, fallback_to_soft=False)
     with said_plainly("lock", locked):
         try:

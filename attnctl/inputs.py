@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.prompts import Prompt
     from attnctl.readings.overview import LongRow, Overview
 
-MAPPED_BYTES = 64 << 20  # of a .npy file, from which on it is read a block of rows at a time
+MAPPED_BYTES = 64 << 20  # a larger .npy file is read in blocks of rows
 
 TRACES, MATRICES = (".json", ".jsonl", ".npz"), (".npy", ".npz", ".csv", ".tsv")
 
-Opener = Callable[[], Model]  # opens the model that was asked for, when a text needs one
+Opener = Callable[[], Model]  # opens the requested model when a text needs one
 
 
 def open_input(
@@ -105,7 +105,7 @@ def text_of(text: str | None, file: str | None) -> str:
         raise UsageError(f"there is no text: give it in quotes, as {option_name('file', 'FILE')}, or in a pipe")
     if text == "-":
         return files.decode_text(files.read_bytes("-", limits.TEXT_BYTES), "standard input")
-    if names_picture(text) or names_sound(text):  # which the model reads from its file
+    if names_picture(text) or names_sound(text):  # the model reads the file
         return text
     check_no_file(text)
     try:
@@ -115,7 +115,7 @@ def text_of(text: str | None, file: str | None) -> str:
     return text
 
 
-# endings by which a word without spaces is the name of a file, not a text
+# suffixes by which a word without spaces is a file name, not a text
 _FILE_NAME = re.compile(
     r"[^\s]+\.(txt|md|html?|json|jsonl|csv|tsv|npz|npy|png|jpe?g|webp|bmp|tiff?|svg|pdf|gif|safetensors|gguf|conllu|parquet|gz|zst|py|toml|wav|flac|mp3|pth?|pkl|pickle)",
     re.I,
@@ -134,7 +134,7 @@ def check_no_file(text: str) -> None:
             if Path(name).suffix.lower() in (".npy", ".npz", *PICKLES):
                 raise UsageError(f"{name} is a file of arrays, without the model that this needs: give a text")
             raise UsageError(f"{name} is a file: a text in it is read with {option_name('file')} {for_pasting(name)}")
-        raise AttnctlError(f"no file {name[:200]}: no such file is here, and for a text it has no words")
+        raise AttnctlError(f"no file {name[:200]}: there is no such file here, and a text would have several words")
     if not name or re.search(r"\s|\0", name) or len(name) >= limits.NAME_BYTES:
         return
     word = for_pasting(name)
@@ -246,11 +246,11 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
         if Path(source).suffix.lower() in PICKLES:
             with files.open_regular(source) as file:
                 check_unpickled(file.read(1000), source)
-        # a name with such an ending is no sentence, also where no such file is there
+        # a name with such a suffix is no sentence, even if there is no such file
         return source, files.read_bytes(source)
     try:
         is_file = Path(source).is_file()
-    except (OSError, ValueError):  # too long for a name, or with a null in it
+    except (OSError, ValueError):  # too long for a file name, or with a NUL in it
         is_file = False
     if is_file and Path(source).suffix.lower() == ".txt" and not _holds_numbers(source):
         raise UsageError(f"{source} is a file of text: read it with {option_name('file')} {for_pasting(source)}")
@@ -292,7 +292,7 @@ def _kind_of_input(where: str, data: bytes, named: bool) -> str:
     if where.lower().endswith(".npz") and not is_table(data):
         raise AttnctlError(f"{where} is not a sound .npz file (nothing is ever unpickled)")
     if suffix in TRACES and not (suffix == ".npz" and is_table(data)):
-        return "trace"  # whose reader says what is wrong with it
+        return "trace"  # the reader reports what is wrong with it
     if suffix in MATRICES or named:
         return "matrix"
     return "matrix" if is_table(data) else "text"

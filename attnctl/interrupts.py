@@ -18,14 +18,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-AGAIN_SECONDS = 0.02  # between two looks whether the import is over
-IMPORTING = "<frozen importlib"  # how the files of Python's own import are called
+AGAIN_SECONDS = 0.02  # between two checks whether the import is over
+IMPORTING = "<frozen importlib"  # the file names of Python's own import begin so
 CODE = 130
-ENDING = ("SIGTERM", "SIGHUP")  # signals that end a process which does not listen
+ENDING = ("SIGTERM", "SIGHUP")  # signals that end a process which does not handle them
 
 came = False  # whether Ctrl-C was pressed since the command began
-restoring = b""  # what clears the line of a spinner and shows the cursor, while there is a spinner
-_to_tidy = 0  # how many are under way that put something in order when they are interrupted
+restoring = b""  # clears the line of a spinner and shows the cursor again
+_to_tidy = 0  # the number of active contexts that clean up when they are interrupted
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def removed_at_end(path: Path) -> Iterator[None]:
         os.kill(os.getpid(), number)
 
     ending = [number for name in ENDING if (number := getattr(signal, name, None)) is not None]
-    in_main_thread = threading.current_thread() is threading.main_thread()  # elsewhere no signal can be listened to
+    in_main_thread = threading.current_thread() is threading.main_thread()  # other threads cannot handle signals
     handled = [number for number in ending if in_main_thread and signal.getsignal(number) == signal.SIG_DFL]
     for number in handled:
         signal.signal(number, remove_and_end)
@@ -71,7 +71,7 @@ def take_interrupt(_: int, frame: FrameType | None) -> None:
     if not _to_tidy or not hasattr(signal, "setitimer"):
         os.write(
             2, restoring + b"attnctl: interrupted\n"
-        )  # there is nothing to put in order, and no line of Python to show
+        )  # there is nothing to clean up, and no line of Python to show
         os._exit(CODE)
     _ask_again()
 
@@ -88,7 +88,7 @@ def watch_interrupts() -> None:
     if hasattr(signal, "SIGALRM"):
         signal.signal(signal.SIGALRM, take_interrupt)
     sys.unraisablehook = _heard_later
-    # of what is registered first the last: Python would give the signal back to the system, which ends the process by it
+    # registered first, so runs last: Python would restore the signal's default, which ends the process
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
@@ -148,7 +148,7 @@ def asked_to_end() -> Iterator[Callable[[], bool]]:
         signal.signal(number, take_interrupt if number == signal.SIGINT else signal.SIG_DFL)
 
     signals = [signal.SIGINT, signal.SIGTERM]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # else nohup has it ignored
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # otherwise nohup ignores it
         signals.append(signal.SIGHUP)
     before = {number: signal.signal(number, note_progress) for number in signals}
     try:

@@ -27,19 +27,19 @@ from attnctl.errors import AttnctlError
 
 Result = TypeVar("Result")
 
-alone = False  # whether this process is attnctl's own: set where the program, or a worker of its, begins
+alone = False  # whether this process belongs to attnctl: set at the start of the program, or of a worker
 
 TESTED = {
     "transformers": ("5.23.", "5.24."),
     "torch": ("2.13.",),
-}  # with others: a plain import
+}  # other versions are imported as usual
 ABSENT = ("is_torch_distributed_available", "is_scipy_available", "is_sklearn_available")
 
-LISTING = "transformers.utils.import_utils"  # what lists its models
-SHAPES = "torch._meta_registrations"  # shapes of operations, in Python
+LISTING = "transformers.utils.import_utils"  # the module that lists its models
+SHAPES = "torch._meta_registrations"  # the shapes of operations, in Python
 COMPILER = "torch._dynamo"
-MARKS = ("disable", "allow_in_graph", "assume_constant_result")  # decorators that speak to the compiler alone
-LATE = {"_trace_wrapped_higher_order_op": ("TransformGetItemToIndex",)}  # submodule → what is imported from it
+MARKS = ("disable", "allow_in_graph", "assume_constant_result")  # decorators that only the compiler reads
+LATE = {"_trace_wrapped_higher_order_op": ("TransformGetItemToIndex",)}  # submodule → names that are imported from it
 
 
 def import_lightly(load: Callable[[], Result]) -> Result:
@@ -61,7 +61,7 @@ def import_lightly(load: Callable[[], Result]) -> Result:
             return load()
     except AttnctlError:
         raise
-    except Exception:  # a machine on which they want more of it than they should, or what fails either way
+    except Exception:  # transformers needs more here than expected, or the import fails in any case
         for name in set(sys.modules) - before:
             if name.startswith("transformers."):
                 del sys.modules[name]
@@ -91,7 +91,7 @@ def complete_torch() -> None:
 
 def version(name: str) -> str:
     """Return the version of an installed distribution."""
-    from importlib import metadata  # a tenth of a short text's start
+    from importlib import metadata  # takes a tenth of the start with a short text
 
     return metadata.version(name)
 
@@ -130,7 +130,7 @@ class _ListingLoader(SourceFileLoader):
 
     def exec_module(self, module: Any) -> None:
         super().exec_module(module)
-        plain = module.fetch__all__  # which looks for the last line that begins so
+        plain = module.fetch__all__  # searches for the last line that begins with __all__
         module.fetch__all__ = lambda content: plain(content[content.rfind("\n__all__") + 1 :])
         folder = module.create_import_structure_from_path
         module.create_import_structure_from_path = functools.cache(folder.__wrapped__)
@@ -181,7 +181,7 @@ def _compiler_aside() -> Iterator[None]:
     finally:
         for name in stand_ins:
             del sys.modules[name]
-        del torch._dynamo  # torch imports the real one where it is asked for
+        del torch._dynamo  # torch imports the real one when it is needed
 
 
 def _unchanged(function: Any = None, *_: object, **__: object) -> Any:

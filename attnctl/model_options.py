@@ -13,7 +13,7 @@ from attnctl.errors import UsageError, option_name
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-OptionValues = dict[str, Any]  # options by their names; None: the user named none
+OptionValues = dict[str, Any]  # options by name; None: not set
 
 
 # the options that only checkpoints take; checkpoints take no others
@@ -26,7 +26,7 @@ CHECKPOINT_OPTIONS = frozenset(
 class ModelOptions(TypedDict, total=False):
     """The options of a model, by their names on the command line; None means the default of the model."""
 
-    # words, chars, a tokenizer.json; beside a transformers model its tokenizer
+    # words, chars, a tokenizer.json; for a transformers model its tokenizer
     tokenizer: str | PreTrainedTokenizerBase | None
     embeddings: str | os.PathLike[str] | None
     qkv: str | os.PathLike[str] | None

@@ -60,7 +60,7 @@ Loaded = TypeVar("Loaded")
 
 VERSION = 1
 
-# group → its entry points by name, and what loads one of them
+# group → functions that return its entry points by name, and that load one of them
 OTHERS = {
     "attnctl.measures": ("attnctl.measures:measures_of_packages", "attnctl.measures:load_measure"),
     "attnctl.batch_formats": ("attnctl.batching.formats:formats_of_packages", "attnctl.batching.formats:load_format"),

@@ -9,10 +9,10 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-Document = dict[str, Any]  # a JSON object, as it is read and written; its arrays may still be NumPy's
+Document = dict[str, Any]  # a JSON object; its arrays may be NumPy's when it is written
 
-LABEL_CHARACTERS = 1000  # of a token or a title that are looked at to show it: no line holds more
-PASTED_CHARACTERS = 250  # of a quoted word: `errors.print_complaint` cuts what has 300 without a space
+LABEL_CHARACTERS = 1000  # of a token or a title that are read to show it: no line holds more
+PASTED_CHARACTERS = 250  # of a quoted word: `errors.print_complaint` cuts a word of 300 characters
 _PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421, 0x20: 0x2423}
 
 
@@ -34,9 +34,9 @@ def _visible_symbol(char: str, lone: bool = False) -> str:
         return "␣" if lone else " "
     if code in _PICTURES:
         return chr(_PICTURES[code])
-    if lone and char.isspace():  # a space that would look like nothing at all
+    if lone and char.isspace():  # a space that would be invisible
         return _code_escape(code)
-    if code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF:  # no characters: no XML may hold them
+    if code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF:  # noncharacters: XML must not contain them
         return _code_escape(code)
     if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp", "Cs") and char not in ("\u200c", "\u200d"):
         return _code_escape(code)
@@ -194,7 +194,7 @@ def harmless_line(text: str, shown: Callable[[str], str] = harmless_text) -> str
     )
 
 
-# in UTF-8, what JSON allows as it is and a terminal may obey: DEL, C1 controls, and format characters
+# UTF-8 bytes that JSON allows unescaped and a terminal may obey: DEL, C1 controls, format characters
 _OBEYED = re.compile(
     rb"\x7f|\xc2[\x80-\x9f\xad]|\xd8\x9c|\xe1\xa0\x8e|\xe2\x80[\x8b\x8e\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]"
     rb"|\xef\xbb\xbf|\xef\xbf[\xb9-\xbb]|\xf3\xa0[\x80-\x81][\x80-\xbf]"

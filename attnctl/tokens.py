@@ -49,8 +49,8 @@ class Token:
 
 Tokenize = Callable[[str], tuple[Token, ...]]
 
-PADDING = "padding-"  # how patches are called that hold nothing of a picture, but what it was filled up with
-WHOLE = "whole-"  # how the tokens of a small view of a whole picture are called, which stand beside its tiles
+PADDING = "padding-"  # the names of patches that contain only padding of a picture begin so
+WHOLE = "whole-"  # the names of tokens of the small view of a whole picture, beside its tiles, begin so
 BLANKS = ("____", "[MASK]", "<mask>")
 
 
@@ -224,7 +224,7 @@ def open_tokenizer(name: str | os.PathLike[str] | None) -> Tokenize:
     raise UsageError(f"no tokenizer {name[:80]!r}: it is words, chars, or the path of a tokenizer.json", value=name)
 
 
-STRANGE_SHARE = 0.3  # of the tokens of a text that a model does not know, from which it cannot read the text well
+STRANGE_SHARE = 0.3  # share of unknown tokens from which a model cannot read the text well
 
 
 def unknown_words(tokens: Sequence[Token]) -> tuple[str, ...]:
@@ -268,16 +268,16 @@ def checked_text(text: str) -> str:
 
 
 Span = tuple[int, int]
-Place = Span | None  # None: the tokenizer tells no place
+Place = Span | None  # None: the tokenizer gives no place
 
 # a blank to fill in ("____", "[MASK]"), a number with its points, a word with its apostrophes, or one other sign
 _WORD = re.compile(r"_{2,}|\[[A-Z]+\]|\d+(?:[.,]\d+)*|\w+(?:['’]\w+)*|[^\w\s]")
 
-# scripts written without spaces (kana, Han): each character, with its marks, is a token of its own
+# scripts without spaces (kana, Han): each character, with its marks, is a token
 _ALONE = ("\u3040\u30ff", "\u31f0\u31ff", "\u3400\u4dbf", "\u4e00\u9fff", "\uf900\ufaff", "\U00020000\U0003ffff")
-_HAN = "\u4e00"  # which stands for all of them
+_HAN = "\u4e00"  # represents all of them
 
-# what a character is to a cluster
+# the kind of a character in a cluster
 _PLAIN, _EXTENDS, _JOINER, _REGIONAL, _LINE_END = range(5)
 
 
@@ -289,7 +289,7 @@ def word_spans(text: str) -> Iterable[Span]:
     if not any(kinds.values()):
         return _spans_in(_stand_ins(text))
     clusters = list(_clusters(text, kinds))
-    spans = _spans_in(_stand_ins("".join(text[start] for start, _ in clusters)))  # one character a cluster
+    spans = _spans_in(_stand_ins("".join(text[start] for start, _ in clusters)))  # one character for each cluster
     return ((clusters[first][0], clusters[last - 1][1]) for first, last in spans)
 
 
@@ -306,16 +306,16 @@ def _kind_of(char: str) -> int:
     if char in "\r\n":
         return _LINE_END
     skin_tone = "\U0001f3fb" <= char <= "\U0001f3ff"
-    tag = "\U000e0020" <= char <= "\U000e007f"  # of the flags of England, Scotland and Wales
+    tag = "\U000e0020" <= char <= "\U000e007f"  # in the flags of England, Scotland and Wales
     half_width = char in "\uff9e\uff9f"  # the voiced marks of half-width katakana
-    vowel_or_final = "\u1160" <= char <= "\u11ff" or "\ud7b0" <= char <= "\ud7ff"  # of a Hangul syllable taken apart
+    vowel_or_final = "\u1160" <= char <= "\u11ff" or "\ud7b0" <= char <= "\ud7ff"  # in a decomposed Hangul syllable
     marks = unicodedata.category(char) in ("Mn", "Mc", "Me") or char == "\u200c" or half_width or vowel_or_final
     return _EXTENDS if marks or skin_tone or tag else _PLAIN
 
 
 def _clusters(text: str, kinds: dict[str, int]) -> Iterator[Span]:
     """Yield the spans that a reader takes for one character (short form of Unicode's grapheme clusters, UAX 29)."""
-    start, flags, before = 0, 0, ""  # flags: regional indicators seen in a row, of which two make a flag
+    start, flags, before = 0, 0, ""  # flags: regional indicators in a row; two of them make a flag
     for index, char in enumerate(text):
         kind = kinds[char]
         extends = (

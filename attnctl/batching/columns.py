@@ -29,11 +29,11 @@ SCHEMA = pa.schema(
         ("text", pa.string()),
         ("model", pa.string()),
         ("tokens", pa.list_(pa.string())),
-        ("key_tokens", pa.list_(pa.string())),  # as the tokens, but for cross attention
+        ("key_tokens", pa.list_(pa.string())),  # differ from the tokens only for cross attention
         ("layer", pa.int32()),
         ("head", pa.int32()),
         ("kv_head", pa.int32()),
-        ("rows", pa.list_(pa.int32())),  # which queries the arrays hold; null: all
+        ("rows", pa.list_(pa.int32())),  # the queries in the arrays; null: all
         ("mask", pa.list_(pa.list_(pa.bool_()))),
         *((array.name, _GRID if len(array.axes) == 2 else _ROW) for array in HEAD_FIELD_ARRAYS),
     ]

@@ -30,16 +30,16 @@ from attnctl.models import Model
 if TYPE_CHECKING:
     from types import ModuleType
 
-    DoChunk = Callable[[list[Item]], list[Result]]  # what a worker does
+    DoChunk = Callable[[list[Item]], list[Result]]  # the work of a worker
 
-FEW = {True: 24, False: 1000}  # items, pictures or not, for which other processes are not worth their start
-SHARED = 64  # items among which those of about one length are found, to share a pass through a checkpoint
-LETTERS = 20_000  # of the texts in a chunk: what is made of them is held at once
+FEW = {True: 24, False: 1000}  # items, with pictures or without: for fewer, other processes are not worth their start
+SHARED = 64  # items among which texts of similar length are chosen to share a pass through a checkpoint
+LETTERS = 20_000  # in the texts of a chunk: their results are in memory at the same time
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-END_SECONDS = 5.0  # in which processes that were told to end are waited for
-WINDOW = 3  # chunks a worker that are begun and not yet written: what comes early waits for what is slow
-IN_FLIGHT = 2  # chunks that a worker of a cluster has at a time: one in work, one on its way
-TRIES = 3  # of a chunk whose workers die, before it is taken for the reason
+END_SECONDS = 5.0  # to wait for processes that were told to end
+WINDOW = 3  # begun but unwritten chunks for each worker: early results wait for slow ones
+IN_FLIGHT = 2  # chunks that a worker of a cluster has at a time: one in work, one in transfer
+TRIES = 3  # of a chunk whose workers die, before the chunk is taken as the cause
 
 
 class Engine(NamedTuple):
@@ -75,7 +75,7 @@ def results_of_items(
     few = FEW[work.draws_pictures]
     if by.engine == "ray":
         return by.results(work, chunks_of_items(items, size), jobs, model)
-    if jobs is None:  # a checkpoint has threads, and may fill the memory
+    if jobs is None:  # a checkpoint uses threads, and may fill the memory
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         jobs = 1 if alone or model.info.kind == "checkpoint" else processors
     if flowing:
@@ -115,10 +115,10 @@ def as_they_come(items: Iterable[Item], limit: int) -> Iterator[list[Item]]:
             for item in items:
                 arrived.put(item)
             arrived.put(None)
-        except BaseException as error:  # to be raised where the items are wanted
+        except BaseException as error:  # raised in the thread that needs the items
             arrived.put(error)
 
-    # in this context, where messages name options as they do here
+    # in this context, so that messages name options in the same way
     threading.Thread(target=copy_context().run, args=(read_chunks,), daemon=True).start()
     while True:
         chunk: list[Item] = []
@@ -289,7 +289,7 @@ def _import_ray() -> ModuleType:
         import ray
     except ImportError:
         raise AttnctlError("it needs Ray: pip install 'attnctl[ray]'", option="engine", value="ray") from None
-    library: ModuleType = ray  # of no type where Ray is not installed
+    library: ModuleType = ray  # untyped if Ray is not installed
     return library
 
 

@@ -41,8 +41,8 @@ from attnctl.formats.documents.model_documents import ManifestFile, ManifestLine
 if TYPE_CHECKING:
     from attnctl.text import Document
 
-GROUP = 192  # items that are done or not done together, where a format holds many in one file
-LINES = "traces.jsonl"  # of the format json, which grows by a line an item
+GROUP = 192  # items that are done or not done together, if a format holds many in one file
+LINES = "traces.jsonl"  # the file of the format json, which grows by a line for each item
 
 
 def file_patterns(forms: Iterable[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
@@ -86,12 +86,12 @@ class Folder:
         self.done = self.failed = self.kept_before = self.failed_before = self.gone = 0
         self.damaged: dict[str, bool] = {}
         self._size = max(GROUP, together) if shared else together  # of a group
-        self._last, self._next = -1, 0  # the highest number in the manifest, and the next that no text had
+        self._last, self._next = -1, 0  # the highest number in the manifest, and the next unused number
         # numbers below it that are not done → fingerprint of the text, "" if unknown
         self._lost: dict[int, str] = {}
-        self._is_in_order = True  # what this run wrote into the manifest: by number
-        self._group: list[ManifestLine] = []  # of items whose group is not full
-        self._group_files: list[ManifestFile] = []  # that these share
+        self._is_in_order = True  # whether this run wrote the manifest by number
+        self._group: list[ManifestLine] = []  # lines of items whose group is not full
+        self._group_files: list[ManifestFile] = []  # files that these items share
 
     def damage_sentence(self) -> str:
         """Return which files had changed, and which of them were made again; "" if none had."""
@@ -106,8 +106,8 @@ class Folder:
         """Return what was done, what the folder holds, and where to read more."""
         parts = [f"{self.done:,} done"] + ([f"{self.failed:,} failed"] if self.failed else [])
         failed = f" ({self.failed_before:,} of them failed)" if self.failed_before else ""
-        parts += [f"{self.kept_before:,} there before{failed}"] if self.kept_before else []
-        parts += [f"{self.gone:,} there of texts that are not in it now"] if self.gone else []
+        parts += [f"{self.kept_before:,} finished before{failed}"] if self.kept_before else []
+        parts += [f"{self.gone:,} kept for texts that are no longer in the input"] if self.gone else []
         parts += [damage] if (damage := self.damage_sentence()) else []
         return f"{', '.join(parts)}: see {self.path}/{MANIFEST}"
 
@@ -151,7 +151,7 @@ class Folder:
         for name in (MANIFEST, LOCK, RUN, LINES):
             path = self.path / name
             check_no_links(path, self.path)
-            if path.exists() and not path.is_file():  # a pipe would be waited for
+            if path.exists() and not path.is_file():  # reading a pipe would wait
                 raise AttnctlError(f"{path} is no regular file: give a new folder")
 
     def _remove_temporaries(self) -> None:
@@ -167,13 +167,13 @@ class Folder:
         return self._own_file.fullmatch(name) is not None
 
     def _remove_results(self) -> None:
-        with suppress(OSError, ValueError, TypeError, KeyError):  # of a format that a package gave to that run
+        with suppress(OSError, ValueError, TypeError, KeyError):  # a package may have added formats to that run
             forms = msgspec.json.decode((self.path / RUN).read_bytes())["said"]["formats"]
             self._own_file, _ = file_patterns([*SHARED, *map(str, forms)])
         for path in self.path.rglob("*"):
             if self._is_own(path.relative_to(self.path).as_posix()) and not path.is_dir():
                 path.unlink()
-        for name in (MANIFEST, RUN):  # last: with them the folder is known for what it is
+        for name in (MANIFEST, RUN):  # last: they mark the folder as a batch
             (self.path / name).unlink(missing_ok=True)
 
     # --- what is there ---------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class Folder:
 
     def _drop_damaged(self) -> None:
         """Remove what is not done from the manifest, and what the manifest does not list from growing files."""
-        damaged: set[int] = set()  # where their groups begin in the manifest
+        damaged: set[int] = set()  # starts of damaged groups in the manifest
         end, lines_end, is_in_order = 0, 0, True
         for group in self._groups():
             numbers = [entry.number for entry in group.entries]
@@ -247,8 +247,8 @@ class Folder:
         gets the next number.
         """
         entries = (entry for group in self._groups(self._manifest.end) for entry in group.entries)
-        done: dict[str, list[bool]] = {}  # by fingerprint, of the entries read so far: whether they failed
-        lost: dict[str, list[int]] = {}  # by fingerprint: numbers
+        done: dict[str, list[bool]] = {}  # fingerprint → whether the entries read so far failed
+        lost: dict[str, list[int]] = {}  # fingerprint → numbers
         for number, fingerprint in sorted(self._lost.items(), reverse=True):
             lost.setdefault(fingerprint or str(number), []).append(number)
         for item in items:
@@ -292,7 +292,7 @@ class Folder:
         for shared in self.shared:
             files = [file for group in self._groups() for file in group.files if file.file.startswith(shared.folder())]
             listed = {file.file for file in files}
-            # others are of a run that was killed: a reader would take them for some of these
+            # files of a killed run: a reader would take them for files of this one
             for path in (self.path / shared.folder()).glob("*"):
                 if (
                     self._own_file.fullmatch(name := shared.folder() + path.name)
@@ -331,7 +331,7 @@ class Folder:
         with said_plainly("write", path):
             if "/" in name:
                 path.parent.mkdir(parents=True, exist_ok=True)
-            if path.exists() and not path.is_file():  # a pipe would be written into
+            if path.exists() and not path.is_file():  # a pipe would receive the bytes
                 path.unlink()
         write_whole(path, data, inside=self.path)
         return self._entry_of(name, data)
@@ -347,7 +347,7 @@ class Folder:
     def _end_group(self) -> None:
         for shared in self.shared:
             self._write_shared(shared.end())
-        last = self._group[-1]  # a group is done or not as one: its last line tells
+        last = self._group[-1]  # a group is done or not done as one: its last line says so
         last.files, last.group = (*last.files, *self._group_files), len(self._group)
         self._commit()
         self._group_files = []

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 PICTURES = format_names()
-FILES = (*PICTURES, "npz")  # formats with a file a text; json is a line a text
-# formats that hold many texts in a file → "module:class"; an installed package gives others (attnctl.batch_formats)
+FILES = (*PICTURES, "npz")  # formats with a file for each text; json has a line for each text
+# formats that hold many texts in a file → "module:class"; packages add others (attnctl.batch_formats)
 SHARED = {"parquet": "attnctl.batching.columns:Tables", "statistics": "attnctl.batching.formats:Statistics"}
 SHARED |= BATCH_FORMATS | PROMPT_FORMATS
 
@@ -40,9 +40,9 @@ class BatchFormat:
     `make` runs in the process that has the model; all other methods run in the process that writes the folder.
     """
 
-    form = ""  # of --format
-    prefix = ""  # of its files, before the number of the first text in each; `.FORM/` if it is empty
-    task: Any = None  # of a format that is made of no traces: the class that makes it, a Task
+    form = ""  # the name in --format
+    prefix = ""  # the beginning of its file names, before the number of the first text in each; `.FORM/` if empty
+    task: Any = None  # for a format that is not made of traces: the class that makes it, a Task
     first: int | None = None  # number of the first item that is not in a file yet
 
     @classmethod
@@ -125,7 +125,7 @@ def load_format(entry: EntryPoint) -> type[BatchFormat]:
 
 # --- means over the texts ------------------------------------------------------------------------------------------
 
-# layer, head, measure (or what else is told apart) → n, mean, sum of squares around it
+# layer, head, measure (or other parts of a key) → n, mean, sum of squares around it
 Tally = dict[tuple[Any, Any, str], tuple[int, float, float]]
 
 

@@ -44,7 +44,7 @@ class Item:
     error: str | None = None
     messages: Any = None
     answer: str | None = None
-    text_pair: str | None = None  # the second text, that the model reads behind `text`
+    text_pair: str | None = None  # the second text, which the model reads after `text`
 
     @cached_property
     def content_fingerprint(self) -> str:
@@ -61,7 +61,7 @@ class Item:
         """Return the name of its files without suffix: the number, which is unique, and a slug to read."""
         slug = slug_of(self.text if self.id is None else str(self.id))
         name = f"{self.number:07d}-{slug}" if slug else f"{self.number:07d}"
-        # a folder of a million files is slow to list, and too much for some file systems
+        # a folder of a million files is slow to list, and too large for some file systems
         return name if self.number < 10_000 else f"{self.number // 10_000 * 10_000:07d}/{name}"
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Result:
     seconds: float = 0.0
     error: str | None = None
     notes: tuple[str, ...] = ()
-    trace: Trace | None = None  # where no format is asked for
+    trace: Trace | None = None  # if no format is requested
 
 
 class Pending(NamedTuple):
@@ -143,8 +143,8 @@ def _vocabulary_token(model: Any, name: str) -> Token:
 
 NUMBER = (int, float)
 CHOICES = {"layer": (str, int, list), "head": (str, int, list), "query": (str, int), "title": (str,)}
-WORDS = {"word": (str,), "against": (str,)}  # whose prediction is watched
-# what an item may say for itself of a model: how it attends, but not where numbers are read from
+WORDS = {"word": (str,), "against": (str,)}  # the watched prediction
+# model options of a single item: how it attends, but not which files to read
 OWN: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("d_model", "d_k", "n_heads", "n_kv_heads", "n_layers", "seed", "window"), (int,)),
     **dict.fromkeys(("causal", "output_projection", "no_scale", "rope"), (bool,)),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MANIFEST, RUN = "manifest.jsonl", "run.json"
 SCHEMA = "attnctl.batch/2"
 WEIGHTS = (".safetensors", ".npz", ".gguf")
-PIECE_BYTES = 1 << 20  # of a file that are read at a time
+PIECE_BYTES = 1 << 20  # of a file, read at a time
 
 
 def check_run(folder: Path, request: Document, *, is_new: bool) -> bytes:
@@ -89,7 +89,7 @@ def fingerprint_model(name: str | None) -> str | None:
 
 # --- lines --------------------------------------------------------------------------------------------------------
 
-SEAL = b',"check":"'  # before the last field of a line, which is of all that stands before it, and of the key
+SEAL = b',"check":"'  # begins the last field of a line: the check of everything before it and of the key
 
 
 def sealed_line(entry: ManifestLine, key: bytes) -> bytes:
@@ -133,7 +133,7 @@ def read_groups(path: Path, key: bytes, *, end: int | None = None, single: bool)
                 continue
             entries.append((entry, start))
             count = 1 if single else entry.group or 0
-            if count and len(entries) >= count:  # more are left of a run that was killed as it wrote them
+            if count and len(entries) >= count:  # more entries remain if a run was killed while it wrote them
                 yield ManifestGroup([entry for entry, _ in entries[-count:]], entries[-count][1], position)
             if count:
                 entries = []
@@ -157,7 +157,7 @@ class AppendedFile:
             with said_plainly("write", self.path):
                 while view:
                     view = view[self.file.write(view) :]
-                self.path.stat()  # what is written to a file that was removed is lost without a word
+                self.path.stat()  # raises if the file was removed: writing to it would lose data silently
         except BaseException:
             self.cut_after(self.end)
             raise
@@ -176,7 +176,7 @@ class AppendedFile:
 def is_as_written(folder: Path, file: ManifestFile) -> bool:
     """Return whether a file of the folder, or an item's part of it, has exactly the bytes that were written."""
     try:
-        # a pipe is not waited for
+        # O_NONBLOCK: do not wait for a pipe
         with open(folder / file.file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as opened:  # noqa: PTH123
             state = os.fstat(opened.fileno())
             if not stat.S_ISREG(state.st_mode) or (file.offset is None and state.st_size != file.bytes):

@@ -92,14 +92,14 @@ LONGEST = limits.LINE_BYTES
 TOO_LONG = f"the text is longer than {LONGEST >> 20} MB"
 PAIR = "text_pair"  # the column of the second text of a pair
 BOM = b"\xef\xbb\xbf"
-JSON_BEGINS = re.compile(rb"\s*(\{|\[\s*([\[{\"]|$))")  # of a pipe: "[Music]" is text
+JSON_BEGINS = re.compile(rb"\s*(\{|\[\s*([\[{\"]|$))")  # in a pipe: "[Music]" is text
 
 
 class InputFiles:
     """Files that are read one after another, and how much of them was read."""
 
     def __init__(self, size: int = 0) -> None:
-        self._size, self._done = size, 0  # bytes: of all that is read, and of the files that are read
+        self._size, self._done = size, 0  # bytes: of the whole input, and of the finished files
         self._raw: IO[bytes] | None = None
 
     def share_read(self) -> float | None:
@@ -146,7 +146,7 @@ class TextStream(InputFiles):
             raise AttnctlError(f"there is no file {path}: give {expected}")
         if (form or form_of_path(path)) == "text" and (column or id_column) is not None:
             option = "column" if column is not None else "id_column"
-            raise UsageError(f"is of tables and JSON lines: {path} holds a text a line", option=option)
+            raise UsageError(f"is for tables and JSON lines: {path} has one text on each line", option=option)
         if names_picture(path):
             raise UsageError(f"{path} is a picture: give a file with the names of pictures, one a line")
         self.path, self.form, self.column, self.id_column = path, form, column, id_column
@@ -175,7 +175,7 @@ class TextStream(InputFiles):
                     yield self._item_of_file(path, folder)
                 else:
                     yield from self._items_of_file(str(path))
-        for error in closed:  # folders, of which this may be the only one
+        for error in closed:  # folders; it may be the only one
             with said_plainly("read", error.filename):
                 if error.filename == str(folder):
                     raise error
@@ -221,7 +221,7 @@ class TextStream(InputFiles):
         number = 0
         while line := file.readline(LONGEST):
             number += 1
-            if form == "jsonl" and number == 1 and _is_cut_off(line):  # a list, or an object, over many lines
+            if form == "jsonl" and number == 1 and _is_cut_off(line):  # a list or an object over many lines
                 whole = line + file.read(limits.CORPUS_BYTES)
                 if file.read(1):
                     raise AttnctlError(
@@ -230,7 +230,7 @@ class TextStream(InputFiles):
                 if not _is_cut_off(whole):
                     yield from self._items_of_line(f"{name}, line 1", whole, form)
                     return
-                file = io.BytesIO(whole)  # lines after all, of which the first is damaged
+                file = io.BytesIO(whole)  # lines after all; the first is damaged
                 line = file.readline(LONGEST)
             where = f"{name}, line {number}"
             if len(line) == LONGEST and not line.endswith(b"\n"):
@@ -268,9 +268,7 @@ class TextStream(InputFiles):
         except AttnctlError as error:
             yield Item(0, where, error=str(error))
             return
-        is_long = (
-            len(line) > LONGEST
-        )  # a value over many lines, or a list: each of its entries is held against the limit
+        is_long = len(line) > LONGEST  # a value over many lines, or a list: the limit applies to each of its entries
         if isinstance(document, list) and not any(isinstance(entry, dict) and "role" in entry for entry in document):
             for index, entry in enumerate(document):
                 yield self._item_of_document(f"{where}, entry {index}", entry, is_long=is_long)
@@ -310,7 +308,7 @@ class TextStream(InputFiles):
             line = 1 if rows is None else rows.line_num + 1
             raise AttnctlError(f"{name}, line {line} is no row of a table: {error}") from error
         finally:
-            text.detach()  # the file is closed by who opened it
+            text.detach()  # the caller, which opened the file, closes it
 
     def _text_columns(self, columns: list[str], name: str) -> tuple[str, str | None]:
         """Return the columns of texts and of ids. Raises UsageError that lists the columns of the table."""

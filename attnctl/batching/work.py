@@ -36,9 +36,9 @@ from attnctl.trace.steps import NAMES, check_names, narrow_trace, rounded_trace
 if TYPE_CHECKING:
     from attnctl.model_options import OptionValues
 
-TRIAL_TOKENS = 512  # of a text with which padding is tried on behalf of shorter ones
-NONE = "[]"  # no options of its own
-OPENED = 8  # models kept open, where items have options of their own
+TRIAL_TOKENS = 512  # longest text with which padding is tested for shorter texts
+NONE = "[]"  # the key of a model without options of an item
+OPENED = 8  # models kept open if items have their own options
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class Work:
     max_tokens: int | None = None
     batch_size: int = 1  # texts that share a pass through a checkpoint
     words: bool = False  # pieces of a tokenizer merged into words
-    measure: str | None = None  # what stands in place of the weights
+    measure: str | None = None  # the measure instead of the weights
     steps: tuple[str, ...] | None = None  # the steps whose arrays a trace keeps; None for all
     precision: int | None = None  # decimals of its numbers; None for all
-    prompts: OptionValues = field(default_factory=dict)  # of those that are answered: spans, most, budget, remove
-    is_named: bool = True  # `options` name the model; else it was opened by others, and they are none
+    prompts: OptionValues = field(default_factory=dict)  # options of answered prompts: spans, most, budget, remove
+    is_named: bool = True  # `options` name the model; else the model was opened by the caller, and there are no options
 
     def task(self, model: Model | None = None) -> Task:
         """Return the task of a worker."""
@@ -143,7 +143,7 @@ class Worker:
 
     def chunk_results(self, items: Sequence[Item]) -> list[Result]:
         """Return one result for each item, in order. An error of one text becomes the result of its item."""
-        with options_as_flags(self._flags):  # in whatever process this is
+        with options_as_flags(self._flags):  # in any process
             return self._results_of_chunk(items)
 
     def _results_of_chunk(self, items: Sequence[Item]) -> list[Result]:
@@ -201,7 +201,9 @@ class SharedPasses:
     def next_size(self, texts: Sequence[Sequence[Token]]) -> int:
         """Return how many of the texts, the shortest first, go through the model next."""
         sizes = [len(tokens) for tokens in texts[: self.most]]
-        whole = [count * size for count, size in enumerate(sizes, 1)]  # tokens of a pass of so many, padding and all
+        whole = [
+            count * size for count, size in enumerate(sizes, 1)
+        ]  # tokens of a pass with this number of texts, padding included
         padding = [padded - total for padded, total in zip(whole, accumulate(sizes), strict=True)]
         fitting = sum(map(_fits_pass, whole, padding)) or 1
         same_length = min(fitting, sizes.count(sizes[0]))
@@ -217,7 +219,7 @@ class SharedPasses:
         The longest of the texts that come `later` is tested first: one test is then enough for all passes of a chunk.
         """
         long = texts[-1]
-        # one token has a weight of 1 in any company
+        # a single token has a weight of 1 in any batch
         padded = [tokens for tokens in texts if 1 < len(tokens) < len(long)]
         longest = [tokens for tokens in later[-1:] if len(tokens) <= TRIAL_TOKENS]
         for tried in (*longest, long) if padded else ():
@@ -229,7 +231,7 @@ class SharedPasses:
         """Record whether a text's weights change beside a longer one; if one of them fails, record nothing."""
         from attnctl.models.huggingface.padded_batch import padding_changes_weights
 
-        with suppress(AttnctlError):  # of which it is, that text says when it is alone
+        with suppress(AttnctlError):  # the failing text reports its error when it runs alone
             if padding_changes_weights(self.model, short, long):
                 self._changed_from = len(long)
             else:
@@ -273,7 +275,7 @@ class Traces(Task):
         """Return the results of items that share a pass. Raises the AttnctlError of one of them."""
         model: Any = self.model_of_item(pending[0].item)
         recordings: list[ChangedReading[Trace]] = [entry.reading for entry in pending]
-        with np.errstate(all="ignore"):  # what overflows is refused by name
+        with np.errstate(all="ignore"):  # overflows are refused by name
             if len(pending) == 1:
                 (alone,) = recordings
                 runs = [alone.given.source.run(alone.take)]
@@ -297,10 +299,10 @@ class Traces(Task):
             raise AttnctlError(f"{len(tokens):,} tokens: more than {limit}")
         info, query = model.info, item.options.get("query", work.query)
         layers, heads = self._item_selection(item, model)
-        layers = None if needs_of(work.measure) == "layers" else layers  # every one, whichever is shown
+        layers = None if needs_of(work.measure) == "layers" else layers  # all layers, whichever are shown
         rows = None if query is None else find_several(tokens, str(query))
         room = check_room(info, len(tokens), layers, heads, rows)
-        if "json" in work.formats:  # a number is 10 bytes of text for its 4, held once more as it is written
+        if "json" in work.formats:  # a number of 4 bytes becomes 10 bytes of text, held twice while it is written
             output = f"the JSON of {len(tokens):,} tokens"
             limits.check_memory(6.0 * room, output, f"choose layers and heads, or {option_name('format', 'npz')}")
         chosen = Prepared(TextSource(model, item.text, tokens), layers, heads)
@@ -323,7 +325,7 @@ class Traces(Task):
             text = TextSource(self.model_of_item(item), read, trace.tokens)
             prepared = prepare(text, changes, layer, query=item.options.get("query", work.query))
             return prepared.trace(predictions=False)
-        # what has come of all layers is shown, unless some are named
+        # the result of all layers is shown, unless layers are named
         layer = layer if needs_of(work.measure) == "layers" else None
         layer = range(trace.model.n_layers or 1) if layer == "all" else layer
         return prepare(TraceSource(trace), changes, layer).trace(predictions=False)
@@ -400,7 +402,7 @@ class Traces(Task):
         return data
 
 
-LOGARITHMIC = 512  # tokens of a text beyond which a few cells may drown the others, and colours are then logarithmic
+LOGARITHMIC = 512  # in a text with more tokens a few cells may hide the others; colours are then logarithmic
 
 
 def open_work_model(work: Work) -> Model:
@@ -429,4 +431,4 @@ def reason_of(error: Exception) -> str:
     """Return the message of an error; if it is not the user's mistake, also that it is a bug, and where it arose."""
     if isinstance(error, AttnctlError):
         return str(error)
-    return f"a bug of attnctl's: {type(error).__name__}: {str(error)[:200]} ({error_place(error)}); please report it"
+    return f"a bug in attnctl: {type(error).__name__}: {str(error)[:200]} ({error_place(error)}); please report it"

@@ -89,7 +89,7 @@ class Commands(TyperGroup):
         """Return the command that the arguments begin with. Raises UsageError if they begin with a text."""
         if args and len(args[0].split()) > 1 and not ctx.resilient_parsing:
             text = args[0][:60]
-            raise UsageError(f"{text!r} is a text, and no command: {PROGRAM} explain {for_pasting(text)}")
+            raise UsageError(f"{text!r} is a text, not a command: {PROGRAM} explain {for_pasting(text)}")
         if args and args[0] not in self.commands:
             from attnctl.cli.plugins import plugin_commands
 
@@ -135,7 +135,7 @@ def _ready_streams() -> None:
     """Replace closed streams, and write characters that an old encoding lacks as escapes."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
-        if stream is None:  # writing a result is an error then, as on a full disk; a complaint is lost
+        if stream is None:  # writing a result then fails, as on a full disk; a complaint is lost
             flags = os.O_WRONLY if name == "stderr" else os.O_RDONLY
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
         elif mode == "w" and hasattr(stream, "reconfigure") and "utf" not in (stream.encoding or "").lower():
@@ -164,7 +164,7 @@ def run_command(argv: Sequence[str] | None = None, session: Session | None = Non
         try:
             with contextlib.ExitStack() as around:
                 if sys.stderr.isatty():
-                    from attnctl.cli.progress import spinner_while_silent  # not of a run in a pipe
+                    from attnctl.cli.progress import spinner_while_silent  # not needed in a pipe
 
                     around.enter_context(spinner_while_silent())
                 context = around.enter_context(group.make_context(PROGRAM, typed, obj=session))
@@ -179,11 +179,11 @@ def run_command(argv: Sequence[str] | None = None, session: Session | None = Non
 
 def _report_error(error: BaseException, name: str, session: Session | None) -> int:
     """Print an error as one line; return its exit code. Raises the error again if it is a fault of the program."""
-    if isinstance(error, KeyboardInterrupt) or interrupts.came:  # which a library may turn into an error of its own
+    if isinstance(error, KeyboardInterrupt) or interrupts.came:  # a library may turn Ctrl-C into another error
         interrupts.forget_interrupt()
         print_complaint("interrupted")
         return INTERRUPTED
-    if isinstance(error, BrokenPipeError):  # the reader has seen enough (`| head`); there is nothing left to say
+    if isinstance(error, BrokenPipeError):  # the reader has stopped (`| head`): there is nothing more to write
         if session is not None:
             raise error
         _write_no_more()
@@ -216,5 +216,5 @@ def _usage_message(error: Any, command: str) -> str:
 
 def _write_no_more() -> None:
     """Drop what is still buffered, so that Python does not fail on it when the process ends."""
-    with contextlib.suppress(io.UnsupportedOperation):  # no file of the system: nothing is flushed at the end
+    with contextlib.suppress(io.UnsupportedOperation):  # not a file of the system: nothing is flushed at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,4 +16,4 @@ def show_in_browser(page: str) -> None:
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "WSL_DISTRO_NAME")
     )
     if not (windows and webbrowser.open(Path(os.path.realpath(page)).as_uri())):
-        say_notes([f"no browser was found here: open {page} in one"])
+        say_notes([f"no browser was found: open {page} in a browser"])

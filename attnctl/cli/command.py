@@ -39,11 +39,13 @@ if TYPE_CHECKING:
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., object])
 
-NOTES = "attnctl.notes"  # in the `meta` of a context: what the program has to say before the command runs
-NARROW = 60  # columns of a terminal, below which help is Click's plain text
-TEXTS = ("text", "source")  # names of the first argument where it is a text: its words need no quotes
+NOTES = "attnctl.notes"  # a key in the `meta` of a context: notes to print before the command runs
+NARROW = 60  # columns: on a narrower terminal help is Click's plain text
+TEXTS = ("text", "source")  # names of a first argument that is a text: its words need no quotes
 
-_registered: dict[str, tuple[CommandInfo, tuple[str, ...]]] = {}  # command → for Typer, and the panels of --help-all
+_registered: dict[
+    str, tuple[CommandInfo, tuple[str, ...]]
+] = {}  # command → its information for Typer, and the panels of --help-all
 
 
 def command(
@@ -69,7 +71,7 @@ def command(
         expanded: list[inspect.Parameter] = []
         for parameter in parameters:
             expanded += _as_parameters(groups.get(parameter.name)) or [parameter]
-        # Typer calls by name, so that an option without a default may follow one that has one
+        # Typer calls by keyword, so an option without a default may follow one with a default
         call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in expanded]
         )
@@ -117,7 +119,9 @@ def refuse_unused(context: typer.Context, *unused: type | str, because: str) -> 
 def was_typed(context: Context, name: str) -> bool:
     """Return whether a parameter was typed on the command line; the user's defaults do not count."""
     source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"  # not the enum of click: Typer has its own
+    return (
+        source is not None and source.name == "COMMANDLINE"
+    )  # compared by name, since Typer has an enum of its own beside Click's
 
 
 def flag_of(parameters: list[Parameter], name: str) -> str:
@@ -135,7 +139,7 @@ def load_module(name: str, module: str) -> Command:
     command = typer.main.get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
     assert isinstance(command, Command)
     command.more = more
-    command.context_settings["terminal_width"] = help_width()  # Click itself takes 50 columns at least
+    command.context_settings["terminal_width"] = help_width()  # Click's minimum is 50 columns
     command.params += _shared_options()
     if more:
         command.params.append(
@@ -151,7 +155,7 @@ def load_module(name: str, module: str) -> Command:
         )
     for parameter in command.params:
         if isinstance(parameter, TyperOption | TyperArgument):
-            parameter.show_envvar = False  # all are called alike, which `attnctl config --help` says
+            parameter.show_envvar = False  # the names follow one rule, which `attnctl config --help` explains
     return command
 
 
@@ -185,7 +189,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Parse the arguments; words after a text are part of it. Raises UsageError for any other extra word."""
-        if ctx.resilient_parsing:  # for completion, of a line that is not finished
+        if ctx.resilient_parsing:  # completion of an unfinished line
             ctx.allow_extra_args = True
             return super().parse_args(ctx, args)
         text = self._text_parameter()
@@ -242,12 +246,12 @@ class Command(TyperCommand):
                 plain.help = escape(parameter.help or "")
                 if isinstance(parameter, TyperOption):
                     plain.rich_help_panel = parameter.rich_help_panel or OUTPUT  # --help
-                    # one below the other: side by side Rich cuts them at 80 columns
+                    # on lines of their own: side by side Rich cuts them at 80 columns
                     long = [flag for flag in (*parameter.opts, *parameter.secondary_opts) if flag.startswith("--")]
                     plain.opts = [flag for flag in parameter.opts if flag not in long] + ["\n".join(long)]
                     plain.secondary_opts = []
                 printed.params.append(plain)
-        places = {panel: place for place, panel in enumerate(PANELS)}  # a panel of a plug-in's own is the last
+        places = {panel: place for place, panel in enumerate(PANELS)}  # the panel of a plug-in is the last
         printed.params.sort(key=lambda parameter: places.get(parameter.rich_help_panel or LOOK, len(places)))  # type: ignore[attr-defined]
         rich_utils.rich_format_help(obj=printed, ctx=ctx, markup_mode="rich")
 
@@ -317,7 +321,7 @@ def _check_outputs(values: Mapping[str, object]) -> None:
     read = [path for name, value in values.items() if name != "output" for path in _paths_in(value)]
     for written in _paths_in(values.get("output")):
         for path in read:
-            # those of os, since they answer False for a name that no file can have
+            # os.path returns False for an impossible file name; pathlib raises
             if os.path.isfile(written) and os.path.isfile(path) and os.path.samefile(path, written):  # noqa: PTH113, PTH121
                 raise UsageError(f"-o {written} is the file that is read, which would be lost: name another")
 

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from attnctl.source import Source
     from attnctl.trace.model_info import ModelInfo
 
-THREAD_CELLS = 256  # cells a side, whose masses each thread holds
-SURVEY_SWEEPS = 3  # over a long text for its page: the grid, its links, the rows of the blocks, about one sweep each
-PAIRS_A_SECOND = 2e8  # weights swept by one thread
-PRODUCTS_A_SECOND = 2e10  # multiplications with an addition in the other layers of a network, by one thread
-TOLD_SECONDS = 20.0  # from which on the cost is told beforehand
-CUT_BYTES = 12  # a pair of tokens, of a pass with cut edges: its mask and what is made of it
+THREAD_CELLS = 256  # cells on a side, whose masses each thread holds
+SURVEY_SWEEPS = 3  # for the page of a long text: the grid, its links and the rows of the blocks, about one sweep each
+PAIRS_A_SECOND = 2e8  # weights that one thread sweeps
+PRODUCTS_A_SECOND = 2e10  # multiply-adds of one thread in the other layers of a network
+TOLD_SECONDS = 20.0  # a longer time is printed before the work
+CUT_BYTES = 12  # for each pair of tokens of a pass with cut edges: its mask and arrays made of it
 LESS_HEADS = "fewer layers or heads take less"
 
 
@@ -31,7 +31,7 @@ def cost_of_heads(source: Source, heads: int, sweeps: int = 1) -> str | None:
         return None
     info, n = source.info, len(source.tokens)
     d_k, d_model, n_heads = info.d_k or 64, info.d_model or 64, info.n_heads or 1
-    # queries, keys, values and their copies; the stream with its layers; each thread's masses
+    # queries, keys, values and their copies; the residual stream with its layers; the masses of each thread
     need = 4.0 * n * (8 * n_heads * d_k + 12 * d_model + 2 * (os.cpu_count() or 1) * THREAD_CELLS)
     limits.check_memory(need, f"a text of {n:,} tokens", "shorten it, or cut it into parts")
     seconds = _pass_seconds(info, n, sweeps * heads)

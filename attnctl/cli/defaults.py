@@ -45,7 +45,7 @@ def read_text() -> str:
     try:
         return read_bytes(path, limits.DEFAULTS_BYTES).decode()
     except UnicodeDecodeError as error:
-        raise AttnctlError(f"{path} is no TOML: {error} (attnctl config --path prints where it is)") from error
+        raise AttnctlError(f"{path} is not valid TOML: {error} (attnctl config --path prints where it is)") from error
 
 
 def read_defaults() -> Document:
@@ -55,7 +55,9 @@ def read_defaults() -> Document:
     try:
         return tomllib.loads(read_text())
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise AttnctlError(f"{config_path()} is no TOML: {error} (attnctl config --path prints where it is)") from error
+        raise AttnctlError(
+            f"{config_path()} is not valid TOML: {error} (attnctl config --path prints where it is)"
+        ) from error
 
 
 def default_map(command: ClickCommand, all_commands: Callable[[], Iterable[ClickCommand]]) -> dict[str, object]:
@@ -70,7 +72,7 @@ def default_map(command: ClickCommand, all_commands: Callable[[], Iterable[Click
         return {}
     name = command.name or ""
     options = {option.name: option for option in command.params if isinstance(option, TyperOption) and option.envvar}
-    if name != "config":  # which shows what the file holds, and takes out what is wrong
+    if name != "config":  # `config` shows the content of the file, and removes what is wrong
         _check_names(stored, command, all_commands)
     table = stored.get(name)
     values = {key: value for key, value in stored.items() if not isinstance(value, dict)}
@@ -101,13 +103,13 @@ def _check_names(stored: Document, command: ClickCommand, all_commands: Callable
         place for place in places if place[0] not in ("", command.name) or place[1].replace("-", "_") not in options
     ]
     if not elsewhere:
-        return  # a start does not pay for the modules of all commands
+        return  # a start does not import the modules of all commands
     program = list(all_commands())
     names, options_of_program = [each.name or "" for each in program], options_of_all(program)
     for table, key in elsewhere:
         if table and table not in names:
             near = suggest_choice(table, names)
-            raise AttnctlError(f"{config_path()}: [{table}]: no command is called so{near}")
+            raise AttnctlError(f"{config_path()}: [{table}]: there is no such command{near}")
         place = f"{table}.{key}" if table else key
         wrong = why_no_default(place, options_of_program)
         if not wrong and table == command.name:
@@ -122,8 +124,8 @@ def why_no_default(name: str, known: Mapping[str, bool]) -> str:
     if known.get(key):
         return ""
     if key in known:
-        return "it has no default, and is given where it is meant"
-    return f"no option is called so{suggest_choice(key, known)}"
+        return "it takes no default: give it on the command line"
+    return f"there is no such option{suggest_choice(key, known)}"
 
 
 def options_of_all(all_commands: Iterable[ClickCommand]) -> dict[str, bool]:
@@ -158,5 +160,5 @@ def _may_exist() -> bool:
     if os.environ.get(f"{PREFIX}CONFIG") or os.name != "posix" or os.uname().sysname == "Darwin":
         return True
     home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    # that of os: in a home that may not be looked into (another user's, as a service has it) there are no defaults
+    # os.path: in a home without access (another user's, as for a service) there are no defaults, and no error
     return os.path.isdir(Path(home, "attnctl"))  # noqa: PTH112

@@ -28,7 +28,7 @@ PANELS = (LOOK, INPUT, SHOW, MODEL, CHANGED, PICTURE, NUMBERS, MATHEMATICS, MADE
 
 # values for completion
 MODELS = ("attnctl.models:REGISTRY", "attnctl.models.huggingface.hub:KNOWN")
-# the colour maps of matplotlib that grids of weights are drawn in most; a test holds that it has them
+# frequent colour maps of matplotlib for grids of weights; a test checks that matplotlib has them
 MAPS = ("viridis", "cividis", "magma", "inferno", "plasma", "Greys", "Blues", "Greens", "Oranges", "Purples", "Reds",
         "YlGnBu", "gray", "bone", "hot", "cubehelix")  # fmt: skip
 
@@ -40,7 +40,7 @@ def whole(allowed: Range) -> Callable[[str | int], int]:
         try:
             number = limits.whole_number(text) if isinstance(text, str) else text
         except ValueError:
-            raise BadParameter(f"{value_text(text, quoted=True)}: a whole number in digits is wanted") from None
+            raise BadParameter(f"{value_text(text, quoted=True)}: give a whole number in digits") from None
         _check_range(number, allowed)
         return number
 
@@ -55,7 +55,7 @@ def decimal(allowed: Range) -> Callable[[str | float], float]:
         try:
             number = limits.decimal_number(text) if isinstance(text, str) else text
         except (ValueError, OverflowError):
-            raise BadParameter(f"{value_text(text, quoted=True)}: a number in digits is wanted") from None
+            raise BadParameter(f"{value_text(text, quoted=True)}: give a number in digits") from None
         _check_range(number, allowed)
         return number
 
@@ -128,7 +128,7 @@ HeadOption = Annotated[
         rich_help_panel=LOOK,
     ),
 ]
-TellingLayerOption = Annotated[  # of a command that shows one layer and head at a time
+TellingLayerOption = Annotated[  # for a command that shows one layer and head at a time
     str | None,
     Option(
         "--layer",

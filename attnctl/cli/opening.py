@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def model_of(options: OptionValues | CheckpointOptions) -> Any:
     """Open the model that the options ask for. Raises UsageError for options that exclude each other."""
-    from attnctl.models import open_named_model  # NumPy, which --help and completion do without
+    from attnctl.models import open_named_model  # imports NumPy, which --help and completion do not need
 
     arguments = model_arguments(options if isinstance(options, dict) else option_values(options))
     session = kept_models.get()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from attnctl.render.terminal.console import SafeConsole
     from attnctl.tokens import Token
 
-quiet = False  # neither notes nor progress
+quiet = False  # write neither notes nor progress
 _said: set[str] = set()  # notes that this command has written
 
 

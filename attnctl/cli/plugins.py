@@ -10,7 +10,7 @@ from attnctl.commands import COMMANDS, CommandPackage
 from attnctl.plugins import entries, load_entry, working_entries
 from attnctl.text import harmless_line, visible_text
 
-PANEL = "Plug-ins"  # of the help of the program
+PANEL = "Plug-ins"  # in the help of the program
 
 
 def plugin_commands() -> dict[str, CommandPackage]:

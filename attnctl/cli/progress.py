@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from attnctl.source import Prepared
 
-SILENT = 1.0  # seconds without a line, after which there is a spinner
-SHOWN = 0.5  # seconds, after which there is a bar
-LUMP = 0.05  # seconds between two pieces of work that are shown together
+SILENT = 1.0  # seconds without output before a spinner appears
+SHOWN = 0.5  # seconds before a bar appears
+LUMP = 0.05  # seconds between two updates of the bar
 EVERY = 10.0  # seconds between two lines in a pipe
-WHOLE_RUN = 1e9  # seconds: time left by the mean speed since the beginning, since that of the last moments jumps
+WHOLE_RUN = 1e9  # seconds: the time left comes from the mean speed of the whole run, since recent speeds jump
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def spinner_while_silent() -> Iterator[None]:
         yield
     finally:
         waiting.close()
-        end()  # Ctrl-C may have come in the midst of it
+        end()  # Ctrl-C may have interrupted the first call
 
 
 @contextmanager

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from attnctl.tokens import Token
     from attnctl.trace.run import Run
 
-MOST_MODELS = 2  # opened at the same time: a comparison has two
+MOST_MODELS = 2  # open at the same time: a comparison has two
 MOST_TEXTS = 3
 MOST_BYTES = 3 << 30  # of queries, keys and values: 24,000 tokens through SmolLM2
 
@@ -66,7 +66,10 @@ class Session:
             values[place] = self.text
             if "chat" in values:
                 values["chat"] = self.chat
-        if not two_models and not typed & {"model", "qkv"}:  # the options of the session's model are not another's
+        if not two_models and not typed & {
+            "model",
+            "qkv",
+        }:  # the options of the session's model do not apply to another model
             values.update({name: value for name, value in self.options.items() if name in values.keys() - typed})
 
 
@@ -112,7 +115,7 @@ class RunMemory:
         def take(layer: LayerAttention) -> None:
             nonlocal size
             if layers:
-                layers[-1].forget_steps()  # the model is past it
+                layers[-1].forget_steps()  # the model has passed it
             show(layer)
             size += layer.memory_bytes
             if size <= self.most_bytes:

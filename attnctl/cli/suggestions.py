@@ -13,7 +13,7 @@ from attnctl import find_named
 if TYPE_CHECKING:
     from typer._click.core import Context as ClickContext
 
-TOKENS = "the words of the text"  # among the values of an option
+TOKENS = "the words of the text"  # a placeholder in the values of an option
 
 
 def suggest_choice(name: str, choices: Iterable[str]) -> str:

@@ -79,7 +79,7 @@ MADE: dict[str, tuple[str, Callable[[], str]]] = {
 }
 REFERENCE, COMMANDS = "Reference", "Commands"
 
-NARROW = 60  # columns, below which what a topic is about stands under its name
+NARROW = 60  # columns: on a narrower terminal the subject of a topic is below its name
 MORE = "attnctl docs TOPIC shows a page, attnctl docs COMMAND the options of a command; --open shows them in a browser."
 
 
@@ -148,7 +148,10 @@ def write_samples(target: Path) -> list[str]:
     Raises UsageError if the folder holds another file of such a name, AttnctlError if it cannot be written.
     """
     package = FOLDER.parent
-    places = (package / "samples", package.parent / "samples")  # installed; a checkout, whose wheel takes them along
+    places = (
+        package / "samples",
+        package.parent / "samples",
+    )  # installed; in a checkout, from which the wheel copies them
     paths = [path for place in places if place.is_dir() for path in sorted(place.iterdir()) if path.is_file()]
     samples = {path.name: path.read_bytes() for path in paths}
     with said_plainly("make the folder", target):
@@ -163,8 +166,8 @@ def write_samples(target: Path) -> list[str]:
 
 CONFIGURATION = "mkdocs.yml"
 COPIED = ("pictures", "web")  # folders beside the pages
-SAID_LINES = 3  # of what MkDocs says where it fails
-MARK = ".attnctl-site"  # the file that tells a folder with a site of ours, which may be replaced
+SAID_LINES = 3  # lines of MkDocs' message if it fails
+MARK = ".attnctl-site"  # the file that marks a folder with a site of ours, which may be replaced
 
 
 def stage(folder: Path, target: Path) -> Path:
@@ -209,7 +212,9 @@ def build_site(target: Path) -> Path:
 
 def run_mkdocs(configuration: Path) -> None:
     """Run MkDocs. Raises AttnctlError with its message if it warns or fails."""
-    silenced = {"NO_MKDOCS_2_WARNING": "1"}  # which is about the theme's next version, not about these pages
+    silenced = {
+        "NO_MKDOCS_2_WARNING": "1"
+    }  # this warning is about the next version of the theme, not about these pages
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(configuration)]
     process = subprocess.run(command, capture_output=True, text=True, env=os.environ | silenced, check=False)
     if process.returncode:

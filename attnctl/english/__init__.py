@@ -18,23 +18,23 @@ from typing import NamedTuple
 FOLDER = files("attnctl.english")
 WORDS, SENTENCES, HELD_OUT = "words.tsv", "sentences.conllu.xz", "held-out.conllu.xz"
 PART = "# newdoc id = "  # a comment that begins a part of the sentences
-NOT_ASKED = "Asked=No"  # in MISC: a word whose links are not all noted
+NOT_ASKED = "Asked=No"  # in MISC: not all links of this word are recorded
 
 VERB_SUBJECT, PAST_OTHERS, OBJECT_VERB = "verb → subject", "verb → subject past others", "object → verb"
 PRONOUN, MEANING = "pronoun → antecedent", "it → its noun, by meaning"
 ADJECTIVE, DETERMINER, PREPOSITION = "adjective → noun", "determiner → noun", "preposition → what it belongs to"
 CLOSING, INDUCTION = "closing mark → opening mark", "induction"
-# what the bundled models are to find, and in how many of its links
+# relation that the bundled models should find → in which share of its links
 GOALS = {
     VERB_SUBJECT: 0.95, PAST_OTHERS: 0.95, OBJECT_VERB: 0.95, PRONOUN: 0.95,
     MEANING: 0.85, ADJECTIVE: 0.85, DETERMINER: 0.85, PREPOSITION: 0.85,
     CLOSING: 0.95, INDUCTION: 0.9,
 }  # fmt: skip
-# relations that are learned beside these ten, and not measured
+# relations that are learned beside these ten, but not measured
 INFINITIVE, SUBJECT_VERB, HELPER = "infinitive → subject", "subject → verb", "helper → verb"
 REFERENCE, MODIFIER, WITHIN = "reference → noun", "modifier → word", "noun → preposition"
 
-# what DEPS calls the word that another belongs to
+# the name in DEPS of the word that another word belongs to
 LABELS = {
     VERB_SUBJECT: "subject", PAST_OTHERS: "subject:past", INFINITIVE: "subject:infinitive",
     OBJECT_VERB: "verb:object", SUBJECT_VERB: "verb:subject", HELPER: "verb:helper",
@@ -48,11 +48,11 @@ class Question(NamedTuple):
     """A question that training asks about a word; a word of the same sentence is the answer."""
 
     head: int  # the head of the last layer from which the answer is predicted
-    weights: tuple[float, float]  # how much it counts in the loss of masked words, of next words, however rarely asked
-    relations: tuple[str, ...]  # the links that answer it, from the word asked to the word that answers
+    weights: tuple[float, float]  # weight in the loss of masked words and of next words, however rarely it is asked
+    relations: tuple[str, ...]  # the links that answer it, from the asked word to the answer
 
 
-# hard relations are asked apart from easy ones, so that they are not lost in the mean
+# hard relations are asked separately from easy ones, so that they are not lost in the mean
 QUESTIONS = (
     Question(0, (1.0, 1.0), (VERB_SUBJECT, INFINITIVE)),
     Question(0, (1.5, 1.5), (PAST_OTHERS,)),
@@ -80,10 +80,10 @@ class GrammarWord(NamedTuple):
     """A word of the corpus: one line of `words.tsv`."""
 
     text: str
-    kinds: str  # its classes and forms, or of a little word itself; "_" of marks around which anything may stand
-    gender: str  # of a name: f, m, x for either; "_" of other words
-    open: float  # from 0 to 1: how readily a new word comes in this one's place
-    asked: float  # how often it is to be predicted where words are masked
+    kinds: str  # its classes and forms; a function word itself; "_" for marks around which anything may occur
+    gender: str  # of a name: f, m, x for either; "_" for other words
+    open: float  # from 0 to 1: how easily a new word can replace it
+    asked: float  # how often it is predicted if words are masked
 
 
 @cache
