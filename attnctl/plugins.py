@@ -67,14 +67,14 @@ OTHERS = {
 }
 
 
-def entries(group: str, own: Collection[str]) -> dict[str, EntryPoint]:
+def entries(group: str, own_names: Collection[str]) -> dict[str, EntryPoint]:
     """Return the entry points of a group, "attnctl.commands", by name, in an order that does not depend on folders.
 
     A name that attnctl has itself, or that two packages have, is left out with a warning.
     """
     by_name: dict[str, EntryPoint] = {}
     for entry in sorted(entry_points(group=group), key=lambda entry: (entry.name, package_of(entry))):
-        if entry.name in own or entry.name in by_name:
+        if entry.name in own_names or entry.name in by_name:
             _warn(f"{package_of(entry)} gives a {kind_of(entry)} {entry.name}, which exists already: it is left out")
             continue
         by_name[entry.name] = entry
@@ -91,10 +91,10 @@ def load_entry(entry: EntryPoint, load: Callable[[EntryPoint], Loaded]) -> Loade
         raise AttnctlError(f"{named} cannot be imported ({why}): mend it, or remove {package}") from error
 
 
-def working_entries(found: Mapping[str, EntryPoint], load: Callable[[EntryPoint], Loaded]) -> dict[str, Loaded]:
+def working_entries(points: Mapping[str, EntryPoint], load: Callable[[EntryPoint], Loaded]) -> dict[str, Loaded]:
     """Return the loaded entry points by name; print a warning for each that cannot be imported."""
     working = {}
-    for name, entry in found.items():
+    for name, entry in points.items():
         try:
             working[name] = load_entry(entry, load)
         except AttnctlError as error:

@@ -183,13 +183,13 @@ def isolated(text: str) -> str:
     return f"\u2068{text}\u2069" if _RIGHT_TO_LEFT.search(text) else text
 
 
-def harmless_line(text: str, shown: Callable[[str], str] = harmless_text) -> str:
-    """Return the text changed by `shown`; isolates of `isolated` stay whole, of a cut isolate only the text stays."""
+def harmless_line(text: str, change: Callable[[str], str] = harmless_text) -> str:
+    """Return the text changed by `change`; isolates of `isolated` stay whole, of a cut isolate only the text stays."""
     if "\u2068" not in text and "\u2069" not in text:
-        return shown(text)
+        return change(text)
     parts = _ISOLATE.split(text)
     return "".join(
-        f"\u2068{shown(part[1:-1])}\u2069" if index % 2 else shown(re.sub("[\u2068\u2069]", "", part))
+        f"\u2068{change(part[1:-1])}\u2069" if index % 2 else change(re.sub("[\u2068\u2069]", "", part))
         for index, part in enumerate(parts)
     )
 
@@ -237,9 +237,9 @@ def _escaped_bytes(match: re.Match[bytes]) -> bytes:
     return b"".join(b"\\u%04x" % int.from_bytes(units[index : index + 2], "big") for index in range(0, len(units), 2))
 
 
-def spoken_range(what: str, count: int) -> str:
+def spoken_range(noun: str, count: int) -> str:
     """Return the range of indices for a message: layers 0 to 29, head 0 only."""
-    return f"no {what}s" if count == 0 else f"{what} 0 only" if count == 1 else f"{what}s 0 to {count - 1}"
+    return f"no {noun}s" if count == 0 else f"{noun} 0 only" if count == 1 else f"{noun}s 0 to {count - 1}"
 
 
 def spoken_heads(heads: Mapping[int, Iterable[int]]) -> str:

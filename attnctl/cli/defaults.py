@@ -108,8 +108,8 @@ def _check_names(stored: Document, command: ClickCommand, all_commands: Callable
     names, options_of_program = [each.name or "" for each in program], options_of_all(program)
     for table, key in elsewhere:
         if table and table not in names:
-            near = suggest_choice(table, names)
-            raise AttnctlError(f"{config_path()}: [{table}]: there is no such command{near}")
+            suggestion = suggest_choice(table, names)
+            raise AttnctlError(f"{config_path()}: [{table}]: there is no such command{suggestion}")
         place = f"{table}.{key}" if table else key
         wrong = why_no_default(place, options_of_program)
         if not wrong and table == command.name:
@@ -118,14 +118,14 @@ def _check_names(stored: Document, command: ClickCommand, all_commands: Callable
             raise AttnctlError(f"{config_path()}: {place}: {wrong} (attnctl config --unset {for_pasting(place)})")
 
 
-def why_no_default(name: str, known: Mapping[str, bool]) -> str:
-    """Return why no option takes a default of this NAME or COMMAND.NAME, or ""; `known` are `options_of_all`."""
+def why_no_default(name: str, options: Mapping[str, bool]) -> str:
+    """Return why no option takes a default of this NAME or COMMAND.NAME, or ""; `options` are `options_of_all`."""
     key = name.rpartition(".")[2].replace("-", "_")
-    if known.get(key):
+    if options.get(key):
         return ""
-    if key in known:
+    if key in options:
         return "it takes no default: give it on the command line"
-    return f"there is no such option{suggest_choice(key, known)}"
+    return f"there is no such option{suggest_choice(key, options)}"
 
 
 def options_of_all(all_commands: Iterable[ClickCommand]) -> dict[str, bool]:
@@ -141,9 +141,9 @@ def options_of_all(all_commands: Iterable[ClickCommand]) -> dict[str, bool]:
 def unknown_variables(all_commands: Callable[[], Iterable[ClickCommand]]) -> list[str]:
     """Return a sentence for each variable of the environment that has the name of a default but is not one."""
     names = [name for name in sorted(os.environ) if name.startswith(PREFIX) and name != f"{PREFIX}CONFIG"]
-    known = options_of_all(all_commands()) if names else {}
+    options = options_of_all(all_commands()) if names else {}
     return [
-        f"${name}: {wrong}" for name in names if (wrong := why_no_default(name.removeprefix(PREFIX).lower(), known))
+        f"${name}: {wrong}" for name in names if (wrong := why_no_default(name.removeprefix(PREFIX).lower(), options))
     ]
 
 

@@ -116,16 +116,18 @@ def put_bytes(data: bytes, output: str | None = None) -> None:
     write_whole(output, data)
 
 
-def output_format(command: str, output: str | None, suffixes: Sequence[str], asked: str = "", hint: str = "") -> str:
-    """Return the format that the suffix of -o names, one of `suffixes`; without a file `asked`, or "terminal".
+def output_format(
+    command: str, output: str | None, suffixes: Sequence[str], requested: str = "", hint: str = ""
+) -> str:
+    """Return the format that the suffix of -o names, one of `suffixes`; without a file `requested`, or "terminal".
 
-    Raises UsageError, before any work, for another suffix, or for one that is not `asked`; AttnctlError if the file cannot
-    be written.
+    Raises UsageError, before any work, for another suffix, or for one that is not `requested`; AttnctlError if the file
+    cannot be written.
     """
     if output is None or output == "-":
-        return asked or "terminal"
+        return requested or "terminal"
     suffix = Path(output).suffix.lower()[1:]
-    if suffix not in suffixes or (asked and suffix != asked):
+    if suffix not in suffixes or (requested and suffix != requested):
         raise UsageError(f"-o {output}: {command} writes {either([f'.{name}' for name in suffixes])}{hint}")
     check_writable(output)
     return suffix

@@ -78,7 +78,9 @@ def shared_parts(schemas: list[Document]) -> dict[str, Document]:
         for name, definition in schema.get("$defs", {}).items():
             definitions.setdefault(name, []).append(definition)
     return {
-        name: same[0] for name, same in definitions.items() if len(same) > 1 and all(one == same[0] for one in same)
+        name: versions[0]
+        for name, versions in definitions.items()
+        if len(versions) > 1 and all(version == versions[0] for version in versions)
     }
 
 

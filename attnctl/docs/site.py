@@ -177,7 +177,7 @@ def stage(folder: Path, target: Path) -> Path:
     index = ["# attnctl", (FOLDER / "welcome.md").read_text(encoding="utf-8").strip()]
     navigation: list[dict[str, str | list[str]]] = [{"Home": "index.md"}]
     for section, topics in topics_by_section().items():
-        index += [f"## {section}", "\n".join(f"- [{one.name}]({one.name}.md): {one.about}" for one in topics)]
+        index += [f"## {section}", "\n".join(f"- [{entry.name}]({entry.name}.md): {entry.about}" for entry in topics)]
         navigation.append({section: [f"{topic.name}.md" for topic in topics]})
         for topic in topics:
             (pages / f"{topic.name}.md").write_text(topic.markdown(), encoding="utf-8")
@@ -238,8 +238,8 @@ class PlainCode(CodeBlock):
         """Yield the code, indented by two cells if all its lines have room."""
         code = str(self.text).rstrip()
         indent = "  " * all(cell_len(line) + 2 <= options.max_width for line in code.splitlines())
-        shown = Syntax("", self.lexer_name, theme="ansi_dark", background_color="default").highlight(code)
-        for line in shown.split():
+        text = Syntax("", self.lexer_name, theme="ansi_dark", background_color="default").highlight(code)
+        for line in text.split():
             yield Text(indent, no_wrap=True, overflow="ignore").append_text(line)
 
 

@@ -92,7 +92,7 @@ def words() -> tuple[GrammarWord, ...]:
     lines = FOLDER.joinpath(WORDS).read_text(encoding="utf-8").splitlines()
     rows = (line.split("\t") for line in lines if not line.startswith("# "))
     return tuple(
-        GrammarWord(text, kinds, gender, float(open_), float(asked)) for text, kinds, gender, open_, asked in rows
+        GrammarWord(text, kinds, gender, float(open_), float(share)) for text, kinds, gender, open_, share in rows
     )
 
 

@@ -252,10 +252,10 @@ def inflect(lemma: str, tag: str) -> str:
     return max(forms, key=lambda form: wordfreq.zipf_frequency(form, "en")) if forms else ""
 
 
-def last_names(folder: Path, count: int, taken: set[str]) -> list[str]:
+def last_names(folder: Path, count: int, used: set[str]) -> list[str]:
     rows = (folder / "dist.all.last").read_text().splitlines()
     names = [row.split()[0].capitalize() for row in rows[: 3 * count]]
-    return [name for name in names if name not in taken and name.lower() not in taken][:count]
+    return [name for name in names if name not in used and name.lower() not in used][:count]
 
 
 # languages → locales of Faker, and how many of their names are taken at most
@@ -346,8 +346,8 @@ def names_of_locale(locale: str) -> dict[str, set[str]]:
     return sexes
 
 
-def given_names(taken: set[str]) -> list[tuple[str, str]]:
-    """Return given names with their usual gender (f, m, or x for both), the most common first; `taken` are words."""
+def given_names(used: set[str]) -> list[tuple[str, str]]:
+    """Return given names with their usual gender (f, m, or x for both), the most common first; `used` are words."""
     by_hand = {name: sex for sex, words in MORE_NAMES.items() for name in words.split()}
     genders: dict[str, list[str]] = defaultdict(list)  # one entry a locale
     of_language: dict[str, list[str]] = {language: [] for language in LOCALES}
@@ -371,7 +371,7 @@ def given_names(taken: set[str]) -> list[tuple[str, str]]:
     chosen = dict(by_hand)
     for language, (_, limit) in LOCALES.items():
         candidates = {name for name in of_language[language] if name not in by_hand}
-        candidates -= {name for name in candidates if name.lower() in taken and len(genders[name]) < 6}
+        candidates -= {name for name in candidates if name.lower() in used and len(genders[name]) < 6}
         candidates -= {name for name in candidates if name.lower() in FUNCTION | TITLES_AND_MONTHS | NO_NAMES}
         candidates -= {name for name in candidates if "-" in name and language not in ("Chinese", "Korean")}
         candidates -= {

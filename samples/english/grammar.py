@@ -117,7 +117,7 @@ def passive(d: Draw, s: Sentence) -> None:
     ended(d, s)
 
 
-def asked(d: Draw, s: Sentence) -> None:
+def interrogative(d: Draw, s: Sentence) -> None:
     """Add a question."""
     clauses.question(d, s)
     ended(d, s, "?")
@@ -129,13 +129,13 @@ def ordered(d: Draw, s: Sentence) -> None:
     ended(d, s)
 
 
-def there(d: Draw, s: Sentence) -> None:
+def existential(d: Draw, s: Sentence) -> None:
     """Add "there is something somewhere"."""
     clauses.there_is(d, s)
     ended(d, s)
 
 
-def said(d: Draw, s: Sentence) -> None:
+def reported(d: Draw, s: Sentence) -> None:
     """Add "someone says or thinks something"."""
     clauses.saying(d, s)
     ended(d, s)
@@ -274,11 +274,13 @@ def _several(d: Draw, s: Sentence) -> list[int]:
 
 Kinds = tuple[tuple[Callable[[Draw, Sentence], None], float], ...]
 KINDS: Kinds = (
-    (plain, 0.12), (joined, 0.1), (two_people, 0.1), (meant, 0.12), (passive, 0.04), (asked, 0.04), (ordered, 0.02),
-    (there, 0.02), (said, 0.04), (listed, 0.02), (bracketed, 0.14), (quoted, 0.03), (repeated, 0.21),
+    (plain, 0.12), (joined, 0.1), (two_people, 0.1), (meant, 0.12), (passive, 0.04), (interrogative, 0.04),
+    (ordered, 0.02), (existential, 0.02), (reported, 0.04), (listed, 0.02), (bracketed, 0.14), (quoted, 0.03),
+    (repeated, 0.21),
 )  # fmt: skip
 # a model that reads from left to right cannot know what "it" is before it reads so, but can continue what it has read
 KINDS_CAUSAL: Kinds = (
-    (plain, 0.16), (described, 0.08), (joined, 0.12), (two_people, 0.11), (meant, 0.03), (passive, 0.04), (asked, 0.05),
-    (ordered, 0.03), (there, 0.02), (said, 0.05), (listed, 0.02), (bracketed, 0.08), (quoted, 0.03), (repeated, 0.18),
+    (plain, 0.16), (described, 0.08), (joined, 0.12), (two_people, 0.11), (meant, 0.03), (passive, 0.04),
+    (interrogative, 0.05), (ordered, 0.03), (existential, 0.02), (reported, 0.05), (listed, 0.02), (bracketed, 0.08),
+    (quoted, 0.03), (repeated, 0.18),
 )  # fmt: skip

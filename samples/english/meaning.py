@@ -81,8 +81,8 @@ def _scene(d: Draw, s: Sentence) -> None:
         s.link(WITHIN, b.head, before)
     s.facts.append((a.word, verb.forms[0], b.word))
     of_first = d.chance(0.5)
-    meant, other = (first, second) if of_first else (second, first)
-    only = [quality for quality in qualities_of(meant) if quality not in qualities_of(other)]
+    meant, second_noun = (first, second) if of_first else (second, first)
+    only = [quality for quality in qualities_of(meant) if quality not in qualities_of(second_noun)]
     if only:
         _because(d, s, a if of_first else b, d.one(only), "")
 

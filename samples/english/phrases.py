@@ -225,28 +225,28 @@ def with_clause(d: Draw, s: Sentence, agent: Agent) -> Agent:
         s.link(REFERENCE, s.add_word(relative(d, agent)), agent.head)
         verb = verb_for(d, agent, "t")
         index = verb_group(d, s, verb, agent) if d.chance(0.3) else finite(d, s, verb, agent)
-        other = (
+        companion = (
             name(d, s)
             if d.chance(0.2)
             else noun_phrase(
                 d, s, d.early(classes.objects_of(verb)) if d.chance(0.7) else noun, adjectives=0.1, plural=many
             )
         )
-        s.link(OBJECT_VERB, other.head, index)
-        s.facts.append((agent.word, verb.forms[0], other.word))
+        s.link(OBJECT_VERB, companion.head, index)
+        s.facts.append((agent.word, verb.forms[0], companion.word))
     else:
         if d.chance(0.7):
             s.link(REFERENCE, s.add_word(relative(d, agent)), agent.head)
-        other = (
+        companion = (
             name(d, s)
             if d.chance(0.25)
             else speaker(d, s, SPEAKERS[1:4])
             if d.chance(0.3)
             else noun_phrase(d, s, d.early(lex.nouns[d.one(["person", "animal"])]), adjectives=0.1, plural=many)
         )
-        verb = verb_for(d, other, "t")
-        verb_group(d, s, verb, other) if d.chance(0.2) else finite(d, s, verb, other)
-        s.facts.append((other.word, verb.forms[0], agent.word))
+        verb = verb_for(d, companion, "t")
+        verb_group(d, s, verb, companion) if d.chance(0.2) else finite(d, s, verb, companion)
+        s.facts.append((companion.word, verb.forms[0], agent.word))
     return replace(agent, far=True)
 
 
