@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from attnctl.text_parts import spans as spans
     from attnctl.trace import Trace as Trace
 
-# the API costs an import only when it is used: `attnctl --version` needs none of it
+# the API is imported only when it is used: `attnctl --version` needs none of it
 _PUBLIC = {
     "AttentionLog": "attnctl.log",
     "AttnctlError": "attnctl.errors",
@@ -68,9 +68,9 @@ _PUBLIC = {
 
 
 def __getattr__(name: str) -> Any:
-    from attnctl.commands import COMMANDS  # which lists the functions of commands
+    from attnctl.commands import COMMANDS  # COMMANDS lists the functions of commands
 
-    modules = _PUBLIC | {name: module for one in COMMANDS.values() for name, module in one.functions.items()}
+    modules = _PUBLIC | {name: module for package in COMMANDS.values() for name, module in package.functions.items()}
     if name == "__all__":
         return sorted([*modules, "__version__"])
     if name not in modules:
@@ -84,11 +84,11 @@ def __dir__() -> list[str]:
 
 
 def call_named(target: str, /, *arguments: object, **options: object) -> Any:
-    """Call the function that "module:function" names. Its errors are its own."""
+    """Call the function that "module:function" names, and return its result. Raises the errors of that function."""
     return find_named(target)(*arguments, **options)
 
 
 def find_named(target: str) -> Any:
-    """The attribute that "module:attribute" names, its module imported."""
+    """Return the attribute that "module:attribute" names; its module is imported."""
     module, _, attribute = target.partition(":")
     return getattr(import_module(module), attribute)

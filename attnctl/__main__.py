@@ -6,7 +6,7 @@ import threading
 
 
 def _leave_quietly(*_: object) -> None:
-    """Ctrl-C while the program is still being read: there is nothing to clean up, and no line of Python to show."""
+    """End at once on Ctrl-C while the program is still being imported: there is nothing to clean up."""
     os.write(2, b"attnctl: interrupted\n")
     os._exit(130)
 
@@ -23,16 +23,16 @@ from attnctl import interrupts, light_import  # noqa: E402
 from attnctl.cli.app import run_command_line  # noqa: E402
 from attnctl.errors import FAILED, INTERRUPTED  # noqa: E402
 
-CALM = 20_000  # objects between two looks for garbage: Python's 700 are a tenth of a start that makes none
+CALM = 20_000  # objects between two garbage collections: with Python's 700 they take a tenth of a start without garbage
 
 
 def main() -> None:
     """Run attnctl in a process of its own. Raises SystemExit with its code."""
     light_import.alone = True
-    os.environ.pop("MPLBACKEND", None)  # of somebody's notebook: no window is opened here, and a wrong name is an error
+    os.environ.pop("MPLBACKEND", None)  # set by a notebook: no window opens here, and a wrong name is an error
     gc.set_threshold(CALM)
     try:
-        if STARTING:  # else Ctrl-C is another's to answer
+        if STARTING:  # otherwise another program handles Ctrl-C
             interrupts.watch_interrupts()
         run_command_line()
     except KeyboardInterrupt:  # before the first command, or after the last
@@ -41,7 +41,7 @@ def main() -> None:
     except SystemExit as end:
         if STARTING:
             code = end.code if isinstance(end.code, int) else FAILED
-            # all is done, and said: an interrupt of Python's own end changes nothing of that
+            # everything is done and printed: an interrupt while Python ends changes nothing
             signal.signal(signal.SIGINT, lambda *_: os._exit(code))
         raise
 

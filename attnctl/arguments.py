@@ -1,11 +1,12 @@
-"""What functions for Python are given: a text or a trace with its model, layers and heads, changes of the weights."""
+"""Turn the arguments of Python functions into sources, layers, heads and changes of the weights."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from attnctl.argument_types import ModelOptions, check_types, checked_selection, require_type
+from attnctl.argument_types import check_types, checked_selection, require_type
+from attnctl.model_options import ModelOptions
 from attnctl.models import opened_model
 from attnctl.source import Changes, TextSource, TraceSource
 from attnctl.trace import Trace
@@ -18,7 +19,7 @@ Selection = int | Sequence[int] | None
 
 
 def source_of_argument(function: str, text: str | Trace, model: ModelArgument, options: ModelOptions) -> Source:
-    """Return the source that a text or a trace is. Raises TypeError, naming the function, for anything else."""
+    """Return the source of a text or a trace. Raises TypeError with the function's name for anything else."""
     if isinstance(text, Trace):
         return TraceSource(text)
     if text is None:
@@ -30,17 +31,17 @@ def source_of_argument(function: str, text: str | Trace, model: ModelArgument, o
 def selected_places(
     function: str, layer: Selection, head: Selection
 ) -> tuple[Sequence[int] | None, Sequence[int] | None]:
-    """Return the layers and heads that are named; None for all. Raises TypeError, naming the function, for no numbers."""
+    """Return the named layers and heads; None for all. Raises TypeError with the function's name if they are not numbers."""
     return checked_selection(function, "layer", layer), checked_selection(function, "head", head)
 
 
 def changes_of_arguments(
     function: str, measure: str | None, words: bool, renormalise: bool, drop: str | Sequence[str] | None
 ) -> Changes:
-    """Return what is done to the weights. Raises TypeError, naming the function and the argument, for another type."""
+    """Return the changes of the weights. Raises TypeError with the function and the argument for another type."""
     check_types(function, str | None, measure=measure)
     check_types(function, bool, words=words, renormalise=renormalise)
     check_types(function, str | list | tuple | None, drop=drop)
-    for one in drop or ():
-        require_type(function, "each of drop", one, str)
+    for key in drop or ():
+        require_type(function, "each of drop", key, str)
     return Changes(measure, words, renormalise, drop)

@@ -1,4 +1,4 @@
-"""The errors a user can meet, how they name options, and the exit codes they end with."""
+"""Define the errors that users meet, how they name options, and the exit codes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attnctl.text import harmless_line, shortened, value_text, visible_text
 
 DONE, FAILED, USAGE, PARTIAL, FINDING, INTERRUPTED = 0, 1, 2, 3, 4, 130
 LONGEST = 1000  # characters of a message
-VALUE_CHARACTERS = 200  # of a value in it: a path is whole
+VALUE_CHARACTERS = 200  # of a value in a message: a path is complete
 
 
 # the flags of the command that runs, by the names of its parameters; None for callers in Python
@@ -23,9 +23,9 @@ _flags: ContextVar[Mapping[str, str] | None] = ContextVar("flags", default=None)
 
 @contextmanager
 def options_as_flags(flags: Mapping[str, str] | None) -> Iterator[None]:
-    """Within this, messages name options by these flags, any other option by its name as a flag.
+    """Within this context, messages name options by these flags, and other options by their name as a flag.
 
-    None names them as the arguments of Python: layer=.
+    None names them as arguments of Python: layer=.
     """
     token = _flags.set(flags)
     try:
@@ -35,20 +35,20 @@ def options_as_flags(flags: Mapping[str, str] | None) -> Iterator[None]:
 
 
 def set_flags(flags: Mapping[str, str]) -> None:
-    """Name the options of the command that runs by these flags, until `options_as_flags` ends."""
+    """Set the flags of the command that runs, until `options_as_flags` ends."""
     if _flags.get() is not None:
         _flags.set(flags)
 
 
 def current_flags() -> Mapping[str, str] | None:
-    """Return the flags by which messages name options; None for callers in Python. A worker process is given them."""
+    """Return the flags by which messages name options; None for callers in Python. Worker processes get them."""
     return _flags.get()
 
 
 def option_name(name: str, value: object = None) -> str:
-    """Return how a user gives an option: its flag on the command line, "head=" or "head=3" in Python.
+    """Return how a user writes an option: its flag on the command line, "head=" or "head=3" in Python.
 
-    The values True and False are a switch: on the command line its flag, or the one with "no" before the name.
+    The values True and False mean a switch: its flag on the command line, with "no" before the name for False.
     """
     flags = _flags.get()
     if flags is None:
@@ -64,11 +64,11 @@ waiting = ExitStack()
 
 
 class AttnctlError(Exception):
-    """An error that the user can understand and mend: one line that says what, where, and what to do about it.
+    """An error that the user can understand and correct: one line that says what, where, and what to do about it.
 
-    `option` is the Python name of the option that is wrong, `value` its value. With both, the message is what is wrong with
-    the value: "layer=7: the model has layers 0 to 3", on the command line with its flag. With `option` alone it goes on
-    after the name: "story has no effect here". `value` alone is not printed: it tells whose default is to blame.
+    `option` is the Python name of the wrong option, `value` its value. With both, the message says what is wrong with the
+    value: "layer=7: the model has layers 0 to 3", on the command line with its flag. With `option` alone the message
+    continues after the name: "story has no effect here". `value` alone is not printed: it finds the default to blame.
     """
 
     exit_code = FAILED
@@ -88,18 +88,18 @@ class AttnctlError(Exception):
 
 
 class TooLongError(AttnctlError):
-    """A text of more tokens than are read of one."""
+    """A text with more tokens than attnctl reads in one text."""
 
 
 class UsageError(AttnctlError):
-    """The command line asks for something that cannot be: a head that is not there, options that exclude each other."""
+    """A request that is impossible: a head that does not exist, options that exclude each other."""
 
     exit_code = USAGE
 
 
 @contextmanager
 def about_value(value: object) -> Iterator[None]:
-    """Within this, an error is about this value, such as a file that is damaged; a UsageError knows what it is about."""
+    """Within this context, an error without a value is about this one, such as a damaged file; UsageErrors do not change."""
     try:
         yield
     except AttnctlError as error:
@@ -109,29 +109,29 @@ def about_value(value: object) -> Iterator[None]:
 
 
 def in_one_line(error: BaseException, most: int = 200) -> str:
-    """What an error of another library says, on one line of `most` characters."""
+    """Return the message of another library's error in one line of `most` characters."""
     return shortened(" ".join(str(error).split()) or type(error).__name__, most)
 
 
 def failure_message(error: Exception) -> str | None:
-    """What is said of an error of the system or a library that a user can understand; None for any other."""
-    said = str(error)
+    """Return the message for an error of the system or a library that a user can understand; None for any other."""
+    message = str(error)
     if isinstance(error, OSError):
-        what = "write the output" if error.filename is None else f"use {os.fsdecode(error.filename)[:200]}"
-        return f"cannot {what}: {(error.strerror or said).lower()}"
+        action = "write the output" if error.filename is None else f"use {os.fsdecode(error.filename)[:200]}"
+        return f"cannot {action}: {(error.strerror or message).lower()}"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "torch":
         return "this needs torch, which is not installed: pip install torch (attnctl docs first-minutes says why)"
     if isinstance(error, MemoryError):
-        return f"not enough memory: {said or 'ask for less'}"
-    if isinstance(error, RuntimeError) and ("allocate" in said or "out of memory" in said):  # as torch says it
+        return f"not enough memory: {message or 'ask for less'}"
+    if isinstance(error, RuntimeError) and ("allocate" in message or "out of memory" in message):  # messages of torch
         return f"not enough memory: {in_one_line(error)}"
-    if isinstance(error, ValueError) and "embedded null" in said:  # as Python says of the name of a file
+    if isinstance(error, ValueError) and "embedded null" in message:  # Python's message for a file name
         return "no file has a name with a null in it"
     return None
 
 
 def error_place(error: BaseException) -> str:
-    """The file and line that an error came from."""
+    """Return the file and line that raised an error."""
     import traceback
 
     last = traceback.extract_tb(error.__traceback__)[-1]
@@ -139,7 +139,7 @@ def error_place(error: BaseException) -> str:
 
 
 def print_complaint(message: str) -> None:
-    """One line on stderr, on a terminal cut between words. Whatever a user's text put into it cannot steer the terminal."""
+    """Print one line on stderr, on a terminal wrapped between words. Text from the user cannot control the terminal."""
     waiting.close()
     # LONGEST characters at most, cut where it is longest: its end says what to do
     message = re.sub(r"\S{300,}", lambda match: f"{match[0][:200]}…{match[0][-50:]}", message)
@@ -149,14 +149,16 @@ def print_complaint(message: str) -> None:
         from textwrap import fill
 
         with suppress(OSError):
-            columns = max(20, os.get_terminal_size(sys.stderr.fileno()).columns or 80)  # some say that they have none
+            columns = max(
+                20, os.get_terminal_size(sys.stderr.fileno()).columns or 80
+            )  # some terminals report 0 columns
             line = fill(line, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     print(line, file=sys.stderr)
 
 
 @contextmanager
 def telling_errors(what: str) -> Iterator[None]:
-    """Raise whatever a tokenizer's library raises, its panics too, as one AttnctlError; its prints are dropped."""
+    """Raise every error of a tokenizer's library, its panics too, as one AttnctlError; drop what it prints."""
     try:
         with _native_stderr_dropped():
             yield
@@ -170,9 +172,9 @@ def telling_errors(what: str) -> Iterator[None]:
 
 @contextmanager
 def _native_stderr_dropped() -> Iterator[None]:
-    """Within this, what native code prints on the process's standard error goes nowhere."""
+    """Within this context, drop what native code prints on the process's standard error."""
     try:
-        kept = os.dup(2)
+        stderr_copy = os.dup(2)
     except OSError:  # closed: there is nothing to protect
         yield
         return
@@ -181,6 +183,6 @@ def _native_stderr_dropped() -> Iterator[None]:
         os.dup2(nowhere, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr_copy, 2)
+        os.close(stderr_copy)
         os.close(nowhere)

@@ -1,4 +1,4 @@
-"""Reading and writing files: whole or not at all, and one clear line when it cannot be."""
+"""Read and write files: whole or not at all, with one clear line if that is impossible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from attnctl.text import visible_text
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-# what stands where a file should, and is not read
+# other things at a path than a file, which are not read
 KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, 'a named pipe: write "-" and pipe into it'),
@@ -31,13 +31,13 @@ KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISBLK, "a device"),
     (stat.S_ISSOCK, "a socket"),
 )
-LOCK = ".lock"  # the file of a folder that says who writes there
+LOCK = ".lock"  # the lock file of a folder, held by the process that writes there
 OPEN_ALREADY = ("/dev/fd/", "/proc/self/fd/")
 
 
 @contextlib.contextmanager
 def said_plainly(doing: str, path: str | Path) -> Iterator[None]:
-    """Turn an OSError met while `doing` something to `path`, or a name that no file can have, into one line."""
+    """Turn an OSError while `doing` something to `path`, or an impossible file name, into one line."""
     try:
         yield
     except BrokenPipeError:
@@ -51,12 +51,12 @@ def said_plainly(doing: str, path: str | Path) -> Iterator[None]:
 
 
 def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object], *, inside: Path | None = None) -> None:
-    """Put bytes (or what `write` puts into a binary file) at `path`, whole or not at all.
+    """Write bytes (or what `write` writes into a binary file) to `path`, whole or not at all.
 
-    A temporary file beside it is renamed over it at the end, so a failure leaves what stood there before; it can be read by
-    those who could read that. A path that is no regular file (a device, a named pipe) is written straight, and a link is
-    written through. `inside` a folder that this program fills, a link gives way to the file, and none on the way there is
-    followed. Raises AttnctlError where it cannot be written.
+    A temporary file beside it is renamed to it at the end, so a failure leaves the earlier file; its permissions stay. A
+    path that is no regular file (a device, a named pipe) is written directly, and a link is written through. `inside` a
+    folder that this program fills, the file replaces a link, and no link on the way there is followed. Raises AttnctlError
+    if it cannot be written.
     """
     path = Path(path)
     _check_name("write", path)
@@ -69,7 +69,7 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object], 
             with open(path, "wb", opener=_opened_for_reader) as straight:  # noqa: PTH123
                 _fill_file(straight, write)
             return
-        path.parent.stat()  # a loop of links is said to be one
+        path.parent.stat()  # raises for a loop of links
         with contextlib.suppress(FileNotFoundError):
             path.stat()
         target = path if inside is not None else Path(os.path.realpath(path))
@@ -77,8 +77,8 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object], 
         temporary = target.with_name(f".{target.name[:100]}.{os.urandom(4).hex()}.part")
         try:
             with removed_at_end(temporary):
-                own = None if mode is None else lambda name, flags: os.open(name, flags, mode & 0o777)
-                with tidied_up(), open(temporary, "xb", opener=own) as file:  # noqa: PTH123
+                opener = None if mode is None else lambda name, flags: os.open(name, flags, mode & 0o777)
+                with tidied_up(), open(temporary, "xb", opener=opener) as file:  # noqa: PTH123
                     _fill_file(file, write)
                 if mode is not None:
                     temporary.chmod(mode)
@@ -90,11 +90,11 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object], 
 
 TEMPORARY = re.compile(
     r"\.(.+)\.[0-9a-f]{8}\.part"
-)  # what `write_whole` calls its temporary file, around the file's name
+)  # the name of a temporary file of `write_whole`, around the file's name
 
 
 def check_no_links(path: Path, inside: Path) -> None:
-    """Raise AttnctlError where `path`, or a folder between it and the folder `inside` which it lies, is a link."""
+    """Raise AttnctlError if `path`, or a folder between it and the folder `inside`, is a link."""
     while path != inside:
         if path.is_symlink():
             raise AttnctlError(f"{path} is a link, which is not followed: give a new folder")
@@ -102,7 +102,7 @@ def check_no_links(path: Path, inside: Path) -> None:
 
 
 def open_to_append(path: Path) -> IO[bytes]:
-    """A file of a folder that this program fills, unbuffered and at its end. Raises AttnctlError where it is a link."""
+    """Open a file of a folder that this program fills, unbuffered and at its end. Raises AttnctlError if it is a link."""
     check_no_links(path, path.parent)
     with said_plainly("write", path):
         return open(  # noqa: PTH123
@@ -114,9 +114,9 @@ def open_to_append(path: Path) -> IO[bytes]:
 
 
 def _opened_for_reader(path: str, flags: int) -> int:
-    """A file descriptor for writing; of a named pipe once it has a reader, within limits.READER_SECONDS.
+    """Return a file descriptor for writing; for a named pipe wait for a reader, limits.READER_SECONDS at most.
 
-    Raises OSError where none comes: the system would wait for one for ever.
+    Raises OSError if no reader comes: the system itself would wait for ever.
     """
     if not stat.S_ISFIFO(Path(path).stat().st_mode) or path.startswith(OPEN_ALREADY):
         return os.open(path, flags)
@@ -144,17 +144,17 @@ def _fill_file(file: IO[bytes], write: bytes | Callable[[IO[bytes]], object]) ->
 
 
 def state_of_files(path: str | Path) -> tuple[tuple[str, int, int], ...]:
-    """Return what changes where a file or a file of a folder changes: names, sizes and times; nothing where none is."""
+    """Return names, sizes and times of a file, or of the files of a folder: they change with it. () if it does not exist."""
     try:
         top = Path(path)
         files = [top, *(sorted(islice(top.rglob("*"), limits.WATCHED_FILES)) if top.is_dir() else ())]
-        return tuple((str(file), (found := file.stat()).st_size, found.st_mtime_ns) for file in files)
-    except (OSError, ValueError):  # it was never a file's name, or the file has gone
+        return tuple((str(file), (state := file.stat()).st_size, state.st_mtime_ns) for file in files)
+    except (OSError, ValueError):  # it is not a file name, or the file was removed
         return ()
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise AttnctlError where `path` plainly cannot be written, before long work is done for it."""
+    """Raise AttnctlError if `path` clearly cannot be written, before long work is done for it."""
     path = Path(path)
     _check_name("write", path)
     if path.is_dir():
@@ -166,7 +166,7 @@ def check_writable(path: str | Path) -> None:
 
 
 def is_possible_name(path: str | Path) -> bool:
-    """Whether a file can be called so: not with a NUL in its name, nor with half a character."""
+    """Return whether a file can have this name: no NUL in it, and no half of a character."""
     try:
         return b"\0" not in os.fsencode(path)
     except UnicodeEncodeError:
@@ -174,48 +174,48 @@ def is_possible_name(path: str | Path) -> bool:
 
 
 def _check_name(doing: str, path: str | Path) -> None:
-    """Raise AttnctlError where no file can be called so."""
+    """Raise AttnctlError if no file can have this name."""
     if not is_possible_name(path):
         raise AttnctlError(f"cannot {doing} {visible_text(str(path))}: no file has such a name")
 
 
 def check_regular(path: str | Path) -> int:
-    """Size in bytes of a regular file. Raises AttnctlError for what is none: a folder, a pipe, a device, a loop of links.
+    """Return the size in bytes of a regular file. Raises AttnctlError for a folder, a pipe, a device or a loop of links.
 
-    A pipe that is open already (/dev/fd/63, as the shell's <(…) makes it) passes: it has a writer, and an end.
+    A pipe that is open already (/dev/fd/63, as the shell's <(…) makes it) is accepted: it has a writer, and an end.
     """
     _check_name("read", path)
     with said_plainly("read", path):
-        found = Path(path).stat()
-    if stat.S_ISREG(found.st_mode) and found.st_dev in _systems_own():
+        state = Path(path).stat()
+    if stat.S_ISREG(state.st_mode) and state.st_dev in _systems_own():
         raise AttnctlError(f"cannot read {path}: it is a file of the system's own")
-    if stat.S_ISREG(found.st_mode) or (stat.S_ISFIFO(found.st_mode) and str(path).startswith(OPEN_ALREADY)):
-        return found.st_size
-    kind = next((words for is_kind, words in KINDS if is_kind(found.st_mode)), "no regular file")
+    if stat.S_ISREG(state.st_mode) or (stat.S_ISFIFO(state.st_mode) and str(path).startswith(OPEN_ALREADY)):
+        return state.st_size
+    kind = next((words for is_kind, words in KINDS if is_kind(state.st_mode)), "no regular file")
     raise AttnctlError(f"cannot read {path}: it is {kind}")
 
 
 def _systems_own() -> set[int]:
-    """Devices of the files that the system makes up as they are read: some claim terabytes, some never end."""
-    found = set()
+    """Return the devices of files that the system makes up: some claim terabytes, some never end."""
+    devices = set()
     for folder in ("/proc", "/sys"):
         with contextlib.suppress(OSError):
             if (device := Path(folder).stat().st_dev) != Path("/").stat().st_dev:
-                found.add(device)
-    return found
+                devices.add(device)
+    return devices
 
 
 def open_regular(path: str | Path) -> IO[bytes]:
-    """A regular file open for reading. Raises AttnctlError where it is none, or cannot be read."""
+    """Open a regular file for reading. Raises AttnctlError if it is not one, or cannot be read."""
     check_regular(path)
     with said_plainly("read", path):
         return Path(path).open("rb")
 
 
 def read_bytes(path: str | Path, most: int = limits.DATA_BYTES) -> bytes:
-    """The bytes of a regular file of at most `most` bytes, or of standard input for "-".
+    """Return the bytes of a regular file, `most` at most, or of standard input for "-".
 
-    Raises AttnctlError where it cannot be read, is larger, or would fill the memory.
+    Raises AttnctlError if it cannot be read, is larger, or would fill the memory.
     """
     if str(path) == "-":
         return read_standard_input(lambda _: most)
@@ -227,9 +227,9 @@ def read_bytes(path: str | Path, most: int = limits.DATA_BYTES) -> bytes:
 
 
 def read_standard_input(most_of: Callable[[bytes], int]) -> bytes:
-    """The bytes of standard input, of which there are at most `most_of` their first megabyte.
+    """Return the bytes of standard input; `most_of` its first megabyte is the limit.
 
-    Raises AttnctlError where there are more.
+    Raises AttnctlError if there are more.
     """
     if sys.stdin.isatty():
         waiting.close()
@@ -238,31 +238,31 @@ def read_standard_input(most_of: Callable[[bytes], int]) -> bytes:
 
 
 def standard_input_is_piped() -> bool:
-    """Return whether standard input is a pipe or a file, which a command reads if it is given nothing else."""
+    """Return whether standard input is a pipe or a file; a command without other input reads it."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
-    except (AttributeError, OSError, ValueError):  # closed, or no file of the system
+    except (AttributeError, OSError, ValueError):  # closed, or not a file of the system
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
-def _read_at_most(file: IO[bytes], most_of: Callable[[bytes], int], where: str) -> bytes:
-    whole, most = io.BytesIO(), 0
+def _read_at_most(file: IO[bytes], limit_of: Callable[[bytes], int], where: str) -> bytes:
+    whole, limit = io.BytesIO(), 0
     while piece := file.read(1 << 20):
-        most = most or most_of(piece)
+        limit = limit or limit_of(piece)
         whole.write(piece)
-        check_size(whole.tell(), most, where)
+        check_size(whole.tell(), limit, where)
     return whole.getvalue()
 
 
 def check_size(size: int, most: int, where: str) -> None:
-    """Raise AttnctlError where an input is of more than `most` bytes."""
+    """Raise AttnctlError if an input has more than `most` bytes."""
     if size > most:
         raise AttnctlError(f"{where} is larger than the {limits.bytes_text(most)} that are read of such input")
 
 
 def decode_text(data: bytes, where: str) -> str:
-    """UTF-8 text of `data`, a byte-order mark dropped. Raises AttnctlError naming the first bad byte."""
+    """Return `data` as UTF-8 text, without a byte-order mark. Raises AttnctlError that names the first bad byte."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -271,7 +271,7 @@ def decode_text(data: bytes, where: str) -> str:
 
 
 def check_json_memory(data: bytes | str, source: str) -> None:
-    """Raise AttnctlError where JSON of any origin would fill the memory once it is read: "[]," is 72 bytes there."""
+    """Raise AttnctlError if JSON would fill the memory when it is read: "[]," takes 72 bytes there."""
     if len(data) < limits.ALWAYS_FREE_BYTES // 100:
         return
     text = data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
@@ -280,9 +280,9 @@ def check_json_memory(data: bytes | str, source: str) -> None:
 
 
 def parse_json(data: bytes | str, source: str) -> Any:
-    """JSON of any origin, lone surrogates made readable.
+    """Return the value of JSON from any source; lone surrogates become readable.
 
-    Raises AttnctlError naming `source` and the position, or where it would fill the memory.
+    Raises AttnctlError with `source` and the position, or if it would fill the memory.
     """
     import orjson
 
@@ -292,7 +292,7 @@ def parse_json(data: bytes | str, source: str) -> Any:
     except orjson.JSONDecodeError as error:
         if "surrogate" not in str(error):
             raise AttnctlError(f"{source} is not JSON: {error}") from error
-    import json  # reads what orjson refuses; the halves become U+FFFD
+    import json  # json reads what orjson refuses; halves of pairs become U+FFFD
 
     try:
         loaded = json.loads(data, parse_constant=_refuse_constant)
@@ -300,7 +300,7 @@ def parse_json(data: bytes | str, source: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         if isinstance(error, UnicodeDecodeError) and isinstance(data, bytes):
-            decode_text(data, source)  # which names the byte
+            decode_text(data, source)  # raises with the bad byte
         raise AttnctlError(f"{source} is not JSON: {in_one_line(error)}") from error
 
 
@@ -309,7 +309,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def need_pyarrow(what: str) -> None:
-    """Raise AttnctlError where pyarrow is absent, which `what` needs."""
+    """Raise AttnctlError if pyarrow, which `what` needs, is not installed."""
     try:
         import pyarrow  # noqa: F401
     except ImportError:
@@ -317,23 +317,23 @@ def need_pyarrow(what: str) -> None:
 
 
 def lock_folder(folder: Path) -> BaseFileLock:
-    """The folder's lock, held until it is released or this process ends, however it ends.
+    """Return the lock of a folder, held until it is released or this process ends in any way.
 
-    Raises AttnctlError where another process holds it.
+    Raises AttnctlError if another process holds it.
     """
     return _lock(folder / LOCK, folder, "folder", 0)
 
 
 def lock_file(path: Path, seconds: float = 0) -> BaseFileLock:
-    """The lock of a file, in a file beside it, as `lock_folder`; it is waited for for so many seconds."""
-    target = Path(os.path.realpath(path))  # two links to one file are one
+    """Return the lock of a file, in a file beside it, as `lock_folder`; wait for it up to `seconds`."""
+    target = Path(os.path.realpath(path))  # two links to one file share a lock
     return _lock(target.with_name(f".{target.name[:100]}{LOCK}"), path, "file", seconds)
 
 
 def _lock(lock_path: Path, locked: Path, kind: str, seconds: float) -> BaseFileLock:
     from filelock import FileLock, Timeout
 
-    # a lock by the mere existence of a file, where a file system has no others, would outlive a process that is killed
+    # a soft lock (the existence of a file) would outlive a process that is killed
     lock = FileLock(lock_path, timeout=seconds, fallback_to_soft=False)
     with said_plainly("lock", locked):
         try:
@@ -350,12 +350,12 @@ SOUND = re.compile(r"\S.*\.(wav|flac|ogg|opus|mp3)", re.IGNORECASE)
 
 
 def names_picture(text: str) -> bool:
-    """Whether a text is the name of a file of a picture that is there."""
+    """Return whether a text is the name of an existing picture file."""
     return _names_file(text, _PICTURE)
 
 
 def names_sound(text: str) -> bool:
-    """Whether a text is the name of a file of sound that is there."""
+    """Return whether a text is the name of an existing sound file."""
     return _names_file(text, SOUND)
 
 

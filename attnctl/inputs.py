@@ -1,4 +1,4 @@
-"""What an argument of a command names: a text, or a file or pipe of text, numbers, an overview or a conversation."""
+"""Open what an argument of a command names: a text, or a file or pipe of text, numbers, an overview or a conversation."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.prompts import Prompt
     from attnctl.readings.overview import LongRow, Overview
 
-MAPPED_BYTES = 64 << 20  # of a .npy file, from which on it is read a block of rows at a time
+MAPPED_BYTES = 64 << 20  # a larger .npy file is read in blocks of rows
 
 TRACES, MATRICES = (".json", ".jsonl", ".npz"), (".npy", ".npz", ".csv", ".tsv")
 
-Opener = Callable[[], Model]  # opens the model that was asked for, when a text needs one
+Opener = Callable[[], Model]  # opens the requested model when a text needs one
 
 
 def open_input(
@@ -45,12 +45,12 @@ def open_input(
     has_rows: bool = False,
     computed: Callable[[str], None] = lambda name: None,
 ) -> TextSource | TraceSource | OverviewSource:
-    """What an argument, a file of text or a file of a conversation names.
+    """Return the source that an argument, a text file or a conversation file names.
 
     `tokens` and `key_tokens` name the rows and the columns of bare weights.
 
-    `has_rows` says that the model brings its own text, as Q, K and V from files do; `computed` hears the name of numbers
-    that need no model, before they are read. Raises AttnctlError for what is damaged or ambiguous.
+    `has_rows` says that the model brings its own text, as Q, K and V from files do. `computed` is called with the name of a
+    file of numbers, which needs no model, before it is read. Raises AttnctlError for damaged or ambiguous input.
     """
     named = {"tokens": tokens, "key_tokens": key_tokens}
     typed = next((option for option, names in named.items() if names is not None), None)
@@ -70,8 +70,8 @@ def open_input(
         return TraceSource(trace_of_mapped_matrix(source, *_names_of_axes(named)), source)
     if source is None and file is None and not has_rows and files.standard_input_is_piped():
         source = "-"
-    given = None if file is not None else _read_input(source)
-    if given is None:
+    named_bytes = None if file is not None else _read_input(source)
+    if named_bytes is None:
         if typed is not None:
             instead = option_name("tokenizer")
             raise UsageError(f"names the tokens of bare weights; a text is split by {instead}", option=typed)
@@ -83,14 +83,14 @@ def open_input(
             return TextSource(rows, rows.indices_text)
         text = text_of(source, file)
         return TextSource(open_model(), text)
-    where, data = given
+    where, data = named_bytes
     if _kind_of_input(where, data, typed is not None) == "text":
         files.check_size(len(data), limits.TEXT_BYTES, where)
         text = files.decode_text(data, where)
         return TextSource(open_model(), text)
     computed(where)
-    found = _computed_input(where, data, named, typed)
-    return TraceSource(found, where) if isinstance(found, Trace) else OverviewSource(found, where)
+    numbers = _computed_input(where, data, named, typed)
+    return TraceSource(numbers, where) if isinstance(numbers, Trace) else OverviewSource(numbers, where)
 
 
 def text_of(text: str | None, file: str | None) -> str:
@@ -105,7 +105,7 @@ def text_of(text: str | None, file: str | None) -> str:
         raise UsageError(f"there is no text: give it in quotes, as {option_name('file', 'FILE')}, or in a pipe")
     if text == "-":
         return files.decode_text(files.read_bytes("-", limits.TEXT_BYTES), "standard input")
-    if names_picture(text) or names_sound(text):  # which the model reads from its file
+    if names_picture(text) or names_sound(text):  # the model reads the file
         return text
     check_no_file(text)
     try:
@@ -115,7 +115,7 @@ def text_of(text: str | None, file: str | None) -> str:
     return text
 
 
-# endings by which a word without spaces is the name of a file, not a text
+# suffixes by which a word without spaces is a file name, not a text
 _FILE_NAME = re.compile(
     r"[^\s]+\.(txt|md|html?|json|jsonl|csv|tsv|npz|npy|png|jpe?g|webp|bmp|tiff?|svg|pdf|gif|safetensors|gguf|conllu|parquet|gz|zst|py|toml|wav|flac|mp3|pth?|pkl|pickle)",
     re.I,
@@ -123,9 +123,9 @@ _FILE_NAME = re.compile(
 
 
 def check_no_file(text: str) -> None:
-    """Raise where a text reads as the name of a file: AttnctlError where there is none, UsageError where there is one.
+    """Raise UsageError if a text is the name of a file, AttnctlError if it looks like the name of a missing file.
 
-    Of a word without an ending, where it is a folder's name, or begins as a path.
+    A word without a suffix counts if a folder has this name, or if it begins like a path.
     """
     name = text.strip()
     if _FILE_NAME.fullmatch(name):
@@ -134,7 +134,7 @@ def check_no_file(text: str) -> None:
             if Path(name).suffix.lower() in (".npy", ".npz", *PICKLES):
                 raise UsageError(f"{name} is a file of arrays, without the model that this needs: give a text")
             raise UsageError(f"{name} is a file: a text in it is read with {option_name('file')} {for_pasting(name)}")
-        raise AttnctlError(f"no file {name[:200]}: no such file is here, and for a text it has no words")
+        raise AttnctlError(f"no file {name[:200]}: there is no such file here, and a text would have several words")
     if not name or re.search(r"\s|\0", name) or len(name) >= limits.NAME_BYTES:
         return
     word = for_pasting(name)
@@ -149,7 +149,7 @@ def check_no_file(text: str) -> None:
 
 
 def conversation_in(file: str) -> Conversation:
-    """Return the conversation in a file, or of standard input for "-"."""
+    """Return the conversation in a file, or from standard input for "-"."""
     from attnctl.formats.chat import conversation_of
 
     with about_value(file):
@@ -159,7 +159,7 @@ def conversation_in(file: str) -> Conversation:
 def text_or_conversation(
     text: str | None, file: str | None, chat: str | None, open_model: Opener
 ) -> tuple[str, Model | None]:
-    """The text of an argument or a file; or that of a conversation, and the opened checkpoint that reads it."""
+    """Return the text of an argument or a file, and None; or a conversation's text, and the checkpoint that reads it."""
     if chat is None:
         return text_of(text, file), None
     from attnctl.models.huggingface.prompts import without_second_bos
@@ -169,7 +169,7 @@ def text_or_conversation(
 
 
 def photograph_named(source: str | None, image: str | None) -> Image | None:
-    """Return the photograph that a command is about: the `image`, or the argument if it names one."""
+    """Return the photograph of a command: the `image`, or the argument if it names one; else None."""
     path = image or (source if source is not None and names_picture(source) else None)
     if path is None:
         return None
@@ -181,27 +181,27 @@ def photograph_named(source: str | None, image: str | None) -> Image | None:
 def open_prompt(
     text: str | None, file: str | None, chat: str | None, open_model: Opener
 ) -> tuple[Any, Prompt, Conversation | None]:
-    """The opened checkpoint, the prompt that it reads, and the conversation that the prompt was made of.
+    """Return the opened checkpoint, the prompt that it reads, and the conversation that the prompt was made of.
 
-    Raises UsageError for a model that is no checkpoint, or for two prompts.
+    Raises UsageError for a model that is not a checkpoint, or for two prompts.
     """
     conversation = None if chat is None else conversation_in(chat)
     if conversation is not None and (text is not None or file is not None):
         raise UsageError(f"give the text, {option_name('file')}, or {option_name('chat')}: one of them")
-    said = "" if conversation is not None else text_of(text, file)
+    typed_text = "" if conversation is not None else text_of(text, file)
     from attnctl.models.huggingface.prompts import Prompt, chat_prompt
 
     model: Any = open_model()
     if model.info.kind != "checkpoint":
         raise UsageError(f"{model.info.name} answers no prompts: name a checkpoint (smollm2, a folder, a .gguf)")
-    prompt = Prompt(checked_text(said), ()) if conversation is None else chat_prompt(model, conversation)
+    prompt = Prompt(checked_text(typed_text), ()) if conversation is None else chat_prompt(model, conversation)
     return model, prompt, conversation
 
 
 def sources_of_run(
     folder: str, text: str, open_model: Callable[[str], Model]
 ) -> tuple[Iterator[TextSource], dict[int, str]]:
-    """The text under the weights of every kept step of a training run, one after another; step → its label."""
+    """Return the text's sources under the weights of every kept step of a training run, in order; and step → its label."""
     from attnctl.models.builtin.weights import reports_of, steps_of
 
     losses = {report["step"]: report["loss"] for report in reports_of(folder) if report.get("loss") is not None}
@@ -211,7 +211,7 @@ def sources_of_run(
 
 
 def is_large_matrix(source: str) -> bool:
-    """Whether an argument names a .npy file that is better read a part at a time."""
+    """Return whether an argument names a .npy file that is large, and so is read in parts."""
     try:
         path = Path(source)
         return path.suffix.lower() == ".npy" and path.is_file() and path.stat().st_size > MAPPED_BYTES
@@ -220,14 +220,14 @@ def is_large_matrix(source: str) -> bool:
 
 
 def names_numbers(source: str) -> bool:
-    """Whether an argument names a file of numbers, rather than being a text."""
+    """Return whether an argument is the name of a file of numbers, and not a text."""
     if any(char.isspace() for char in source.strip()):
         return False
     return Path(source).suffix.lower() in {*TRACES, *MATRICES, *PICKLES}
 
 
 def refuse_models(command: str, a: str, b: str) -> None:
-    """Raise UsageError where models stand for texts: the text that they read is lacking."""
+    """Raise UsageError if an argument for a text is a model: the text is missing."""
     models = [name for name in (a, b) if names_model(name)]
     if len(models) == 2:
         both = f"{for_pasting(a)} {for_pasting(b)}"
@@ -237,7 +237,7 @@ def refuse_models(command: str, a: str, b: str) -> None:
 
 
 def _read_input(source: str | None) -> tuple[str, bytes] | None:
-    """Name and bytes of a file or of standard input; None where the argument is a text itself."""
+    """Return name and bytes of a file or of standard input; None if the argument is a text."""
     if source is None or names_picture(source) or names_sound(source):
         return None
     if source == "-":
@@ -246,24 +246,24 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
         if Path(source).suffix.lower() in PICKLES:
             with files.open_regular(source) as file:
                 check_unpickled(file.read(1000), source)
-        # a name with such an ending is no sentence, also where no such file is there
+        # a name with such a suffix is no sentence, even if there is no such file
         return source, files.read_bytes(source)
     try:
-        there = Path(source).is_file()
-    except (OSError, ValueError):  # too long for a name, or with a null in it
-        there = False
-    if there and Path(source).suffix.lower() == ".txt" and not _holds_numbers(source):
+        is_file = Path(source).is_file()
+    except (OSError, ValueError):  # too long for a file name, or with a NUL in it
+        is_file = False
+    if is_file and Path(source).suffix.lower() == ".txt" and not _holds_numbers(source):
         raise UsageError(f"{source} is a file of text: read it with {option_name('file')} {for_pasting(source)}")
-    if there and Path(source).suffix.lower() in (".safetensors", ".gguf"):
-        given = f"{option_name('model')} {for_pasting(source)}"
-        raise UsageError(f"{source} holds a model's weights: give a text, and {given}")
-    if there and (any(char in source for char in "/\\") or _holds_numbers(source)):
+    if is_file and Path(source).suffix.lower() in (".safetensors", ".gguf"):
+        advice = f"{option_name('model')} {for_pasting(source)}"
+        raise UsageError(f"{source} holds a model's weights: give a text, and {advice}")
+    if is_file and (any(char in source for char in "/\\") or _holds_numbers(source)):
         return source, files.read_bytes(source)
     return None
 
 
 def _holds_numbers(path: str) -> bool:
-    """Whether a file is a trace, an overview or an array by what it begins with, whatever it is called."""
+    """Return whether a file is a trace, an overview or an array by its first bytes, whatever its name."""
     with files.open_regular(path) as file, files.said_plainly("read", path):
         return _begins_as_numbers(file.read(400))
 
@@ -273,13 +273,13 @@ def _begins_as_numbers(start: bytes) -> bool:
 
 
 def _most_bytes(start: bytes) -> int:
-    """How much is read of a pipe that begins so: of numbers much, of a text no more than of its file."""
+    """Return the limit of bytes for a pipe with this beginning: large for numbers, that of a text file for text."""
     numbers = _begins_as_numbers(start) or is_table(start[: start.rfind(b"\n") + 1])
     return limits.DATA_BYTES if numbers else limits.TEXT_BYTES
 
 
 def _kind_of_input(where: str, data: bytes, named: bool) -> str:
-    """What the bytes are: trace, matrix, or text; `named` says that the user names the tokens, as of a matrix."""
+    """Return what the bytes are: trace, matrix, npz or text; `named` says that the user names the tokens, as of a matrix."""
     check_unpickled(data, where)
     start = data[:4096].removeprefix(b"\xef\xbb\xbf").lstrip()
     if data[:6] == b"\x93NUMPY":
@@ -292,7 +292,7 @@ def _kind_of_input(where: str, data: bytes, named: bool) -> str:
     if where.lower().endswith(".npz") and not is_table(data):
         raise AttnctlError(f"{where} is not a sound .npz file (nothing is ever unpickled)")
     if suffix in TRACES and not (suffix == ".npz" and is_table(data)):
-        return "trace"  # whose reader says what is wrong with it
+        return "trace"  # the reader reports what is wrong with it
     if suffix in MATRICES or named:
         return "matrix"
     return "matrix" if is_table(data) else "text"

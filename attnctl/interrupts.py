@@ -1,8 +1,8 @@
-"""Ctrl-C in a process of attnctl's own: one line and exit code 130, whatever it interrupts.
+"""End on Ctrl-C with one line and exit code 130, in a process of attnctl's own, at any moment.
 
-An exception that is raised inside an import may end in C code that does not expect one: in a fatal error of Python, in a
-module that stays half imported, or nowhere. While an import is under way the process ends at once; where files or the
-terminal are to be put in order first, it is asked again until the import is over.
+An exception inside an import may end in C code that does not expect it: as a fatal error of Python, as a half imported
+module, or without any effect. So during an import the process ends at once. If files or the terminal must be cleaned up
+first, the interrupt is repeated until the import is over.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-AGAIN_SECONDS = 0.02  # between two looks whether the import is over
-IMPORTING = "<frozen importlib"  # how the files of Python's own import are called
+AGAIN_SECONDS = 0.02  # between two checks whether the import is over
+IMPORTING = "<frozen importlib"  # the file names of Python's own import begin so
 CODE = 130
-ENDING = ("SIGTERM", "SIGHUP")  # signals that end a process which does not listen
+ENDING = ("SIGTERM", "SIGHUP")  # signals that end a process which does not handle them
 
 came = False  # whether Ctrl-C was pressed since the command began
-restoring = b""  # what clears the line of a spinner and shows the cursor, while there is a spinner
-_to_tidy = 0  # how many are under way that put something in order when they are interrupted
+restoring = b""  # clears the line of a spinner and shows the cursor again
+_to_tidy = 0  # the number of active contexts that clean up when they are interrupted
 
 
 @contextmanager
 def tidied_up() -> Iterator[None]:
-    """What runs in it puts something in order at its end, so that Ctrl-C waits for an import in it."""
+    """Within this context something is cleaned up at the end, so Ctrl-C waits for an import to finish."""
     global _to_tidy
     _to_tidy += 1
     try:
@@ -41,7 +41,7 @@ def tidied_up() -> Iterator[None]:
 
 @contextmanager
 def removed_at_end(path: Path) -> Iterator[None]:
-    """SIGTERM and SIGHUP, which end the process at once, take the file or folder at `path` with them while this lasts."""
+    """Within this context, SIGTERM and SIGHUP remove the file or folder `path` before they end the process."""
 
     def remove_and_end(number: int, _: FrameType | None) -> None:
         if path.is_dir():
@@ -51,19 +51,19 @@ def removed_at_end(path: Path) -> Iterator[None]:
         os.kill(os.getpid(), number)
 
     ending = [number for name in ENDING if (number := getattr(signal, name, None)) is not None]
-    mine = threading.current_thread() is threading.main_thread()  # elsewhere no signal can be listened to
-    heard = [number for number in ending if mine and signal.getsignal(number) == signal.SIG_DFL]
-    for number in heard:
+    in_main_thread = threading.current_thread() is threading.main_thread()  # other threads cannot handle signals
+    handled = [number for number in ending if in_main_thread and signal.getsignal(number) == signal.SIG_DFL]
+    for number in handled:
         signal.signal(number, remove_and_end)
     try:
         yield
     finally:
-        for number in heard:
+        for number in handled:
             signal.signal(number, signal.SIG_DFL)
 
 
 def take_interrupt(_: int, frame: FrameType | None) -> None:
-    """What Ctrl-C does while a command runs. Raises KeyboardInterrupt where no import is under way."""
+    """Handle Ctrl-C while a command runs. Raises KeyboardInterrupt if no import is under way."""
     global came
     came = True
     if not _is_importing(frame):
@@ -71,46 +71,46 @@ def take_interrupt(_: int, frame: FrameType | None) -> None:
     if not _to_tidy or not hasattr(signal, "setitimer"):
         os.write(
             2, restoring + b"attnctl: interrupted\n"
-        )  # there is nothing to put in order, and no line of Python to show
+        )  # there is nothing to clean up, and no line of Python to show
         os._exit(CODE)
     _ask_again()
 
 
 def forget_interrupt() -> None:
-    """A command begins, or was told to have been interrupted: nothing has interrupted it since."""
+    """Forget an earlier interrupt: a command begins, or its interrupt was reported."""
     global came
     came = False
 
 
 def watch_interrupts() -> None:
-    """From here on Ctrl-C is as `take_interrupt` has it, also where it comes while Python cleans up after an object."""
+    """Handle Ctrl-C by `take_interrupt` from now on, also if it comes while Python cleans up an object."""
     signal.signal(signal.SIGINT, take_interrupt)
     if hasattr(signal, "SIGALRM"):
         signal.signal(signal.SIGALRM, take_interrupt)
     sys.unraisablehook = _heard_later
-    # of what is registered first the last: Python would give the signal back to the system, which ends the process by it
+    # registered first, so runs last: Python would restore the signal's default, which ends the process
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager
 def kept_from_children() -> Iterator[None]:
-    """Processes that begin in it never hear Ctrl-C, not even before their first line; this one does after it.
+    """Within this context, start processes that never receive Ctrl-C; this process receives it at the end.
 
-    Blocking the signal covers the calling thread alone. Python runs a handler in the main thread whichever thread got the
-    signal, so the handler only notes it meanwhile, and the signal is raised again at the end.
+    Only the calling thread blocks the signal. Python runs a handler in the main thread whichever thread got the signal, so
+    the handler only records it, and the signal is raised again at the end.
     """
     if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
         yield
         return
-    heard = []
-    handler = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    received = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: received.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         signal.signal(signal.SIGINT, handler)
-        if heard:
+        if received:
             signal.raise_signal(signal.SIGINT)
 
 
@@ -127,7 +127,7 @@ def _ask_again() -> None:
 
 
 def _heard_later(unraisable: sys.UnraisableHookArgs) -> None:
-    """An interrupt that came where nothing can be raised is asked for again; anything else is told as always."""
+    """Repeat an interrupt that came where nothing can be raised; report anything else as Python does."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt) and hasattr(signal, "setitimer"):
         _ask_again()
     else:
@@ -136,9 +136,9 @@ def _heard_later(unraisable: sys.UnraisableHookArgs) -> None:
 
 @contextmanager
 def asked_to_end() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C (or a request to end, or the terminal's end) came: the step in progress is finished first.
+    """Yield a function: whether Ctrl-C, SIGTERM or SIGHUP came. The current step is finished first.
 
-    A second one stops at once.
+    A second Ctrl-C stops at once.
     """
     came = False
 
@@ -147,10 +147,10 @@ def asked_to_end() -> Iterator[Callable[[], bool]]:
         came = True
         signal.signal(number, take_interrupt if number == signal.SIGINT else signal.SIG_DFL)
 
-    asked = [signal.SIGINT, signal.SIGTERM]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # else nohup has it ignored
-        asked.append(signal.SIGHUP)
-    before = {number: signal.signal(number, note_progress) for number in asked}
+    signals = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # otherwise nohup ignores it
+        signals.append(signal.SIGHUP)
+    before = {number: signal.signal(number, note_progress) for number in signals}
     try:
         yield lambda: came
     finally:

@@ -1,14 +1,14 @@
-"""Imports when they are needed: functions by name, and transformers without what no forward pass needs.
+"""Import only what is needed: functions by name, and transformers without parts that no forward pass needs.
 
 To import one architecture, transformers 5 imports torch's compiler and its distributed tensors, and SciPy and scikit-learn
-where they are installed (for losses, and for sampling): more than half of the time that its import takes. Here the
-compiler stands aside until that import is done (of it, transformers wants only marks on functions that it should leave
-alone), and the rest is said not to be installed, as on a machine where it is not.
+if they are installed (for losses, and for sampling): more than half of the time of its import. Here a stand-in replaces
+the compiler until that import is done (transformers only wants to mark functions that the compiler should leave alone).
+The other packages are reported as not installed, as on a machine without them.
 
 To list its models, transformers 5 reads each of its files twice, line by line. Here each is read once, from `__all__` on.
 
-torch 2.13 knows the shapes that operations give in C++, and again in Python, with SymPy, for its compiler. Networks are laid
-out by shapes before they have weights: here by those of C++, and where an operation has none there, by the others.
+torch 2.13 computes the shapes that operations return in C++, and again in Python, with SymPy, for its compiler. Networks are
+laid out by shapes before they have weights. Here the shapes of C++ are used, and those of Python only if C++ has none.
 """
 
 from __future__ import annotations
@@ -27,53 +27,53 @@ from attnctl.errors import AttnctlError
 
 Result = TypeVar("Result")
 
-alone = False  # whether this process is attnctl's own: set where the program, or a worker of its, begins
+alone = False  # whether this process belongs to attnctl: set at the start of the program, or of a worker
 
 TESTED = {
     "transformers": ("5.23.", "5.24."),
     "torch": ("2.13.",),
-}  # with others: a plain import
+}  # other versions are imported as usual
 ABSENT = ("is_torch_distributed_available", "is_scipy_available", "is_sklearn_available")
 
-LISTING = "transformers.utils.import_utils"  # what lists its models
-SHAPES = "torch._meta_registrations"  # shapes of operations, in Python
+LISTING = "transformers.utils.import_utils"  # the module that lists its models
+SHAPES = "torch._meta_registrations"  # the shapes of operations, in Python
 COMPILER = "torch._dynamo"
-MARKS = ("disable", "allow_in_graph", "assume_constant_result")  # decorators that speak to the compiler alone
-LATE = {"_trace_wrapped_higher_order_op": ("TransformGetItemToIndex",)}  # submodule → what is imported from it
+MARKS = ("disable", "allow_in_graph", "assume_constant_result")  # decorators that only the compiler reads
+LATE = {"_trace_wrapped_higher_order_op": ("TransformGetItemToIndex",)}  # submodule → names that are imported from it
 
 
 def import_lightly(load: Callable[[], Result]) -> Result:
-    """What `load`, which imports an architecture of transformers and builds it, answers; errors are its own.
+    """Return the result of `load`, which imports an architecture of transformers and builds it. Raises the errors of `load`.
 
-    In a process that is not ours alone, with versions not in TESTED, or where transformers or the compiler are at work
-    already, it is called and nothing else happens.
+    If other code runs in this process, with versions not in TESTED, or if transformers or the compiler are imported already,
+    `load` is only called.
     """
     at_work = "transformers.modeling_utils" in sys.modules or COMPILER in sys.modules
     if not alone or at_work or not are_tested():
         return _load_by_any_shapes(load)
     before = set(sys.modules)
     utils = (import_module("transformers.utils.import_utils"), import_module("transformers.utils"))
-    real = [(module, name, getattr(module, name)) for module in utils for name in ABSENT if hasattr(module, name)]
-    for module, name, _ in real:
+    functions = [(module, name, getattr(module, name)) for module in utils for name in ABSENT if hasattr(module, name)]
+    for module, name, _ in functions:
         setattr(module, name, lambda: False)
     try:
         with _compiler_aside():
             return load()
     except AttnctlError:
         raise
-    except Exception:  # a machine on which they want more of it than they should, or what fails either way
+    except Exception:  # transformers needs more here than expected, or the import fails in any case
         for name in set(sys.modules) - before:
             if name.startswith("transformers."):
                 del sys.modules[name]
     finally:
-        for module, name, function in real:
+        for module, name, function in functions:
             setattr(module, name, function)
     complete_torch()
     return load()
 
 
 def _load_by_any_shapes(load: Callable[[], Result]) -> Result:
-    """What `load` answers, with the shapes that `light_torch` left out where it cannot do without."""
+    """Return the result of `load`; import the shapes that `light_torch` left out if it needs them."""
     try:
         return load()
     except NotImplementedError:
@@ -84,26 +84,26 @@ def _load_by_any_shapes(load: Callable[[], Result]) -> Result:
 
 
 def complete_torch() -> None:
-    """Import what `light_torch` left out, where it did."""
+    """Import what `light_torch` left out."""
     if "torch" in sys.modules:
         import_module(SHAPES)
 
 
 def version(name: str) -> str:
-    """The version of an installed distribution."""
-    from importlib import metadata  # a tenth of a short text's start
+    """Return the version of an installed distribution."""
+    from importlib import metadata  # takes a tenth of the start with a short text
 
     return metadata.version(name)
 
 
 def are_tested() -> bool:
-    """Whether the installed versions are those that the tests hold this to."""
+    """Return whether the installed versions are those that the tests cover."""
     return all(version(name).split("+")[0].startswith(tested) for name, tested in TESTED.items())
 
 
 @contextmanager
 def quick_listing() -> Iterator[None]:
-    """Within this, `import transformers` lists its models in a tenth of its time: the same list, of the same files."""
+    """Within this context, `import transformers` lists its models in a tenth of the time: the same list, the same files."""
     if not alone or "transformers" in sys.modules or not are_tested():
         yield
         return
@@ -115,7 +115,7 @@ def quick_listing() -> Iterator[None]:
 
 
 class _ListingFinder:
-    """Finds the module that lists transformers' models, and nothing else."""
+    """A finder of only the module that lists transformers' models."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, _: ModuleType | None = None) -> ModuleSpec | None:
@@ -126,11 +126,11 @@ class _ListingFinder:
 
 
 class _ListingLoader(SourceFileLoader):
-    """Loads that module, with a quicker search for `__all__`, and folders that are read once kept all."""
+    """A loader of that module, with a quicker search for `__all__` and a cache of the folders that it reads."""
 
     def exec_module(self, module: Any) -> None:
         super().exec_module(module)
-        plain = module.fetch__all__  # which looks for the last line that begins so
+        plain = module.fetch__all__  # searches for the last line that begins with __all__
         module.fetch__all__ = lambda content: plain(content[content.rfind("\n__all__") + 1 :])
         folder = module.create_import_structure_from_path
         module.create_import_structure_from_path = functools.cache(folder.__wrapped__)
@@ -138,7 +138,7 @@ class _ListingLoader(SourceFileLoader):
 
 @contextmanager
 def light_torch() -> Iterator[None]:
-    """Within this, `import torch` leaves out the shapes of operations that are written in Python: a sixth of its time."""
+    """Within this context, `import torch` leaves out the shapes of operations in Python: a sixth of its time."""
     if not alone or "torch" in sys.modules or not are_tested():
         yield
         return
@@ -152,7 +152,7 @@ def light_torch() -> Iterator[None]:
 
 
 class _CompilerFinder:
-    """Completes torch before its real compiler is imported, which fails without the shapes; finds nothing itself."""
+    """A finder that completes torch before its real compiler is imported, which needs the shapes; it finds no module."""
 
     @classmethod
     def find_spec(cls, name: str, path: Sequence[str] | None = None, _: ModuleType | None = None) -> None:
@@ -163,7 +163,7 @@ class _CompilerFinder:
 
 @contextmanager
 def _compiler_aside() -> Iterator[None]:
-    """Within this, importing torch's compiler brings a stand-in."""
+    """Within this context, an import of torch's compiler returns a stand-in."""
     import torch
 
     stand_ins = {COMPILER: ModuleType(COMPILER)}
@@ -181,9 +181,9 @@ def _compiler_aside() -> Iterator[None]:
     finally:
         for name in stand_ins:
             del sys.modules[name]
-        del torch._dynamo  # torch imports the real one where it is asked for
+        del torch._dynamo  # torch imports the real one when it is needed
 
 
 def _unchanged(function: Any = None, *_: object, **__: object) -> Any:
-    """A decorator, with or without arguments, that leaves its function as it is."""
+    """Return the function that is decorated, or a decorator that does; arguments are ignored."""
     return _unchanged if function is None else function

@@ -1,6 +1,6 @@
-"""What an installed package may give to attnctl, and what such a package may import.
+"""Define what an installed package may add to attnctl, and what such a package may import.
 
-A package names what it gives as entry points, each under the name that users type:
+A package names its additions as entry points, each under the name that users type:
 
     [project.entry-points."attnctl.commands"]       # a command: its module, with `lookback_command` under `@command`
     lookback = "attnctl_lookback"
@@ -14,8 +14,8 @@ A package names what it gives as entry points, each under the name that users ty
     [project.entry-points."attnctl.batch_formats"]  # a format of `batch`: a class below `BatchFormat`
     lengths = "attnctl_lengths:Lengths"
 
-It may import these modules, and of them what has no underscore before its name. Everything else is private, and may
-change in any version:
+It may import the names without a leading underscore of these modules. Everything else is private, and may change in any
+version:
 
 attnctl                                   the functions for Python: attend, capture, load, …
 attnctl.arrays                            types of arrays
@@ -30,7 +30,7 @@ attnctl.cli.progress                      cost_progress
 attnctl.document_fields                   types of the fields of a document: Part, Share, Count, about, …
 attnctl.errors                            AttnctlError, UsageError, exit codes
 attnctl.formats.documents.json_documents  JsonDocument, ResultModel, ResultTokens, write_json
-attnctl.layer                             LayerAttention: what one layer of attention answers
+attnctl.layer                             LayerAttention: the attention of one layer
 attnctl.limits                            ranges of numbers
 attnctl.measures                          Measure
 attnctl.render.forms                      Line, Column, Table, Grid
@@ -40,10 +40,10 @@ attnctl.tokens                            Token
 attnctl.trace                             Trace
 attnctl.trace.run                         Run
 
-VERSION rises where one of them changes so that a package from outside would break.
+VERSION rises if a change in one of them would break such a package.
 
-Entry points are read for a help, for a name that is none of attnctl's own, for `attnctl schema`, and where a user's default
-is none of the command's own options: any other start does not pay for them.
+Entry points are read for a help, for a name that attnctl does not have, for `attnctl schema`, and for a user's default that
+is not an option of the command. No other start reads them.
 """
 
 from __future__ import annotations
@@ -60,41 +60,41 @@ Loaded = TypeVar("Loaded")
 
 VERSION = 1
 
-# group → its entry points by name, and what loads one of them
+# group → functions that return its entry points by name, and that load one of them
 OTHERS = {
     "attnctl.measures": ("attnctl.measures:measures_of_packages", "attnctl.measures:load_measure"),
     "attnctl.batch_formats": ("attnctl.batching.formats:formats_of_packages", "attnctl.batching.formats:load_format"),
 }
 
 
-def entries(group: str, own: Collection[str]) -> dict[str, EntryPoint]:
-    """Return the entry points of a group, "attnctl.commands", by name, in an order that does not hang on that of folders.
+def entries(group: str, own_names: Collection[str]) -> dict[str, EntryPoint]:
+    """Return the entry points of a group, "attnctl.commands", by name, in an order that does not depend on folders.
 
-    A name that attnctl has itself, or that two packages give, is left out with a warning.
+    A name that attnctl has itself, or that two packages have, is left out with a warning.
     """
-    kept: dict[str, EntryPoint] = {}
+    by_name: dict[str, EntryPoint] = {}
     for entry in sorted(entry_points(group=group), key=lambda entry: (entry.name, package_of(entry))):
-        if entry.name in own or entry.name in kept:
+        if entry.name in own_names or entry.name in by_name:
             _warn(f"{package_of(entry)} gives a {kind_of(entry)} {entry.name}, which exists already: it is left out")
             continue
-        kept[entry.name] = entry
-    return kept
+        by_name[entry.name] = entry
+    return by_name
 
 
 def load_entry(entry: EntryPoint, load: Callable[[EntryPoint], Loaded]) -> Loaded:
-    """Return what `load` makes of an entry point. Raises AttnctlError if it fails, whatever a module of strangers does."""
+    """Return the result of `load` for an entry point. Raises AttnctlError for any error of the package's module."""
     try:
         return load(entry)
     except (Exception, SystemExit) as error:
         why, package = f"{type(error).__name__}: {in_one_line(error)}", package_of(entry)
-        what = f"the {kind_of(entry)} {entry.name} of {package}"
-        raise AttnctlError(f"{what} cannot be imported ({why}): mend it, or remove {package}") from error
+        named = f"the {kind_of(entry)} {entry.name} of {package}"
+        raise AttnctlError(f"{named} cannot be imported ({why}): mend it, or remove {package}") from error
 
 
-def working_entries(found: Mapping[str, EntryPoint], load: Callable[[EntryPoint], Loaded]) -> dict[str, Loaded]:
-    """Return what entry points stand for, by name; each that cannot be imported is one warning."""
+def working_entries(points: Mapping[str, EntryPoint], load: Callable[[EntryPoint], Loaded]) -> dict[str, Loaded]:
+    """Return the loaded entry points by name; print a warning for each that cannot be imported."""
     working = {}
-    for name, entry in found.items():
+    for name, entry in points.items():
         try:
             working[name] = load_entry(entry, load)
         except AttnctlError as error:
@@ -103,7 +103,7 @@ def working_entries(found: Mapping[str, EntryPoint], load: Callable[[EntryPoint]
 
 
 def names_from_packages(group: str) -> list[str]:
-    """Return the names in a group of OTHERS that can be imported; each that cannot is one warning."""
+    """Return the names in a group of OTHERS that can be imported; print a warning for each other one."""
     if not entries(group, ()):
         return []
     of_packages, load = map(find_named, OTHERS[group])
@@ -111,12 +111,12 @@ def names_from_packages(group: str) -> list[str]:
 
 
 def kind_of(entry: EntryPoint) -> str:
-    """Return what an entry point stands for: "batch format" in attnctl.batch_formats."""
+    """Return what an entry point adds: "batch format" for attnctl.batch_formats."""
     return entry.group.removeprefix("attnctl.").removesuffix("s").replace("_", " ")
 
 
 def package_of(entry: EntryPoint) -> str:
-    """Return the name of the package that gives an entry point."""
+    """Return the name of the package that has an entry point."""
     return entry.dist.name if entry.dist else entry.value
 
 

@@ -1,4 +1,4 @@
-"""How text from outside is shown: safely in a terminal, and short."""
+"""Show text from outside safely in a terminal, and briefly."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-Document = dict[str, Any]  # a JSON object, as it is read and written; its arrays may still be NumPy's
+Document = dict[str, Any]  # a JSON object; its arrays may be NumPy's when it is written
 
-LABEL_CHARACTERS = 1000  # of a token or a title that are looked at to show it: no line holds more
-PASTED_CHARACTERS = 250  # of a quoted word: `errors.print_complaint` cuts what has 300 without a space
+LABEL_CHARACTERS = 1000  # of a token or a title that are read to show it: no line holds more
+PASTED_CHARACTERS = 250  # of a quoted word: `errors.print_complaint` cuts a word of 300 characters
 _PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421, 0x20: 0x2423}
 
 
 def visible_text(text: str) -> str:
-    """A token as it may safely stand in a terminal: control characters as symbols, a lone space as ␣.
+    """Return a token as it may safely appear in a terminal: control characters as symbols, a lone space as ␣.
 
-    Terminal escapes, direction overrides and invisible characters become visible and lose their power.
+    Terminal escapes, direction overrides and invisible characters become visible and have no effect.
     """
     if text.isprintable() and text.strip():
         return text
@@ -34,9 +34,9 @@ def _visible_symbol(char: str, lone: bool = False) -> str:
         return "␣" if lone else " "
     if code in _PICTURES:
         return chr(_PICTURES[code])
-    if lone and char.isspace():  # a space that would look like nothing at all
+    if lone and char.isspace():  # a space that would be invisible
         return _code_escape(code)
-    if code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF:  # no characters: no XML may hold them
+    if code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF:  # noncharacters: XML must not contain them
         return _code_escape(code)
     if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp", "Cs") and char not in ("\u200c", "\u200d"):
         return _code_escape(code)
@@ -44,39 +44,39 @@ def _visible_symbol(char: str, lone: bool = False) -> str:
 
 
 def _code_escape(code: int) -> str:
-    """A character by its number: four digits after u, or eight after U, as Python writes it."""
+    """Return a character as its number: four digits after u, or eight after U, as in Python."""
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def plain_letters(word: str) -> str:
-    """A word without its accents: Jose for José."""
+    """Return a word without its accents: Jose for José."""
     if word.isascii():
         return word
     return "".join(letter for letter in unicodedata.normalize("NFKD", word) if not unicodedata.combining(letter))
 
 
 def shortened(text: str, most: int, close: bool = False) -> str:
-    """A text in at most `most` characters, the end of a longer one replaced by …; `close`: with no space before that."""
+    """Return a text in at most `most` characters, the end of a longer one replaced by …; `close`: no space before it."""
     if len(text) <= most:
         return text
-    kept = text[: most - 1]
-    return f"{kept.rstrip() if close else kept}…"
+    beginning = text[: most - 1]
+    return f"{beginning.rstrip() if close else beginning}…"
 
 
 def quoted_beginning(text: str) -> str:
-    """A text in quotes, of a long one its first 59 characters, on one line: as values show themselves in Python."""
+    """Return a text in quotes, at most 59 characters and …, on one line, as Python shows a string."""
     return repr(shortened(text, 60))
 
 
 def bare_word(text: str) -> str:
-    """A predicted word for a sentence, without the space before it."""
+    """Return a predicted word for a sentence, in quotes and without spaces around it."""
     return f"“{visible_text(text.strip() or text)}”"
 
 
 def for_pasting(text: str) -> str:
-    """One word of a command that a message prints and that users paste into a shell, quoted where it needs that.
+    """Return one word of a command that users paste into a shell, quoted if needed.
 
-    A text so long that the message may be cut within its quotes is left out.
+    A text that is so long that the message may be cut inside the quotes becomes '…'.
     """
     from shlex import quote
 
@@ -85,7 +85,7 @@ def for_pasting(text: str) -> str:
 
 
 def value_text(value: object, quoted: bool = False, most: int = 40) -> str:
-    """Return a value for a message, in at most `most` characters; `quoted`: a string in quotes, as Python has it.
+    """Return a value for a message, in at most `most` characters; `quoted`: a string in quotes, as in Python.
 
     An empty string, or one of several words, is always in quotes.
     """
@@ -98,35 +98,35 @@ def value_text(value: object, quoted: bool = False, most: int = 40) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A count and its noun, singular for one: "1 token", "2,000 tokens"."""
+    """Return a count and its noun, singular for one: "1 token", "2,000 tokens"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def either(names: Sequence[str], last: str = " or ") -> str:
-    """Several names for a sentence, with what stands before the last: a, b or c."""
-    *most, end = names
-    return f"{', '.join(most)}{last}{end}" if most else end
+    """Return several names for a sentence, with `last` before the last one: a, b or c."""
+    *first, end = names
+    return f"{', '.join(first)}{last}{end}" if first else end
 
 
 def percent(share: float, decimals: int = 0) -> str:
-    """A share in percent: 91 %, with one decimal 90.7 %."""
+    """Return a share in percent: 91 %, with one decimal 90.7 %."""
     return f"{100 * share:.{decimals}f} %"
 
 
 def sentence_percent(share: float | None) -> str:
-    """A share for a sentence: 80 %, and below 10 % with two digits: 8.1 %, 0.034 %, 5.3e-7 %."""
+    """Return a share for a sentence: 80 %, and below 10 % with two digits: 8.1 %, 0.034 %, 5.3e-7 %."""
     if share is None:
         return "·"
     return percent(share) if not share or share >= 0.0995 else f"{100 * share:#.2g} %".replace("e-0", "e-")
 
 
 def probability_text(log_probability: float) -> str:
-    """A probability by its logarithm, as `sentence_percent`."""
+    """Return a probability for a sentence, from its logarithm."""
     return sentence_percent(math.exp(min(0.0, log_probability)))
 
 
 def number_text(value: float, precision: int, tiny: bool = False) -> str:
-    """A number with so many decimals; never "-0.00"; in powers of ten where it is large, or where all are `tiny`."""
+    """Return a number with `precision` decimals; never "-0.00"; in powers of ten if it is large or `tiny`."""
     if abs(value) >= 1e6 or tiny:
         return f"{value:.{precision}e}"
     text = f"{value:.{precision}f}"
@@ -134,15 +134,15 @@ def number_text(value: float, precision: int, tiny: bool = False) -> str:
 
 
 def number_list(numbers: Iterable[int]) -> str:
-    """A list of numbers for a sentence, abridged: 0, 1, 2, … 31."""
+    """Return numbers for a sentence, shortened: 0, 1, 2, … 31."""
     names = [str(number) for number in numbers]
     return ", ".join(names if len(names) <= 8 else [*names[:3], "…", names[-1]]) or "none"
 
 
 def in_a_cell(text: str) -> str:
-    """A token as a cell of a table of text: as `visible_text`, and a spreadsheet takes it for no formula.
+    """Return a token as a cell of a text table: as `visible_text`, and never a formula for a spreadsheet.
 
-    A longer text that begins with =, +, - or @ has an apostrophe before it; the sign alone is none.
+    A longer text that begins with =, +, - or @ gets an apostrophe; the sign alone is no formula.
     """
     cell = visible_text(text)
     return f"'{cell}" if len(cell) > 1 and cell[0] in "=+-@＝＋－＠" else cell
@@ -151,7 +151,7 @@ def in_a_cell(text: str) -> str:
 def csv_table(
     heading: Iterable[str], rows: Iterable[Iterable[object]], digits: int | None = None, delimiter: str = ","
 ) -> str:
-    """CSV: text as `in_a_cell`, None as an empty cell, a float with so many `digits` (None: all that it has)."""
+    """Return CSV: text as `in_a_cell`, None as an empty cell, a float with this number of `digits` (None: all)."""
     import csv
     import io
 
@@ -168,7 +168,7 @@ def csv_table(
 
 
 def harmless_text(text: str) -> str:
-    """Text of any length as it may safely be written: as `visible_text`, but line ends, tabs and spaces stay."""
+    """Return text of any length as it may safely be written: as `visible_text`, but line ends, tabs and spaces stay."""
     if text.isprintable():
         return text
     return "".join(char if char in "\n\t" else _visible_symbol(char) for char in text)
@@ -179,22 +179,22 @@ _ISOLATE = re.compile("(\u2068[^\u2066-\u2069\n]*\u2069)")
 
 
 def isolated(text: str) -> str:
-    """The text apart from the direction of its line, where its letters run from right to left: they move no number."""
+    """Return the text isolated from the direction of its line if it has right-to-left letters: it moves no number."""
     return f"\u2068{text}\u2069" if _RIGHT_TO_LEFT.search(text) else text
 
 
-def harmless_line(text: str, shown: Callable[[str], str] = harmless_text) -> str:
-    """As `shown` has it, but what `isolated` made stays whole; of an isolate that was cut, only its text stays."""
+def harmless_line(text: str, change: Callable[[str], str] = harmless_text) -> str:
+    """Return the text changed by `change`; isolates of `isolated` stay whole, of a cut isolate only the text stays."""
     if "\u2068" not in text and "\u2069" not in text:
-        return shown(text)
+        return change(text)
     parts = _ISOLATE.split(text)
     return "".join(
-        f"\u2068{shown(part[1:-1])}\u2069" if at % 2 else shown(re.sub("[\u2068\u2069]", "", part))
-        for at, part in enumerate(parts)
+        f"\u2068{change(part[1:-1])}\u2069" if index % 2 else change(re.sub("[\u2068\u2069]", "", part))
+        for index, part in enumerate(parts)
     )
 
 
-# in UTF-8, what JSON allows as it is and a terminal may obey: DEL, C1 controls, and format characters
+# UTF-8 bytes that JSON allows unescaped and a terminal may obey: DEL, C1 controls, format characters
 _OBEYED = re.compile(
     rb"\x7f|\xc2[\x80-\x9f\xad]|\xd8\x9c|\xe1\xa0\x8e|\xe2\x80[\x8b\x8e\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]"
     rb"|\xef\xbb\xbf|\xef\xbf[\xb9-\xbb]|\xf3\xa0[\x80-\x81][\x80-\xbf]"
@@ -202,10 +202,10 @@ _OBEYED = re.compile(
 
 
 def as_json(document: object) -> bytes:
-    """One line of JSON, NumPy arrays included, which reads back as `document`: what a terminal would obey is escaped.
+    """Return one line of JSON, NumPy arrays included, that reads back as `document`; it cannot control a terminal.
 
-    Halves of surrogate pairs, which file names may hold and no JSON can, become visible. Raises TypeError for what JSON
-    cannot hold.
+    Halves of surrogate pairs, which file names may hold and JSON cannot, become visible. Raises TypeError for a value that
+    JSON cannot hold.
     """
     import orjson
 
@@ -222,7 +222,7 @@ def as_json(document: object) -> bytes:
 
 
 def every_string(document: object, change: Callable[[str], str]) -> object:
-    """A document of dicts, lists and tuples with every string in it, keys too, changed."""
+    """Return a document of dicts, lists and tuples with every string, keys too, changed by `change`."""
     if isinstance(document, str):
         return change(document)
     if isinstance(document, dict):
@@ -234,21 +234,21 @@ def every_string(document: object, change: Callable[[str], str]) -> object:
 
 def _escaped_bytes(match: re.Match[bytes]) -> bytes:
     units = match.group().decode().encode("utf-16-be")
-    return b"".join(b"\\u%04x" % int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    return b"".join(b"\\u%04x" % int.from_bytes(units[index : index + 2], "big") for index in range(0, len(units), 2))
 
 
-def spoken_range(what: str, count: int) -> str:
-    """What there is of something, for a message: layers 0 to 29, head 0 only."""
-    return f"no {what}s" if count == 0 else f"{what} 0 only" if count == 1 else f"{what}s 0 to {count - 1}"
+def spoken_range(noun: str, count: int) -> str:
+    """Return the range of indices for a message: layers 0 to 29, head 0 only."""
+    return f"no {noun}s" if count == 0 else f"{noun} 0 only" if count == 1 else f"{noun}s 0 to {count - 1}"
 
 
 def spoken_heads(heads: Mapping[int, Iterable[int]]) -> str:
-    """Heads for a note: 23.3, 0.5."""
+    """Return heads for a note: 23.3, 0.5."""
     return ", ".join(f"{layer}.{head}" for layer, several in heads.items() for head in several)
 
 
 def duration_text(seconds: float) -> str:
-    """A duration as people say it: 40 s, 12 min, 2 h 5 min."""
+    """Return a duration in words: 40 s, 12 min, 2 h 5 min."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -1,11 +1,12 @@
-"""`attnctl.spans`: attention between the parts of a text."""
+"""Compute attention between the parts of a text: `attnctl.spans`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from attnctl.argument_types import ModelOptions, check_types, with_model_options
+from attnctl.argument_types import check_types
 from attnctl.arguments import Selection, changes_of_arguments, selected_places, source_of_argument
+from attnctl.model_options import ModelOptions, with_model_options
 from attnctl.models import DEFAULT
 from attnctl.readings.heatmap import GridReading, OverviewReading
 from attnctl.readings.spans import parts_of
@@ -31,7 +32,7 @@ def spans(
     renormalise: bool = False,
     **options: Unpack[ModelOptions],
 ) -> Overview:
-    r"""Attention between the parts of a text, as `grid.weights[layer, head]` (parts, parts), rows summing to 1.
+    r"""Return the attention between the parts of a text, as `grid.weights[layer, head]` (parts, parts); rows sum to 1.
 
     `kind` is paragraphs, lines, headings, documents, or a file of name,start,end.
 
@@ -42,7 +43,7 @@ def spans(
     check_types("spans", str, kind=kind)
     changes = changes_of_arguments("spans", measure, words, renormalise, drop)
     source = source_of_argument("spans", text, model, options)
-    given = prepare(source, changes, *selected_places("spans", layer, head))
-    rows = parts_of(kind, given.source.text, given.source.tokens)
-    columns = parts_of(kind, given.source.text, given.key_tokens)
-    return given.read(OverviewReading(GridReading(rows, columns, "mass")))
+    prepared = prepare(source, changes, *selected_places("spans", layer, head))
+    rows = parts_of(kind, prepared.source.text, prepared.source.tokens)
+    columns = parts_of(kind, prepared.source.text, prepared.key_tokens)
+    return prepared.read(OverviewReading(GridReading(rows, columns, "mass")))

@@ -1,4 +1,4 @@
-"""Text to tokens: words and punctuation in any language, characters, or a trained tokenizer's file."""
+"""Split text into tokens: words and punctuation in any language, characters, or the pieces of a trained tokenizer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of the text: its characters, its id, where it stands (start and end in characters), what it is."""
+    """A piece of the text: its characters, its id, its place (start and end in characters), and its kind."""
 
     text: str
     id: int | None = None
@@ -49,38 +49,38 @@ class Token:
 
 Tokenize = Callable[[str], tuple[Token, ...]]
 
-PADDING = "padding-"  # how patches are called that hold nothing of a picture, but what it was filled up with
-WHOLE = "whole-"  # how the tokens of a small view of a whole picture are called, which stand beside its tiles
+PADDING = "padding-"  # the names of patches that contain only padding of a picture begin so
+WHOLE = "whole-"  # the names of tokens of the small view of a whole picture, beside its tiles, begin so
 BLANKS = ("____", "[MASK]", "<mask>")
 
 
 def split_words(text: str) -> tuple[Token, ...]:
-    """Words, numbers and signs, white space dropped: "Alice will eat pizza." is five tokens."""
+    """Return words, numbers and signs, without white space: "Alice will eat pizza." is five tokens."""
     return _numbered_tokens(text, word_spans(text))
 
 
 def split_characters(text: str) -> tuple[Token, ...]:
-    """Characters as a reader sees them: letter and accent, or a joined emoji, are one token; white space is kept."""
+    """Return characters as a reader sees them: a letter with its accent, or a joined emoji, is one token; spaces stay."""
     kinds = _character_kinds(text)
-    singly = ((at, at + 1) for at in range(len(text)))
+    singly = ((index, index + 1) for index in range(len(text)))
     return _numbered_tokens(text, _clusters(text, kinds) if any(kinds.values()) else singly)
 
 
 def _numbered_tokens(text: str, spans: Iterable[tuple[int, int]]) -> tuple[Token, ...]:
-    """Tokens at these spans; without a vocabulary, ids count the distinct tokens of the text itself.
+    """Return the tokens at these spans; without a vocabulary, ids number the distinct tokens of the text.
 
-    Raises AttnctlError where they are more than limits.TEXT_TOKENS, before they fill the memory.
+    Raises AttnctlError if there are more than limits.TEXT_TOKENS, before they fill the memory.
     """
-    found = list(islice(spans, limits.TEXT_TOKENS + 1))
-    check_token_count(len(found))
+    places = list(islice(spans, limits.TEXT_TOKENS + 1))
+    check_token_count(len(places))
     ids: dict[str, int] = {}
-    return tuple(Token(text[start:end], ids.setdefault(text[start:end], len(ids)), start, end) for start, end in found)
+    return tuple(Token(text[start:end], ids.setdefault(text[start:end], len(ids)), start, end) for start, end in places)
 
 
 def check_token_count(count: int, text: str | None = None) -> None:
-    """Raise AttnctlError for more tokens than are read of one text, or far more than the `text` has characters."""
-    if text is not None and (said := limits.growth_error(count, len(text), "tokens")):
-        raise AttnctlError(f"the tokenizer fails on this text ({said})")
+    """Raise AttnctlError for more tokens than one text may have, or for far more than the `text` has characters."""
+    if text is not None and (reason := limits.growth_error(count, len(text), "tokens")):
+        raise AttnctlError(f"the tokenizer fails on this text ({reason})")
     if count > limits.TEXT_TOKENS:
         raise TooLongError(
             f"the text has more than the {limits.TEXT_TOKENS:,} tokens that are read of one: give less of it"
@@ -88,7 +88,7 @@ def check_token_count(count: int, text: str | None = None) -> None:
 
 
 def from_file(path: str | Path) -> Tokenize:
-    """The tokenizer of a `tokenizer.json`. Raises AttnctlError where the file is missing or none."""
+    """Return the tokenizer of a `tokenizer.json`. Raises AttnctlError if the file is missing or is not one."""
     tokenizer = library_tokenizer(path, f"{path} is not a tokenizer.json")
 
     def tokenize_by_file(text: str) -> tuple[Token, ...]:
@@ -99,9 +99,9 @@ def from_file(path: str | Path) -> Tokenize:
 
 
 def library_tokenizer(path: str | Path, refusal: str) -> Tokenizer:
-    """Return the `tokenizers.Tokenizer` of a tokenizer.json, which neither pads nor truncates.
+    """Return the `tokenizers.Tokenizer` of a tokenizer.json, without padding and truncation.
 
-    Raises AttnctlError, beginning with `refusal`, where it is none; its own where it is larger than any in use.
+    Raises AttnctlError that begins with `refusal` if it is not one; another AttnctlError if the file is too large.
     """
     from attnctl.files import decode_text, read_bytes
 
@@ -116,7 +116,7 @@ def library_tokenizer(path: str | Path, refusal: str) -> Tokenizer:
 
 
 def from_encoding(text: str, encoding: Encoding) -> tuple[Token, ...]:
-    """Return the tokens of a `tokenizers.Encoding` of `text`, each shown by the characters that it covers."""
+    """Return the tokens of a `tokenizers.Encoding` of `text`, each with the characters that it covers."""
     check_token_count(len(encoding.ids), text)
     tokens = []
     for piece, number, place, special, word in zip(
@@ -129,20 +129,20 @@ def from_encoding(text: str, encoding: Encoding) -> tuple[Token, ...]:
     ):
         start, end = place or (0, 0)
         covers = end > start and not special
-        shown = piece_text(piece, text[start:end]) if covers else piece
-        tokens.append(Token(shown, number, start, end, bool(special), word=None if special else word))
+        label = piece_text(piece, text[start:end]) if covers else piece
+        tokens.append(Token(label, number, start, end, bool(special), word=None if special else word))
     return tuple(tokens)
 
 
 def bare_piece(piece: str) -> str:
-    """Return a piece without its space markers; a single space for one that is nothing else."""
+    """Return a piece without its space markers; a single space if nothing else is in it."""
     return piece.replace("▁", " ").replace("Ġ", " ").strip() or " "
 
 
 def piece_text(piece: str, covered: str) -> str:
     """Return the text that shows a piece: the characters that it covers, a space for a lone space marker.
 
-    Tokenizers that put a space before a text let its marker cover the first character, which is another token's.
+    Tokenizers that put a space before a text let its marker cover the first character, which belongs to another token.
     """
     return " " if _is_lone_marker(piece, covered) and covered.strip() else covered.strip() or covered
 
@@ -154,29 +154,29 @@ def _is_lone_marker(piece: str, covered: str) -> bool:
 def piece_spans(text: str, spans: Sequence[Place]) -> list[Place]:
     """Return the characters that each piece covers, with the marks that a normalizer composed or dropped.
 
-    Of a letter and an accent that become one character, the library names the letter alone. A piece without a place has
-    none here either.
+    For a letter and an accent that become one character, the library names only the letter. A piece without a place has no
+    span here either.
     """
     if text.isascii():
         return list(spans)
-    found: list[Place] = []
-    for at, place in enumerate(spans):
+    places: list[Place] = []
+    for index, place in enumerate(spans):
         if place is None:
-            found.append(None)
+            places.append(None)
             continue
         start, end = place
-        following = (spans[at + 1] if at + 1 < len(spans) else None) or (0, 0)
+        following = (spans[index + 1] if index + 1 < len(spans) else None) or (0, 0)
         last = following[0] if following[0] < following[1] else len(text)
         while start < end < last and _kind_of(text[end]) == _EXTENDS and unicodedata.category(text[end]) != "Cf":
             end += 1
-        found.append((start, end))
-    return found
+        places.append((start, end))
+    return places
 
 
 def piece_words(
     text: str, pieces: Sequence[str], spans: Sequence[Place], words: Sequence[int | None]
 ) -> list[int | None]:
-    """Return the word that each piece is part of, as the tokenizer counts `words`; None for a piece without a place.
+    """Return the word of each piece, as the tokenizer counts `words`; None for a piece without a place.
 
     A tokenizer that does not split a text before it makes pieces puts several words into one. Then the words are those of
     `word_spans`, and a lone space marker belongs to the word that it begins.
@@ -189,29 +189,29 @@ def piece_words(
     if all(len(text[start:end].split()) < 2 for start, end in ends.values()):
         return list(words)
     word_at = word_numbers(text)
-    found: list[int | None] = []
-    behind: tuple[str, int | None] = "", None  # the piece that follows, and its word
+    numbers: list[int | None] = []
+    following: tuple[str, int | None] = "", None  # the piece that follows, and its word
     for piece, place in zip(reversed(pieces), reversed(spans), strict=True):
         if place is None:
-            found.append(None)
+            numbers.append(None)
             continue
         start, end = place
         covered = text[start:end]
         word = word_at.get(start + len(covered) - len(covered.lstrip()))
         if _is_lone_marker(piece, covered):
-            word = None if behind[0].startswith(("▁", "Ġ")) else behind[1]
-        found.append(word)
-        behind = piece, word
-    return found[::-1]
+            word = None if following[0].startswith(("▁", "Ġ")) else following[1]
+        numbers.append(word)
+        following = piece, word
+    return numbers[::-1]
 
 
 def word_numbers(text: str) -> dict[int, int]:
-    """Return the number of the word that each character is part of, without those between words."""
-    return {at: number for number, span in enumerate(word_spans(text)) for at in range(*span)}
+    """Return character → number of its word, without the characters between words."""
+    return {index: number for number, span in enumerate(word_spans(text)) for index in range(*span)}
 
 
 def open_tokenizer(name: str | os.PathLike[str] | None) -> Tokenize:
-    """`words` (the default), `chars`, or the path of a tokenizer.json. Raises UsageError for anything else."""
+    """Return the tokenizer `words` (the default), `chars`, or of a tokenizer.json. Raises UsageError for any other name."""
     if name is None or name == "words":
         return split_words
     if name == "chars":
@@ -224,11 +224,11 @@ def open_tokenizer(name: str | os.PathLike[str] | None) -> Tokenize:
     raise UsageError(f"no tokenizer {name[:80]!r}: it is words, chars, or the path of a tokenizer.json", value=name)
 
 
-STRANGE_SHARE = 0.3  # of the tokens of a text that a model does not know, from which it cannot read the text well
+STRANGE_SHARE = 0.3  # share of unknown tokens from which a model cannot read the text well
 
 
 def unknown_words(tokens: Sequence[Token]) -> tuple[str, ...]:
-    """What a user must know of words that a model does not: one sentence, or none."""
+    """Return one sentence about the words that the model does not know, or ()."""
     words = list(dict.fromkeys(token.text for token in tokens if token.unknown))
     if not words:
         return ()
@@ -238,17 +238,17 @@ def unknown_words(tokens: Sequence[Token]) -> tuple[str, ...]:
 
 
 def strange_words(name: str, tokens: Sequence[Token]) -> str | None:
-    """One sentence where the model of this name does not know STRANGE_SHARE of the tokens, and two at least; else None."""
+    """Return a sentence if the model of this name does not know STRANGE_SHARE of the tokens, two at least; else None."""
     strange = [token.text for token in tokens if token.unknown]
     if len(strange) < max(2, STRANGE_SHARE * len(tokens)):
         return None
-    shown = (shortened(visible_text(word[:LABEL_CHARACTERS]), 16) for word in strange[:3])
-    named = ", ".join(isolated(f"{word}†") for word in shown) + (", …" if len(strange) > 3 else "")
+    examples = (shortened(visible_text(word[:LABEL_CHARACTERS]), 16) for word in strange[:3])
+    named = ", ".join(isolated(f"{word}†") for word in examples) + (", …" if len(strange) > 3 else "")
     return f"{name} does not know {len(strange)} of these {len(tokens)} tokens ({named})"
 
 
 def named_tokens(names: Sequence[str]) -> list[Token]:
-    """Tokens by their names, each where it stands in the names joined by spaces."""
+    """Return tokens with these names, placed in the names joined by spaces."""
     tokens, start = [], 0
     for name in names:
         tokens.append(Token(name, start=start, end=start + len(name)))
@@ -257,7 +257,7 @@ def named_tokens(names: Sequence[str]) -> list[Token]:
 
 
 def checked_text(text: str) -> str:
-    """The text, if there is any. Raises AttnctlError for blank text and for halves of surrogate pairs."""
+    """Return the text. Raises AttnctlError if it is blank, or holds half of a surrogate pair."""
     if not text.strip():
         raise AttnctlError("the text is empty: give at least one word")
     try:
@@ -268,33 +268,33 @@ def checked_text(text: str) -> str:
 
 
 Span = tuple[int, int]
-Place = Span | None  # None: the tokenizer tells no place
+Place = Span | None  # None: the tokenizer gives no place
 
 # a blank to fill in ("____", "[MASK]"), a number with its points, a word with its apostrophes, or one other sign
 _WORD = re.compile(r"_{2,}|\[[A-Z]+\]|\d+(?:[.,]\d+)*|\w+(?:['’]\w+)*|[^\w\s]")
 
-# scripts written without spaces (kana, Han): each character, with its marks, is a token of its own
+# scripts without spaces (kana, Han): each character, with its marks, is a token
 _ALONE = ("\u3040\u30ff", "\u31f0\u31ff", "\u3400\u4dbf", "\u4e00\u9fff", "\uf900\ufaff", "\U00020000\U0003ffff")
-_HAN = "\u4e00"  # which stands for all of them
+_HAN = "\u4e00"  # represents all of them
 
-# what a character is to a cluster
+# the kind of a character in a cluster
 _PLAIN, _EXTENDS, _JOINER, _REGIONAL, _LINE_END = range(5)
 
 
 def word_spans(text: str) -> Iterable[Span]:
-    """Words, numbers and signs; marks stay on their letters, and unspaced scripts are taken apart."""
+    """Return the spans of words, numbers and signs; marks stay with their letters, scripts without spaces are split."""
     if text.isascii():
         return (match.span() for match in _WORD.finditer(text))
     kinds = _character_kinds(text)
     if not any(kinds.values()):
         return _spans_in(_stand_ins(text))
     clusters = list(_clusters(text, kinds))
-    spans = _spans_in(_stand_ins("".join(text[start] for start, _ in clusters)))  # one character a cluster
+    spans = _spans_in(_stand_ins("".join(text[start] for start, _ in clusters)))  # one character for each cluster
     return ((clusters[first][0], clusters[last - 1][1]) for first, last in spans)
 
 
 def _character_kinds(text: str) -> dict[str, int]:
-    """Each distinct character, and what it is to a cluster."""
+    """Return distinct character → its kind in a cluster."""
     return {char: _kind_of(char) for char in set(text)}
 
 
@@ -306,17 +306,17 @@ def _kind_of(char: str) -> int:
     if char in "\r\n":
         return _LINE_END
     skin_tone = "\U0001f3fb" <= char <= "\U0001f3ff"
-    tag = "\U000e0020" <= char <= "\U000e007f"  # of the flags of England, Scotland and Wales
+    tag = "\U000e0020" <= char <= "\U000e007f"  # in the flags of England, Scotland and Wales
     half_width = char in "\uff9e\uff9f"  # the voiced marks of half-width katakana
-    vowel_or_final = "\u1160" <= char <= "\u11ff" or "\ud7b0" <= char <= "\ud7ff"  # of a Hangul syllable taken apart
+    vowel_or_final = "\u1160" <= char <= "\u11ff" or "\ud7b0" <= char <= "\ud7ff"  # in a decomposed Hangul syllable
     marks = unicodedata.category(char) in ("Mn", "Mc", "Me") or char == "\u200c" or half_width or vowel_or_final
     return _EXTENDS if marks or skin_tone or tag else _PLAIN
 
 
 def _clusters(text: str, kinds: dict[str, int]) -> Iterator[Span]:
-    """What a reader takes for one character (after Unicode's grapheme clusters, UAX 29, in short)."""
-    start, flags, before = 0, 0, ""  # flags: regional indicators seen in a row, of which two make a flag
-    for at, char in enumerate(text):
+    """Yield the spans that a reader takes for one character (short form of Unicode's grapheme clusters, UAX 29)."""
+    start, flags, before = 0, 0, ""  # flags: regional indicators in a row; two of them make a flag
+    for index, char in enumerate(text):
         kind = kinds[char]
         extends = (
             kind in (_EXTENDS, _JOINER)
@@ -325,16 +325,16 @@ def _clusters(text: str, kinds: dict[str, int]) -> Iterator[Span]:
             or (char == "\n" and before == "\r")
         )
         flags = flags + 1 if kind == _REGIONAL else 0
-        if at and not extends:
-            yield start, at
-            start = at
+        if index and not extends:
+            yield start, index
+            start = index
         before = char
     if text:
         yield start, len(text)
 
 
 def _stand_ins(text: str) -> str:
-    """The text with one character for all those of unspaced scripts, so that one expression reads every script."""
+    """Return the text with one character for all characters of unspaced scripts: one expression then reads every script."""
     alone = {ord(char): _HAN for char in set(text) if any(ends[0] <= char <= ends[1] for ends in _ALONE)}
     return text.translate(alone) if alone else text
 

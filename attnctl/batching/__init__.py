@@ -1,4 +1,4 @@
-"""Many texts: read as a stream, done one by one or side by side, written so that any interruption can be gone on from."""
+"""Run many texts: read them as a stream, one by one or in parallel, and write results that a later run can continue."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from attnctl import limits
-from attnctl.argument_types import ModelOptions, check_types, checked_selection, require_type, with_model_options
+from attnctl.argument_types import check_types, checked_selection, require_type
 from attnctl.errors import AttnctlError, current_flags
+from attnctl.model_options import ModelOptions, with_model_options
 from attnctl.models import DEFAULT, opened_model
 
 if TYPE_CHECKING:
@@ -31,17 +32,17 @@ def batch(
     batch_size: int = 32,
     **options: Unpack[ModelOptions],
 ) -> Iterator[Trace]:
-    """The trace of each text, in order, as it is asked for.
+    """Yield the trace of each text, in order; each is computed when it is needed.
 
-    A text is a string, or a mapping as a line of JSON: `text`, and where wanted `tokens` and `options` of its own. The other
-    arguments are those of `attnctl.attend`. Of `steps`, such as ["weights"], alone a trace keeps the arrays, and its numbers
-    are rounded to `precision` decimals. `batch_size` is how many texts share a pass through a checkpoint:
-    they are found among four times as many, so that their lengths are alike.
+    A text is a string, or a mapping like a line of JSON: `text`, and optionally its own `tokens` and `options`. The other
+    arguments are those of `attnctl.attend`. With `steps`, such as ["weights"], a trace keeps only the arrays of these steps.
+    Its numbers are rounded to `precision` decimals. `batch_size` texts share a pass through a checkpoint: they are chosen
+    among four times as many, so that their lengths are similar.
 
     >>> [len(trace.tokens) for trace in batch(["Alice eats", "Bob sleeps well"], model="random")]
     [2, 3]
 
-    Raises AttnctlError, naming the text, for one that cannot be read; the generator then ends.
+    Raises AttnctlError with the name of a text that cannot be read; the generator then ends.
     """
     from attnctl.batching.engines import chunks_of_items
     from attnctl.batching.texts import numbered, of_row
@@ -57,10 +58,10 @@ def batch(
     layers, heads = checked_selection("batch", "layer", layer), checked_selection("batch", "head", head)
     if steps is not None:
         require_type("batch", "steps", steps, str, Sequence)
-    kept = None if steps is None else tuple([steps] if isinstance(steps, str) else steps)
-    for step in kept or ():
+    kept_steps = None if steps is None else tuple([steps] if isinstance(steps, str) else steps)
+    for step in kept_steps or ():
         require_type("batch", "steps", step, str)
-    check_names(kept or ())
+    check_names(kept_steps or ())
     if precision is not None:
         limits.PRECISION.check_value("precision", precision)
     opened = opened_model("batch", model, options)
@@ -68,7 +69,9 @@ def batch(
     name = {"name": os.fspath(model)} if isinstance(model, (str, os.PathLike)) else {}
     query = None if query is None else str(query)
     chosen = _selection_text(layers), _selection_text(heads), query
-    work = Work(name | options, (), *chosen, steps=kept, precision=precision, batch_size=together, is_named=bool(name))
+    work = Work(
+        name | options, (), *chosen, steps=kept_steps, precision=precision, batch_size=together, is_named=bool(name)
+    )
     worker = Worker(work, opened, current_flags())
     items = numbered(of_row(f"text {number}", _row_of_text(text, number)) for number, text in enumerate(texts))
     for chunk in chunks_of_items(items, 4 * together if together > 1 else 1):
@@ -79,7 +82,7 @@ def batch(
 
 
 def _row_of_text(text: str | Mapping[str, object], number: int) -> dict[str, object]:
-    """A text as a row. Raises TypeError for what is neither a text nor a mapping with one."""
+    """Return a text as a row. Raises TypeError for anything but a text or a mapping with one."""
     require_type("batch", f"texts[{number}]", text, str, Mapping)
     return {"text": text} if isinstance(text, str) else dict(text)
 

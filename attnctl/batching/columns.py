@@ -1,4 +1,4 @@
-"""Parquet: traces as rows of a table, one a layer and head. Needs pyarrow."""
+"""Write traces to Parquet, as rows of a table, one for each layer and head. Needs pyarrow."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SCHEMA = pa.schema(
         ("text", pa.string()),
         ("model", pa.string()),
         ("tokens", pa.list_(pa.string())),
-        ("key_tokens", pa.list_(pa.string())),  # as the tokens, but for cross attention
+        ("key_tokens", pa.list_(pa.string())),  # differ from the tokens only for cross attention
         ("layer", pa.int32()),
         ("head", pa.int32()),
         ("kv_head", pa.int32()),
-        ("rows", pa.list_(pa.int32())),  # which queries the arrays hold; null: all
+        ("rows", pa.list_(pa.int32())),  # the queries in the arrays; null: all
         ("mask", pa.list_(pa.list_(pa.bool_()))),
         *((array.name, _GRID if len(array.axes) == 2 else _ROW) for array in HEAD_FIELD_ARRAYS),
     ]
@@ -41,7 +41,7 @@ SCHEMA = pa.schema(
 
 
 class Tables(BatchFormat):
-    """`traces.parquet/NUMBER.parquet`: the folder is read as one table."""
+    """The format `traces.parquet/NUMBER.parquet`; the folder is read as one table."""
 
     form, prefix = "parquet", "traces.parquet/"
 
@@ -59,14 +59,14 @@ class Tables(BatchFormat):
         return bytes(sink.getvalue())
 
     def add(self, made: bytes) -> NamedFiles:
-        """Take the rows of a trace in; return a file if they have become many."""
+        """Add the rows of a trace; return a file if there are many rows."""
         with pa.ipc.open_stream(made) as stream:
             self._rows.append(stream.read_all())
         self._bytes += len(made)
         return self.end() if self._bytes > LARGEST else []
 
     def rest(self) -> NamedFiles:
-        """Return the file of what is left."""
+        """Return the file of the remaining rows."""
         out = io.BytesIO()
         pq.write_table(pa.concat_tables(self._rows), out, compression="zstd")
         self._rows, self._bytes = [], 0
@@ -74,9 +74,9 @@ class Tables(BatchFormat):
 
 
 def _layer_rows(trace: Trace, layer: LayerTrace, item: Item) -> pa.RecordBatch:
-    """Return a row a head; some columns are the same in all rows."""
+    """Return one row for each head; some columns are the same in all rows."""
     heads = len(layer.heads)
-    alike = {
+    common = {
         "number": item.number,
         "id": None if trace.id is None else str(trace.id),
         "text": trace.text,
@@ -86,23 +86,23 @@ def _layer_rows(trace: Trace, layer: LayerTrace, item: Item) -> pa.RecordBatch:
         "layer": layer.layer,
         "rows": layer.rows,
     }
-    own = {"head": layer.heads, "kv_head": layer.kv_heads}
-    arrays = {array.name: there for array, there in layer.arrays_kept()}
+    per_head = {"head": layer.heads, "kv_head": layer.kv_heads}
+    arrays = {array.name: array_values for array, array_values in layer.arrays_kept()}
     if layer.mask is not None:
         arrays["mask"] = np.stack([layer.mask] * heads)  # (heads, n_q, n_k)
     columns = [
         _nested_rows(arrays[field.name])
         if field.name in arrays
-        else pa.array(own.get(field.name, [alike.get(field.name)] * heads), field.type)
+        else pa.array(per_head.get(field.name, [common.get(field.name)] * heads), field.type)
         for field in SCHEMA
     ]
     return pa.record_batch(columns, schema=SCHEMA)
 
 
 def _nested_rows(array: Array) -> pa.Array:
-    """Return an array (heads, rows, columns) as a list of lists a head, one (heads, rows) as a list a head."""
+    """Return an array (heads, rows, columns) as a list of lists for each head, (heads, rows) as a list for each head."""
     nested = pa.array(np.ascontiguousarray(array).reshape(-1))
-    for at in range(array.ndim - 1, 0, -1):  # the innermost lists first
-        lists = math.prod(array.shape[:at])
-        nested = pa.ListArray.from_arrays(np.arange(lists + 1, dtype=np.int32) * array.shape[at], nested)
+    for axis in range(array.ndim - 1, 0, -1):  # the innermost lists first
+        lists = math.prod(array.shape[:axis])
+        nested = pa.ListArray.from_arrays(np.arange(lists + 1, dtype=np.int32) * array.shape[axis], nested)
     return nested

@@ -1,7 +1,7 @@
-"""Who does the work on many texts: this process, several of this machine, or the workers of a Ray cluster.
+"""Distribute the work on many texts: to this process, to several processes, or to the workers of a Ray cluster.
 
-What is read and what is written passes through the process that was started, so that the folder is the same as from one
-machine; the workers need nothing but attnctl, and the model where the options say it is.
+Input and output pass through the process that was started, so that the folder is the same as from one machine. The workers
+need only attnctl, and the model at the path that the options name.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from attnctl.models import Model
 if TYPE_CHECKING:
     from types import ModuleType
 
-    DoChunk = Callable[[list[Item]], list[Result]]  # what a worker does
+    DoChunk = Callable[[list[Item]], list[Result]]  # the work of a worker
 
-FEW = {True: 24, False: 1000}  # items, pictures or not, for which other processes are not worth their start
-SHARED = 64  # items among which those of about one length are found, to share a pass through a checkpoint
-LETTERS = 20_000  # of the texts in a chunk: what is made of them is held at once
+FEW = {True: 24, False: 1000}  # items, with pictures or without: for fewer, other processes are not worth their start
+SHARED = 64  # items among which texts of similar length are chosen to share a pass through a checkpoint
+LETTERS = 20_000  # in the texts of a chunk: their results are in memory at the same time
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-END_SECONDS = 5.0  # in which processes that were told to end are waited for
-WINDOW = 3  # chunks a worker that are begun and not yet written: what comes early waits for what is slow
-IN_FLIGHT = 2  # chunks that a worker of a cluster has at a time: one in work, one on its way
-TRIES = 3  # of a chunk whose workers die, before it is taken for the reason
+END_SECONDS = 5.0  # to wait for processes that were told to end
+WINDOW = 3  # begun but unwritten chunks for each worker: early results wait for slow ones
+IN_FLIGHT = 2  # chunks that a worker of a cluster has at a time: one in work, one in transfer
+TRIES = 3  # of a chunk whose workers die, before the chunk is taken as the cause
 
 
 class Engine(NamedTuple):
@@ -52,7 +52,7 @@ class Engine(NamedTuple):
     def results(
         self, work: Any, chunks: Iterable[list[Item]], jobs: int | None, model: Model | None
     ) -> Iterator[list[Result]]:
-        """Yield the results of the chunks in their order, by so many processes, or workers (None: all of the cluster)."""
+        """Yield the results of the chunks in order, by `jobs` processes or workers (None: all workers of the cluster)."""
         if self.engine == "ray":
             return run_on_cluster(work, chunks, address=self.address, workers=jobs, gpus=self.gpus_per_worker)
         if jobs and jobs > 1:
@@ -66,16 +66,16 @@ LOCAL = Engine()
 def results_of_items(
     work: Work, items: Iterable[Item], by: Engine, jobs: int | None, model: Model, *, flowing: bool, alone: bool
 ) -> Iterator[list[Result]]:
-    """Yield the results of the items in their order, by so many processes or workers (None: as many as are of use).
+    """Yield the results of the items in order, by `jobs` processes or workers (None: as many as are useful).
 
-    `flowing`: the items come when they come (a pipe), and each result is wanted as soon as it can be. `alone`: what flows
-    line by line is seldom worth more processes.
+    `flowing`: the items come from a pipe, and each result is written as soon as possible. `alone`: use one process, since
+    line-by-line input is seldom worth more.
     """
     size = SHARED if work.batch_size > 1 else 8 if work.draws_pictures else 32  # items that a worker has at a time
     few = FEW[work.draws_pictures]
     if by.engine == "ray":
         return by.results(work, chunks_of_items(items, size), jobs, model)
-    if jobs is None:  # a checkpoint has threads, and may fill the memory
+    if jobs is None:  # a checkpoint uses threads, and may fill the memory
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         jobs = 1 if alone or model.info.kind == "checkpoint" else processors
     if flowing:
@@ -90,7 +90,7 @@ def results_of_items(
 def chunks_of_items(
     items: Iterable[Item], size: int, most_letters: int = LETTERS, first: int = 0
 ) -> Iterator[list[Item]]:
-    """Yield the items `size` at a time, fewer of them if they are long, and `first` in the first chunk of all.
+    """Yield the items in chunks of `size`, fewer if they are long; the first chunk has `first` items.
 
     The chunks are the same in every run, wherever it begins.
     """
@@ -106,25 +106,25 @@ def chunks_of_items(
         yield chunk
 
 
-def as_they_come(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
-    """Yield the items that have come, at most so many at a time; an empty list, now and then, while none comes."""
-    come: queue.Queue[Item | None | BaseException] = queue.Queue(4 * most)
+def as_they_come(items: Iterable[Item], limit: int) -> Iterator[list[Item]]:
+    """Yield the items that have come, at most `most` at a time; yield an empty list now and then while none comes."""
+    arrived: queue.Queue[Item | None | BaseException] = queue.Queue(4 * limit)
 
     def read_chunks() -> None:
         try:
             for item in items:
-                come.put(item)
-            come.put(None)
-        except BaseException as error:  # to be raised where the items are wanted
-            come.put(error)
+                arrived.put(item)
+            arrived.put(None)
+        except BaseException as error:  # raised in the thread that needs the items
+            arrived.put(error)
 
-    # in this context, where messages name options as they do here
+    # in this context, so that messages name options in the same way
     threading.Thread(target=copy_context().run, args=(read_chunks,), daemon=True).start()
     while True:
         chunk: list[Item] = []
         try:
-            while len(chunk) < most:
-                item = come.get(timeout=0.0 if chunk else 0.2)
+            while len(chunk) < limit:
+                item = arrived.get(timeout=0.0 if chunk else 0.2)
                 if not isinstance(item, Item):
                     if chunk:
                         yield chunk
@@ -138,10 +138,10 @@ def as_they_come(items: Iterable[Item], most: int) -> Iterator[list[Item]]:
 
 
 def results_in_order(chunks: Iterable[list[Item]], workers: Sequence[DoChunk], window: int) -> Iterator[list[Result]]:
-    """Yield the results of the chunks in their order: each chunk goes to the next worker that is free.
+    """Yield the results of the chunks in order: each chunk goes to the next free worker.
 
-    Each worker is waited for in a thread; one that has not started yet is given none. At most `window` chunks are begun
-    and not yet yielded.
+    A thread waits for each worker; a worker that has not started yet gets no chunk. At most `window` chunks are begun and
+    not yet yielded.
     """
     free: queue.SimpleQueue[DoChunk] = queue.SimpleQueue()
     threads = ThreadPoolExecutor(len(workers))
@@ -171,32 +171,32 @@ def results_in_order(chunks: Iterable[list[Item]], workers: Sequence[DoChunk], w
 
 
 def run_in_processes(work: Any, chunks: Iterable[list[Item]], jobs: int) -> Iterator[list[Result]]:
-    """Yield the results of the chunks in their order, by `jobs` processes, each with a model of its own.
+    """Yield the results of the chunks in order, by `jobs` processes, each with its own model.
 
     Raises AttnctlError if a process was killed.
     """
-    processes: list[WorkerProcess] = []
+    workers: list[WorkerProcess] = []
     try:
         for _ in range(jobs):
-            processes.append(WorkerProcess(work))
-        yield from results_in_order(chunks, [one.chunk_results for one in processes], WINDOW * jobs)
+            workers.append(WorkerProcess(work))
+        yield from results_in_order(chunks, [worker.chunk_results for worker in workers], WINDOW * jobs)
     finally:
-        for one in processes:
-            one.process.terminate()
-        for one in processes:
-            one.process.join(END_SECONDS)
+        for worker in workers:
+            worker.process.terminate()
+        for worker in workers:
+            worker.process.join(END_SECONDS)
 
 
 class WorkerProcess:
-    """A process with a `Worker` in it, which is sent chunks and sends their results back."""
+    """A process with a `Worker` that receives chunks and sends back their results."""
 
     def __init__(self, work: Any) -> None:
         context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_answer_chunks, args=(theirs, work, current_flags()), daemon=True)
+        self._pipe, worker_pipe = context.Pipe()
+        self.process = context.Process(target=_answer_chunks, args=(worker_pipe, work, current_flags()), daemon=True)
         with kept_from_children(), _one_thread_each():
             self.process.start()
-        theirs.close()  # so that the pipe ends with the process
+        worker_pipe.close()  # so that the pipe ends with the process
 
     def chunk_results(self, chunk: list[Item]) -> list[Result]:
         """Return the results of a chunk. Raises the error of the worker, and AttnctlError if the process was killed."""
@@ -213,7 +213,7 @@ class WorkerProcess:
 
 @contextlib.contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Give one thread to each process that begins within this: there are as many processes as cores."""
+    """Give one thread to each process that starts within this context: there are as many processes as cores."""
     before = dict(os.environ)
     os.environ.update(dict.fromkeys(THREADS, "1"))
     try:
@@ -225,7 +225,7 @@ def _one_thread_each() -> Iterator[None]:
 
 
 def _answer_chunks(pipe: Connection, work: Any, flags: Mapping[str, str] | None) -> None:
-    """Send back the results of each chunk, in a new process: Ctrl-C is left to the parent, with which it ends."""
+    """Send back the results of each chunk, in a new process. It ignores Ctrl-C, and ends with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -253,18 +253,18 @@ def run_on_cluster(
     workers: int | None = None,
     gpus: float = 0,
 ) -> Iterator[list[Result]]:
-    """Yield the results of the chunks in their order.
+    """Yield the results of the chunks in order.
 
-    `address` is that of a running cluster, "auto" where this machine belongs to one, None to start one here. `workers` is
-    how many actors there are at most (None: one a GPU they need, or one a core). A worker that dies is started again, and
-    its chunk done again. Raises AttnctlError if there is no cluster, or not what the workers need.
+    `address` is that of a running cluster, "auto" if this machine belongs to one, None to start one here. `workers` is the
+    largest number of actors (None: one for each GPU they need, or for each core). A worker that dies is started again, and
+    its chunk is run again. Raises AttnctlError if there is no cluster, or if it lacks what the workers need.
     """
     ray = _import_ray()
     started = not ray.is_initialized()
-    here: dict[str, object] = {"address": address} if address else {"include_dashboard": False}
+    target: dict[str, object] = {"address": address} if address else {"include_dashboard": False}
     try:
         if started:
-            ray.init(log_to_driver=False, logging_level="error", **here)
+            ray.init(log_to_driver=False, logging_level="error", **target)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise AttnctlError(f"no Ray cluster at {address or 'all'}: {in_one_line(error)}") from error
     try:
@@ -277,7 +277,7 @@ def run_on_cluster(
 
 
 def _import_ray() -> ModuleType:
-    """Return the library, without its messages. Raises AttnctlError if it is not installed."""
+    """Return the module ray, without its messages. Raises AttnctlError if it is not installed."""
     quietly = {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_BACKEND_LOG_LEVEL": "fatal",
@@ -289,14 +289,14 @@ def _import_ray() -> ModuleType:
         import ray
     except ImportError:
         raise AttnctlError("it needs Ray: pip install 'attnctl[ray]'", option="engine", value="ray") from None
-    library: ModuleType = ray  # of no type where Ray is not installed
+    library: ModuleType = ray  # untyped if Ray is not installed
     return library
 
 
 def _results_of_actors(
     ray: ModuleType, work: Any, chunks: Iterable[list[Item]], workers: int | None, gpus: float
 ) -> Iterator[list[Result]]:
-    """Yield the results of the chunks in their order, by actors with a `Worker` in each."""
+    """Yield the results of the chunks in order, by actors that each hold a `Worker`."""
     resources = ray.cluster_resources()
     have = resources.get("GPU", 0.0) / gpus if gpus else resources.get("CPU", 0.0)
     if have < 1:

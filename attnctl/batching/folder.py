@@ -1,8 +1,8 @@
-"""The folder that a batch is written to, by one run at a time, so that any interruption can be gone on from.
+"""Write a batch to a folder, by one run at a time, so that an interrupted run can be continued.
 
-One rule: a text is done where its line of the manifest is whole, which its own check tells, was written for what is asked
-for now, and lists files that are to the byte what was written; of texts that share a file, where that holds for all of
-them. What is not done is done again. Nothing else is touched: results of texts that are no longer in the input stay.
+One rule: a text is done if its line of the manifest is whole (its check says so), was written for the same request, and
+lists files that still have the bytes that were written; for texts that share a file, if this holds for all of them. Texts
+that are not done are run again. Nothing else is touched: results of texts that are no longer in the input stay.
 """
 
 from __future__ import annotations
@@ -41,91 +41,92 @@ from attnctl.formats.documents.model_documents import ManifestFile, ManifestLine
 if TYPE_CHECKING:
     from attnctl.text import Document
 
-GROUP = 192  # items that are done or not done together, where a format holds many in one file
-LINES = "traces.jsonl"  # of the format json, which grows by a line an item
+GROUP = 192  # items that are done or not done together, if a format holds many in one file
+LINES = "traces.jsonl"  # the file of the format json, which grows by a line for each item
 
 
-def own_names(forms: Iterable[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return what a batch with these shared formats calls its files, and the folders in its own.
+def file_patterns(forms: Iterable[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return the patterns of the files, and of the folders inside, of a batch with these shared formats.
 
-    Files are of a text (`Item.file_stem`), of several, or made of all at the end of a run.
+    A file is of one text (`Item.file_stem`), of several, or made of all at the end of a run.
     """
     names = "|".join(map(re.escape, forms))
     shared = rf"traces\.parquet|\.tallies|\.({names})"
     of_texts = rf"(\d{{7,}}/)?\d{{7,}}(-[a-z0-9-]+)?\.({'|'.join(FILES)})"
-    made = rf"{re.escape(LINES)}|({names})(-means)?\.(csv|jsonl?)"
-    return re.compile(rf"{of_texts}|({shared})/\d{{7,}}[-.][a-z0-9.]+|{made}"), re.compile(rf"\d{{7,}}|{shared}")
+    of_all = rf"{re.escape(LINES)}|({names})(-means)?\.(csv|jsonl?)"
+    return re.compile(rf"{of_texts}|({shared})/\d{{7,}}[-.][a-z0-9.]+|{of_all}"), re.compile(rf"\d{{7,}}|{shared}")
 
 
 class Folder:
-    """A folder being written by this process alone; to be used in a `with`.
+    """A folder that only this process writes to; to be used in a `with`.
 
-    `said` is what decides the outcome (input, formats, model, look): going on with something else is refused. `together`:
-    how many items, from a multiple of it on, are done or not done as one. `start_anew`: what a batch left there is removed
-    first. Raises AttnctlError where another run writes it, UsageError where it holds something else.
+    `request` is everything that decides the output (input, formats, model, look): a folder with another one is refused.
+    `together` is the number of items, counted from a multiple of it, that are done or not done as one. `start_anew` removes
+    the results of an earlier batch first. Raises AttnctlError if another run writes the folder, UsageError if it holds
+    something else.
 
-    `done` and `failed` count the texts of this run, `kept_before` and `failed_before` those of its input that were there,
-    `gone` the results there whose texts are not in its input; `damaged` are the files that were not as they were written,
-    and whether they were made again.
+    `done` and `failed` count the texts of this run; `kept_before` and `failed_before` the texts of its input that were done
+    before; `gone` the results whose texts are not in its input. `damaged` maps the files that had changed to whether they
+    were made again.
     """
 
     def __init__(
         self,
         path: str | Path,
-        said: Document,
+        request: Document,
         formats: Sequence[str],
         shared: Sequence[BatchFormat] = (),
         together: int = 1,
         *,
         start_anew: bool = False,
     ) -> None:
-        self.path, self.said, self.shared, self.start_anew = Path(path), said, shared, start_anew
+        self.path, self.request, self.shared, self.start_anew = Path(path), request, shared, start_anew
         self.formats = formats
-        self._own_file, self._own_folder = own_names([*SHARED, *(one.form for one in shared)])
+        self._own_file, self._own_folder = file_patterns([*SHARED, *(shared_format.form for shared_format in shared)])
         self.done = self.failed = self.kept_before = self.failed_before = self.gone = 0
         self.damaged: dict[str, bool] = {}
         self._size = max(GROUP, together) if shared else together  # of a group
-        self._last, self._next = -1, 0  # the highest number in the manifest, and the next that no text had
-        # numbers below it that are not done → fingerprint of the text, "" of an unknown
+        self._last, self._next = -1, 0  # the highest number in the manifest, and the next unused number
+        # numbers below it that are not done → fingerprint of the text, "" if unknown
         self._lost: dict[int, str] = {}
-        self._is_in_order = True  # what this run wrote into the manifest: by number
-        self._group: list[ManifestLine] = []  # of items whose group is not full
-        self._group_files: list[ManifestFile] = []  # that these share
+        self._is_in_order = True  # whether this run wrote the manifest by number
+        self._group: list[ManifestLine] = []  # lines of items whose group is not full
+        self._group_files: list[ManifestFile] = []  # files that these items share
 
     def damage_sentence(self) -> str:
-        """Which files were not, to the byte, what had been written, and which of them were made again; "" where all were."""
+        """Return which files had changed, and which of them were made again; "" if none had."""
         parts = []
-        for again, what in ((True, "damaged or gone, and made again"), (False, "damaged or gone")):
-            first, *others = [name for name, is_made in self.damaged.items() if is_made == again] or [""]
-            more = f" and {len(others):,} more" if others else ""
-            parts += [f"{first}{more} {what}"] if first else []
+        for is_new, status in ((True, "damaged or gone, and made again"), (False, "damaged or gone")):
+            first, *more_names = [name for name, is_made in self.damaged.items() if is_made == is_new] or [""]
+            more = f" and {len(more_names):,} more" if more_names else ""
+            parts += [f"{first}{more} {status}"] if first else []
         return ", ".join(parts)
 
     def summary_sentence(self) -> str:
-        """What was done, what is there, and where to read more."""
+        """Return what was done, what the folder holds, and where to read more."""
         parts = [f"{self.done:,} done"] + ([f"{self.failed:,} failed"] if self.failed else [])
         failed = f" ({self.failed_before:,} of them failed)" if self.failed_before else ""
-        parts += [f"{self.kept_before:,} there before{failed}"] if self.kept_before else []
-        parts += [f"{self.gone:,} there of texts that are not in it now"] if self.gone else []
+        parts += [f"{self.kept_before:,} finished before{failed}"] if self.kept_before else []
+        parts += [f"{self.gone:,} kept for texts that are no longer in the input"] if self.gone else []
         parts += [damage] if (damage := self.damage_sentence()) else []
         return f"{', '.join(parts)}: see {self.path}/{MANIFEST}"
 
     # --- opening and closing ---------------------------------------------------------------------------------------
 
     def __enter__(self) -> Folder:
-        with said_plainly("write", self.path), ExitStack() as held:
+        with said_plainly("write", self.path), ExitStack() as resources:
             self.path.mkdir(parents=True, exist_ok=True)
             self._check_files()
-            held.callback(lock_folder(self.path).release)
+            resources.callback(lock_folder(self.path).release)
             if self.start_anew:
                 self._remove_results()
             is_new = not (manifest := self.path / MANIFEST).exists() or not manifest.stat().st_size
-            self._key = check_run(self.path, self.said, is_new=is_new)
+            self._key = check_run(self.path, self.request, is_new=is_new)
             self._remove_temporaries()
             self._open_files()
-            held.callback(self._close_files)
+            resources.callback(self._close_files)
             self._drop_damaged()
-            self._held = held.pop_all()
+            self._held = resources.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -141,7 +142,7 @@ class Folder:
             self._lines.close_file()
 
     def _check_files(self) -> None:
-        """Raise UsageError where the folder holds something else, AttnctlError where a file of it is none."""
+        """Raise UsageError if the folder holds something else, AttnctlError if a file of the batch is not a regular file."""
         if not (self.path / MANIFEST).exists() and any(path.name not in (RUN, LOCK) for path in self.path.iterdir()):
             raise UsageError(f"{self.path} is not empty and holds no batch: give a new folder")
         for path in self.path.iterdir():
@@ -150,11 +151,11 @@ class Folder:
         for name in (MANIFEST, LOCK, RUN, LINES):
             path = self.path / name
             check_no_links(path, self.path)
-            if path.exists() and not path.is_file():  # a pipe would be waited for
+            if path.exists() and not path.is_file():  # reading a pipe would wait
                 raise AttnctlError(f"{path} is no regular file: give a new folder")
 
     def _remove_temporaries(self) -> None:
-        """Remove the temporary files of a run that was killed as it wrote them, and no other file of such a name."""
+        """Remove the temporary files of a run that was killed, and no other files."""
         for pattern in (".*.part", "*/.*.part"):
             for path in self.path.glob(pattern):
                 written = TEMPORARY.fullmatch(path.name)
@@ -166,13 +167,13 @@ class Folder:
         return self._own_file.fullmatch(name) is not None
 
     def _remove_results(self) -> None:
-        with suppress(OSError, ValueError, TypeError, KeyError):  # of a format that a package gave to that run
+        with suppress(OSError, ValueError, TypeError, KeyError):  # a package may have added formats to that run
             forms = msgspec.json.decode((self.path / RUN).read_bytes())["said"]["formats"]
-            self._own_file, _ = own_names([*SHARED, *map(str, forms)])
+            self._own_file, _ = file_patterns([*SHARED, *map(str, forms)])
         for path in self.path.rglob("*"):
             if self._is_own(path.relative_to(self.path).as_posix()) and not path.is_dir():
                 path.unlink()
-        for name in (MANIFEST, RUN):  # last: with them the folder is known for what it is
+        for name in (MANIFEST, RUN):  # last: they mark the folder as a batch
             (self.path / name).unlink(missing_ok=True)
 
     # --- what is there ---------------------------------------------------------------------------------------------
@@ -181,8 +182,8 @@ class Folder:
         return read_groups(self.path / MANIFEST, self._key, end=end, single=self._size == 1)
 
     def _drop_damaged(self) -> None:
-        """Take from the manifest what is not done, and from what grows what the manifest does not list."""
-        damaged: set[int] = set()  # where their groups begin in the manifest
+        """Remove what is not done from the manifest, and what the manifest does not list from growing files."""
+        damaged: set[int] = set()  # starts of damaged groups in the manifest
         end, lines_end, is_in_order = 0, 0, True
         for group in self._groups():
             numbers = [entry.number for entry in group.entries]
@@ -211,7 +212,7 @@ class Folder:
             self._lines.cut_after(lines_end)
 
     def _put_in_order(self, without: Container[int] = ()) -> None:
-        """Write the manifest and what grows anew, by number, without the groups that begin at some places."""
+        """Write the manifest and the growing files again, by number, without the groups that begin at `without`."""
         groups = (group for group in self._groups() if group.start not in without)
         spans = sorted((min(entry.number for entry in group.entries), group.start, group.end) for group in groups)
 
@@ -239,51 +240,51 @@ class Folder:
         self._open_files()
 
     def items_to_do(self, items: Iterable[Item]) -> Iterator[Item]:
-        """The items that are still to be done.
+        """Yield the items that are not done yet.
 
-        The manifest is read no further than to where the items are found: of a run that is gone on with, nothing is held.
-        One that was done and is lost has its number of then, or where nobody knows it that of its place in the input; one
-        that is new has the next.
+        The manifest is read only as far as the items are found in it, so that a continued run holds nothing in memory. An
+        item whose result was lost keeps its earlier number, or gets its position in the input if that is unknown. A new item
+        gets the next number.
         """
         entries = (entry for group in self._groups(self._manifest.end) for entry in group.entries)
-        known: dict[str, list[bool]] = {}  # by fingerprint, of the entries read so far: whether they failed
-        lost: dict[str, list[int]] = {}  # by fingerprint: numbers
-        for number, own in sorted(self._lost.items(), reverse=True):
-            lost.setdefault(own or str(number), []).append(number)
+        done: dict[str, list[bool]] = {}  # fingerprint → whether the entries read so far failed
+        lost: dict[str, list[int]] = {}  # fingerprint → numbers
+        for number, fingerprint in sorted(self._lost.items(), reverse=True):
+            lost.setdefault(fingerprint or str(number), []).append(number)
         for item in items:
-            own = item.content_fingerprint
-            while own not in known and (entry := next(entries, None)) is not None:
-                known.setdefault(entry.input, []).append(entry.status == "failed")
-            if own in known:
+            fingerprint = item.content_fingerprint
+            while fingerprint not in done and (entry := next(entries, None)) is not None:
+                done.setdefault(entry.input, []).append(entry.status == "failed")
+            if fingerprint in done:
                 self.kept_before += 1
-                self.failed_before += known[own].pop()
-                if not known[own]:
-                    del known[own]
+                self.failed_before += done[fingerprint].pop()
+                if not done[fingerprint]:
+                    del done[fingerprint]
                 continue
-            numbers = lost.get(own) or lost.get(str(item.number)) or [self._next]
+            numbers = lost.get(fingerprint) or lost.get(str(item.number)) or [self._next]
             number = numbers.pop()
             self._next = max(self._next, number + 1)
             yield item if item.number == number else replace(item, number=number)
-        self.gone = sum(map(len, known.values())) + sum(1 for _ in entries)
+        self.gone = sum(map(len, done.values())) + sum(1 for _ in entries)
 
     # --- writing --------------------------------------------------------------------------------------------------
 
     def write_results(self, results: Sequence[Result]) -> None:
-        """Write what was made of some items, in their order, then their lines into the manifest."""
+        """Write the results of some items, in order, then their lines into the manifest."""
         for result in results:
             self._group.append(self._written_entry(result))
             self.done += result.error is None
             self.failed += result.error is not None
             for shared in self.shared:
-                if shared.form in result.made:
-                    self._write_shared(shared.take(result.item.number, result.made[shared.form]))
+                if shared.form in result.outputs:
+                    self._write_shared(shared.take(result.item.number, result.outputs[shared.form]))
             if self._size > 1 and (result.item.number + 1) % self._size == 0:
                 self._end_group()
         if self._size == 1:
             self._commit()
 
     def finish_run(self) -> None:
-        """End the run: what waits for its group to fill is written as it is, then what is made of all files."""
+        """End the run: write the last group as it is, then the files that are made of all others."""
         if self._group:
             self._end_group()
         if not self._is_in_order:
@@ -291,7 +292,7 @@ class Folder:
         for shared in self.shared:
             files = [file for group in self._groups() for file in group.files if file.file.startswith(shared.folder())]
             listed = {file.file for file in files}
-            # others are of a run that was killed: a reader would take them for some of these
+            # files of a killed run: a reader would take them for files of this one
             for path in (self.path / shared.folder()).glob("*"):
                 if (
                     self._own_file.fullmatch(name := shared.folder() + path.name)
@@ -303,15 +304,15 @@ class Folder:
                 shared.finish(self.path, ((self.path / file.file).read_bytes() for file in files))
 
     def _written_entry(self, result: Result) -> ManifestLine:
-        """The line of an item, its own files written."""
+        """Write the item's own files, and return its line of the manifest."""
         item, files = result.item, list[ManifestFile]()
         for form in FILES:
-            if form in result.made:
+            if form in result.outputs:
                 name = f"{item.file_stem}.{form}"
-                files.append(self._write_file(name, result.made[form]))
-        if self._lines is not None and "json" in result.made:
-            files.append(self._entry_of(LINES, result.made["json"], self._lines.end))
-            self._lines.append_bytes(result.made["json"])
+                files.append(self._write_file(name, result.outputs[form]))
+        if self._lines is not None and "json" in result.outputs:
+            files.append(self._entry_of(LINES, result.outputs["json"], self._lines.end))
+            self._lines.append_bytes(result.outputs["json"])
         return ManifestLine(
             number=item.number,
             id=item.id,
@@ -330,13 +331,13 @@ class Folder:
         with said_plainly("write", path):
             if "/" in name:
                 path.parent.mkdir(parents=True, exist_ok=True)
-            if path.exists() and not path.is_file():  # a pipe would be written into
+            if path.exists() and not path.is_file():  # a pipe would receive the bytes
                 path.unlink()
         write_whole(path, data, inside=self.path)
         return self._entry_of(name, data)
 
     def _entry_of(self, name: str, data: bytes, offset: int | None = None) -> ManifestFile:
-        """The entry of a file, or of the part of one that begins at `offset`, which is made in this run."""
+        """Return the entry of a file of this run, or of the part of it that begins at `offset`."""
         self.damaged |= {name: True} if name in self.damaged else {}
         return ManifestFile(file=name, offset=offset, bytes=len(data), sha256=sha256(data).hexdigest())
 
@@ -346,13 +347,13 @@ class Folder:
     def _end_group(self) -> None:
         for shared in self.shared:
             self._write_shared(shared.end())
-        last = self._group[-1]  # a group is done or not as one: its last line tells
+        last = self._group[-1]  # a group is done or not done as one: its last line says so
         last.files, last.group = (*last.files, *self._group_files), len(self._group)
         self._commit()
         self._group_files = []
 
     def _commit(self) -> None:
-        """Write the lines of the items that were taken in, behind their files."""
+        """Write the lines of the current items, after their files."""
         if self._group:
             self._manifest.append_bytes(b"".join(sealed_line(entry, self._key) for entry in self._group))
             numbers = [entry.number for entry in self._group]

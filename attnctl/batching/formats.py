@@ -1,4 +1,4 @@
-"""The formats of a batch that hold many texts in a file: a class each, found by its name.
+"""Define the formats of a batch that hold many texts in a file: one class each, found by its name.
 
 A group begins at the same item in every run, so that its files are the same however often a run was interrupted.
 """
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 PICTURES = format_names()
-FILES = (*PICTURES, "npz")  # formats with a file a text; json is a line a text
-# formats that hold many texts in a file → "module:class"; an installed package gives others (attnctl.batch_formats)
+FILES = (*PICTURES, "npz")  # formats with a file for each text; json has a line for each text
+# formats that hold many texts in a file → "module:class"; packages add others (attnctl.batch_formats)
 SHARED = {"parquet": "attnctl.batching.columns:Tables", "statistics": "attnctl.batching.formats:Statistics"}
 SHARED |= BATCH_FORMATS | PROMPT_FORMATS
 
@@ -35,19 +35,19 @@ NamedFiles = list[tuple[str, bytes]]
 
 
 class BatchFormat:
-    """A format that holds many texts in a file: what is made of each text, and the files of them all.
+    """A format that holds many texts in a file: it makes something of each text, and files of several texts.
 
-    `make` runs where the model is, in whatever process; all else where the folder is written.
+    `make` runs in the process that has the model; all other methods run in the process that writes the folder.
     """
 
-    form = ""  # of --format
-    prefix = ""  # of its files, before the number of the first text in each; `.FORM/` if it is empty
-    task: Any = None  # of a format that is made of no traces: the class that makes it, a Task
+    form = ""  # the name in --format
+    prefix = ""  # the beginning of its file names, before the number of the first text in each; `.FORM/` if empty
+    task: Any = None  # for a format that is not made of traces: the class that makes it, a Task
     first: int | None = None  # number of the first item that is not in a file yet
 
     @classmethod
     def folder(cls) -> str:
-        """Return what the names of its files begin with."""
+        """Return the beginning of the names of its files."""
         return cls.prefix or f".{cls.form}/"
 
     @staticmethod
@@ -84,19 +84,21 @@ class BatchFormat:
 
 @cache
 def format_named(name: str) -> type[BatchFormat]:
-    """Return the format of a name.
+    """Return the format of this name.
 
-    Raises UsageError if there is none, and AttnctlError if it is that of a package which cannot be imported.
+    Raises UsageError if there is none, and AttnctlError if the package that adds it cannot be imported.
     """
     if name in SHARED:
-        own: type[BatchFormat] = find_named(SHARED[name])
-        return own
+        format_class: type[BatchFormat] = find_named(SHARED[name])
+        return format_class
     from attnctl.plugins import load_entry
 
-    others = formats_of_packages()
-    if name not in others:
-        raise UsageError(f"it is one or more of {', '.join((*known_formats(), *others))}", option="format", value=name)
-    return load_entry(others[name], load_format)
+    of_packages = formats_of_packages()
+    if name not in of_packages:
+        raise UsageError(
+            f"it is one or more of {', '.join((*known_formats(), *of_packages))}", option="format", value=name
+        )
+    return load_entry(of_packages[name], load_format)
 
 
 def known_formats() -> tuple[str, ...]:
@@ -112,7 +114,7 @@ def formats_of_packages() -> dict[str, EntryPoint]:
 
 
 def load_format(entry: EntryPoint) -> type[BatchFormat]:
-    """Return the format of an entry point. Raises TypeError for any other object, ValueError for another name."""
+    """Return the format of an entry point. Raises TypeError if it is not a format, ValueError if its name differs."""
     kind = entry.load()
     if not isinstance(kind, type) or not issubclass(kind, BatchFormat):
         raise TypeError(f"{entry.value} is no class below BatchFormat")
@@ -123,17 +125,17 @@ def load_format(entry: EntryPoint) -> type[BatchFormat]:
 
 # --- means over the texts ------------------------------------------------------------------------------------------
 
-# layer, head, measure (or what else is told apart) → n, mean, sum of squares around it
+# layer, head, measure (or other parts of a key) → n, mean, sum of squares around it
 Tally = dict[tuple[Any, Any, str], tuple[int, float, float]]
 
 
 def tally_of_values(values: Iterable[tuple[Any, Any, str, float | None]]) -> Tally:
-    """Return the tally of single numbers, each behind its key; None and what is not finite are left out."""
+    """Return the tally of single numbers, each after its key; None and numbers that are not finite are left out."""
     return {(*key, name): (1, value, 0.0) for *key, name, value in values if value is not None and math.isfinite(value)}
 
 
 def merge_means(tally: Tally, other: Tally) -> None:
-    """Take another tally into one (Chan, Golub and LeVeque 1983)."""
+    """Add the second tally to the first (Chan, Golub and LeVeque 1983)."""
     for key, (n, mean, squares) in other.items():
         m, before, around = tally.get(key, (0, 0.0, 0.0))
         off, total = mean - before, m + n
@@ -143,7 +145,7 @@ def merge_means(tally: Tally, other: Tally) -> None:
 def tally_csv(
     tally: Tally, names: Sequence[str], spread: str, columns: Sequence[str] = ("layer", "head", "measure")
 ) -> str:
-    """Return CSV, a line a key, its last part in the order of `names`: mean over the texts, spread, how many they are.
+    """Return CSV, one line for each key, with the last part of the keys in the order of `names`: mean, spread, count.
 
     `spread` is "standard_error", that of the mean, or "spread", the standard deviation between the texts.
     """
@@ -156,7 +158,7 @@ def tally_csv(
 
 
 class MeanFormat(BatchFormat):
-    """`FORM.csv`: mean, spread and number of what is measured of each head; `make` returns the tally of a text."""
+    """The format `FORM.csv`: mean, spread and count of each measurement of each head; `make` returns the tally of a text."""
 
     measures: Sequence[str] = ()  # names in the third part of a tally's keys, in the order of the table
     spread = "spread"  # or "standard_error"
@@ -185,7 +187,7 @@ class MeanFormat(BatchFormat):
 
 
 class Statistics(MeanFormat):
-    """`statistics.csv`: the means of STATISTICS of each head."""
+    """The format `statistics.csv`: the means of STATISTICS of each head."""
 
     form, prefix, measures = "statistics", ".tallies/", tuple(STATISTICS)
 
@@ -193,8 +195,8 @@ class Statistics(MeanFormat):
     def make(item: Item, trace: Trace, model: Model) -> Tally:
         """Return STATISTICS of every head of a trace. Raises AttnctlError if it lacks the weights of some query."""
         return tally_of_values(
-            (one.layer, one.head, name, one[name])
+            (head.layer, head.head, name, head[name])
             for layer in trace.layers
-            for one in head_statistics(layer, trace.tokens, trace.key_tokens)
+            for head in head_statistics(layer, trace.tokens, trace.key_tokens)
             for name in STATISTICS
         )

@@ -1,4 +1,4 @@
-"""One text of a batch: where it came from, the names of its files, tokens and options of its own, what became of it."""
+"""Define one text of a batch, with its options, and its result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from attnctl.tokens import Token
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attnctl.argument_types import OptionValues
+    from attnctl.model_options import OptionValues
     from attnctl.text import Document
     from attnctl.trace import Trace
 
@@ -28,10 +28,10 @@ SLUG = 48  # characters of an id or a text in a file's name
 
 @dataclass
 class Item:
-    """One text: its number from 0, where it stood, and what its line says of it beside.
+    """One text: its number from 0, its place in the input, and the other fields of its line.
 
-    `error` says why there is no text. `trace` is the JSON document where the input holds traces already; `messages` the
-    conversation that the item is, as JSON, of which `text` is the last message; `answer` that to a prompt, where given.
+    `error` says why there is no text. `trace` is a JSON document if the input holds traces. `messages` is the conversation
+    that the item is, as JSON; `text` is then its last message. `answer` is the answer to a prompt, if the line has one.
     """
 
     number: int
@@ -44,24 +44,24 @@ class Item:
     error: str | None = None
     messages: Any = None
     answer: str | None = None
-    text_pair: str | None = None  # the second text, that the model reads behind `text`
+    text_pair: str | None = None  # the second text, which the model reads after `text`
 
     @cached_property
     def content_fingerprint(self) -> str:
-        """64 bits of SHA-256 over everything that decides what comes out."""
+        """Return 64 bits of SHA-256 over everything that decides the result."""
         import orjson
 
-        said = [self.text, self.id, self.tokens, self.options, self.trace, self.error]
-        said += [self.messages, self.answer] if (self.messages, self.answer) != (None, None) else []
-        said += [] if self.text_pair is None else [{"text_pair": self.text_pair}]
-        return hashlib.sha256(orjson.dumps(said, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+        content = [self.text, self.id, self.tokens, self.options, self.trace, self.error]
+        content += [self.messages, self.answer] if (self.messages, self.answer) != (None, None) else []
+        content += [] if self.text_pair is None else [{"text_pair": self.text_pair}]
+        return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
     @property
     def file_stem(self) -> str:
-        """The name of its files, without the suffix: the number, so that no two are the same, and a slug to read."""
+        """Return the name of its files without suffix: the number, which is unique, and a slug to read."""
         slug = slug_of(self.text if self.id is None else str(self.id))
         name = f"{self.number:07d}-{slug}" if slug else f"{self.number:07d}"
-        # a folder of a million files is slow to list, and too much for some file systems
+        # a folder of a million files is slow to list, and too large for some file systems
         return name if self.number < 10_000 else f"{self.number // 10_000 * 10_000:07d}/{name}"
 
     def __str__(self) -> str:
@@ -71,34 +71,34 @@ class Item:
 
 @dataclass
 class Result:
-    """What became of one item: of each format the bytes of its file, or what a shared file takes in; or why it failed."""
+    """The result of one item: for each format the bytes of its file or its part of a shared file; or why it failed."""
 
     item: Item
-    made: dict[str, Any] = field(default_factory=dict)
+    outputs: dict[str, Any] = field(default_factory=dict)
     tokens: int = 0
     seconds: float = 0.0
     error: str | None = None
     notes: tuple[str, ...] = ()
-    trace: Trace | None = None  # where no format is asked for
+    trace: Trace | None = None  # if no format is requested
 
 
 class Pending(NamedTuple):
-    """An item that is ready for its pass through the model, and what is wanted of it there."""
+    """An item that is ready for its pass through the model, and what to read from the pass."""
 
     item: Item
     tokens: Sequence[Token]
-    wanted: Any
+    reading: Any
 
 
 def slug_of(text: str) -> str:
-    """Lower-case ASCII letters and digits of a text with - between them: safe on every file system, "" where none is."""
+    """Return lower-case ASCII letters and digits of a text with - between: safe on every file system, or ""."""
     plain = unicodedata.normalize("NFKD", text[: 4 * SLUG]).encode("ascii", "ignore").decode().lower()
     slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
     return slug if len(slug) <= SLUG else slug[:SLUG].rpartition("-")[0] or slug[:SLUG]
 
 
-def rendered(model: Any, item: Item) -> tuple[Item, tuple[Token, ...]]:
-    """A conversation as its checkpoint reads it: the item with that text, and its tokens. Raises AttnctlError."""
+def read_conversation(model: Any, item: Item) -> tuple[Item, tuple[Token, ...]]:
+    """Return a conversation as its checkpoint reads it: the item with that text, and its tokens. Raises AttnctlError."""
     from attnctl.formats.chat import conversation_of
 
     conversation = conversation_of(as_json(item.messages), "it")
@@ -110,41 +110,41 @@ def rendered(model: Any, item: Item) -> tuple[Item, tuple[Token, ...]]:
     return replace(item, text=prompt.text), prompt_tokens(model, prompt.text)
 
 
-def given(model: Model, item: Item) -> tuple[Token, ...]:
-    """The tokens that an item names itself, with the model's ids and their places in the text.
+def listed_tokens(model: Model, item: Item) -> tuple[Token, ...]:
+    """Return the tokens that an item lists, with the model's ids and their places in the text.
 
-    Raises AttnctlError for one that the model's vocabulary does not have.
+    Raises AttnctlError for a token that is not in the model's vocabulary.
     """
     has_vocabulary = model.info.kind == "checkpoint" or (isinstance(model, Stack) and len(model.vocabulary) > 0)
     tokens, ids, after = [], dict[str, int](), 0
     for name in item.tokens or ():
-        at = item.text.find(name, after)
-        start, end = (at, at + len(name)) if at >= 0 and name else (None, None)
+        position = item.text.find(name, after)
+        start, end = (position, position + len(name)) if position >= 0 and name else (None, None)
         after = end if end is not None else after
         if has_vocabulary:
-            tokens.append(replace(_known(model, name), start=start, end=end))
+            tokens.append(replace(_vocabulary_token(model, name), start=start, end=end))
         else:
             tokens.append(Token(name, ids.setdefault(name, len(ids)), start, end))
     return tuple(tokens)
 
 
-def _known(model: Any, name: str) -> Token:
-    """Return a token of the model's own vocabulary."""
+def _vocabulary_token(model: Any, name: str) -> Token:
+    """Return a token of the model's vocabulary."""
     if model.info.kind == "checkpoint":
         number = model.pieces.tokenizer.token_to_id(name)
         if number is not None:
             return Token(name, number, special=number in model.pieces.special_ids)
     else:
-        found: tuple[Token, ...] = model.tokenize(name)
-        if len(found) == 1:
-            return replace(found[0], text=name)
+        pieces: tuple[Token, ...] = model.tokenize(name)
+        if len(pieces) == 1:
+            return replace(pieces[0], text=name)
     raise AttnctlError(f"{name!r} is not one token of {model.info.name}")
 
 
 NUMBER = (int, float)
 CHOICES = {"layer": (str, int, list), "head": (str, int, list), "query": (str, int), "title": (str,)}
-WORDS = {"word": (str,), "against": (str,)}  # whose prediction is watched
-# what an item may say for itself of a model: how it attends, but not where numbers are read from
+WORDS = {"word": (str,), "against": (str,)}  # the watched prediction
+# model options of a single item: how it attends, but not which files to read
 OWN: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("d_model", "d_k", "n_heads", "n_kv_heads", "n_layers", "seed", "window"), (int,)),
     **dict.fromkeys(("causal", "output_projection", "no_scale", "rope"), (bool,)),
@@ -155,17 +155,17 @@ OWN: dict[str, tuple[type, ...]] = {
 
 
 def item_options(item: Item) -> OptionValues:
-    """What an item says of its model. Raises UsageError for an option that it cannot have, or a value of another kind."""
-    own = {}
+    """Return the model options of an item. Raises UsageError for an option it cannot have, or a value of another type."""
+    options = {}
     for name, value in item.options.items():
-        known = name.replace("-", "_")
-        kinds = OWN.get(known) or CHOICES.get(known) or WORDS.get(known)
+        python_name = name.replace("-", "_")
+        kinds = OWN.get(python_name) or CHOICES.get(python_name) or WORDS.get(python_name)
         if kinds is None:
             raise UsageError(f"one text has no option {name!r}: it is {', '.join((*CHOICES, *WORDS, *OWN))}")
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise UsageError(f"option {name!r} cannot be {str(value)[:40]!r}")
         if isinstance(value, list) and not all(isinstance(index, int) for index in value):
             raise UsageError(f'"{name}" is a number, a list of numbers, or a selection like "0-5"')
-        if known in OWN:
-            own[known] = value
-    return own
+        if python_name in OWN:
+            options[python_name] = value
+    return options

@@ -1,4 +1,4 @@
-"""What a folder says of itself: run.json, what the batch was asked for; manifest.jsonl, a line a text that seals itself."""
+"""Read and write run.json (the request of a batch) and manifest.jsonl (a line for each text, with its own check)."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 MANIFEST, RUN = "manifest.jsonl", "run.json"
 SCHEMA = "attnctl.batch/2"
 WEIGHTS = (".safetensors", ".npz", ".gguf")
-PIECE_BYTES = 1 << 20  # of a file that are read at a time
+PIECE_BYTES = 1 << 20  # of a file, read at a time
 
 
-def check_run(folder: Path, said: Document, *, is_new: bool) -> bytes:
-    """Hold `said`, what is asked for now, against the folder's run.json, which a new folder gets: the key of its lines.
+def check_run(folder: Path, request: Document, *, is_new: bool) -> bytes:
+    """Compare the `request` with run.json, which a new folder gets; return the key of the manifest's lines.
 
-    Raises AttnctlError where it is damaged, UsageError where the folder holds a batch of something else.
+    Raises AttnctlError if run.json is damaged, UsageError if the folder holds another batch.
     """
     import orjson
 
     from attnctl import __version__
 
     run = folder / RUN
-    said = orjson.loads(as_json(said))
-    decides: Document = {"said": said, "weights": fingerprint_model(said["model"].get("name"))}
+    request = orjson.loads(as_json(request))
+    decides: Document = {"said": request, "weights": fingerprint_model(request["model"].get("name"))}
     if not run.exists():
         if not is_new:
             raise UsageError(f"{folder} has a manifest but no run.json: give a new folder")
@@ -45,9 +45,9 @@ def check_run(folder: Path, said: Document, *, is_new: bool) -> bytes:
         write_whole(run, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n", inside=folder)
     try:
         before = orjson.loads(run.read_bytes())
-        schema, theirs = before["schema"], before["said"]
-        names = sorted(name for name in theirs | said if theirs.get(name) != said.get(name))
-        paths = [str(path) for path in theirs["input"]]
+        schema, earlier = before["schema"], before["said"]
+        names = sorted(name for name in earlier | request if earlier.get(name) != request.get(name))
+        paths = [str(path) for path in earlier["input"]]
     except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
         raise AttnctlError(f"{run} is damaged: give a new folder") from None
     new = f"give a new folder, or {option_name('replace', True)}"
@@ -64,14 +64,14 @@ def check_run(folder: Path, said: Document, *, is_new: bool) -> bytes:
 
 
 def input_paths(paths: Iterable[str], folder: str | Path) -> list[str]:
-    """The files of an input as they are seen from the folder of its results; "-" for standard input."""
+    """Return the input files relative to the folder of their results; "-" for standard input."""
     with said_plainly("write", folder):
         whole = os.path.realpath(folder)
     return [path if path == "-" else os.path.relpath(os.path.realpath(path), whole) for path in paths]
 
 
 def fingerprint_model(name: str | None) -> str | None:
-    """A hash of names, sizes and times of the files that a model is read from; None where its name is no path."""
+    """Return a hash of names, sizes and times of the model's files; None if `name` is not a path."""
     from attnctl.models import REGISTRY
     from attnctl.models.huggingface.hub import KNOWN
 
@@ -79,27 +79,27 @@ def fingerprint_model(name: str | None) -> str | None:
         return None
     with said_plainly("read", path):
         files = sorted(path.iterdir()) if path.is_dir() else [path]
-        kept = [
-            (file.name, (found := file.stat()).st_size, found.st_mtime_ns)
+        states = [
+            (file.name, (state := file.stat()).st_size, state.st_mtime_ns)
             for file in files
             if (file.suffix.lower() in WEIGHTS or file.name in ("config.json", "tokenizer.json")) and file.is_file()
         ]
-    return hashlib.sha256(repr(kept).encode()).hexdigest()[:16]
+    return hashlib.sha256(repr(states).encode()).hexdigest()[:16]
 
 
 # --- lines --------------------------------------------------------------------------------------------------------
 
-SEAL = b',"check":"'  # before the last field of a line, which is of all that stands before it, and of the key
+SEAL = b',"check":"'  # begins the last field of a line: the check of everything before it and of the key
 
 
 def sealed_line(entry: ManifestLine, key: bytes) -> bytes:
-    """A line of a manifest, which says of itself that it is whole."""
+    """Return a line of a manifest, with a check of its content."""
     body = as_json(msgspec.to_builtins(entry)).removesuffix(b"}")
     return body + SEAL + _check_of(body, key)
 
 
 def read_line(line: bytes, key: bytes) -> ManifestLine | None:
-    """What a line says; None where it is not, to the byte, what was written with this key."""
+    """Return the content of a line; None if it is not exactly what was written with this key."""
     body, _, check = line.rpartition(SEAL)
     return msgspec.json.decode(body + b"}", type=ManifestLine) if check == _check_of(body, key) else None
 
@@ -109,7 +109,7 @@ def _check_of(body: bytes, key: bytes) -> bytes:
 
 
 class ManifestGroup(NamedTuple):
-    """Entries that were done together, and the bytes of the manifest that hold them."""
+    """Entries that were done together, and the bytes of the manifest that they are in."""
 
     entries: list[ManifestLine]
     start: int
@@ -117,24 +117,24 @@ class ManifestGroup(NamedTuple):
 
     @property
     def files(self) -> list[ManifestFile]:
-        """The files of all its entries."""
+        """Return the files of all entries."""
         return [file for entry in self.entries for file in entry.files]
 
 
 def read_groups(path: Path, key: bytes, *, end: int | None = None, single: bool) -> Iterator[ManifestGroup]:
-    """The groups of a manifest that are whole, up to byte `end`; `single`: each line is one."""
+    """Yield the whole groups of a manifest, up to byte `end`; with `single` each line is a group."""
     entries: list[tuple[ManifestLine, int]] = []
-    at = 0
+    position = 0
     with path.open("rb") as lines:
-        while (end is None or at < end) and (line := lines.readline(limits.LINE_BYTES)):
-            start, at = at, at + len(line)
+        while (end is None or position < end) and (line := lines.readline(limits.LINE_BYTES)):
+            start, position = position, position + len(line)
             if (entry := read_line(line, key)) is None:
                 entries = []
                 continue
             entries.append((entry, start))
             count = 1 if single else entry.group or 0
-            if count and len(entries) >= count:  # more are left of a run that was killed as it wrote them
-                yield ManifestGroup([entry for entry, _ in entries[-count:]], entries[-count][1], at)
+            if count and len(entries) >= count:  # more entries remain if a run was killed while it wrote them
+                yield ManifestGroup([entry for entry, _ in entries[-count:]], entries[-count][1], position)
             if count:
                 entries = []
 
@@ -151,20 +151,20 @@ class AppendedFile:
         self.end = self.file.seek(0, os.SEEK_END)
 
     def append_bytes(self, data: bytes) -> None:
-        """Write all of `data`, or nothing: AttnctlError where the disk is full, or the file was removed."""
+        """Write all of `data`, or nothing. Raises AttnctlError if the disk is full or the file was removed."""
         view = memoryview(data)
         try:
             with said_plainly("write", self.path):
                 while view:
                     view = view[self.file.write(view) :]
-                self.path.stat()  # what is written to a file that was removed is lost without a word
+                self.path.stat()  # raises if the file was removed: writing to it would lose data silently
         except BaseException:
             self.cut_after(self.end)
             raise
         self.end += len(data)
 
     def cut_after(self, end: int) -> None:
-        """Forget what stands after `end`."""
+        """Remove the bytes from `end` on."""
         self.file.truncate(end)
         self.end = end
 
@@ -174,18 +174,18 @@ class AppendedFile:
 
 
 def is_as_written(folder: Path, file: ManifestFile) -> bool:
-    """Return whether a file of the folder, or the part of it that is an item's, is to the byte what was written."""
+    """Return whether a file of the folder, or an item's part of it, has exactly the bytes that were written."""
     try:
-        # a pipe is not waited for
+        # O_NONBLOCK: do not wait for a pipe
         with open(folder / file.file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as opened:  # noqa: PTH123
             state = os.fstat(opened.fileno())
             if not stat.S_ISREG(state.st_mode) or (file.offset is None and state.st_size != file.bytes):
                 return False
             opened.seek(file.offset or 0)
-            digest, left = hashlib.sha256(), file.bytes
-            while left and (piece := opened.read(min(left, PIECE_BYTES))):
+            digest, remaining = hashlib.sha256(), file.bytes
+            while remaining and (piece := opened.read(min(remaining, PIECE_BYTES))):
                 digest.update(piece)
-                left -= len(piece)
+                remaining -= len(piece)
             return digest.hexdigest() == file.sha256
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""Where the texts of a batch come from: files, folders, tables or a pipe, with gzip or zstd taken off as they are read."""
+"""Read the texts of a batch from files, folders, tables or a pipe, and decompress gzip and zstd."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)  # what reading a damaged comp
 
 
 def open_stream(path: str) -> IO[bytes]:
-    """A regular file, or of "-" a stream on standard input that leaves it open. Raises AttnctlError for no regular file."""
+    """Open a regular file, or standard input for "-" without closing it. Raises AttnctlError if it is not a regular file."""
     if path != "-":
         return open_regular(path)
     if sys.stdin.isatty():
@@ -43,12 +43,12 @@ def _real_stdin() -> bool:
 
 
 def first_bytes(file: IO[bytes]) -> bytes:
-    """The first bytes of a buffered file, still to be read."""
+    """Return the first bytes of a buffered file without consuming them."""
     return cast(io.BufferedReader, file).peek(64)[:64]
 
 
 def decompressed(raw: IO[bytes], name: str) -> IO[bytes]:
-    """The file with gzip or zstd taken off, told by its first bytes. Reading on may raise one of DAMAGE."""
+    """Return the file, decompressed if its first bytes are those of gzip or zstd. Reading may raise one of DAMAGE."""
     magic = first_bytes(raw)[:4]
     if magic[:2] == b"\x1f\x8b":
         return io.BufferedReader(_SmallReads(gzip.GzipFile(fileobj=raw).read1, 8192))
@@ -61,17 +61,17 @@ def decompressed(raw: IO[bytes], name: str) -> IO[bytes]:
 
 
 class _SmallReads(io.RawIOBase):
-    """A decompressed stream, read a little at a time: what stands before a damage is handed out before the error is."""
+    """A decompressed stream that is read in small pieces: data before a damage is returned before the error is raised."""
 
     def __init__(self, read_some: Callable[[int], bytes], most: int) -> None:
         self.read_some, self.most = read_some, most
 
     def readable(self) -> bool:
-        """Whether it can be read: always."""
+        """Return True: it can be read."""
         return True
 
     def readinto(self, into: Any) -> int:
-        """Bytes read into a buffer, `most` at most; 0 at the end."""
+        """Read at most `most` bytes into a buffer; return their number, 0 at the end."""
         data = self.read_some(min(len(into), self.most))
         into[: len(data)] = data
         return len(data)
@@ -92,18 +92,18 @@ LONGEST = limits.LINE_BYTES
 TOO_LONG = f"the text is longer than {LONGEST >> 20} MB"
 PAIR = "text_pair"  # the column of the second text of a pair
 BOM = b"\xef\xbb\xbf"
-JSON_BEGINS = re.compile(rb"\s*(\{|\[\s*([\[{\"]|$))")  # of a pipe: "[Music]" is text
+JSON_BEGINS = re.compile(rb"\s*(\{|\[\s*([\[{\"]|$))")  # in a pipe: "[Music]" is text
 
 
 class InputFiles:
-    """Files that are read one after another, and how much of them has been."""
+    """Files that are read one after another, and how much of them was read."""
 
     def __init__(self, size: int = 0) -> None:
-        self._size, self._done = size, 0  # bytes: of all that is read, and of the files that are read
+        self._size, self._done = size, 0  # bytes: of the whole input, and of the finished files
         self._raw: IO[bytes] | None = None
 
     def share_read(self) -> float | None:
-        """How much has been read, 0 to 1; None where nobody knows."""
+        """Return the share that was read, 0 to 1; None if the size is unknown."""
         if not self._size:
             return None
         inside = 0 if self._raw is None or self._raw.closed else self._raw.tell()
@@ -111,7 +111,7 @@ class InputFiles:
 
     @contextmanager
     def open_file(self, path: str) -> Iterator[tuple[IO[bytes], str]]:
-        """A file, or of "-" standard input, decompressed, and its name."""
+        """Yield a file, or standard input for "-", decompressed, and its name."""
         name = "standard input" if path == "-" else path
         with said_plainly("read", name), open_stream(path) as raw:
             self._raw = None if path == "-" else raw
@@ -119,7 +119,7 @@ class InputFiles:
 
 
 def numbered(items: Iterable[Item]) -> Iterator[Item]:
-    """The items, numbered from 0."""
+    """Yield the items, numbered from 0."""
     for number, item in enumerate(items):
         item.number = number
         yield item
@@ -139,14 +139,14 @@ class TextStream(InputFiles):
         super().__init__()
         if form is not None and form not in FORMS:
             raise UsageError(f"it is {', '.join(FORMS)}", option="input", value=form)
-        what = "a file or folder of texts, or - for standard input"
+        expected = "a file or folder of texts, or - for standard input"
         if not path:
-            raise UsageError(f"the source is empty: give {what}")
+            raise UsageError(f"the source is empty: give {expected}")
         if path != "-" and not Path(path).exists():
-            raise AttnctlError(f"there is no file {path}: give {what}")
+            raise AttnctlError(f"there is no file {path}: give {expected}")
         if (form or form_of_path(path)) == "text" and (column or id_column) is not None:
             option = "column" if column is not None else "id_column"
-            raise UsageError(f"is of tables and JSON lines: {path} holds a text a line", option=option)
+            raise UsageError(f"is for tables and JSON lines: {path} has one text on each line", option=option)
         if names_picture(path):
             raise UsageError(f"{path} is a picture: give a file with the names of pictures, one a line")
         self.path, self.form, self.column, self.id_column = path, form, column, id_column
@@ -157,7 +157,7 @@ class TextStream(InputFiles):
         return numbered(self._items_of_folder(folder) if is_folder else self._items_of_file(self.path))
 
     def _items_of_folder(self, folder: Path) -> Iterator[Item]:
-        """Every file with a known suffix, in the order of names: a .txt is one text, of others each line or row."""
+        """Yield the items of every file with a known suffix, by name: a .txt is one text, other files have several."""
         any_there, closed = False, list[OSError]()
         for where, folders, names in os.walk(folder, onerror=closed.append):
             folders[:] = sorted(
@@ -175,18 +175,18 @@ class TextStream(InputFiles):
                     yield self._item_of_file(path, folder)
                 else:
                     yield from self._items_of_file(str(path))
-        for error in closed:  # folders, of which this may be the only one
+        for error in closed:  # folders; it may be the only one
             with said_plainly("read", error.filename):
                 if error.filename == str(folder):
                     raise error
             any_there = True
-            said = (error.strerror or str(error)).lower()
-            yield Item(0, error.filename, id=Path(error.filename).name, error=f"this folder cannot be read: {said}")
+            reason = (error.strerror or str(error)).lower()
+            yield Item(0, error.filename, id=Path(error.filename).name, error=f"this folder cannot be read: {reason}")
         if not any_there:
             raise AttnctlError(f"{folder} holds no texts: it may hold {', '.join(SUFFIXES)}, also .gz and .zst")
 
     def _item_of_file(self, path: Path, folder: Path) -> Item:
-        """A file that is one text."""
+        """Return a file as one text."""
         where, name = str(path), path.relative_to(folder).with_suffix("").as_posix()
         try:
             with self.open_file(where) as (file, _):
@@ -221,7 +221,7 @@ class TextStream(InputFiles):
         number = 0
         while line := file.readline(LONGEST):
             number += 1
-            if form == "jsonl" and number == 1 and _is_cut_off(line):  # a list, or an object, over many lines
+            if form == "jsonl" and number == 1 and _is_cut_off(line):  # a list or an object over many lines
                 whole = line + file.read(limits.CORPUS_BYTES)
                 if file.read(1):
                     raise AttnctlError(
@@ -230,13 +230,13 @@ class TextStream(InputFiles):
                 if not _is_cut_off(whole):
                     yield from self._items_of_line(f"{name}, line 1", whole, form)
                     return
-                file = io.BytesIO(whole)  # lines after all, of which the first is damaged
+                file = io.BytesIO(whole)  # lines after all; the first is damaged
                 line = file.readline(LONGEST)
             where = f"{name}, line {number}"
             if len(line) == LONGEST and not line.endswith(b"\n"):
                 skipped = LONGEST
-                while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
-                    skipped += len(rest)
+                while (piece := file.readline(LONGEST)) and not piece.endswith(b"\n"):
+                    skipped += len(piece)
                     if skipped > limits.ENDLESS_BYTES:
                         raise AttnctlError(f"{where} has no end in {limits.bytes_text(skipped)}: it is no text")
                 yield Item(0, where, error=f"the line is longer than {LONGEST >> 20} MB")
@@ -244,7 +244,7 @@ class TextStream(InputFiles):
                 yield from self._items_of_line(where, line, form)
 
     def _items_of_line(self, where: str, line: bytes, form: str) -> Iterator[Item]:
-        """The item of a line; of a list in JSON that is no conversation, one for each entry."""
+        """Yield the item of a line; for a JSON list that is not a conversation, one item for each entry."""
         import orjson
 
         try:
@@ -268,12 +268,10 @@ class TextStream(InputFiles):
         except AttnctlError as error:
             yield Item(0, where, error=str(error))
             return
-        is_long = (
-            len(line) > LONGEST
-        )  # a value over many lines, or a list: each of its entries is held against the limit
+        is_long = len(line) > LONGEST  # a value over many lines, or a list: the limit applies to each of its entries
         if isinstance(document, list) and not any(isinstance(entry, dict) and "role" in entry for entry in document):
-            for at, entry in enumerate(document):
-                yield self._item_of_document(f"{where}, entry {at}", entry, is_long=is_long)
+            for index, entry in enumerate(document):
+                yield self._item_of_document(f"{where}, entry {index}", entry, is_long=is_long)
         else:
             yield self._item_of_document(where, document, is_long=is_long)
 
@@ -310,10 +308,10 @@ class TextStream(InputFiles):
             line = 1 if rows is None else rows.line_num + 1
             raise AttnctlError(f"{name}, line {line} is no row of a table: {error}") from error
         finally:
-            text.detach()  # the file is closed by who opened it
+            text.detach()  # the caller, which opened the file, closes it
 
     def _text_columns(self, columns: list[str], name: str) -> tuple[str, str | None]:
-        """The columns of texts and of ids. Raises UsageError naming those there are."""
+        """Return the columns of texts and of ids. Raises UsageError that lists the columns of the table."""
         has = f"{name} has the columns {', '.join(columns) or 'none'}"
         column = self.column or ("text" if "text" in columns else columns[0] if len(columns) == 1 else None)
         if column is None:
@@ -336,8 +334,8 @@ class TextStream(InputFiles):
             with said_plainly("read", path), pq.ParquetFile(path) as file:
                 names = file.schema_arrow.names
                 column, id_column = self._text_columns(names, path)
-                wanted = [column, *([id_column] if id_column else []), *({"tokens", PAIR} & set(names) - {column})]
-                rows = (row for rows in file.iter_batches(1024, columns=wanted) for row in rows.to_pylist())
+                columns = [column, *([id_column] if id_column else []), *({"tokens", PAIR} & set(names) - {column})]
+                rows = (row for rows in file.iter_batches(1024, columns=columns) for row in rows.to_pylist())
                 for number, row in enumerate(rows):
                     yield of_row(f"{path}, row {number}", row, column, id_column)
         except pa.ArrowInvalid as error:
@@ -345,7 +343,7 @@ class TextStream(InputFiles):
 
 
 def _bounded_lines(text: io.TextIOWrapper) -> Iterator[str]:
-    """The lines of a table. Raises csv.Error for one that is longer than any row."""
+    """Yield the lines of a table. Raises csv.Error for a line that is too long."""
     while line := text.readline(LONGEST):
         if len(line) == LONGEST:
             raise csv.Error(f"it is longer than {limits.bytes_text(LONGEST)}")
@@ -353,12 +351,12 @@ def _bounded_lines(text: io.TextIOWrapper) -> Iterator[str]:
 
 
 def _is_batch(folder: Path) -> bool:
-    """Whether a folder was written by a batch: its own output is no input."""
+    """Return whether a batch wrote the folder: its output is no input."""
     return all(os.path.isfile(folder / name) for name in ("manifest.jsonl", "run.json"))  # noqa: PTH113, False in a closed one
 
 
 def form_of_path(path: str) -> str | None:
-    """The form of texts that a file's suffix names, that of a compression aside; None for another suffix."""
+    """Return the form of texts that a file's suffix names, without .gz or .zst; None for another suffix."""
     bare = Path(path)
     while bare.suffix.lower() in (".gz", ".zst"):
         bare = bare.with_suffix("")
@@ -366,7 +364,7 @@ def form_of_path(path: str) -> str | None:
 
 
 def _is_cut_off(text: bytes) -> bool:
-    """Whether a list or an object in JSON begins that is not whole."""
+    """Return whether the text begins a JSON list or object and does not end it."""
     import orjson
 
     text = text.strip()
@@ -391,7 +389,7 @@ def _of_text(where: str, text: str, name: str | int | None = None) -> Item:
 
 
 def _of_messages(where: str, document: dict[str, object]) -> Item:
-    """A conversation: the messages and tools of an object, its id, and its options, or its answer outright."""
+    """Return a conversation: messages and tools of an object, its id, and its options, or the answer in it."""
     from attnctl.formats.chat import conversation_of
 
     name, options = _id_of(document.get("id")), document.get("options") or {}
@@ -401,31 +399,31 @@ def _of_messages(where: str, document: dict[str, object]) -> Item:
         conversation = conversation_of(as_json(document), "it")
     except AttnctlError as error:
         return Item(0, where, id=name, error=str(error))
-    kept = {key: document[key] for key in ("messages", "tools") if key in document}
+    conversation_fields = {key: document[key] for key in ("messages", "tools") if key in document}
     text, answer = conversation.messages[-1].content, _answer_of(document)
-    return Item(0, where, text, name, options=options, messages=kept, answer=answer)
+    return Item(0, where, text, name, options=options, messages=conversation_fields, answer=answer)
 
 
 def _answer_of(row: dict[str, object]) -> str | None:
-    """The answer to a prompt, where a line gives one."""
+    """Return the answer to a prompt, if the line has one."""
     answer = row.get("answer")
     return answer if isinstance(answer, str) else None
 
 
 def _pair_of(row: Mapping[str, object]) -> str | None:
-    """The second text of a row, where it has one that is not empty."""
+    """Return the second text of a row, if it has one that is not empty."""
     pair = row.get(PAIR)
     return None if pair is None or not str(pair).strip() else str(pair)
 
 
-def _id_of(given: object) -> str | int | None:
-    """An id as it was given: a whole number stays one, all else is text."""
-    whole = isinstance(given, int) and not isinstance(given, bool)
-    return given if given is None or whole else str(given)[:1000]  # type: ignore[return-value]
+def _id_of(value: object) -> str | int | None:
+    """Return an id: a whole number stays a number, anything else becomes text."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if value is None or whole else str(value)[:1000]  # type: ignore[return-value]
 
 
 def of_row(where: str, row: dict[str, object], column: str = "text", id_column: str | None = "id") -> Item:
-    """An item of a JSON object or a row: text, and where they are there id, tokens and options."""
+    """Return the item of a JSON object or a row: text, and if present id, tokens and options."""
     name = _id_of(row.get(id_column)) if id_column else None
     tokens, text, options = row.get("tokens"), row.get(column), row.get("options") or {}
     if tokens is not None and (
@@ -445,5 +443,5 @@ def of_row(where: str, row: dict[str, object], column: str = "text", id_column: 
     pair = None if column == PAIR else _pair_of(row)
     if pair is not None and tokens is not None:
         return Item(0, where, text, name, error=f'"{PAIR}" does not go with "tokens"')
-    own = None if tokens is None else tuple(tokens)
-    return replace(item, tokens=own, options=options, answer=_answer_of(row), text_pair=pair)
+    token_names = None if tokens is None else tuple(tokens)
+    return replace(item, tokens=token_names, options=options, answer=_answer_of(row), text_pair=pair)

@@ -1,4 +1,4 @@
-"""What is done to each text of a batch: its trace, and the bytes of everything asked for."""
+"""Do the work on each text of a batch: make its trace, and the bytes of every requested format."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnctl import limits
-from attnctl.argument_types import model_arguments
 from attnctl.batching.formats import PICTURES, SHARED, format_named
-from attnctl.batching.items import Item, Pending, Result, given, item_options, rendered
+from attnctl.batching.items import Item, Pending, Result, item_options, listed_tokens, read_conversation
 from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.errors import AttnctlError, UsageError, error_place, in_one_line, option_name, options_as_flags
 from attnctl.files import need_pyarrow
 from attnctl.formats.pictures import heatmap_bytes
 from attnctl.measures import check_measure, needs_of
+from attnctl.model_options import model_arguments
 from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
 from attnctl.readings.trace_reading import TraceReading
@@ -34,16 +34,16 @@ from attnctl.trace.run import notes_of_kind
 from attnctl.trace.steps import NAMES, check_names, narrow_trace, rounded_trace
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import OptionValues
+    from attnctl.model_options import OptionValues
 
-TRIAL_TOKENS = 512  # of a text with which padding is tried on behalf of shorter ones
-NONE = "[]"  # no options of its own
-OPENED = 8  # models kept open, where items have options of their own
+TRIAL_TOKENS = 512  # longest text with which padding is tested for shorter texts
+NONE = "[]"  # the key of a model without options of an item
+OPENED = 8  # models kept open if items have their own options
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is asked for, the same for every item: it travels to whatever process does it.
+    """The request, the same for every item; it is sent to the process that does the work.
 
     `options` are those of `open_model`; `layer` and `head` select as on the command line, `query` is a token's text or
     index; `look` are the options of `Trace.figure`.
@@ -59,14 +59,14 @@ class Work:
     max_tokens: int | None = None
     batch_size: int = 1  # texts that share a pass through a checkpoint
     words: bool = False  # pieces of a tokenizer merged into words
-    measure: str | None = None  # what stands in place of the weights
+    measure: str | None = None  # the measure instead of the weights
     steps: tuple[str, ...] | None = None  # the steps whose arrays a trace keeps; None for all
     precision: int | None = None  # decimals of its numbers; None for all
-    prompts: OptionValues = field(default_factory=dict)  # of those that are answered: spans, most, budget, remove
-    is_named: bool = True  # `options` name the model; else it was opened by others, and they are none
+    prompts: OptionValues = field(default_factory=dict)  # options of answered prompts: spans, most, budget, remove
+    is_named: bool = True  # `options` name the model; else the model was opened by the caller, and there are no options
 
     def task(self, model: Model | None = None) -> Task:
-        """What a worker is asked for."""
+        """Return the task of a worker."""
         for form in self.formats:
             if form in PROMPT_FORMATS:
                 task: Task = format_named(form).task(self.options, self.prompts, model)
@@ -75,18 +75,18 @@ class Work:
 
     @property
     def answers_prompts(self) -> bool:
-        """Whether the texts are prompts, of which a command's format keeps what it found of the answers."""
+        """Return whether the texts are prompts whose answers a command's format reads."""
         return any(form in PROMPT_FORMATS for form in self.formats)
 
-    def said(self) -> dict[str, Any]:
-        """What run.json says of it: prompts, steps and precision where they were given."""
-        said = {"formats": sorted(self.formats), "model": self.options, "look": self.look}
-        said |= {name: value for name, value in vars(self).items() if name not in (*said, "options", "is_named")}
-        where_given = {name: said.pop(name) for name in ("prompts", "steps", "precision")}
-        return said | {name: value for name, value in where_given.items() if value not in (None, {})}
+    def request(self) -> dict[str, Any]:
+        """Return the request for run.json; prompts, steps and precision only if they were set."""
+        request = {"formats": sorted(self.formats), "model": self.options, "look": self.look}
+        request |= {name: value for name, value in vars(self).items() if name not in (*request, "options", "is_named")}
+        where_given = {name: request.pop(name) for name in ("prompts", "steps", "precision")}
+        return request | {name: value for name, value in where_given.items() if value not in (None, {})}
 
-    def kept_of(self, trace: Trace, *, rounded: bool = True) -> Trace:
-        """What is kept of a trace: the arrays of `steps`, their numbers with `precision`, in a file no matrices unasked."""
+    def narrowed(self, trace: Trace, *, rounded: bool = True) -> Trace:
+        """Return the part of a trace to keep: the arrays of `steps`, numbers with `precision`; matrices only on request."""
         steps = NAMES if self.steps is None else self.steps
         if self.formats and not self.parameters:
             steps = tuple(name for name in steps if name != "matrices")
@@ -95,41 +95,41 @@ class Work:
 
     @property
     def wants_predictions(self) -> bool:
-        """Whether any of the formats tells what the model predicts; with none, the traces themselves are wanted."""
-        asked = self.steps is None or "prediction" in self.steps
-        return asked and (not self.formats or any(form in ("json", "npz") for form in self.formats))
+        """Return whether predictions are needed: by a format, or without formats by the traces themselves."""
+        has_step = self.steps is None or "prediction" in self.steps
+        return has_step and (not self.formats or any(form in ("json", "npz") for form in self.formats))
 
     @property
     def draws_pictures(self) -> bool:
-        """Whether pictures are drawn, which takes longer than everything else together."""
+        """Return whether pictures are drawn, which takes longer than everything else together."""
         return not {"json", "npz", "parquet"}.issuperset(self.formats)
 
 
 class Task:
-    """What a worker is asked for: traces, or what a command makes of texts."""
+    """The task of a worker: to make traces, or what a command makes of texts."""
 
     model: Any  # opened
 
     @property
     def together(self) -> int:
-        """How many items may share a pass."""
+        """Return how many items may share a pass."""
         return 1
 
     def begin(self, item: Item) -> Result | Pending:
-        """Return the item, ready for a pass that others may share, or its result. Raises what is wrong with it."""
+        """Return the item, ready for a pass that others may share, or its result. Raises the error of a wrong item."""
         raise NotImplementedError
 
-    def results(self, some: Sequence[Pending]) -> list[Result]:
-        """Return the results of items that share a pass. Raises what is wrong with one of them."""
+    def results(self, pending: Sequence[Pending]) -> list[Result]:
+        """Return the results of items that share a pass. Raises the error of one of them."""
         raise NotImplementedError
 
     def failed(self, item: Item, why: str) -> Result:
-        """Return the result of an item that something is wrong with."""
+        """Return the result of an item that failed, with the reason."""
         return Result(item, error=why)
 
 
 class Worker:
-    """Does the work, chunk by chunk; the model is opened once and kept."""
+    """A worker that does the work chunk by chunk; it opens the model once and keeps it."""
 
     def __init__(self, work: Any, model: Model | None = None, flags: Mapping[str, str] | None = None) -> None:
         self._work, self._model, self._flags = work, model, flags
@@ -137,17 +137,17 @@ class Worker:
 
     @cached_property
     def task(self) -> Task:
-        """What it is asked for; it opens the model."""
-        found: Task = self._work.task(self._model)
-        return found
+        """Return the task of the worker; it opens the model."""
+        task: Task = self._work.task(self._model)
+        return task
 
     def chunk_results(self, items: Sequence[Item]) -> list[Result]:
-        """One result an item, in their order. An error that a text brings with it stays with its item."""
-        with options_as_flags(self._flags):  # in whatever process this is
+        """Return one result for each item, in order. An error of one text becomes the result of its item."""
+        with options_as_flags(self._flags):  # in any process
             return self._results_of_chunk(items)
 
     def _results_of_chunk(self, items: Sequence[Item]) -> list[Result]:
-        done: dict[int, Result] = {}
+        results: dict[int, Result] = {}
         ready: list[Pending] = []
         for item in items:
             start = time.perf_counter()
@@ -159,34 +159,35 @@ class Worker:
                 ready.append(begun)
             else:
                 begun.seconds = time.perf_counter() - start
-                done[item.number] = begun
-        ready.sort(key=lambda one: (len(one.tokens), one.item.number))
+                results[item.number] = begun
+        ready.sort(key=lambda pending: (len(pending.tokens), pending.item.number))
         while ready:
             self._passes = self._passes or SharedPasses(self.task.model, self.task.together)
-            size = self._passes.next_size([one.tokens for one in ready])
-            done |= {result.item.number: result for result in self._pass_results(ready[:size])}
+            size = self._passes.next_size([pending.tokens for pending in ready])
+            results |= {result.item.number: result for result in self._pass_results(ready[:size])}
             del ready[:size]
-        return [done[item.number] for item in items]
+        return [results[item.number] for item in items]
 
-    def _pass_results(self, some: Sequence[Pending]) -> list[Result]:
-        """The results of one pass; where it fails, of each item alone."""
+    def _pass_results(self, pending: Sequence[Pending]) -> list[Result]:
+        """Return the results of one pass; if it fails, run each item alone."""
         start = time.perf_counter()
         try:
-            results = self.task.results(some)
+            results = self.task.results(pending)
         except Exception as error:
-            if len(some) == 1:
-                return [self.task.failed(some[0].item, reason_of(error))]
-            return [result for one in some for result in self._results_of_chunk([one.item])]
+            if len(pending) == 1:
+                return [self.task.failed(pending[0].item, reason_of(error))]
+            return [result for entry in pending for result in self._results_of_chunk([entry.item])]
         for result in results:
-            result.seconds = (time.perf_counter() - start) / len(some)
+            result.seconds = (time.perf_counter() - start) / len(pending)
         return results
 
 
 class SharedPasses:
-    """How many texts share each pass through a model: at most `most`, and what limits.PASS_TOKENS and PASS_PADDING allow.
+    """The number of texts that share each pass through a model: at most `most`, within limits.PASS_TOKENS and PASS_PADDING.
 
-    Through a built-in model go texts of one length. A checkpoint pads: that is tried wherever a pass is longer than those
-    tried before; where it changes weights, as no architecture should let it, only texts of one length go together.
+    Texts of one length share a pass through a built-in model. A checkpoint pads: padding is tested for every pass that is
+    longer than those tested before. If padding changes weights, which no architecture should do, only texts of one length
+    share a pass.
     """
 
     def __init__(self, model: Any, most: int) -> None:
@@ -198,37 +199,39 @@ class SharedPasses:
         self._sound_to, self._changed_from = 0, math.inf  # lengths of passes, in tokens
 
     def next_size(self, texts: Sequence[Sequence[Token]]) -> int:
-        """How many of the texts, the shortest first, go through the model next."""
+        """Return how many of the texts, the shortest first, go through the model next."""
         sizes = [len(tokens) for tokens in texts[: self.most]]
-        whole = [count * size for count, size in enumerate(sizes, 1)]  # tokens of a pass of so many, padding and all
-        padding = [tokens - own for tokens, own in zip(whole, accumulate(sizes), strict=True)]
+        whole = [
+            count * size for count, size in enumerate(sizes, 1)
+        ]  # tokens of a pass with this number of texts, padding included
+        padding = [padded - total for padded, total in zip(whole, accumulate(sizes), strict=True)]
         fitting = sum(map(_fits_pass, whole, padding)) or 1
-        alike = min(fitting, sizes.count(sizes[0]))
+        same_length = min(fitting, sizes.count(sizes[0]))
         if isinstance(self.model, Stack):
-            return alike if can_run_together(self.model, sizes[0]) else 1
+            return same_length if can_run_together(self.model, sizes[0]) else 1
         if self._keeps_weights(texts[:fitting], texts[fitting:]):
             return fitting
-        return alike
+        return same_length
 
     def _keeps_weights(self, texts: Sequence[Sequence[Token]], later: Sequence[Sequence[Token]]) -> bool:
-        """Whether padding to the last text's length leaves the weights of the others as they are.
+        """Return whether padding to the last text's length leaves the weights of the other texts unchanged.
 
-        What is tried first is the longest of those that come `later`: one trial then does for all passes of a chunk.
+        The longest of the texts that come `later` is tested first: one test is then enough for all passes of a chunk.
         """
         long = texts[-1]
-        # one token has a weight of 1 in any company
+        # a single token has a weight of 1 in any batch
         padded = [tokens for tokens in texts if 1 < len(tokens) < len(long)]
-        near = [tokens for tokens in later[-1:] if len(tokens) <= TRIAL_TOKENS]
-        for tried in (*near, long) if padded else ():
+        longest = [tokens for tokens in later[-1:] if len(tokens) <= TRIAL_TOKENS]
+        for tried in (*longest, long) if padded else ():
             if self._sound_to < len(long) and len(tried) < self._changed_from:
                 self._try_padding(padded[0], tried)
         return not padded or len(long) <= self._sound_to
 
     def _try_padding(self, short: Sequence[Token], long: Sequence[Token]) -> None:
-        """Note whether a text's weights change beside a longer one; where one of them fails, nothing."""
+        """Record whether a text's weights change beside a longer one; if one of them fails, record nothing."""
         from attnctl.models.huggingface.padded_batch import padding_changes_weights
 
-        with suppress(AttnctlError):  # of which it is, that text says when it is alone
+        with suppress(AttnctlError):  # the failing text reports its error when it runs alone
             if padding_changes_weights(self.model, short, long):
                 self._changed_from = len(long)
             else:
@@ -240,7 +243,7 @@ def _fits_pass(tokens: int, padding: int) -> bool:
 
 
 class Traces(Task):
-    """The task of making traces, and every format of them."""
+    """The task to make traces, in every format."""
 
     def __init__(self, work: Work, model: Model | None = None) -> None:
         self.work = work
@@ -248,16 +251,16 @@ class Traces(Task):
 
     @cached_property
     def model(self) -> Model:
-        """The model of the batch."""
+        """Return the model of the batch."""
         return self.model_of_item(Item(0, ""))
 
     @property
     def together(self) -> int:
-        """How many items may share a pass: of a built-in model, any number."""
+        """Return how many items may share a pass: any number for a built-in model."""
         return limits.PASS_TOKENS if isinstance(self.model, Stack) else self.work.batch_size
 
     def begin(self, item: Item) -> Result | Pending:
-        """The item, ready for a pass that others may share, or what became of it alone. Raises what is wrong with it."""
+        """Return the item, ready for a pass that others may share, or its result. Raises the error of a wrong item."""
         if item.error is not None:
             raise AttnctlError(item.error)
         if item.trace is not None:
@@ -268,51 +271,51 @@ class Traces(Task):
         pending = Pending(item, recording.prepared.source.tokens, recording)
         return self.results([pending])[0] if item_options(item) else pending
 
-    def results(self, some: Sequence[Pending]) -> list[Result]:
-        """What became of items that share a pass. Raises AttnctlError of one of them."""
-        model: Any = self.model_of_item(some[0].item)
-        recordings: list[ChangedReading[Trace]] = [one.wanted for one in some]
-        with np.errstate(all="ignore"):  # what overflows is refused by name
-            if len(some) == 1:
+    def results(self, pending: Sequence[Pending]) -> list[Result]:
+        """Return the results of items that share a pass. Raises the AttnctlError of one of them."""
+        model: Any = self.model_of_item(pending[0].item)
+        recordings: list[ChangedReading[Trace]] = [entry.reading for entry in pending]
+        with np.errstate(all="ignore"):  # overflows are refused by name
+            if len(pending) == 1:
                 (alone,) = recordings
                 runs = [alone.prepared.source.run(alone.take)]
             else:
                 run: Any = run_together
                 if not isinstance(model, Stack):
                     from attnctl.models.huggingface.padded_batch import run_padded as run
-                runs = run(model, [one.tokens for one in some], [one.take for one in recordings])
-            traces = [one.value(ran) for one, ran in zip(recordings, runs, strict=True)]
-        return [self._result(one.item, trace) for one, trace in zip(some, traces, strict=True)]
+                runs = run(model, [entry.tokens for entry in pending], [recording.take for recording in recordings])
+            traces = [recording.value(ran) for recording, ran in zip(recordings, runs, strict=True)]
+        return [self._result(entry.item, trace) for entry, trace in zip(pending, traces, strict=True)]
 
     def _recording_of_item(self, item: Item) -> ChangedReading[Trace]:
-        """What is to be recorded of an item."""
+        """Return what to record of an item."""
         work, model = self.work, self.model_of_item(item)
         if item.messages is not None:
-            item, tokens = rendered(model, item)
+            item, tokens = read_conversation(model, item)
         else:
-            tokens = model.tokenize(checked_text(item.text)) if item.tokens is None else given(model, item)
+            tokens = model.tokenize(checked_text(item.text)) if item.tokens is None else listed_tokens(model, item)
         if work.max_tokens is not None and len(tokens) > work.max_tokens:
-            most = option_name("max_tokens", work.max_tokens)
-            raise AttnctlError(f"{len(tokens):,} tokens: more than {most}")
+            limit = option_name("max_tokens", work.max_tokens)
+            raise AttnctlError(f"{len(tokens):,} tokens: more than {limit}")
         info, query = model.info, item.options.get("query", work.query)
         layers, heads = self._item_selection(item, model)
-        layers = None if needs_of(work.measure) == "layers" else layers  # every one, whichever is shown
+        layers = None if needs_of(work.measure) == "layers" else layers  # all layers, whichever are shown
         rows = None if query is None else find_several(tokens, str(query))
         room = check_room(info, len(tokens), layers, heads, rows)
-        if "json" in work.formats:  # a number is 10 bytes of text for its 4, held once more as it is written
-            what = f"the JSON of {len(tokens):,} tokens"
-            limits.check_memory(6.0 * room, what, f"choose layers and heads, or {option_name('format', 'npz')}")
+        if "json" in work.formats:  # a number of 4 bytes becomes 10 bytes of text, held twice while it is written
+            output = f"the JSON of {len(tokens):,} tokens"
+            limits.check_memory(6.0 * room, output, f"choose layers and heads, or {option_name('format', 'npz')}")
         chosen = Prepared(TextSource(model, item.text, tokens), layers, heads)
         return ChangedReading(chosen, TraceReading(rows, work.wants_predictions))
 
     def _item_selection(self, item: Item, model: Model) -> tuple[Sequence[int] | None, Sequence[int] | None]:
-        """The layers and heads that an item is asked for; None for all."""
-        said, info = item.options, model.info
-        layers = selected_indices(said.get("layer", self.work.layer), info.n_layers or 1, "layer", info.name)
-        return layers, selected_indices(said.get("head", self.work.head), info.n_heads or 1, "head", info.name)
+        """Return the layers and heads to record of an item; None for all."""
+        options, info = item.options, model.info
+        layers = selected_indices(options.get("layer", self.work.layer), info.n_layers or 1, "layer", info.name)
+        return layers, selected_indices(options.get("head", self.work.head), info.n_heads or 1, "head", info.name)
 
     def _with_measure(self, item: Item, trace: Trace) -> Trace:
-        """The trace with its weights by words, or with another measure in their place, where that was asked for."""
+        """Return the trace with its weights by words, or with another measure instead of the weights, if requested."""
         work = self.work
         if work.measure is None and not work.words:
             return trace
@@ -320,63 +323,63 @@ class Traces(Task):
         if needs_of(work.measure) == "network" and item.trace is None:  # run again, value by value
             read = item.text if item.messages is None else trace.text
             text = TextSource(self.model_of_item(item), read, trace.tokens)
-            given = prepare(text, changes, layer, query=item.options.get("query", work.query))
-            return given.trace(predictions=False)
-        # what has come of all layers is shown, unless some are named
+            prepared = prepare(text, changes, layer, query=item.options.get("query", work.query))
+            return prepared.trace(predictions=False)
+        # the result of all layers is shown, unless layers are named
         layer = layer if needs_of(work.measure) == "layers" else None
         layer = range(trace.model.n_layers or 1) if layer == "all" else layer
         return prepare(TraceSource(trace), changes, layer).trace(predictions=False)
 
     def model_of_item(self, item: Item) -> Model:
-        """The model of the batch, or as the item's own options have it; of two towers (CLIP) the one that reads the item."""
-        own = item_options(item)
-        key = repr(sorted(own.items()))
+        """Return the model of the batch, or with the item's options; of two towers (CLIP) the tower that reads the item."""
+        options = item_options(item)
+        key = repr(sorted(options.items()))
         if key not in self._models:
             if len(self._models) >= OPENED:
                 self._models.pop(next(key for key in self._models if key != NONE))
-            self._models[key] = self._open_own_model(own)
+            self._models[key] = self._open_own_model(options)
         model = self._models[key].model_for(item.text)
         return model if item.text_pair is None else model.with_text_pair(item.text_pair)
 
-    def _open_own_model(self, own: OptionValues) -> Model:
-        if not own:
+    def _open_own_model(self, options: OptionValues) -> Model:
+        if not options:
             return open_named_model(**self.work.options)
         model = self.model
         if isinstance(model, Generates):
-            if set(own) != {"target"}:
+            if set(options) != {"target"}:
                 raise UsageError(
                     f"the options of one text do not change the checkpoint {model.info.name}: only target may"
                 )
-            return model.with_target(own["target"])
+            return model.with_target(options["target"])
         if not self.work.is_named:
             raise UsageError(f"the options of one text do not change {model.info.name}, which is opened: give its name")
-        return open_named_model(**(self.work.options | model_arguments(own)))
+        return open_named_model(**(self.work.options | model_arguments(options)))
 
     def _result(self, item: Item, trace: Trace) -> Result:
-        """Everything asked for of one trace; itself, where no format is."""
-        made: dict[str, Any] = {}
+        """Return everything requested of one trace; the trace itself if no format is."""
+        outputs: dict[str, Any] = {}
         try:
             trace = self._with_measure(item, trace)
             trace = trace if item.id is None else replace(trace, id=item.id)
             notes = [f"{item}: {note}" for note in notes_of_kind(trace.notes, "doubt", "no-weights", "input")]
             for form in self.work.formats:
-                made[form] = self._made_of_format(form, item, trace, notes)
+                outputs[form] = self._output_of_format(form, item, trace, notes)
         except Exception as error:
             return self.failed(item, reason_of(error))
-        kept = None if self.work.formats else self.work.kept_of(trace)
-        return Result(item, made, len(trace.tokens), notes=tuple(notes), trace=kept)
+        narrowed = None if self.work.formats else self.work.narrowed(trace)
+        return Result(item, outputs, len(trace.tokens), notes=tuple(notes), trace=narrowed)
 
-    def _made_of_format(self, form: str, item: Item, trace: Trace, notes: list[str]) -> Any:
+    def _output_of_format(self, form: str, item: Item, trace: Trace, notes: list[str]) -> Any:
         if form in PICTURES:
             return self._picture_of_trace(form, item, trace, notes)
         if form == "json":
             from attnctl.formats.documents.trace_json import trace_to_json
 
-            return trace_to_json(self.work.kept_of(trace)) + b"\n"
+            return trace_to_json(self.work.narrowed(trace)) + b"\n"
         if form == "npz":
             from attnctl.formats.storage import trace_to_npz
 
-            return trace_to_npz(self.work.kept_of(trace, rounded=False))
+            return trace_to_npz(self.work.narrowed(trace, rounded=False))
         try:
             return format_named(form).make(item, trace, self.model_of_item(item))
         except Exception as error:
@@ -394,25 +397,25 @@ class Traces(Task):
         reading = read_heatmap(trace, drop=look.pop("drop", ()), renormalise=look.pop("renormalise", False))
         if look.get("log") is None:
             look["log"] = look.get("vmin") is None and len(trace.tokens) > LOGARITHMIC and is_drowned(reading)
-        data, said = heatmap_bytes(reading, Look(**look), form)
-        notes += said
+        data, picture_notes = heatmap_bytes(reading, Look(**look), form)
+        notes += picture_notes
         return data
 
 
-LOGARITHMIC = 512  # tokens of a text beyond which a few cells may drown the others, and colours are then logarithmic
+LOGARITHMIC = 512  # in a text with more tokens a few cells may hide the others; colours are then logarithmic
 
 
 def open_work_model(work: Work) -> Model:
-    """Open the model. Raises what a mistake in the options would raise for every single item."""
+    """Open the model. Raises an error that a wrong option would otherwise raise for every item."""
     check_names(work.steps or ())
     check_measure(work.measure, chosen_heads=work.head is not None)
-    own = next((form for form in (*BATCH_FORMATS, "statistics") if form in work.formats), None)
-    if own is not None and (work.words or work.measure is not None):
-        what = f"{option_name('format', own)}, which is of the model's own weights"
-        raise UsageError(f"does not go with {what}", option="words" if work.words else "measure")
+    own_format = next((form for form in (*BATCH_FORMATS, "statistics") if form in work.formats), None)
+    if own_format is not None and (work.words or work.measure is not None):
+        weights_only = f"{option_name('format', own_format)}, which is of the model's own weights"
+        raise UsageError(f"does not go with {weights_only}", option="words" if work.words else "measure")
     model = open_named_model(**work.options)
-    for spec, count, what in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
-        selected_indices(spec, count or 1, what, model.info.name)
+    for spec, count, axis in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
+        selected_indices(spec, count or 1, axis, model.info.name)
     if work.answers_prompts and not (isinstance(model, Generates) and model.kind == "self" and model.info.causal):
         raise UsageError(f"{model.info.name} answers no prompts: name a checkpoint that continues texts (smollm2, …)")
     if "parquet" in work.formats:
@@ -425,7 +428,7 @@ def open_work_model(work: Work) -> Model:
 
 
 def reason_of(error: Exception) -> str:
-    """What is said of an error; where it is no user's mistake, that it is ours to mend, and where it arose."""
+    """Return the message of an error; if it is not the user's mistake, also that it is a bug, and where it arose."""
     if isinstance(error, AttnctlError):
         return str(error)
-    return f"a bug of attnctl's: {type(error).__name__}: {str(error)[:200]} ({error_place(error)}); please report it"
+    return f"a bug in attnctl: {type(error).__name__}: {str(error)[:200]} ({error_place(error)}); please report it"

@@ -1,6 +1,7 @@
-"""The program: its commands, and every error as one line and an exit code.
+"""Run the program: find its command, and turn every error into one line and an exit code.
 
-`attnctl.commands` lists the commands. The module of one is imported when it runs; `attnctl.cli.command` makes it.
+`attnctl.commands` lists the commands. The module of a command is imported when the command runs; `attnctl.cli.command`
+makes the command.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ PROGRAM = "attnctl"
 
 
 def load_command(name: str) -> Command:
-    """Return the command of this name, its module imported. Raises AttnctlError for a plug-in that cannot be imported."""
+    """Import and return the command of this name. Raises AttnctlError for a plug-in that cannot be imported."""
     if name in COMMANDS:
         return load_module(name, COMMANDS[name].module)
     from attnctl.cli.plugins import load_plugin
@@ -54,7 +55,7 @@ def load_command(name: str) -> Command:
 
 
 def all_commands() -> Iterator[Command]:
-    """Yield every command, those of plug-ins too, its module imported."""
+    """Yield every command, those of plug-ins included; their modules are imported."""
     yield from map(load_command, COMMANDS)
     from attnctl.cli.plugins import working_plugins
 
@@ -62,13 +63,13 @@ def all_commands() -> Iterator[Command]:
 
 
 class Commands(TyperGroup):
-    """The group of commands: each stands in it as a line of `--help`, and its module is imported when it runs.
+    """The group of all commands: each is one line of `--help`, and its module is imported when it runs.
 
-    Those of plug-ins are put beside them when somebody asks for the help, or for a name that is none of ours.
+    The commands of plug-ins are added for the help of the program, and for a name that attnctl does not have.
     """
 
     def get_help(self, ctx: Context) -> str:
-        """Return the help, no spinner beside it; a plug-in that cannot be imported is a warning."""
+        """Return the help, after stopping the spinner; a plug-in that cannot be imported gives a warning."""
         from attnctl.cli.plugins import working_plugins
 
         waiting.close()
@@ -76,7 +77,7 @@ class Commands(TyperGroup):
         return super().get_help(ctx)
 
     def _add_plugins(self, names: Collection[str]) -> None:
-        """Put these commands of plug-ins into the group."""
+        """Add these commands of plug-ins to the group."""
         from attnctl.cli.plugins import plugin_commands
 
         for name, listed in plugin_commands().items():
@@ -85,20 +86,20 @@ class Commands(TyperGroup):
                 self.add_command(TyperCommand(name, help=about, rich_help_panel=listed.panel))
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, ClickCommand | None, list[str]]:
-        """Return the command that the arguments begin with. Raises UsageError for a text in its place."""
+        """Return the command that the arguments begin with. Raises UsageError if they begin with a text."""
         if args and len(args[0].split()) > 1 and not ctx.resilient_parsing:
             text = args[0][:60]
-            raise UsageError(f"{text!r} is a text, and no command: {PROGRAM} explain {for_pasting(text)}")
+            raise UsageError(f"{text!r} is a text, not a command: {PROGRAM} explain {for_pasting(text)}")
         if args and args[0] not in self.commands:
             from attnctl.cli.plugins import plugin_commands
 
             self._add_plugins(plugin_commands())
-        name, _, rest = super().resolve_command(ctx, args)
+        name, _, words = super().resolve_command(ctx, args)
         command = None if name is None else load_command(name)
         if command is not None and not ctx.resilient_parsing:
             ctx.default_map = {name or "": default_map(command, all_commands)}
             ctx.meta[NOTES] = () if ctx.obj is not None else unknown_variables(all_commands)
-        return name, command, rest
+        return name, command, words
 
 
 app = typer.Typer(
@@ -112,29 +113,29 @@ for _name, _listed in COMMANDS.items():
     app.command(_name, help=_listed.about, rich_help_panel=_listed.panel)(lambda: None)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(value: bool) -> None:
+    if value:
         print_lines(f"attnctl {__version__}")
         raise typer.Exit(DONE)
 
 
-@app.callback()
+@app.callback(help="The command line for attention: every step as tables, pictures and JSON.")
 def _root_command(
     ctx: typer.Context,
     version: bool = typer.Option(
         False, "--version", "-V", callback=_print_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    """The command line for attention: every step as tables, pictures and JSON."""
+    """Print the help of the program if no command is named."""
     if ctx.invoked_subcommand is None:
         print_lines(ctx.get_help())
 
 
 def _ready_streams() -> None:
-    """Replace streams that are closed, and write as an escape what an old encoding lacks."""
+    """Replace closed streams, and write characters that an old encoding lacks as escapes."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
-        if stream is None:  # writing a result is an error then, as on a full disk; a complaint is lost
+        if stream is None:  # writing a result then fails, as on a full disk; a complaint is lost
             flags = os.O_WRONLY if name == "stderr" else os.O_RDONLY
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
         elif mode == "w" and hasattr(stream, "reconfigure") and "utf" not in (stream.encoding or "").lower():
@@ -142,15 +143,15 @@ def _ready_streams() -> None:
 
 
 def run_command_line() -> None:
-    """Run attnctl and exit with its code: 0 done, 1 failed, 2 wrong usage, 3 in part, 4 a finding, 130 interrupted."""
+    """Run attnctl and exit with its code: 0 done, 1 failed, 2 wrong usage, 3 partly done, 4 a finding, 130 interrupted."""
     _ready_streams()
     sys.exit(run_command())
 
 
 def run_command(argv: Sequence[str] | None = None, session: Session | None = None) -> int:
-    """Run one command, by these arguments or those of the process; return its exit code. An error is one line on stderr.
+    """Run one command, with `argv` or the arguments of the process; return its exit code. Print an error as one line.
 
-    Raises BrokenPipeError in a `session`, whose shell ends then, and the error itself for a fault of the program.
+    Raises BrokenPipeError in a `session`, whose shell ends then. Raises the error itself if it is a fault of the program.
     """
     typed = sys.argv[1:] if argv is None else list(argv)
     name = next((word for word in typed if not word.startswith("-")), "")
@@ -163,7 +164,7 @@ def run_command(argv: Sequence[str] | None = None, session: Session | None = Non
         try:
             with contextlib.ExitStack() as around:
                 if sys.stderr.isatty():
-                    from attnctl.cli.progress import spinner_while_silent  # not of a run in a pipe
+                    from attnctl.cli.progress import spinner_while_silent  # not needed in a pipe
 
                     around.enter_context(spinner_while_silent())
                 context = around.enter_context(group.make_context(PROGRAM, typed, obj=session))
@@ -178,11 +179,11 @@ def run_command(argv: Sequence[str] | None = None, session: Session | None = Non
 
 def _report_error(error: BaseException, name: str, session: Session | None) -> int:
     """Print an error as one line; return its exit code. Raises the error again if it is a fault of the program."""
-    if isinstance(error, KeyboardInterrupt) or interrupts.came:  # which a library may turn into an error of its own
+    if isinstance(error, KeyboardInterrupt) or interrupts.came:  # a library may turn Ctrl-C into another error
         interrupts.forget_interrupt()
         print_complaint("interrupted")
         return INTERRUPTED
-    if isinstance(error, BrokenPipeError):  # the reader has seen enough (`| head`); there is nothing left to say
+    if isinstance(error, BrokenPipeError):  # the reader has stopped (`| head`): there is nothing more to write
         if session is not None:
             raise error
         _write_no_more()
@@ -203,7 +204,7 @@ def _report_error(error: BaseException, name: str, session: Session | None) -> i
 
 
 def _usage_message(error: Any, command: str) -> str:
-    """Return Typer's complaint as one line, with where the value comes from, or where to read more."""
+    """Return Typer's complaint as one line, with the origin of the value, or with the help to read."""
     message = " ".join(error.format_message().split()).rstrip(".")
     context, name = error.ctx, getattr(getattr(error, "param", None), "name", None)
     if type(error) is typer.BadParameter and name is not None and context is not None:
@@ -215,5 +216,5 @@ def _usage_message(error: Any, command: str) -> str:
 
 def _write_no_more() -> None:
     """Drop what is still buffered, so that Python does not fail on it when the process ends."""
-    with contextlib.suppress(io.UnsupportedOperation):  # no file of the system: nothing is flushed at the end
+    with contextlib.suppress(io.UnsupportedOperation):  # not a file of the system: nothing is flushed at the end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

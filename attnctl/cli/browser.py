@@ -1,4 +1,4 @@
-"""A page shown in the user's browser."""
+"""Show a page in the user's browser."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from attnctl.cli.output import say_notes
 
 
 def show_in_browser(page: str) -> None:
-    """Open a page in a browser, or say that there is none. One that would take over the terminal is not asked."""
+    """Open a page in a browser, or write a note that there is none. A browser that would use the terminal is not opened."""
     windows = sys.platform in ("win32", "darwin") or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "WSL_DISTRO_NAME")
     )
     if not (windows and webbrowser.open(Path(os.path.realpath(page)).as_uri())):
-        say_notes([f"no browser was found here: open {page} in one"])
+        say_notes([f"no browser was found: open {page} in a browser"])

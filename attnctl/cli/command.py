@@ -39,11 +39,13 @@ if TYPE_CHECKING:
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., object])
 
-NOTES = "attnctl.notes"  # in the `meta` of a context: what the program has to say before the command runs
-NARROW = 60  # columns of a terminal, below which help is Click's plain text
-TEXTS = ("text", "source")  # names of the first argument where it is a text: its words need no quotes
+NOTES = "attnctl.notes"  # a key in the `meta` of a context: notes to print before the command runs
+NARROW = 60  # columns: on a narrower terminal help is Click's plain text
+TEXTS = ("text", "source")  # names of a first argument that is a text: its words need no quotes
 
-_registered: dict[str, tuple[CommandInfo, tuple[str, ...]]] = {}  # command → for Typer, and the panels of --help-all
+_registered: dict[
+    str, tuple[CommandInfo, tuple[str, ...]]
+] = {}  # command → its information for Typer, and the panels of --help-all
 
 
 def command(
@@ -66,10 +68,12 @@ def command(
                 values[name] = make_group(group, {field.name: values.pop(field.name) for field in fields(group)})
             return function(**values)
 
-        expanded = [own for one in parameters for own in (_as_parameters(groups.get(one.name)) or [one])]
-        # Typer calls by name, so that an option without a default may follow one that has one
+        expanded: list[inspect.Parameter] = []
+        for parameter in parameters:
+            expanded += _as_parameters(groups.get(parameter.name)) or [parameter]
+        # Typer calls by keyword, so an option without a default may follow one with a default
         call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in expanded]
+            [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in expanded]
         )
         name = function.__name__.removesuffix("_command").replace("_", "-")
         settings = dict(parsing or {})
@@ -83,42 +87,46 @@ def command(
 
 
 def make_group(group: Callable[..., object], values: Mapping[str, object]) -> object:
-    """Return the group of options with these values."""
+    """Return the group of options, filled with these values."""
     return group(**values)
 
 
 def _as_parameters(group: type | None) -> list[inspect.Parameter]:
     """Return the fields of a group of options as parameters of a function."""
-    found = []
+    parameters = []
     hints = get_type_hints(group, include_extras=True) if group is not None else {}
     for field in fields(group) if group is not None else ():
         default = field.default if field.default_factory is MISSING else field.default_factory()
         default = inspect.Parameter.empty if default is MISSING else default
         keyword = inspect.Parameter.KEYWORD_ONLY
-        found.append(inspect.Parameter(field.name, keyword, default=default, annotation=hints[field.name]))
-    return found
+        parameters.append(inspect.Parameter(field.name, keyword, default=default, annotation=hints[field.name]))
+    return parameters
 
 
 def refuse_unused(context: typer.Context, *unused: type | str, because: str) -> None:
     """Raise UsageError for an option that was typed and has no effect.
 
-    `unused` are groups of options and names of single parameters. A default of the user's own is no reason to refuse.
+    `unused` are groups of options and names of single parameters. The user's defaults are no reason to refuse.
     """
-    names = [name for one in unused for name in ([one] if isinstance(one, str) else [f.name for f in fields(one)])]
+    names = [
+        name for group in unused for name in ([group] if isinstance(group, str) else [f.name for f in fields(group)])
+    ]
     for name in names:
         if was_typed(context, name):
             raise UsageError(f"has no effect here: {because}", option=name)
 
 
 def was_typed(context: Context, name: str) -> bool:
-    """Return whether a parameter stands on the command line; a default of the user's own does not."""
+    """Return whether a parameter was typed on the command line; the user's defaults do not count."""
     source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"  # not the enum of click: Typer has its own
+    return (
+        source is not None and source.name == "COMMANDLINE"
+    )  # compared by name, since Typer has an enum of its own beside Click's
 
 
 def flag_of(parameters: list[Parameter], name: str) -> str:
     """Return how the parameter of this name is typed: "--layer", or "TEXT" for an argument."""
-    flags = next(one.opts for one in parameters if one.name == name)
+    flags = next(parameter.opts for parameter in parameters if parameter.name == name)
     return next((flag for flag in flags if flag.startswith("--")), name.upper())
 
 
@@ -128,13 +136,13 @@ def load_module(name: str, module: str) -> Command:
     if name not in _registered:
         raise TypeError(f"{module} has no function {name.replace('-', '_')}_command under @command")
     info, more = _registered[name]
-    made = typer.main.get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
-    assert isinstance(made, Command)
-    made.more = more
-    made.context_settings["terminal_width"] = help_width()  # Click itself takes 50 columns at least
-    made.params += _shared_options()
+    command = typer.main.get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
+    assert isinstance(command, Command)
+    command.more = more
+    command.context_settings["terminal_width"] = help_width()  # Click's minimum is 50 columns
+    command.params += _shared_options()
     if more:
-        made.params.append(
+        command.params.append(
             TyperOption(
                 param_decls=["--help-all"],
                 is_flag=True,
@@ -145,24 +153,24 @@ def load_module(name: str, module: str) -> Command:
                 help=f"Print all options, also of: {', '.join(more)}.",
             )  # fmt: skip
         )
-    for one in made.params:
-        if isinstance(one, TyperOption | TyperArgument):
-            one.show_envvar = False  # all are called alike, which `attnctl config --help` says
-    return made
+    for parameter in command.params:
+        if isinstance(parameter, TyperOption | TyperArgument):
+            parameter.show_envvar = False  # the names follow one rule, which `attnctl config --help` explains
+    return command
 
 
 def _shared_options() -> list[TyperOption]:
     """Return the options that every command has; `Command.parse_args` reads them."""
     from attnctl.cli.groups import OUTPUT
 
-    quiet = "Results and errors alone: no notes, no progress."
+    quiet = "Print results and errors only: no notes, no progress."
     return [
         TyperOption(param_decls=["quiet", "--quiet"], is_flag=True, default=False, help=quiet, rich_help_panel=OUTPUT),
     ]
 
 
 def _print_all_help(context: Context, _: Parameter, value: bool) -> None:
-    """Print the help with every panel, and end."""
+    """Print the help with every panel, and exit."""
     if value and not context.resilient_parsing and isinstance(context.command, Command):
         context.command.more = ()
         typer.echo(context.get_help())
@@ -170,30 +178,30 @@ def _print_all_help(context: Context, _: Parameter, value: bool) -> None:
 
 
 class Command(TyperCommand):
-    """A command whose defaults may be the user's own, and whose text needs no quotes."""
+    """A command that takes the user's defaults, and a text without quotes."""
 
     more: tuple[str, ...] = ()  # panels that only --help-all shows
 
     @property
     def example(self) -> str:
-        """A line that runs the command."""
+        """Return a line that runs the command."""
         return self.epilog or ""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Parse the arguments; words after a text belong to it. Raises UsageError for other words that are too many."""
-        if ctx.resilient_parsing:  # for completion, of a line that is not finished
+        """Parse the arguments; words after a text are part of it. Raises UsageError for any other extra word."""
+        if ctx.resilient_parsing:  # completion of an unfinished line
             ctx.allow_extra_args = True
             return super().parse_args(ctx, args)
         text = self._text_parameter()
         ctx.allow_extra_args = ctx.allow_extra_args or text is not None
-        rest = super().parse_args(ctx, args)
-        if rest and text is not None:
+        words = super().parse_args(ctx, args)
+        if words and text is not None:
             first = ctx.params.get(text)
             if first is None or first == "-" or Path(first).is_file():
-                raise UsageError(f"{rest[0]!r} is one argument too many: {self.name} reads one text, or one file")
-            ctx.params[text] = " ".join([first, *rest])
+                raise UsageError(f"{words[0]!r} is one argument too many: {self.name} reads one text, or one file")
+            ctx.params[text] = " ".join([first, *words])
             ctx.args = []
-        set_flags({one.name: flag_of(self.params, one.name) for one in self.params if one.name})
+        set_flags({parameter.name: flag_of(self.params, parameter.name) for parameter in self.params if parameter.name})
         output.begin_output(quiet_command=ctx.params.pop("quiet") or (ctx.obj is not None and ctx.obj.quiet))
         _forget_defaults_of_another_model(ctx)
         output.say_notes(ctx.meta.get(NOTES, ()))
@@ -203,7 +211,7 @@ class Command(TyperCommand):
         return ctx.args
 
     def invoke(self, ctx: Context) -> Any:
-        """Run the command; an error about a default of the user's own tells where the default is set."""
+        """Run the command; an error about a user's default says where the default is set."""
         try:
             return super().invoke(ctx)
         except AttnctlError as error:
@@ -212,8 +220,8 @@ class Command(TyperCommand):
             raise
 
     def _text_parameter(self) -> str | None:
-        """Return the name of the only argument, if it is a text."""
-        names = [one.name for one in self.params if isinstance(one, TyperArgument)]
+        """Return the name of the only argument if it is a text; else None."""
+        names = [parameter.name for parameter in self.params if isinstance(parameter, TyperArgument)]
         return names[0] if len(names) == 1 and names[0] in TEXTS else None
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
@@ -227,41 +235,41 @@ class Command(TyperCommand):
 
         from attnctl.cli.groups import LOOK, OUTPUT, PANELS
 
-        shown = copy.copy(self)
+        printed = copy.copy(self)
         paragraphs = [" ".join(part.split()) for part in (self.help or "").split("\n\n")]
         # square brackets are text: [default: all]
-        shown.help, shown.epilog = escape("\n\n".join(paragraphs)), escape(self.epilog or "")
-        shown.params, shown.add_help_option = [], False
-        for one in self.help_parameters(ctx):
-            if isinstance(one, TyperOption | TyperArgument) and one.rich_help_panel not in self.more:
-                plain = copy.copy(one)
-                plain.help = escape(one.help or "")
-                if isinstance(one, TyperOption):
-                    plain.rich_help_panel = one.rich_help_panel or OUTPUT  # --help
-                    # one below the other: side by side Rich cuts them at 80 columns
-                    long = [flag for flag in (*one.opts, *one.secondary_opts) if flag.startswith("--")]
-                    plain.opts = [flag for flag in one.opts if flag not in long] + ["\n".join(long)]
+        printed.help, printed.epilog = escape("\n\n".join(paragraphs)), escape(self.epilog or "")
+        printed.params, printed.add_help_option = [], False
+        for parameter in self.help_parameters(ctx):
+            if isinstance(parameter, TyperOption | TyperArgument) and parameter.rich_help_panel not in self.more:
+                plain = copy.copy(parameter)
+                plain.help = escape(parameter.help or "")
+                if isinstance(parameter, TyperOption):
+                    plain.rich_help_panel = parameter.rich_help_panel or OUTPUT  # --help
+                    # on lines of their own: side by side Rich cuts them at 80 columns
+                    long = [flag for flag in (*parameter.opts, *parameter.secondary_opts) if flag.startswith("--")]
+                    plain.opts = [flag for flag in parameter.opts if flag not in long] + ["\n".join(long)]
                     plain.secondary_opts = []
-                shown.params.append(plain)
-        places = {panel: place for place, panel in enumerate(PANELS)}  # a panel of a plug-in's own is the last
-        shown.params.sort(key=lambda one: places.get(one.rich_help_panel or LOOK, len(places)))  # type: ignore[attr-defined]
-        rich_utils.rich_format_help(obj=shown, ctx=ctx, markup_mode="rich")
+                printed.params.append(plain)
+        places = {panel: place for place, panel in enumerate(PANELS)}  # the panel of a plug-in is the last
+        printed.params.sort(key=lambda parameter: places.get(parameter.rich_help_panel or LOOK, len(places)))  # type: ignore[attr-defined]
+        rich_utils.rich_format_help(obj=printed, ctx=ctx, markup_mode="rich")
 
     def help_parameters(self, ctx: Context) -> list[Parameter]:
-        """Return the parameters for a help: "{attnctl.measures}" in it stands for the names that packages give there."""
+        """Return the parameters for a help: in its text "{attnctl.measures}" becomes the names that packages add."""
         parameters: list[Parameter] = []
-        for one in self.get_params(ctx):
-            if isinstance(one, TyperOption) and (group := re.search(r"\{(attnctl\.\w+)\}", one.help or "")):
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, TyperOption) and (group := re.search(r"\{(attnctl\.\w+)\}", parameter.help or "")):
                 from attnctl.plugins import names_from_packages
 
-                one = copy.copy(one)
+                parameter = copy.copy(parameter)
                 names = "".join(f", {name}" for name in names_from_packages(group[1]))
-                one.help = str(one.help).replace(group[0], names)
-            parameters.append(one)
+                parameter.help = str(parameter.help).replace(group[0], names)
+            parameters.append(parameter)
         return parameters
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write the panels as plain text; on a narrow terminal the help of an option stands under its name."""
+        """Write the panels as plain text; on a narrow terminal the help of an option is below its name."""
         for group, rows in self.help_rows(ctx).items():
             with formatter.section(group):
                 if formatter.width >= NARROW:
@@ -273,20 +281,20 @@ class Command(TyperCommand):
                         formatter.write_text(sentence)
 
     def help_rows(self, ctx: Context) -> dict[str, list[tuple[str, str]]]:
-        """Return the parameters under their panels, for the reference: (flags and value, help)."""
+        """Return the parameters by panel, for the reference: (flags and value, help)."""
         from attnctl.cli.groups import OUTPUT
 
         rows: dict[str, list[tuple[str, str]]] = {}
-        for one in self.help_parameters(ctx):
-            record = one.get_help_record(ctx)
+        for parameter in self.help_parameters(ctx):
+            record = parameter.get_help_record(ctx)
             if record is not None:
-                usual = "Arguments" if isinstance(one, TyperArgument) else OUTPUT
-                rows.setdefault(getattr(one, "rich_help_panel", None) or usual, []).append(record)
+                usual = "Arguments" if isinstance(parameter, TyperArgument) else OUTPUT
+                rows.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
         return rows
 
 
 def _origin_of(error: AttnctlError, context: Context) -> str:
-    """Return where the wrong value comes from if that is a default of the user's own; else ""."""
+    """Return where the wrong value comes from if it is a user's default; else ""."""
     for name, value in context.params.items():
         if origin := default_origin(context, name):
             several = value if isinstance(value, list | tuple) else [value]
@@ -297,28 +305,28 @@ def _origin_of(error: AttnctlError, context: Context) -> str:
 
 
 def _forget_defaults_of_another_model(context: Context) -> None:
-    """Forget the user's defaults of a model where another one is typed; not those of the machine."""
+    """Forget the user's defaults for a model, except the device, if another model was typed."""
     if not any(was_typed(context, name) for name in ("model", "qkv")):
         return
     from attnctl.cli.groups import ModelOptions
 
     of_model = {field.name for field in fields(ModelOptions)} - {"device"}
-    for one in context.command.params:
-        if one.name in of_model and not was_typed(context, one.name):
-            context.params[one.name] = one.default
+    for parameter in context.command.params:
+        if parameter.name in of_model and not was_typed(context, parameter.name):
+            context.params[parameter.name] = parameter.default
 
 
 def _check_outputs(values: Mapping[str, object]) -> None:
-    """Raise UsageError if a file to write is one that another parameter names: what it holds would be lost."""
+    """Raise UsageError if the output file is also an input: writing it would lose its content."""
     read = [path for name, value in values.items() if name != "output" for path in _paths_in(value)]
     for written in _paths_in(values.get("output")):
         for path in read:
-            # those of os, since they answer False for a name that no file can have
+            # os.path returns False for an impossible file name; pathlib raises
             if os.path.isfile(written) and os.path.isfile(path) and os.path.samefile(path, written):  # noqa: PTH113, PTH121
                 raise UsageError(f"-o {written} is the file that is read, which would be lost: name another")
 
 
 def _paths_in(value: object) -> list[str]:
-    """Return the paths that a parameter names: none, one, or several."""
+    """Return the paths in the value of a parameter: none, one or several."""
     several = value if isinstance(value, list | tuple) else [value]
     return [path for path in several if isinstance(path, str)]

@@ -1,4 +1,4 @@
-"""What long work takes: time and memory, told before it begins."""
+"""Estimate the time and memory of long work before it begins."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ if TYPE_CHECKING:
     from attnctl.source import Source
     from attnctl.trace.model_info import ModelInfo
 
-THREAD_CELLS = 256  # cells a side, whose masses each thread holds
-SURVEY_SWEEPS = 3  # over a long text for its page: the grid, its links, the rows of the blocks, about one sweep each
-PAIRS_A_SECOND = 2e8  # weights swept by one thread
-PRODUCTS_A_SECOND = 2e10  # multiplications with an addition in the other layers of a network, by one thread
-TOLD_SECONDS = 20.0  # from which on the cost is told beforehand
-CUT_BYTES = 12  # a pair of tokens, of a pass with cut edges: its mask and what is made of it
+THREAD_CELLS = 256  # cells on a side, whose masses each thread holds
+SURVEY_SWEEPS = 3  # for the page of a long text: the grid, its links and the rows of the blocks, about one sweep each
+PAIRS_A_SECOND = 2e8  # weights that one thread sweeps
+PRODUCTS_A_SECOND = 2e10  # multiply-adds of one thread in the other layers of a network
+TOLD_SECONDS = 20.0  # a longer time is printed before the work
+CUT_BYTES = 12  # for each pair of tokens of a pass with cut edges: its mask and arrays made of it
 LESS_HEADS = "fewer layers or heads take less"
 
 
 def cost_of_heads(source: Source, heads: int, sweeps: int = 1) -> str | None:
-    """Return what so many heads of a text through a model will take, in so many sweeps; None where that is little.
+    """Return the cost of `heads` heads of a text through a model, in `sweeps` sweeps; None if it is small.
 
-    Raises AttnctlError where memory will not do.
+    Raises AttnctlError if the memory is not enough.
     """
     if not isinstance(source, TextSource):
         return None
     info, n = source.info, len(source.tokens)
-    d_k, d_model, every = info.d_k or 64, info.d_model or 64, info.n_heads or 1
-    # queries, keys, values and their copies; the stream with its layers; each thread's masses
-    need = 4.0 * n * (8 * every * d_k + 12 * d_model + 2 * (os.cpu_count() or 1) * THREAD_CELLS)
+    d_k, d_model, n_heads = info.d_k or 64, info.d_model or 64, info.n_heads or 1
+    # queries, keys, values and their copies; the residual stream with its layers; the masses of each thread
+    need = 4.0 * n * (8 * n_heads * d_k + 12 * d_model + 2 * (os.cpu_count() or 1) * THREAD_CELLS)
     limits.check_memory(need, f"a text of {n:,} tokens", "shorten it, or cut it into parts")
     seconds = _pass_seconds(info, n, sweeps * heads)
     return _cost_told(f"{counted(heads, 'head')} over {n:,} tokens", seconds, info, need, LESS_HEADS)
 
 
 def cost_of_passes(info: ModelInfo, n: int, passes: int, *, cuts: bool, fewer: str = LESS_HEADS) -> str | None:
-    """Return what so many passes over n tokens will take; None where that is little. A pass with `cuts` holds its mask.
+    """Return the cost of `passes` passes over n tokens; None if it is small. A pass with `cuts` holds its mask.
 
-    `fewer` says what takes fewer. Raises AttnctlError where memory will not do.
+    `fewer` says how to lower the cost. Raises AttnctlError if the memory is not enough.
     """
     need = CUT_BYTES * float(n) ** 2 if cuts else 0.0
     limits.check_memory(need, f"cutting edges of {n:,} tokens", "shorten the text")
@@ -50,17 +50,17 @@ def cost_of_passes(info: ModelInfo, n: int, passes: int, *, cuts: bool, fewer: s
 
 
 def _pass_seconds(info: ModelInfo, n: int, heads: int) -> float:
-    """Return what one pass takes on the CPU: n × n weights of so many heads swept, and the rest of the network.
+    """Return the seconds of one pass on the CPU: n × n weights of each of `heads` heads, and the rest of the network.
 
-    Beside its attention a layer has about 12 d_model² weights: 4 in W_Q to W_O, 8 in an MLP.
+    Besides its attention a layer has about 12 d_model² weights: 4 in W_Q to W_O, 8 in an MLP.
     """
     threads = os.cpu_count() or 1
     sweep = heads * float(n) ** 2 * (0.5 if info.causal else 1.0) / (PAIRS_A_SECOND * threads)
     return sweep + 12.0 * (info.d_model or 64) ** 2 * (info.n_layers or 1) * n / (PRODUCTS_A_SECOND * threads)
 
 
-def _cost_told(what: str, seconds: float, info: ModelInfo, need: float, fewer: str) -> str | None:
+def _cost_told(work: str, seconds: float, info: ModelInfo, need: float, fewer: str) -> str | None:
     if info.device != "cpu" or seconds <= TOLD_SECONDS:
         return None
     memory = f" and {limits.bytes_text(need)}" if need else ""
-    return f"{what}: about {duration_text(seconds)}{memory} on the CPU ({fewer})"
+    return f"{work}: about {duration_text(seconds)}{memory} on the CPU ({fewer})"

@@ -1,7 +1,7 @@
-"""A user's own defaults: `model = "gpt2"` in a TOML file stands for `--model gpt2` in every command that has the option.
+"""Read the user's defaults: `model = "gpt2"` in a TOML file means `--model gpt2` in every command that has the option.
 
-A table is for one command alone: `[heatmap]`. The file becomes Click's `default_map`. The environment, `ATTNCTL_MODEL=gpt2`,
-is read by Typer itself (`envvar` of an option) and wins over the file.
+A table such as `[heatmap]` is for one command. The file becomes Click's `default_map`. Typer reads the environment,
+`ATTNCTL_MODEL=gpt2`, itself (`envvar` of an option); the environment wins over the file.
 """
 
 from __future__ import annotations
@@ -45,36 +45,38 @@ def read_text() -> str:
     try:
         return read_bytes(path, limits.DEFAULTS_BYTES).decode()
     except UnicodeDecodeError as error:
-        raise AttnctlError(f"{path} is no TOML: {error} (attnctl config --path prints where it is)") from error
+        raise AttnctlError(f"{path} is not valid TOML: {error} (attnctl config --path prints where it is)") from error
 
 
 def read_defaults() -> Document:
-    """Return what the defaults file says, nothing if it does not exist. Raises AttnctlError if it is no TOML."""
+    """Return the content of the defaults file, {} if it does not exist. Raises AttnctlError if it is not TOML."""
     import tomllib
 
     try:
         return tomllib.loads(read_text())
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise AttnctlError(f"{config_path()} is no TOML: {error} (attnctl config --path prints where it is)") from error
+        raise AttnctlError(
+            f"{config_path()} is not valid TOML: {error} (attnctl config --path prints where it is)"
+        ) from error
 
 
 def default_map(command: ClickCommand, all_commands: Callable[[], Iterable[ClickCommand]]) -> dict[str, object]:
     """Return the defaults of a command's options, as Click reads them from a `default_map`.
 
-    `all_commands` yields every command of the program, and is called if the file holds a name that is no option of this
-    one. Numbers and truth values become text, which Typer checks as it checks the command line. Raises AttnctlError for a
-    name that is no option's, and for a value of another type.
+    `all_commands` yields every command of the program; it is called if the file holds a name that is not an option of this
+    command. Numbers and truth values become text, which Typer checks as it checks the command line. Raises AttnctlError
+    for a name that is not an option, and for a value of another type.
     """
     stored = read_defaults() if _may_exist() else {}
     if not stored:
         return {}
     name = command.name or ""
-    options = {one.name: one for one in command.params if isinstance(one, TyperOption) and one.envvar}
-    if name != "config":  # which shows what the file holds, and takes out what is wrong
+    options = {option.name: option for option in command.params if isinstance(option, TyperOption) and option.envvar}
+    if name != "config":  # `config` shows the content of the file, and removes what is wrong
         _check_names(stored, command, all_commands)
-    own = stored.get(name)
+    table = stored.get(name)
     values = {key: value for key, value in stored.items() if not isinstance(value, dict)}
-    values |= own if isinstance(own, dict) else {}
+    values |= table if isinstance(table, dict) else {}
     return {
         key: _as_typed(key, value, options[key].multiple)
         for key, value in ((key.replace("-", "_"), value) for key, value in values.items())
@@ -83,7 +85,7 @@ def default_map(command: ClickCommand, all_commands: Callable[[], Iterable[Click
 
 
 def _as_typed(name: str, value: object, several: bool) -> object:
-    """Return the value of a default as it would be typed: a text, or a list of them for a repeated option."""
+    """Return a default as a user would type it: a text, or a list of texts for a repeated option."""
     values = value if several and isinstance(value, list) else [value]
     if not all(isinstance(each, str | int | float) for each in values):
         kind = "a list of values, or one value" if several else "one value"
@@ -93,58 +95,60 @@ def _as_typed(name: str, value: object, several: bool) -> object:
 
 
 def _check_names(stored: Document, command: ClickCommand, all_commands: Callable[[], Iterable[ClickCommand]]) -> None:
-    """Raise AttnctlError for a name in the defaults file that is no option's, or of an option that has no default."""
-    own = {one.name for one in command.params if isinstance(one, TyperOption) and one.envvar}
+    """Raise AttnctlError for a name in the defaults file that is not an option, or an option that takes no default."""
+    options = {option.name for option in command.params if isinstance(option, TyperOption) and option.envvar}
     tables = {"": stored} | {name: value for name, value in stored.items() if isinstance(value, dict)}
     places = [(table, key) for table, values in tables.items() for key in values if table or key not in tables]
-    others = [place for place in places if place[0] not in ("", command.name) or place[1].replace("-", "_") not in own]
-    if not others:
-        return  # a start does not pay for the modules of all commands
-    every = list(all_commands())
-    commands, known = [one.name or "" for one in every], options_of_all(every)
-    for table, key in others:
-        if table and table not in commands:
-            near = suggest_choice(table, commands)
-            raise AttnctlError(f"{config_path()}: [{table}]: no command is called so{near}")
+    elsewhere = [
+        place for place in places if place[0] not in ("", command.name) or place[1].replace("-", "_") not in options
+    ]
+    if not elsewhere:
+        return  # a start does not import the modules of all commands
+    program = list(all_commands())
+    names, options_of_program = [each.name or "" for each in program], options_of_all(program)
+    for table, key in elsewhere:
+        if table and table not in names:
+            suggestion = suggest_choice(table, names)
+            raise AttnctlError(f"{config_path()}: [{table}]: there is no such command{suggestion}")
         place = f"{table}.{key}" if table else key
-        wrong = why_no_default(place, known)
+        wrong = why_no_default(place, options_of_program)
         if not wrong and table == command.name:
             wrong = f"{table} has no such option"
         if wrong:
             raise AttnctlError(f"{config_path()}: {place}: {wrong} (attnctl config --unset {for_pasting(place)})")
 
 
-def why_no_default(name: str, known: Mapping[str, bool]) -> str:
-    """Return why no option takes a default of that NAME or COMMAND.NAME, or ""; `known` are `options_of_all`."""
+def why_no_default(name: str, options: Mapping[str, bool]) -> str:
+    """Return why no option takes a default of this NAME or COMMAND.NAME, or ""; `options` are `options_of_all`."""
     key = name.rpartition(".")[2].replace("-", "_")
-    if known.get(key):
+    if options.get(key):
         return ""
-    if key in known:
-        return "it has no default, and is given where it is meant"
-    return f"no option is called so{suggest_choice(key, known)}"
+    if key in options:
+        return "it takes no default: give it on the command line"
+    return f"there is no such option{suggest_choice(key, options)}"
 
 
 def options_of_all(all_commands: Iterable[ClickCommand]) -> dict[str, bool]:
-    """Return for each option of any command whether it may have a default."""
+    """Return option → whether it may have a default, for the options of all commands."""
     return {
-        one.name or "": bool(one.envvar)
+        option.name or "": bool(option.envvar)
         for command in all_commands
-        for one in command.params
-        if isinstance(one, TyperOption)
+        for option in command.params
+        if isinstance(option, TyperOption)
     }
 
 
 def unknown_variables(all_commands: Callable[[], Iterable[ClickCommand]]) -> list[str]:
-    """Return a sentence on each variable of the environment that is named as a default is, and is none."""
+    """Return a sentence for each variable of the environment that has the name of a default but is not one."""
     names = [name for name in sorted(os.environ) if name.startswith(PREFIX) and name != f"{PREFIX}CONFIG"]
-    known = options_of_all(all_commands()) if names else {}
+    options = options_of_all(all_commands()) if names else {}
     return [
-        f"${name}: {wrong}" for name in names if (wrong := why_no_default(name.removeprefix(PREFIX).lower(), known))
+        f"${name}: {wrong}" for name in names if (wrong := why_no_default(name.removeprefix(PREFIX).lower(), options))
     ]
 
 
 def default_origin(context: Context, name: str) -> str:
-    """Return where a parameter's value comes from, if it is a default of the user's own; else ""."""
+    """Return where a parameter's value comes from if it is a user's default; else ""."""
     source = context.get_parameter_source(name)
     if source is None or source.name not in ("ENVIRONMENT", "DEFAULT_MAP"):
         return ""
@@ -152,9 +156,9 @@ def default_origin(context: Context, name: str) -> str:
 
 
 def _may_exist() -> bool:
-    """Return whether to look for the file: a start without one pays for a look at one folder, no more."""
+    """Return whether the file may exist: a start without defaults looks at one folder only."""
     if os.environ.get(f"{PREFIX}CONFIG") or os.name != "posix" or os.uname().sysname == "Darwin":
         return True
     home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    # that of os: in a home that may not be looked into (another user's, as a service has it) there are no defaults
+    # os.path: in a home without access (another user's, as for a service) there are no defaults, and no error
     return os.path.isdir(Path(home, "attnctl"))  # noqa: PTH112

@@ -1,4 +1,4 @@
-"""Where the work of a command is done, as its options name it."""
+"""Choose the engine that does the work of a command, by its options."""
 
 from __future__ import annotations
 

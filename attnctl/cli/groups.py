@@ -1,7 +1,7 @@
-"""Options that several commands have: single ones as types, groups of them as frozen dataclasses.
+"""Declare the options that several commands have: single options as types, groups of options as frozen dataclasses.
 
-An option of one command alone stands in the signature of its function. An option without `envvar` has no default of a user's
-own: it names what one call is about.
+An option of only one command is declared in the signature of its function. An option without `envvar` takes no default of
+the user: it names what one call is about.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from attnctl.text import value_text
 
 # the panels of a command's --help
 LOOK, CHANGED, INPUT, SHOW = "What to look at", "What is changed", "What goes in", "How to show it"
-MODEL, NUMBERS, PICTURE = "Model and text", "Numbers of your own", "Pictures alone"
-MATHEMATICS, MADE = "Mathematics", "Models made on the spot (random, dot)"
-CHECKPOINT, WORK, OUTPUT = "Checkpoints alone", "How the work is done", "Output"
+MODEL, NUMBERS, PICTURE = "Model and text", "Numbers of your own", "Pictures only"
+MATHEMATICS, MADE = "Mathematics", "Built-in models (random, dot)"
+CHECKPOINT, WORK, OUTPUT = "Checkpoints only", "How the work is done", "Output"
 PANELS = (LOOK, INPUT, SHOW, MODEL, CHANGED, PICTURE, NUMBERS, MATHEMATICS, MADE, CHECKPOINT, WORK, OUTPUT)
 
 # values for completion
 MODELS = ("attnctl.models:REGISTRY", "attnctl.models.huggingface.hub:KNOWN")
-# the colour maps of matplotlib that grids of weights are drawn in most; a test holds that it has them
+# frequent colour maps of matplotlib for grids of weights; a test checks that matplotlib has them
 MAPS = ("viridis", "cividis", "magma", "inferno", "plasma", "Greys", "Blues", "Greens", "Oranges", "Purples", "Reds",
         "YlGnBu", "gray", "bone", "hot", "cubehelix")  # fmt: skip
 
@@ -40,7 +40,7 @@ def whole(allowed: Range) -> Callable[[str | int], int]:
         try:
             number = limits.whole_number(text) if isinstance(text, str) else text
         except ValueError:
-            raise BadParameter(f"{value_text(text, quoted=True)}: a whole number in digits is wanted") from None
+            raise BadParameter(f"{value_text(text, quoted=True)}: give a whole number in digits") from None
         _check_range(number, allowed)
         return number
 
@@ -55,7 +55,7 @@ def decimal(allowed: Range) -> Callable[[str | float], float]:
         try:
             number = limits.decimal_number(text) if isinstance(text, str) else text
         except (ValueError, OverflowError):
-            raise BadParameter(f"{value_text(text, quoted=True)}: a number in digits is wanted") from None
+            raise BadParameter(f"{value_text(text, quoted=True)}: give a number in digits") from None
         _check_range(number, allowed)
         return number
 
@@ -64,7 +64,7 @@ def decimal(allowed: Range) -> Callable[[str | float], float]:
 
 
 def measure_name(text: str) -> str:
-    """Read the value of --measure. Raises BadParameter for a name that is none, AttnctlError for a broken plug-in."""
+    """Return the value of --measure. Raises BadParameter for an unknown name, AttnctlError for a broken plug-in."""
     from attnctl.cli.suggestions import suggest_choice
     from attnctl.measures import measure_named, measures_of_packages
 
@@ -80,18 +80,18 @@ def measure_name(text: str) -> str:
 
 
 def _check_range(number: float, allowed: Range) -> None:
-    """Raise BadParameter if a number is not within the range."""
+    """Raise BadParameter if a number is outside the range."""
     if not allowed.holds_value(number):
         raise BadParameter(f"{value_text(number)}: {allowed.range_text()}")
 
 
 def option_values(group: object) -> dict[str, object]:
-    """Return the options of a group by their names, for a function that reads every one of them."""
-    return {one.name: getattr(group, one.name) for one in fields(group)}  # type: ignore[arg-type]
+    """Return the options of a group by name, for a function that reads all of them."""
+    return {field.name: getattr(group, field.name) for field in fields(group)}  # type: ignore[arg-type]
 
 
 def output_option(help: str, metavar: str = "FILE") -> OptionInfo:
-    """Return -o, which says in its help what the command writes."""
+    """Return the option -o; its help says what the command writes."""
     info: OptionInfo = Option("-o", "--output", help=help, metavar=metavar, rich_help_panel=OUTPUT)
     return info
 
@@ -128,7 +128,7 @@ HeadOption = Annotated[
         rich_help_panel=LOOK,
     ),
 ]
-TellingLayerOption = Annotated[  # of a command that shows one layer and head at a time
+TellingLayerOption = Annotated[  # for a command that shows one layer and head at a time
     str | None,
     Option(
         "--layer",
@@ -188,7 +188,7 @@ AgainstOption = Annotated[
     str | None,
     Option(
         "--against",
-        help="Measure logits above this word.",
+        help="Measure logits relative to this word.",
         metavar="TEXT",
         envvar="ATTNCTL_AGAINST",
         rich_help_panel=LOOK,
@@ -204,7 +204,7 @@ TokensOption = Annotated[
     str | None,
     Option(
         "--tokens",
-        help="Names of the tokens: of bare weights, the rows; a JSON list or words.",
+        help="Names of the tokens: for bare weights, of the rows; a JSON list or words.",
         metavar="TOKENS",
         envvar="ATTNCTL_TOKENS",
         rich_help_panel=NUMBERS,
@@ -214,7 +214,7 @@ KeyTokensOption = Annotated[
     str | None,
     Option(
         "--key-tokens",
-        help="Names of the columns of bare weights, where they differ from those of the rows.",
+        help="Names of the columns of bare weights, if they differ from the names of the rows.",
         metavar="TOKENS",
         envvar="ATTNCTL_KEY_TOKENS",
         rich_help_panel=NUMBERS,
@@ -256,7 +256,7 @@ ChatOption = Annotated[
     str | None,
     Option(
         "--chat",
-        help="Instead of a text a conversation: JSON, a list of role and content.",
+        help="Read a conversation instead of a text: JSON, a list of objects with role and content.",
         metavar="FILE",
         envvar="ATTNCTL_CHAT",
         rich_help_panel=MODEL,
@@ -266,7 +266,7 @@ OffOption = Annotated[
     str | None,
     Option(
         "--off",
-        help="Heads that are off, layer.head: 23.3,0.5.",
+        help="Switch off these heads, as layer.head: 23.3,0.5.",
         metavar="TEXT",
         envvar="ATTNCTL_OFF",
         rich_help_panel=CHANGED,
@@ -276,7 +276,7 @@ SeedOption = Annotated[
     int | None,
     Option(
         "--seed",
-        help="Seed of everything random [default: 0].",
+        help="Seed of all random numbers [default: 0].",
         metavar="N",
         parser=whole(limits.SEED),
         envvar="ATTNCTL_SEED",
@@ -287,7 +287,7 @@ GenerateOption = Annotated[
     int | None,
     Option(
         "--generate",
-        help="Let a checkpoint add so many tokens, greedily.",
+        help="Let a checkpoint add this many tokens, greedily.",
         metavar="N",
         parser=whole(limits.GENERATE),
         envvar="ATTNCTL_GENERATE",
@@ -298,7 +298,7 @@ BosOption = Annotated[
     bool | None,
     Option(
         "--bos/--no-bos",
-        help="With or without the token that begins a text (checkpoints).",
+        help="Put the token that begins a text before it, or do not (checkpoints).",
         envvar="ATTNCTL_BOS",
         rich_help_panel=CHECKPOINT,
     ),
@@ -307,7 +307,7 @@ TruncateOption = Annotated[
     bool,
     Option(
         "--truncate",
-        help="Cut a text that is longer than the checkpoint reads.",
+        help="Cut a text that is too long for the checkpoint.",
         envvar="ATTNCTL_TRUNCATE",
         rich_help_panel=CHECKPOINT,
     ),
@@ -316,7 +316,7 @@ ImageOption = Annotated[
     str | None,
     Option(
         "--image",
-        help="Picture that the text is about, several with commas (vision-language checkpoints).",
+        help="Picture that the text is about; several with commas (vision-language checkpoints).",
         metavar="FILE",
         envvar="ATTNCTL_IMAGE",
         rich_help_panel=CHECKPOINT,
@@ -326,7 +326,7 @@ TokenizerOption = Annotated[
     str | None,
     Option(
         "--tokenizer",
-        help="words, chars, or a tokenizer.json.",
+        help="How to split the text: words, chars, or a tokenizer.json.",
         metavar="words|chars|FILE",
         autocompletion=completing("words", "chars"),
         envvar="ATTNCTL_TOKENIZER",
@@ -337,7 +337,7 @@ EmbeddingsOption = Annotated[
     str | None,
     Option(
         "--embeddings",
-        help="Embeddings, one row a token (.npy, .npz, .csv).",
+        help="Embeddings, one row for each token (.npy, .npz, .csv).",
         metavar="FILE",
         envvar="ATTNCTL_EMBEDDINGS",
         rich_help_panel=NUMBERS,
@@ -347,7 +347,7 @@ QkvOption = Annotated[
     str | None,
     Option(
         "--qkv",
-        help="Q, K and V given outright (.npz, .safetensors), for a text or none.",
+        help="Q, K and V from a file (.npz, .safetensors), with or without a text.",
         metavar="FILE",
         envvar="ATTNCTL_QKV",
         rich_help_panel=NUMBERS,
@@ -415,7 +415,7 @@ OutputProjectionOption = Annotated[
     bool | None,
     Option(
         "--output-projection/--no-output-projection",
-        help="With or without W_O (random).",
+        help="Use an output projection W_O, or none (random).",
         envvar="ATTNCTL_OUTPUT_PROJECTION",
         rich_help_panel=MADE,
     ),
@@ -424,7 +424,7 @@ CausalOption = Annotated[
     bool | None,
     Option(
         "--causal/--no-causal",
-        help="Hide the future from every query.",
+        help="Hide later keys from every query, or do not.",
         envvar="ATTNCTL_CAUSAL",
         rich_help_panel=MATHEMATICS,
     ),
@@ -433,7 +433,7 @@ WindowOption = Annotated[
     int | None,
     Option(
         "--window",
-        help="Sliding window: hide keys this many tokens away, and more.",
+        help="Sliding window: hide keys that are this many tokens away or more.",
         metavar="N",
         parser=whole(limits.WINDOW),
         envvar="ATTNCTL_WINDOW",
@@ -482,7 +482,7 @@ RopeThetaOption = Annotated[
     float | None,
     Option(
         "--rope-theta",
-        help="Base of the rotary angles; 10000 unless told otherwise.",
+        help="Base of the rotary angles [default: 10000].",
         metavar="X",
         parser=decimal(limits.ROPE_THETA),
         envvar="ATTNCTL_ROPE_THETA",
@@ -493,7 +493,7 @@ RopePairsOption = Annotated[
     Literal["half", "interleaved"] | None,
     Option(
         "--rope-pairs",
-        help="Dimensions that turn together: half (as Llama) or interleaved.",
+        help="Dimensions that are rotated together: half (as in Llama) or interleaved.",
         envvar="ATTNCTL_ROPE_PAIRS",
         rich_help_panel=MATHEMATICS,
     ),
@@ -513,7 +513,7 @@ AttentionOption = Annotated[
     Literal["encoder", "decoder", "cross"] | None,
     Option(
         "--attention",
-        help="Of an encoder-decoder: encoder, decoder or cross.",
+        help="Attention of an encoder-decoder: encoder, decoder or cross.",
         envvar="ATTNCTL_ATTENTION",
         rich_help_panel=CHECKPOINT,
     ),
@@ -552,7 +552,7 @@ TextPairOption = Annotated[
     str | None,
     Option(
         "--text-pair",
-        help="A second text that the model reads behind the text: passage, hypothesis (checkpoints).",
+        help="A second text that the model reads after the text: passage, hypothesis (checkpoints).",
         metavar="TEXT",
         rich_help_panel=CHECKPOINT,
     ),
@@ -561,7 +561,7 @@ PredictOption = Annotated[
     str | None,
     Option(
         "--predict",
-        help="The words expected after a token (masked models: at it), or all.",
+        help="Show the words that the model expects after this token, or all (masked models: in its place).",
         metavar="TOKEN",
         autocompletion=completing(TOKENS),
         envvar="ATTNCTL_PREDICT",
@@ -592,19 +592,19 @@ DpiOption = Annotated[
 ]
 TitleOption = Annotated[
     str | None,
-    Option("--title", help="Title; '' for none.", metavar="TEXT", envvar="ATTNCTL_TITLE", rich_help_panel=SHOW),
+    Option("--title", help="Title; '' for no title.", metavar="TEXT", envvar="ATTNCTL_TITLE", rich_help_panel=SHOW),
 ]
 SizeOption = Annotated[
     str | None,
     Option(
-        "--size", help="WIDTHxHEIGHT in inches: 6x4.", metavar="WxH", envvar="ATTNCTL_SIZE", rich_help_panel=PICTURE
+        "--size", help="Width and height in inches: 6x4.", metavar="WxH", envvar="ATTNCTL_SIZE", rich_help_panel=PICTURE
     ),
 ]
 ValuesOption = Annotated[
     bool | None,
     Option(
         "--values/--no-values",
-        help="Numbers in the cells; where they can be read unless told otherwise.",
+        help="Write numbers in the cells, or do not [default: if they can be read].",
         envvar="ATTNCTL_VALUES",
         rich_help_panel=SHOW,
     ),
@@ -613,7 +613,7 @@ LogOption = Annotated[
     bool | None,
     Option(
         "--log/--no-log",
-        help="Colours on a logarithmic scale; of a long text also where a few cells hold most, unless told otherwise.",
+        help="Colours on a logarithmic scale [default: only for a long text with most weight in a few cells].",
         envvar="ATTNCTL_LOG",
         rich_help_panel=SHOW,
     ),
@@ -622,7 +622,7 @@ FontSizeOption = Annotated[
     float | None,
     Option(
         "--font-size",
-        help="Points of the labels; other letters in proportion.",
+        help="Size of the labels in points; other text in proportion.",
         metavar="X",
         parser=decimal(limits.FONT_SIZE),
         envvar="ATTNCTL_FONT_SIZE",
@@ -652,7 +652,7 @@ VmaxOption = Annotated[
     ),
 ]
 NoColorbarOption = Annotated[
-    bool, Option("--no-colorbar", help="Without the colour bar.", envvar="ATTNCTL_NO_COLORBAR", rich_help_panel=PICTURE)
+    bool, Option("--no-colorbar", help="Draw no colour bar.", envvar="ATTNCTL_NO_COLORBAR", rich_help_panel=PICTURE)
 ]
 DropOption = Annotated[
     list[str],
@@ -702,7 +702,7 @@ AddressOption = Annotated[
     str | None,
     Option(
         "--address",
-        help="The Ray cluster: auto, or HOST:PORT; one of this machine without it.",
+        help="The Ray cluster: auto, or HOST:PORT [default: start one on this machine].",
         metavar="ADDRESS",
         envvar="ATTNCTL_ADDRESS",
         rich_help_panel=WORK,
@@ -712,7 +712,7 @@ GpusPerWorkerOption = Annotated[
     float,
     Option(
         "--gpus-per-worker",
-        help="GPUs that each of Ray's workers takes.",
+        help="GPUs for each worker of Ray.",
         metavar="X",
         parser=decimal(limits.GPUS),
         envvar="ATTNCTL_GPUS_PER_WORKER",
@@ -723,7 +723,7 @@ GpusPerWorkerOption = Annotated[
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """A checkpoint, and how it is run."""
+    """A checkpoint, and how to run it."""
 
     model: ModelOption = None
     dtype: DtypeOption = None
@@ -749,7 +749,7 @@ class ReadingOptions(AnswerOptions):
 
 @dataclass(frozen=True)
 class PromptOptions(ReadingOptions):
-    """A checkpoint that is asked a prompt; what its numbers are made of is its own."""
+    """A checkpoint that reads a prompt, and no options that change its numbers."""
 
     chat: ChatOption = None
     generate: GenerateOption = None
@@ -785,7 +785,7 @@ class ComputingOptions:
 
 @dataclass(frozen=True)
 class TextModelOptions(ComputingOptions, ReadingOptions):
-    """A model of any kind that reads a text; a command adds what else it can take."""
+    """A model of any kind that reads a text; a command adds its other options."""
 
     text_pair: TextPairOption = None
 
@@ -799,21 +799,21 @@ class CorpusModelOptions(ComputingOptions, PromptOptions):
 
 @dataclass(frozen=True)
 class WeightsModelOptions(CorpusModelOptions):
-    """A model whose weights are shown, and no prediction."""
+    """A model whose weights are shown, without predictions."""
 
     text_pair: TextPairOption = None
 
 
 @dataclass(frozen=True)
 class ModelOptions(WeightsModelOptions):
-    """Which numbers a text is run through."""
+    """A model of any kind, with all options."""
 
     predict: PredictOption = None
 
 
 @dataclass(frozen=True)
 class MapOptions:
-    """How a page of small maps looks."""
+    """The look of a page of small maps."""
 
     cmap: CmapOption = None
     dpi: DpiOption = None
@@ -822,7 +822,7 @@ class MapOptions:
 
 @dataclass(frozen=True)
 class PictureOptions(MapOptions):
-    """How a picture looks; the fields of formats.pictures.Look."""
+    """The look of a picture; the fields of formats.pictures.Look."""
 
     size: SizeOption = None
     values: ValuesOption = None
@@ -835,7 +835,7 @@ class PictureOptions(MapOptions):
 
 @dataclass(frozen=True)
 class WeightOptions:
-    """What is shown in place of the weights."""
+    """What is shown instead of the weights."""
 
     drop: DropOption = field(default_factory=list)
     renormalise: RenormaliseOption = False
@@ -845,7 +845,7 @@ class WeightOptions:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Where the work is done: on this machine, or on a Ray cluster."""
+    """Where the work is done: on this machine or on a Ray cluster."""
 
     engine: EngineOption = "local"
     address: AddressOption = None
@@ -856,7 +856,7 @@ ReplaceOption = Annotated[
     bool,
     Option(
         "--replace",
-        help="Remove the results that the folder of -o holds, and begin anew.",
+        help="Remove the results in the folder of -o, and begin again.",
         envvar="ATTNCTL_REPLACE",
         rich_help_panel=WORK,
     ),

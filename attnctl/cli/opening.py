@@ -1,30 +1,30 @@
-"""Open what a command's arguments name: a model, or the source of its attention."""
+"""Open the model, or the source of attention, that a command's arguments name."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from attnctl.argument_types import model_arguments
 from attnctl.cli.command import refuse_unused
 from attnctl.cli.groups import CheckpointOptions, option_values
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.session import kept_models
+from attnctl.model_options import model_arguments
 
 if TYPE_CHECKING:
     from typer import Context
 
-    from attnctl.argument_types import OptionValues
+    from attnctl.model_options import OptionValues
     from attnctl.source import OverviewSource, TextSource, TraceSource
 
 
 def model_of(options: OptionValues | CheckpointOptions) -> Any:
     """Open the model that the options ask for. Raises UsageError for options that exclude each other."""
-    from attnctl.models import open_named_model  # NumPy, which --help and completion do without
+    from attnctl.models import open_named_model  # imports NumPy, which --help and completion do not need
 
-    given = model_arguments(options if isinstance(options, dict) else option_values(options))
-    kept = kept_models.get()
-    return open_named_model(**given) if kept is None else kept.open(given, open_named_model)
+    arguments = model_arguments(options if isinstance(options, dict) else option_values(options))
+    session = kept_models.get()
+    return open_named_model(**arguments) if session is None else session.open(arguments, open_named_model)
 
 
 def open_source(
@@ -36,7 +36,7 @@ def open_source(
     tokens: str | None = None,
     key_tokens: str | None = None,
 ) -> TextSource | TraceSource | OverviewSource:
-    """Return what the arguments of a command name. Raises UsageError for model options beside numbers computed already.
+    """Return the source that the arguments of a command name. Raises UsageError for model options beside computed numbers.
 
     Without a `model` the options on the command line are not about this source.
     """
@@ -59,15 +59,15 @@ def open_source(
 
 
 def text_source(options: CheckpointOptions, text: str) -> TextSource:
-    """Return a text through the model that the options ask for."""
+    """Return the source of a text through the model that the options ask for."""
     from attnctl.source import TextSource
 
     return _with_session(TextSource(model_of(options), text))
 
 
 def _with_session(source: TextSource) -> TextSource:
-    """Show how far the source's long work is, and in a shell keep its runs."""
+    """Show the progress of the source's long work, and keep its runs in a shell."""
     source.progress = cost_progress
-    if (kept := kept_models.get()) is not None:
-        source.runner = kept.runs.run
+    if (session := kept_models.get()) is not None:
+        source.runner = session.runs.run
     return source

@@ -23,40 +23,40 @@ if TYPE_CHECKING:
     from attnctl.render.terminal.console import SafeConsole
     from attnctl.tokens import Token
 
-quiet = False  # neither notes nor progress
+quiet = False  # write neither notes nor progress
 _said: set[str] = set()  # notes that this command has written
 
 
 def say_unless_quiet(message: str) -> None:
-    """Write a line on standard error that is neither a result nor an error; with --quiet nothing."""
+    """Write a line on standard error that is neither a result nor an error; with --quiet write nothing."""
     if not quiet:
         print_complaint(message)
 
 
 def say_note(note: str) -> None:
-    """Write a note for the user on standard error; what this command wrote already is not repeated."""
+    """Write a note for the user on standard error, once for each command."""
     if note not in _said:
         say_unless_quiet(f"note: {note}")
     _said.add(note)
 
 
 def say_notes(notes: Iterable[str]) -> None:
-    """Write notes for the user, a line each."""
+    """Write notes for the user, one a line."""
     for note in notes:
         say_note(note)
 
 
 def say_cost(cost: str | None) -> None:
-    """Write what long work takes on standard error, if there is anything to tell."""
+    """Write the cost of long work on standard error, if there is one."""
     if cost is not None:
         say_unless_quiet(cost)
 
 
 def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool = False) -> None:
-    """Write what a user must know of words that a model does not, a line for each text that has such.
+    """Write a note for each text with words that the model does not know.
 
-    Of the `notes` of what was read, `every` one is written too, or those that call a text too strange to be read well, a
-    matrix no attention weights, and numbers doubtful.
+    Also write the `notes` of a reading: all of them with `every`, else only those about a text that the model cannot read
+    well, a matrix that is not attention, and doubtful numbers.
     """
     from attnctl.tokens import unknown_words
     from attnctl.trace.run import notes_of_kind
@@ -66,7 +66,7 @@ def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool 
 
 
 def begin_output(*, quiet_command: bool) -> None:
-    """Begin the output of a command: its notes are written once each, and none if it is quiet."""
+    """Begin the output of a command: each note is written once, and no note if it is quiet."""
     global quiet
     quiet = quiet_command
     _said.clear()
@@ -79,7 +79,7 @@ def print_lines(*texts: str) -> None:
 
 
 def print_wrapped(text: str, indent: int = 0) -> None:
-    """Write a line of plain text on standard output; on a terminal wrap it, with `indent` columns before the later lines."""
+    """Write a line of plain text on standard output; on a terminal wrap it, with later lines indented by `indent`."""
     if not sys.stdout.isatty():
         print_lines(text)
         return
@@ -88,12 +88,12 @@ def print_wrapped(text: str, indent: int = 0) -> None:
 
 
 def help_width() -> int:
-    """Return the columns that help is written in: those of the terminal, up to 100."""
+    """Return the width of help in columns: that of the terminal, 100 at most."""
     return max(20, min(get_terminal_size().columns, 100) - 1)
 
 
 def safe_console(*, stderr: bool = False, soft_wrap: bool = False, theme: Theme | None = None) -> SafeConsole:
-    """Return a console of rich for standard output, or standard error."""
+    """Return a rich console for standard output, or for standard error."""
     from attnctl.render.terminal.console import SafeConsole
 
     if not stderr:
@@ -102,12 +102,12 @@ def safe_console(*, stderr: bool = False, soft_wrap: bool = False, theme: Theme 
 
 
 def show_renderable(renderable: RenderableType, soft_wrap: bool = False) -> None:
-    """Write a renderable of rich on standard output."""
+    """Write a rich renderable on standard output."""
     safe_console(soft_wrap=soft_wrap).print(renderable)
 
 
 def put_bytes(data: bytes, output: str | None = None) -> None:
-    """Write bytes to the file that `output` names, whole or not at all; to standard output for None and "-"."""
+    """Write bytes to the file `output`, whole or not at all; to standard output for None and "-"."""
     if output is None or output == "-":
         waiting.close()
         sys.stdout.flush()
@@ -116,16 +116,18 @@ def put_bytes(data: bytes, output: str | None = None) -> None:
     write_whole(output, data)
 
 
-def output_format(command: str, output: str | None, suffixes: Sequence[str], asked: str = "", hint: str = "") -> str:
-    """Return the format that the suffix of -o names, one of `suffixes`; without a file what was `asked` for, or "terminal".
+def output_format(
+    command: str, output: str | None, suffixes: Sequence[str], requested: str = "", hint: str = ""
+) -> str:
+    """Return the format that the suffix of -o names, one of `suffixes`; without a file `requested`, or "terminal".
 
-    Raises UsageError, before any work, for another suffix than these, or than what was asked for; AttnctlError if the file
+    Raises UsageError, before any work, for another suffix, or for one that is not `requested`; AttnctlError if the file
     cannot be written.
     """
     if output is None or output == "-":
-        return asked or "terminal"
+        return requested or "terminal"
     suffix = Path(output).suffix.lower()[1:]
-    if suffix not in suffixes or (asked and suffix != asked):
+    if suffix not in suffixes or (requested and suffix != requested):
         raise UsageError(f"-o {output}: {command} writes {either([f'.{name}' for name in suffixes])}{hint}")
     check_writable(output)
     return suffix
@@ -134,9 +136,9 @@ def output_format(command: str, output: str | None, suffixes: Sequence[str], ask
 def write_renderable(
     renderable: RenderableType, form: str, output: str | None, title: str = "", cited: str = "", soft_wrap: bool = False
 ) -> None:
-    """Write a renderable of rich on the terminal, or into a file: as txt, or as svg, a picture of a terminal.
+    """Write a rich renderable on the terminal, or into a file as txt or svg (a picture of a terminal).
 
-    A value of forms is written as html too, a page.
+    A `Shown` can also be written as html, a page.
     """
     if form == "terminal":
         show_renderable(renderable, soft_wrap)
@@ -153,7 +155,7 @@ def write_renderable(
 
 
 def write_drawing(drawing: Drawing, form: str, output: str | None) -> None:
-    """Write a picture into its file, and on standard error what a user should know about it."""
+    """Write a picture into its file, and its notes on standard error."""
     from attnctl.formats.pictures import figure_bytes
 
     put_bytes(figure_bytes(drawing.figure, form), output)
@@ -161,7 +163,7 @@ def write_drawing(drawing: Drawing, form: str, output: str | None) -> None:
 
 
 def picture_look(options: MapOptions, dpi: int = 200) -> Look:
-    """Return how a picture looks. Raises UsageError for a size that cannot be."""
+    """Return the look of a picture. Raises UsageError for an impossible size."""
     from attnctl.cli.groups import option_values
     from attnctl.formats.pictures import Look, size_in_inches
 
@@ -173,7 +175,7 @@ def picture_look(options: MapOptions, dpi: int = 200) -> Look:
 
 
 def page_notes() -> dict[str, Any]:
-    """Return who hears what `page_of_sources` tells: of large traces, of a long text's cost, of each trace."""
+    """Return the functions that `page_of_sources` calls with notes, with the cost of a long text, and with each trace."""
     from attnctl.cli.cost import SURVEY_SWEEPS, cost_of_heads
 
     return {

@@ -1,4 +1,4 @@
-"""The commands that installed packages give."""
+"""Load the commands of installed packages."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from attnctl.commands import COMMANDS, CommandPackage
 from attnctl.plugins import entries, load_entry, working_entries
 from attnctl.text import harmless_line, visible_text
 
-PANEL = "Plug-ins"  # of the help of the program
+PANEL = "Plug-ins"  # in the help of the program
 
 
 def plugin_commands() -> dict[str, CommandPackage]:
-    """Return the commands of installed packages by name; a name that attnctl has itself is left out with a warning."""
+    """Return the commands of installed packages by name; a name of attnctl's own is left out with a warning."""
     listed: dict[str, CommandPackage] = {}
     for name, entry in entries("attnctl.commands", COMMANDS).items():
         metadata: Any = entry.dist.metadata if entry.dist else {}
@@ -24,15 +24,15 @@ def plugin_commands() -> dict[str, CommandPackage]:
 
 
 def load_plugin(name: str) -> Command:
-    """Return the command of this name of an installed package, its module imported.
+    """Import and return the command of this name of an installed package.
 
-    Raises AttnctlError if it cannot be imported, and KeyError for a name of no command.
+    Raises AttnctlError if it cannot be imported, and KeyError if no package has it.
     """
     return load_entry(entries("attnctl.commands", COMMANDS)[name], _load_command)
 
 
 def working_plugins() -> dict[str, Command]:
-    """Return the commands of installed packages that can be imported; each that cannot is one warning."""
+    """Return the commands of installed packages that can be imported; print a warning for each other one."""
     return working_entries(entries("attnctl.commands", COMMANDS), _load_command)
 
 

@@ -1,4 +1,4 @@
-"""What stands on standard error while a command works: a spinner, then a bar; in a pipe a line every 10 seconds."""
+"""Show on standard error that a command works: a spinner, then a bar; in a pipe a line every 10 seconds."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
     from attnctl.source import Prepared
 
-SILENT = 1.0  # seconds without a line, after which there is a spinner
-SHOWN = 0.5  # seconds, after which there is a bar
-LUMP = 0.05  # seconds between two pieces of work that are shown together
+SILENT = 1.0  # seconds without output before a spinner appears
+SHOWN = 0.5  # seconds before a bar appears
+LUMP = 0.05  # seconds between two updates of the bar
 EVERY = 10.0  # seconds between two lines in a pipe
-WHOLE_RUN = 1e9  # seconds: time left by the mean speed since the beginning, since that of the last moments jumps
+WHOLE_RUN = 1e9  # seconds: the time left comes from the mean speed of the whole run, since recent speeds jump
 
 
 @contextmanager
 def spinner_while_silent() -> Iterator[None]:
-    """Show a spinner on standard error, a terminal, from SILENT seconds on until the command writes a line or reads one.
+    """Show a spinner on the terminal after SILENT seconds, until the command writes a line or reads one.
 
-    This is `Console.status` with neither stream redirected: that sends what is written to standard output to the console
-    of the spinner, which is standard error.
+    This is `Console.status` without redirection: `Console.status` would send standard output to the console of the spinner,
+    which is standard error.
     """
     waiting.close()
     live: Live | None = None
@@ -68,28 +68,28 @@ def spinner_while_silent() -> Iterator[None]:
         yield
     finally:
         waiting.close()
-        end()  # Ctrl-C may have come in the midst of it
+        end()  # Ctrl-C may have interrupted the first call
 
 
 @contextmanager
 def _bar() -> Iterator[Callable[[float | None, str], None]]:
-    """Show how far work is: a bar on a terminal, after SHOWN seconds; a line every EVERY seconds in a pipe.
+    """Show progress: a bar on a terminal, after SHOWN seconds; a line every EVERY seconds in a pipe.
 
-    It is called with the share that is done, from 0 to 1, None where nobody knows it, and the words beside it.
+    Yield a function that takes the finished share, from 0 to 1 (None if unknown), and the words beside the bar.
     """
-    begun = moved = said = monotonic()
+    begun = moved = printed = monotonic()
     progress: Progress | None = None
 
     def move_on(share: float | None, words: str) -> None:
-        nonlocal moved, said, progress
+        nonlocal moved, printed, progress
         now = monotonic()
         if output.quiet or now - begun < SHOWN or now - moved < LUMP:
             return
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-        left = TimeRemainingColumn()
+        time_left = TimeRemainingColumn()
         if progress is None:
-            columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), left)
+            columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), time_left)
             progress = Progress(
                 *columns,
                 console=safe_console(stderr=True),
@@ -105,10 +105,10 @@ def _bar() -> Iterator[Callable[[float | None, str], None]]:
         moved = now
         task = progress.tasks[0]
         progress.update(task.id, total=None if share is None else 1.0, completed=share or 0.0, description=words)
-        if progress.disable and now - said >= EVERY:
-            said = now
-            known = "" if share is None else f": {share:.0%}, {left.render(task)} left"
-            say_unless_quiet(f"{words}{known}")
+        if progress.disable and now - printed >= EVERY:
+            printed = now
+            progress_text = "" if share is None else f": {share:.0%}, {time_left.render(task)} left"
+            say_unless_quiet(f"{words}{progress_text}")
 
     with interrupts.tidied_up():
         try:
@@ -120,36 +120,36 @@ def _bar() -> Iterator[Callable[[float | None, str], None]]:
 
 @contextmanager
 def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, moved on by calling it with how many are done; `share` says how much of the input was read.
+    """Show a bar on stderr; yield a function that takes how many more items are done.
 
-    It answers None where nobody knows: then the bar counts alone.
+    `share` returns the share of the input that was read, or None if it is unknown: then the bar only counts.
     """
-    begun, done = monotonic(), 0
+    begun, count_done = monotonic(), 0
 
     def move_on(count: int) -> None:
-        nonlocal done
-        done += count
-        rate = done / max(monotonic() - begun, LUMP)
-        move_bar(share(), f"{done:,} done, {rate:,.{0 if rate >= 10 else 1}f} a second")
+        nonlocal count_done
+        count_done += count
+        rate = count_done / max(monotonic() - begun, LUMP)
+        move_bar(share(), f"{count_done:,} done, {rate:,.{0 if rate >= 10 else 1}f} a second")
 
     with _bar() as move_bar:
         yield move_on
 
 
-def heads_over_tokens(given: Prepared) -> str:
-    """What a bar says of the heads and the tokens of what was prepared."""
-    return f"{len(given.source.tokens):,} tokens, {counted(given.head_count, 'head')}"
+def heads_over_tokens(prepared: Prepared) -> str:
+    """Return the heads and tokens of a prepared source, for a bar: "12 tokens, 6 heads"."""
+    return f"{len(prepared.source.tokens):,} tokens, {counted(prepared.head_count, 'head')}"
 
 
 @contextmanager
-def cost_progress(what: str) -> Iterator[Callable[[float], None]]:
-    """A bar on stderr, moved on by calling it with the share of the work that was done since."""
-    done = 0.0
+def cost_progress(work: str) -> Iterator[Callable[[float], None]]:
+    """Show a bar on stderr; yield a function that takes the share of the work that was done since its last call."""
+    share_done = 0.0
 
     def move_on(share: float) -> None:
-        nonlocal done
-        done += share
-        move_bar(done, what)
+        nonlocal share_done
+        share_done += share
+        move_bar(share_done, work)
 
     with _bar() as move_bar:
         yield move_on

@@ -1,6 +1,6 @@
-"""What `attnctl shell` keeps from one command to the next: a text, options for every command, models and their runs.
+"""Keep what `attnctl shell` remembers between commands: a text, options for every command, models and their runs.
 
-A command that runs in a shell has it as the `obj` of its context.
+A command in a shell has the session as the `obj` of its context.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from attnctl.files import state_of_files
 if TYPE_CHECKING:
     from typer import Context
 
-    from attnctl.argument_types import OptionValues
     from attnctl.layer import LayerAttention
+    from attnctl.model_options import OptionValues
     from attnctl.source import Model, Visit
     from attnctl.tokens import Token
     from attnctl.trace.run import Run
 
-MOST_MODELS = 2  # opened at the same time: a comparison has two
+MOST_MODELS = 2  # open at the same time: a comparison has two
 MOST_TEXTS = 3
 MOST_BYTES = 3 << 30  # of queries, keys and values: 24,000 tokens through SmolLM2
 
@@ -47,31 +47,35 @@ class Session:
 
     @property
     def model(self) -> str | None:
-        """The name of the session's model; None for the default."""
+        """Return the name of the session's model; None for the default."""
         return self.options.get("model")
 
     def fill_in(self, context: Context) -> None:
-        """Give a command the session's text and options if it was given none of its own."""
+        """Give a command the session's text and options if the user typed none."""
         from attnctl.models import names_model
 
         values = context.params
         typed = {name for name in values if was_typed(context, name)}
-        # the text is the first argument of a command that reads a file in its place, or stands behind two models
-        first, *others = [one.name or "" for one in context.command.params if isinstance(one, TyperArgument)] or [""]
-        pair = [values.get(one) for one in (first, *others[:-1])] if others[1:] == ["text"] else []
-        two_models = bool(pair) and all(one is not None and names_model(one) for one in pair)
+        # the text is the first argument of a command that may read a file instead, or the third after two models
+        names = [parameter.name or "" for parameter in context.command.params if isinstance(parameter, TyperArgument)]
+        first, *later = names or [""]
+        pair = [values.get(name) for name in (first, *later[:-1])] if later[1:] == ["text"] else []
+        two_models = bool(pair) and all(value is not None and names_model(value) for value in pair)
         place = "text" if two_models else first if first in TEXTS and "file" in values else None
-        if place is not None and not any(values.get(one) for one in (place, *OTHER_TEXTS)):
+        if place is not None and not any(values.get(name) for name in (place, *OTHER_TEXTS)):
             values[place] = self.text
             if "chat" in values:
                 values["chat"] = self.chat
-        if not two_models and not typed & {"model", "qkv"}:  # the options of the session's model are not another's
+        if not two_models and not typed & {
+            "model",
+            "qkv",
+        }:  # the options of the session's model do not apply to another model
             values.update({name: value for name, value in self.options.items() if name in values.keys() - typed})
 
 
 @dataclass
 class KeptRun:
-    """One text's way through one model: its layers in order, and what the model told beside them."""
+    """One text's run through one model: its layers in order, and the other results of the model."""
 
     model: Model
     tokens: tuple[Token, ...]
@@ -81,10 +85,10 @@ class KeptRun:
 
 
 class RunMemory:
-    """Runs of models, the last few of them kept: `run` takes the place of `model.run`.
+    """The last few runs of models: `run` replaces `model.run`.
 
-    A text's first run goes through all layers, also if a reading has seen enough, since the next question may be about the
-    others. Runs of more than `most_bytes` are not kept, and end with the reading.
+    The first run of a text goes through all layers, even if a reading needs only some: the next question may be about the
+    others. Runs of more than `most_bytes` are not kept, and stop when the reading stops.
     """
 
     def __init__(self, most_bytes: float = MOST_BYTES) -> None:
@@ -97,7 +101,7 @@ class RunMemory:
 
         tokens, stopped, size = tuple(tokens), False, 0.0
         same = (run for run in self._kept if run.model is model and run.tokens == tokens and run.text == text)
-        kept = next(same, None)
+        earlier = next(same, None)
         layers: list[LayerAttention] = []
 
         def show(layer: LayerAttention) -> None:
@@ -111,7 +115,7 @@ class RunMemory:
         def take(layer: LayerAttention) -> None:
             nonlocal size
             if layers:
-                layers[-1].forget_steps()  # the model is past it
+                layers[-1].forget_steps()  # the model has passed it
             show(layer)
             size += layer.memory_bytes
             if size <= self.most_bytes:
@@ -119,31 +123,31 @@ class RunMemory:
             elif stopped:
                 raise StopForward
 
-        if kept is None:
+        if earlier is None:
             run = model.run(tokens, take, text)
             if layers:
                 layers[-1].forget_steps()
             if size <= self.most_bytes:
                 self._kept = [*self._kept, KeptRun(model, tokens, text, layers, replace(run))][-MOST_TEXTS:]
         else:
-            run = kept.run
-            self._kept.remove(kept)
-            self._kept.append(kept)  # the last to be forgotten
-            for layer in kept.layers:
+            run = earlier.run
+            self._kept.remove(earlier)
+            self._kept.append(earlier)  # the last to be forgotten
+            for layer in earlier.layers:
                 show(layer)
                 layer.forget_steps()
         return replace(run, predictions=() if stopped else run.predictions)  # a copy, which a reading completes
 
 
 class KeptModels:
-    """The models that were opened last, by their options and the state of their files, and what ran through them."""
+    """The models that were opened last, by their options and the state of their files, with their runs."""
 
     def __init__(self) -> None:
         self.runs = RunMemory()
         self._models: dict[tuple[tuple[str, str], ...], tuple[object, Model]] = {}
 
     def open(self, options: OptionValues, opener: Callable[..., Model]) -> Model:
-        """Return the model that `opener` makes of the options, or the one that it made before of the same files."""
+        """Return the model that `opener` makes of the options, or the earlier one if its files have not changed."""
         key = tuple(sorted((name, repr(value)) for name, value in options.items()))
         state = [state_of_files(value) for value in options.values() if isinstance(value, str)]
         before, model = self._models.pop(key, (None, None))
@@ -160,7 +164,7 @@ kept_models: ContextVar[KeptModels | None] = ContextVar("kept_models", default=N
 
 @contextmanager
 def models_kept() -> Iterator[None]:
-    """Within this, keep the models that commands open and their runs, for the commands that follow."""
+    """Within this context, keep the models that commands open and their runs, for the next commands."""
     before = kept_models.set(KeptModels())
     try:
         yield

@@ -1,4 +1,4 @@
-"""Complete the values of options, in the user's own shell and at the prompt of `attnctl shell`; suggest the nearest name."""
+"""Complete the values of options, in the user's shell and in `attnctl shell`; suggest the nearest name."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from attnctl import find_named
 if TYPE_CHECKING:
     from typer._click.core import Context as ClickContext
 
-TOKENS = "the words of the text"  # among the values of an option
+TOKENS = "the words of the text"  # a placeholder in the values of an option
 
 
 def suggest_choice(name: str, choices: Iterable[str]) -> str:
-    """Return the end of a sentence that asks for the nearest choice, ": did you mean layer?"; "" if no choice is near."""
-    near = get_close_matches(name.casefold(), list(choices), 1, 0.6)
-    return f": did you mean {near[0]}?" if near else ""
+    """Return the end of a sentence that suggests the nearest choice, ": did you mean layer?"; "" if no choice is near."""
+    matches = get_close_matches(name.casefold(), list(choices), 1, 0.6)
+    return f": did you mean {matches[0]}?" if matches else ""
 
 
 def named_values(values: Iterable[str], text: str = "") -> list[str]:
-    """Return values as they stand; for "module:attribute" those of a table, for TOKENS the words of the text."""
+    """Return values, with "module:attribute" replaced by that table's values and TOKENS by the words of the text."""
     from attnctl.tokens import split_words
 
-    found: list[str] = []
+    names: list[str] = []
     for value in values:
         if value == TOKENS:
-            found += dict.fromkeys(token.text for token in split_words(text)[:200])
+            names += dict.fromkeys(token.text for token in split_words(text)[:200])
         elif ":" in value:
             table = find_named(value)
-            found += table() if callable(table) else table
+            names += table() if callable(table) else table
         else:
-            found.append(value)
-    return found
+            names.append(value)
+    return names
 
 
 def _beginning_with(values: Iterable[str], incomplete: str, joined: bool) -> list[str]:
-    """Return the values that begin with `incomplete`; of a list, those that its last part begins with."""
+    """Return the values that begin with `incomplete`; if `joined`, those that begin with its part after the last comma."""
     before, _, last = incomplete.rpartition(",") if joined else ("", "", incomplete)
     lead = f"{before}," if before else ""
     return [lead + value for value in values if value.casefold().startswith(last.casefold())]
@@ -58,7 +58,7 @@ def completing(*values: str, joined: bool = False) -> Callable[[Context, str], l
 
 
 def _text_of_context(context: ClickContext) -> str:
-    """Return what a command that is being typed asks about."""
-    given: Mapping[str, object] = context.params
-    typed = next((str(given[name]) for name in ("source", "text") if given.get(name)), " ".join(context.args))
+    """Return the text that a command being typed is about, or ""."""
+    parameters: Mapping[str, object] = context.params
+    typed = next((str(parameters[name]) for name in ("source", "text") if parameters.get(name)), " ".join(context.args))
     return typed or (context.obj.text if context.obj is not None else None) or ""

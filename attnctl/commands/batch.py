@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Argument, Context, Option
 
 from attnctl import limits
-from attnctl.argument_types import model_arguments
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.engines import engine_of
 from attnctl.cli.groups import (
@@ -45,13 +44,14 @@ from attnctl.cli.suggestions import completing
 from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.formats.pictures import format_names
+from attnctl.model_options import model_arguments
 from attnctl.text import either
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import OptionValues
     from attnctl.batching.items import Result
     from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Work
+    from attnctl.model_options import OptionValues
 
     Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
 
@@ -343,7 +343,7 @@ def _write_lines(do: Do, texts: TextStream, strict: bool) -> int:
         for result in chunk:
             failed += _report_result(result, strict, noted)
             if result.error is None:
-                put_bytes(result.made["json"])
+                put_bytes(result.outputs["json"])
         sys.stdout.flush()
     if not count:
         say_unless_quiet(f"note: there are no texts in {texts.path}")
@@ -364,7 +364,7 @@ def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: boo
 
     noted: set[str] = set()
     said = {"input": input_paths([texts.path], output), "input_form": texts.form}
-    said |= {"column": texts.column, "id_column": texts.id_column} | work.said()
+    said |= {"column": texts.column, "id_column": texts.id_column} | work.request()
     shared = [format_named(form)() for form in work.formats if form not in ("json", *FILES)]
     together = SHARED if work.batch_size > 1 else 1
     opened = Folder(output, said, work.formats, shared, together, start_anew=start_anew)

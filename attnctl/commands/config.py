@@ -136,7 +136,7 @@ def _options_named(name: str, command: str, key: str) -> list[TyperOption]:
     if "." in name and command not in names:
         raise UsageError(f"no command {command!r}{suggest_choice(command, names)}")
     if defaults.options_of_all(all_commands()).get(key) is False:
-        raise UsageError("has no default: it is given where it is meant", option=name.rpartition(".")[2])
+        raise UsageError("takes no default: give it on the command line", option=name.rpartition(".")[2])
     commands = [load_command(command)] if command else all_commands()
     options = [one for each in commands for one in each.params if isinstance(one, TyperOption) and one.envvar]
     if not (same := [one for one in options if one.name == key]):

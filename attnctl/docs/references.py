@@ -1,4 +1,4 @@
-"""The reference pages that are made from the program: the commands, and the file formats."""
+"""Make the reference pages from the program: the commands and the file formats."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def command_page(name: str) -> str:
     parts = [f"# attnctl {name}", *map(as_markdown, about), f"```text\n{usage}\n```"]
     parts += ["For example", f"```text\n{command.example}\n```"]
     for heading, rows in command.help_rows(context).items():
-        listed = "\n".join(f"- `{flags}`: {as_markdown(' '.join(said.split()))}" for flags, said in rows)
+        listed = "\n".join(f"- `{flags}`: {as_markdown(' '.join(sentence.split()))}" for flags, sentence in rows)
         parts += [f"## {heading}", listed]
     return "\n\n".join(parts) + "\n"
 
@@ -61,7 +61,7 @@ so does every command that takes a trace."""
 
 
 def formats_page() -> str:
-    """Return every format as Markdown, field by field; a part that several formats share stands once, at the end."""
+    """Return every format as Markdown, field by field; parts that several formats share are at the end."""
     schemas = {name: make() for name, make in SCHEMAS.items()}
     shared = shared_parts(list(schemas.values()))
     parts = [INTRODUCTION, *(schema_section(name, schema, shared) for name, schema in schemas.items())]
@@ -73,18 +73,22 @@ def formats_page() -> str:
 
 def shared_parts(schemas: list[Document]) -> dict[str, Document]:
     """Return the definitions that several schemas have in the same form."""
-    found: dict[str, list[Document]] = {}
+    definitions: dict[str, list[Document]] = {}
     for schema in schemas:
         for name, definition in schema.get("$defs", {}).items():
-            found.setdefault(name, []).append(definition)
-    return {name: same[0] for name, same in found.items() if len(same) > 1 and all(one == same[0] for one in same)}
+            definitions.setdefault(name, []).append(definition)
+    return {
+        name: versions[0]
+        for name, versions in definitions.items()
+        if len(versions) > 1 and all(version == versions[0] for version in versions)
+    }
 
 
 def schema_section(name: str, schema: Document, shared: dict[str, Document]) -> str:
-    """Return one schema as Markdown: its description, its fields, and its own parts."""
+    """Return one schema as Markdown: its description, its fields, and the parts that only it has."""
     parts = [f"## {name}", schema.get("description", ""), field_list(schema)]
-    own = {part: definition for part, definition in schema.get("$defs", {}).items() if part not in shared}
-    parts += [part_described(f"{name}: {part}", definition) for part, definition in own.items()]
+    own_parts = {part: definition for part, definition in schema.get("$defs", {}).items() if part not in shared}
+    parts += [part_described(f"{name}: {part}", definition) for part, definition in own_parts.items()]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -79,7 +79,7 @@ MADE: dict[str, tuple[str, Callable[[], str]]] = {
 }
 REFERENCE, COMMANDS = "Reference", "Commands"
 
-NARROW = 60  # columns, below which what a topic is about stands under its name
+NARROW = 60  # columns: on a narrower terminal the subject of a topic is below its name
 MORE = "attnctl docs TOPIC shows a page, attnctl docs COMMAND the options of a command; --open shows them in a browser."
 
 
@@ -97,7 +97,7 @@ def topics_by_section() -> dict[str, list[Topic]]:
         section: [Topic(name, about, stored_page(name)) for name, about in pages.items()]
         for section, pages in WRITTEN.items()
     }
-    sections[REFERENCE] = [Topic(name, about, made) for name, (about, made) in MADE.items()]
+    sections[REFERENCE] = [Topic(name, about, make) for name, (about, make) in MADE.items()]
     sections[COMMANDS] = [
         Topic(f"{COMMAND_PREFIX}{name}", entry.about, partial(references.command_page, name))
         for name, entry in COMMAND_LIST.items()
@@ -117,38 +117,41 @@ def find_topic(name: str) -> Topic:
     for candidate in (plain, f"{COMMAND_PREFIX}{plain}"):
         if candidate in topics:
             return topics[candidate]
-    near = get_close_matches(plain, [topic.removeprefix(COMMAND_PREFIX) for topic in topics], 1, 0.6)
-    asked = f"did you mean attnctl docs {near[0]}?" if near else "attnctl docs lists the topics"
-    raise UsageError(f"no topic {name!r}: {asked}")
+    matches = get_close_matches(plain, [topic.removeprefix(COMMAND_PREFIX) for topic in topics], 1, 0.6)
+    advice = f"did you mean attnctl docs {matches[0]}?" if matches else "attnctl docs lists the topics"
+    raise UsageError(f"no topic {name!r}: {advice}")
 
 
 def listed_topics(width: int) -> list[str]:
-    """Return the topics under their sections, one a line; if `width` is small, the subjects stand below the names."""
+    """Return the topics by section, one a line; if `width` is small, the subjects are below the names."""
     sections = topics_by_section()
     del sections[COMMANDS]
     column = max(len(topic.name) for topics in sections.values() for topic in topics) + 4
-    told = []
+    lines = []
     for section, topics in sections.items():
-        told += [section]
+        lines += [section]
         for topic in topics:
             indent = column if width >= NARROW else 4
             about = wrap(topic.about, max(20, width), initial_indent=" " * indent, subsequent_indent=" " * indent)
             if width >= NARROW:
                 about[0] = f"  {topic.name:{column - 2}}{about[0].lstrip()}"
             else:
-                told.append(f"  {topic.name}")
-            told += about
-        told.append("")
-    return [*told, *wrap(MORE, width)]
+                lines.append(f"  {topic.name}")
+            lines += about
+        lines.append("")
+    return [*lines, *wrap(MORE, width)]
 
 
 def write_samples(target: Path) -> list[str]:
-    """Write the samples that come with the package into a folder, made if absent. Return their paths.
+    """Write the samples that come with the package into a folder, created if needed. Return their paths.
 
-    Raises UsageError where the folder holds another file of such a name, AttnctlError where it cannot be written.
+    Raises UsageError if the folder holds another file of such a name, AttnctlError if it cannot be written.
     """
     package = FOLDER.parent
-    places = (package / "samples", package.parent / "samples")  # installed; a checkout, whose wheel takes them along
+    places = (
+        package / "samples",
+        package.parent / "samples",
+    )  # installed; in a checkout, from which the wheel copies them
     paths = [path for place in places if place.is_dir() for path in sorted(place.iterdir()) if path.is_file()]
     samples = {path.name: path.read_bytes() for path in paths}
     with said_plainly("make the folder", target):
@@ -163,18 +166,18 @@ def write_samples(target: Path) -> list[str]:
 
 CONFIGURATION = "mkdocs.yml"
 COPIED = ("pictures", "web")  # folders beside the pages
-SAID_LINES = 3  # of what MkDocs says where it fails
-MARK = ".attnctl-site"  # the file that tells a folder with a site of ours, which may be replaced
+SAID_LINES = 3  # lines of MkDocs' message if it fails
+MARK = ".attnctl-site"  # the file that marks a folder with a site of ours, which may be replaced
 
 
 def stage(folder: Path, target: Path) -> Path:
-    """Put every page and the configuration into `folder`, so that MkDocs builds into `target`. Return the configuration."""
+    """Write every page and the configuration into `folder`, for a site in `target`. Return the configuration."""
     pages = folder / "pages"
     pages.mkdir()
     index = ["# attnctl", (FOLDER / "welcome.md").read_text(encoding="utf-8").strip()]
     navigation: list[dict[str, str | list[str]]] = [{"Home": "index.md"}]
     for section, topics in topics_by_section().items():
-        index += [f"## {section}", "\n".join(f"- [{one.name}]({one.name}.md): {one.about}" for one in topics)]
+        index += [f"## {section}", "\n".join(f"- [{entry.name}]({entry.name}.md): {entry.about}" for entry in topics)]
         navigation.append({section: [f"{topic.name}.md" for topic in topics]})
         for topic in topics:
             (pages / f"{topic.name}.md").write_text(topic.markdown(), encoding="utf-8")
@@ -189,9 +192,9 @@ def stage(folder: Path, target: Path) -> Path:
 
 
 def build_site(target: Path) -> Path:
-    """Build the site into the folder `target`, whole or not at all. Return its first page.
+    """Build the site in the folder `target`, whole or not at all. Return its first page.
 
-    Raises UsageError where MkDocs is not installed or `target` holds something else, AttnctlError for any warning of MkDocs.
+    Raises UsageError if MkDocs is not installed or `target` holds something else, AttnctlError for any warning of MkDocs.
     """
     if find_spec("material") is None or find_spec("mkdocs") is None:
         raise UsageError('the site is built by MkDocs: pip install "attnctl[docs]" (attnctl docs TOPIC needs nothing)')
@@ -209,17 +212,19 @@ def build_site(target: Path) -> Path:
 
 def run_mkdocs(configuration: Path) -> None:
     """Run MkDocs. Raises AttnctlError with its message if it warns or fails."""
-    silenced = {"NO_MKDOCS_2_WARNING": "1"}  # which is about the theme's next version, not about these pages
+    silenced = {
+        "NO_MKDOCS_2_WARNING": "1"
+    }  # this warning is about the next version of the theme, not about these pages
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(configuration)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | silenced, check=False)
-    if done.returncode:
-        said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        wrong = [line for line in said if line.startswith(("WARNING", "ERROR"))] or said
+    process = subprocess.run(command, capture_output=True, text=True, env=os.environ | silenced, check=False)
+    if process.returncode:
+        messages = [line.strip() for line in (process.stdout + process.stderr).splitlines() if line.strip()]
+        wrong = [line for line in messages if line.startswith(("WARNING", "ERROR"))] or messages
         raise AttnctlError(f"the site was not built: {' '.join(' '.join(wrong[:SAID_LINES]).split())}")
 
 
 class PlainHeading(Heading):
-    """A heading on the left, without a box."""
+    """A heading on the left without a box."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the heading as one line of text."""
@@ -233,8 +238,8 @@ class PlainCode(CodeBlock):
         """Yield the code, indented by two cells if all its lines have room."""
         code = str(self.text).rstrip()
         indent = "  " * all(cell_len(line) + 2 <= options.max_width for line in code.splitlines())
-        shown = Syntax("", self.lexer_name, theme="ansi_dark", background_color="default").highlight(code)
-        for line in shown.split():
+        text = Syntax("", self.lexer_name, theme="ansi_dark", background_color="default").highlight(code)
+        for line in text.split():
             yield Text(indent, no_wrap=True, overflow="ignore").append_text(line)
 
 
@@ -245,7 +250,7 @@ class PageMarkdown(Markdown):
 
 
 def plain_source(markdown: str) -> str:
-    """Return Markdown for reading outside the site: no comments, pictures as their titles, pages as their commands."""
+    """Return Markdown for reading outside the site: without comments, pictures as titles, pages as commands."""
     text = re.sub(r"<!--.*?-->\n*", "", markdown, flags=re.DOTALL)
     text = re.sub(r"!\[([^\]]*)\]\([^)]*\)", r"(picture: \1)", text)
     return re.sub(r"\[([^\]]+)\]\(([a-z-]+)\.md(?:#[^)]*)?\)", _named_page, text)

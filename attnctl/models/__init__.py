@@ -13,22 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from attnctl import limits
-from attnctl.argument_types import (
-    CHECKPOINT_OPTIONS,
-    OPTION_TYPES,
-    RANGES,
-    ModelOptions,
-    check_options,
-    check_types,
-    checked_selection,
-    instead_of,
-    is_network,
-    plain_number,
-    require_type,
-    with_model_options,
-)
+from attnctl.argument_types import check_options, check_types, checked_selection, is_network, plain_number, require_type
 from attnctl.errors import UsageError, about_value, option_name
 from attnctl.files import is_possible_name, open_regular
+from attnctl.model_options import CHECKPOINT_OPTIONS, OPTION_TYPES, RANGES, ModelOptions, instead_of, with_model_options
 from attnctl.selection import find_several
 from attnctl.source import record_trace
 from attnctl.source.model import Model, Predicts
@@ -41,7 +29,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
-    from attnctl.argument_types import OptionValues
+    from attnctl.model_options import OptionValues
 
     ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # a model, or its name
 

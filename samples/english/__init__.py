@@ -1,1 +1,1 @@
-"""The grammar that wrote the training sentences of the default models; `python -m samples.english` writes them again."""
+"""Write the training sentences of the default models by a grammar; `python -m samples.english` writes them again."""

@@ -2,8 +2,8 @@
 
     python -m samples.english [FOLDER [COUNT]]
 
-FOLDER is attnctl/english unless told otherwise; COUNT sentences for each objective, 65,000 of which fit into a package. The
-compressed files are the same bytes with the same version of liblzma, their text with every one.
+FOLDER is attnctl/english by default. COUNT is the number of sentences for each objective, 65,000 by default, which fit into
+a package. The compressed files are the same bytes with the same version of liblzma; their text is always the same.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ CHOOSE_SEED, SCORE_SEED, UNSEEN_SEED = 991, 992, 993
 def kinds_by_part() -> dict[str, Kinds]:
     """Return the kinds of sentences of each part of the corpus, with their shares of an objective's sentences.
 
-    What both objectives have of a kind is in the part for both.
+    The share of a kind that both objectives have is in the part "both".
     """
-    one, other = dict(KINDS), dict(KINDS_CAUSAL)
-    both = {kind: min(share, other[kind]) for kind, share in one.items() if kind in other}
+    masked, causal = dict(KINDS), dict(KINDS_CAUSAL)
+    both = {kind: min(share, causal[kind]) for kind, share in masked.items() if kind in causal}
     return {
         "both": tuple(both.items()),
-        "masked-word": tuple((kind, share - both.get(kind, 0.0)) for kind, share in one.items()),
-        "next-word": tuple((kind, share - both.get(kind, 0.0)) for kind, share in other.items()),
+        "masked-word": tuple((kind, share - both.get(kind, 0.0)) for kind, share in masked.items()),
+        "next-word": tuple((kind, share - both.get(kind, 0.0)) for kind, share in causal.items()),
     }
 
 
 def trained_parts(count: int = TRAINED) -> Iterator[tuple[str, Iterator[str]]]:
     """Return the parts of the training corpus, `count` sentences for each objective, each with its lines."""
     for seed, (part, kinds) in enumerate(kinds_by_part().items(), TRAINED_SEED):
-        own = round(count * sum(share for _, share in kinds))
-        yield part, map(trained_block, sentences(own, seed, kinds))
+        size = round(count * sum(share for _, share in kinds))
+        yield part, map(trained_block, sentences(size, seed, kinds))
 
 
 def measured_parts() -> Iterator[tuple[str, Iterator[str]]]:
     """Return the parts of the corpus that measures heads, each with its lines."""
     for objective, kinds in (("masked-word", KINDS), ("next-word", KINDS_CAUSAL)):
         yield f"choose {objective}", map(measured_block, sentences(MEASURED, CHOOSE_SEED, kinds))
-        yield f"score {objective}", map(measured_block, sentences(MEASURED, SCORE_SEED, kinds, held=True))
+        yield f"score {objective}", map(measured_block, sentences(MEASURED, SCORE_SEED, kinds, held_out_only=True))
         draw = random.Random(UNSEEN_SEED)
-        held = sentences(MEASURED, UNSEEN_SEED, kinds, held=True)
-        yield f"unseen {objective}", (measured_block(with_unseen_words(one, draw)) for one in held)
+        unseen = sentences(MEASURED, UNSEEN_SEED, kinds, held_out_only=True)
+        yield f"unseen {objective}", (measured_block(with_unseen_words(sentence, draw)) for sentence in unseen)
     yield "by hand", map(measured_block, marked_sentences())
 
 
@@ -65,9 +65,9 @@ def text_of(parts: Iterable[tuple[str, Iterator[str]]]) -> str:
 
 def main() -> None:
     """Write the three files."""
-    told = sys.argv[1:]
-    folder = Path(told[0] if told else "attnctl/english")
-    count = int(told[1]) if len(told) > 1 else TRAINED
+    arguments = sys.argv[1:]
+    folder = Path(arguments[0] if arguments else "attnctl/english")
+    count = int(arguments[1]) if len(arguments) > 1 else TRAINED
     (folder / WORDS).write_text(word_lines(), encoding="utf-8")
     for name, parts in ((SENTENCES, trained_parts(count)), (HELD_OUT, measured_parts())):
         data = lzma.compress(text_of(parts).encode(), preset=9 | lzma.PRESET_EXTREME)

@@ -184,15 +184,15 @@ class WordNet:
         kinds = {"1": "noun", "2": "verb", "3": "adj", "4": "adv", "5": "adj"}
         for row in (folder / "index.sense").read_text(encoding="utf-8").splitlines():
             key, _, _, count = row.split()
-            lemma, _, rest = key.partition("%")
-            self.tags[kinds[rest[0]]][lemma] += int(count)
+            lemma, _, sense = key.partition("%")
+            self.tags[kinds[sense[0]]][lemma] += int(count)
 
     def lexname(self, pos: str, offset: str) -> str:
         return LEXNAMES[int(self.data[pos][offset][9:11])]
 
     def words(self, pos: str, offset: str) -> list[str]:
         parts = self.data[pos][offset].split("|")[0].split()
-        return [parts[4 + 2 * at].lower() for at in range(int(parts[3], 16))]
+        return [parts[4 + 2 * index].lower() for index in range(int(parts[3], 16))]
 
     def cased(self, lemma: str) -> str:
         """Return the noun in the spelling of its first sense: London, cat."""
@@ -204,7 +204,7 @@ class WordNet:
         chain = [offset]
         while True:
             parts = self.data["noun"][chain[-1]].split("|")[0].split()
-            up = [parts[at + 1] for at, part in enumerate(parts) if part in ("@", "@i") and at > 4]
+            up = [parts[index + 1] for index, part in enumerate(parts) if part in ("@", "@i") and index > 4]
             if not up or len(chain) > 25:
                 return chain
             chain.append(up[0])
@@ -213,8 +213,8 @@ class WordNet:
         if lemma in OWN_CLASS:
             return OWN_CLASS[lemma]
         offset = self.index["noun"][lemma][0]
-        own = self.lexname("noun", offset)
-        if own in (
+        file_name = self.lexname("noun", offset)
+        if file_name in (
             "noun.artifact",
             "noun.communication",
             "noun.food",
@@ -228,17 +228,17 @@ class WordNet:
                 for word in self.words("noun", step):
                     if word in ANCHORS:
                         return ANCHORS[word]
-        return BY_FILE[own]
+        return BY_FILE[file_name]
 
     def verb_class(self, lemma: str) -> str:
         return self.lexname("verb", self.index["verb"][lemma][0]).removeprefix("verb.")
 
     def frames(self, lemma: str) -> set[int]:
-        found: set[int] = set()
+        numbers: set[int] = set()
         for offset in self.index["verb"][lemma][:2]:
             row = self.data["verb"][offset].split("|")[0]
-            found |= {int(f) for f in re.findall(r"\+ (\d\d) 00", row)}
-        return found
+            numbers |= {int(f) for f in re.findall(r"\+ (\d\d) 00", row)}
+        return numbers
 
 
 def share(wordnet: WordNet, lemma: str, pos: str) -> float:
@@ -252,10 +252,10 @@ def inflect(lemma: str, tag: str) -> str:
     return max(forms, key=lambda form: wordfreq.zipf_frequency(form, "en")) if forms else ""
 
 
-def last_names(folder: Path, count: int, taken: set[str]) -> list[str]:
+def last_names(folder: Path, count: int, used: set[str]) -> list[str]:
     rows = (folder / "dist.all.last").read_text().splitlines()
     names = [row.split()[0].capitalize() for row in rows[: 3 * count]]
-    return [name for name in names if name not in taken and name.lower() not in taken][:count]
+    return [name for name in names if name not in used and name.lower() not in used][:count]
 
 
 # languages → locales of Faker, and how many of their names are taken at most
@@ -319,7 +319,11 @@ def in_latin_letters(name: str) -> str:
         syllable = ord(letter) - 0xAC00
         if 0 <= syllable < 11172:
             parts = (syllable // 588, syllable % 588 // 28, syllable % 28)
-            letters.append("".join(some[at] for some, at in zip(_HANGUL, parts, strict=True)).replace("-", ""))
+            letters.append(
+                "".join(letters_of_part[index] for letters_of_part, index in zip(_HANGUL, parts, strict=True)).replace(
+                    "-", ""
+                )
+            )
         else:
             letters.append(_CYRILLIC.get(letter, letter).replace("-", "") if letter != "-" else "-")
     plain = unicodedata.normalize("NFKD", "".join(letters)).translate(
@@ -333,25 +337,25 @@ def in_latin_letters(name: str) -> str:
 def names_of_locale(locale: str) -> dict[str, set[str]]:
     """Return the given names of a locale of Faker, each with its genders."""
     provider = importlib.import_module(f"faker.providers.person.{locale}").Provider
-    found: dict[str, set[str]] = defaultdict(set)
+    sexes: dict[str, set[str]] = defaultdict(set)
     for gender, sex in (("female", "f"), ("male", "m")):
-        own = getattr(provider, f"first_romanized_names_{gender}", None) or getattr(provider, f"first_names_{gender}")
-        for name in own:
+        names = getattr(provider, f"first_romanized_names_{gender}", None) or getattr(provider, f"first_names_{gender}")
+        for name in names:
             if plain := in_latin_letters(name):
-                found[plain].add(sex)
-    return found
+                sexes[plain].add(sex)
+    return sexes
 
 
-def given_names(taken: set[str]) -> list[tuple[str, str]]:
-    """Return given names with their usual gender (f, m, or x for both), the most common first; `taken` are words."""
+def given_names(used: set[str]) -> list[tuple[str, str]]:
+    """Return given names with their usual gender (f, m, or x for both), the most common first; `used` are words."""
     by_hand = {name: sex for sex, words in MORE_NAMES.items() for name in words.split()}
     genders: dict[str, list[str]] = defaultdict(list)  # one entry a locale
-    own: dict[str, list[str]] = {language: [] for language in LOCALES}
+    of_language: dict[str, list[str]] = {language: [] for language in LOCALES}
     for language, (locales, _) in LOCALES.items():
         for locale in locales.split():
             for name, sexes in names_of_locale(locale).items():
                 genders[name].append("x" if len(sexes) > 1 else min(sexes))
-                own[language].append(name)
+                of_language[language].append(name)
 
     def commonness(name: str) -> float:
         return len(genders[name]) + 2 * (name in by_hand) + min(3.5, wordfreq.zipf_frequency(name, "en"))
@@ -365,14 +369,16 @@ def given_names(taken: set[str]) -> list[tuple[str, str]]:
         )
 
     chosen = dict(by_hand)
-    for language, (_, most) in LOCALES.items():
-        some = {name for name in own[language] if name not in by_hand}
-        some -= {name for name in some if name.lower() in taken and len(genders[name]) < 6}
-        some -= {name for name in some if name.lower() in FUNCTION | TITLES_AND_MONTHS | NO_NAMES}
-        some -= {name for name in some if "-" in name and language not in ("Chinese", "Korean")}
-        some -= {name for name in some if wordfreq.zipf_frequency(name, "en") > 3.7 and len(genders[name]) < 5}
-        some_ranked = sorted(some, key=lambda name: (-commonness(name), name))
-        chosen |= {name: usual_gender(name) for name in some_ranked[:most]}
+    for language, (_, limit) in LOCALES.items():
+        candidates = {name for name in of_language[language] if name not in by_hand}
+        candidates -= {name for name in candidates if name.lower() in used and len(genders[name]) < 6}
+        candidates -= {name for name in candidates if name.lower() in FUNCTION | TITLES_AND_MONTHS | NO_NAMES}
+        candidates -= {name for name in candidates if "-" in name and language not in ("Chinese", "Korean")}
+        candidates -= {
+            name for name in candidates if wordfreq.zipf_frequency(name, "en") > 3.7 and len(genders[name]) < 5
+        }
+        some_ranked = sorted(candidates, key=lambda name: (-commonness(name), name))
+        chosen |= {name: usual_gender(name) for name in some_ranked[:limit]}
     ranked = sorted(chosen, key=lambda name: (-commonness(name), name))[:NAMES]
     return [(name, chosen[name]) for name in ranked]
 
@@ -381,23 +387,23 @@ def main(dictionary: str, people: str) -> None:
     wordnet = WordNet(Path(dictionary))
     frequent = [w for w in wordfreq.top_n_list("en", 60000) if re.fullmatch(r"[a-z]+", w) and len(w) > 1]
     frequent = list(dict.fromkeys([*frequent[:5000], *EVERYDAY, *frequent[5000:]]))
-    rank = {word: at for at, word in enumerate(frequent)}
+    rank = {word: position for position, word in enumerate(frequent)}
     lemmas: dict[str, list[str]] = {pos: [] for pos in wordnet.index}
     tag_of = {"noun": "NOUN", "verb": "VERB", "adj": "ADJ", "adv": "ADV"}
-    wanted = {"noun": NOUNS, "verb": VERBS, "adj": ADJECTIVES, "adv": ADVERBS}
-    own = [w for words in OWN.values() for w in words.split()]
-    for at, word in enumerate(own + frequent):
+    limits = {"noun": NOUNS, "verb": VERBS, "adj": ADJECTIVES, "adv": ADVERBS}
+    by_hand = [w for words in OWN.values() for w in words.split()]
+    for position, word in enumerate(by_hand + frequent):
         if word in FUNCTION or word in TITLES_AND_MONTHS:
             continue
         for pos, tag in tag_of.items():
             for lemma in lemminflect.getAllLemmas(word, upos=tag).get(tag, ()) or (word,):
-                known = lemma in wordnet.index[pos] and lemma not in lemmas[pos] and lemma not in FUNCTION
+                is_new = lemma in wordnet.index[pos] and lemma not in lemmas[pos] and lemma not in FUNCTION
                 if {word, lemma} & RUDE or (pos == "noun" and word.endswith("ing") and wordnet.tags[pos][lemma] < 5):
                     continue
-                least = 0.25 if pos == "noun" else 0.2
-                chosen = at < len(own) and pos == "noun"
-                fits = chosen or (at >= len(own) and share(wordnet, lemma, pos) >= least)
-                if known and fits and len(lemmas[pos]) < wanted[pos] and len(lemma) > 1:
+                minimum = 0.25 if pos == "noun" else 0.2
+                chosen = position < len(by_hand) and pos == "noun"
+                fits = chosen or (position >= len(by_hand) and share(wordnet, lemma, pos) >= minimum)
+                if is_new and fits and len(lemmas[pos]) < limits[pos] and len(lemma) > 1:
                     lemmas[pos].append(lemma)
     out: list[str] = []
     proper: list[str] = []
@@ -461,30 +467,30 @@ def main(dictionary: str, people: str) -> None:
             continue
         frames = wordnet.frames(verb)
         kinds = "".join(
-            letter for letter, some in (
+            letter for letter, choices in (
                 ("t", {8, 9, 10, 11, 20, 21}), ("i", {1, 2, 3, 22, 23}), ("p", {9, 10, 17, 18, 19, 20, 24, 25, 30, 31}),
                 ("d", {14, 15}), ("s", {26, 34}), ("f", {28, 29, 32, 33, 35}),
-            ) if frames & some
+            ) if frames & choices
         )  # fmt: skip
         out.append(f"verb {verb} {' '.join(forms)} {wordnet.verb_class(verb)} {kinds or 'i'}")
     for word in lemmas["adj"]:
         degrees = [inflect(word, tag) for tag in ("JJR", "JJS")]
-        known = [form for form in degrees if rank.get(form, 10**6) < 12000]
-        out.append(" ".join(["adjective", word, *(known if len(known) == 2 else [])]))
+        is_new = [form for form in degrees if rank.get(form, 10**6) < 12000]
+        out.append(" ".join(["adjective", word, *(is_new if len(is_new) == 2 else [])]))
     out += [f"adverb {word}" for word in lemmas["adv"]]
-    taken = {lemma for some in lemmas.values() for lemma in some if rank.get(lemma, 0) < 9000} - set(EVERYDAY)
-    taken -= {lemma for lemma in lemmas["noun"] if wordnet.cased(lemma) != lemma}
+    used = {lemma for choices in lemmas.values() for lemma in choices if rank.get(lemma, 0) < 9000} - set(EVERYDAY)
+    used -= {lemma for lemma in lemmas["noun"] if wordnet.cased(lemma) != lemma}
     tables = Path("samples/english/tables.txt").read_text(encoding="utf-8")
     unseen = set(re.search(r"\[unseen names\]\n(.*?)\n\[unseen nouns\]", tables, re.S)[1].split())  # type: ignore[index]
-    people_known = given_names(taken | {name.lower() for name in unseen})
+    people_known = given_names(used | {name.lower() for name in unseen})
     out += [f"name {name} {sex}" for name, sex in people_known]
     last = last_names(Path(people), SURNAMES, TITLES_AND_MONTHS | {name for name, _ in people_known})
     out += [f"surname {n}" for n in last]
     covered = set(FUNCTION) | TITLES_AND_MONTHS
     for row in out:
         covered |= {w.lower() for w in row.split()[1:6]}
-    rest = [w for w in wordfreq.top_n_list("en", 5200) if w not in covered | RUDE and re.fullmatch(r"[a-z]+", w)]
-    out += [f"other {w}" for w in rest]
+    remaining = [w for w in wordfreq.top_n_list("en", 5200) if w not in covered | RUDE and re.fullmatch(r"[a-z]+", w)]
+    out += [f"other {w}" for w in remaining]
     print(HEADER + "\n".join(out))
 
 

@@ -1,4 +1,4 @@
-"""Whole clauses: actions, descriptions, questions, passives, orders, reported speech and wishes."""
+"""Add whole clauses: actions, descriptions, questions, passives, orders, reported speech and wishes."""
 
 from __future__ import annotations
 
@@ -38,49 +38,49 @@ from samples.english.verbs import be, finite, helped, third, verb_for, verb_grou
 def transitive(
     d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any", *, after: bool = True
 ) -> list[Agent]:
-    """Add "someone does something to something". Return the agents that it speaks of."""
+    """Add "someone does something to something". Return the agents in it."""
     who = subject(d, s, things=0.06) if agent is None else agent
     verb = verb_for(d, who, "t")
-    at = verb_group(d, s, verb, who, tense)
-    what = thing_done_to(d, s, verb, who, at)
+    index = verb_group(d, s, verb, who, tense)
+    thing = thing_done_to(d, s, verb, who, index)
     if after and d.chance(0.3):
-        place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at)
+        place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), index)
     elif after and d.chance(0.12):
-        with_clause(d, s, what)
+        with_clause(d, s, thing)
     elif after and d.chance(0.2):
-        time_phrase(d, s, at)
-    return [who, what]
+        time_phrase(d, s, index)
+    return [who, thing]
 
 
-def thing_done_to(d: Draw, s: Sentence, verb: Verb, who: Agent, at: int) -> Agent:
-    """Add the object of the verb at `at`: a thing that goes with it, someone, or the subject itself."""
+def thing_done_to(d: Draw, s: Sentence, verb: Verb, who: Agent, index: int) -> Agent:
+    """Add the object of the verb at `index`: a thing that goes with it, someone, or the subject itself."""
     person = "p" in verb.frames
     kind = d.random()
     if who.word not in ANYONE and who.gender != "x" and kind < 0.05 and person:
-        s.link(OBJECT_VERB, said_again(s, who, 3).head, at)
+        s.link(OBJECT_VERB, said_again(s, who, 3).head, index)
         return who
     if person and kind < 0.3:
-        what = name(d, s) if d.chance(0.6) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
+        thing = name(d, s) if d.chance(0.6) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
     else:
-        mine = who if d.chance(0.22) and who.word not in ANYONE and who.gender != "x" else None
-        what = noun_phrase(d, s, d.early(classes.objects_of(verb)), determiner=mine)
-    s.link(OBJECT_VERB, what.head, at)
-    s.facts.append((who.word, verb.forms[0], what.word))
-    return what
+        owner = who if d.chance(0.22) and who.word not in ANYONE and who.gender != "x" else None
+        thing = noun_phrase(d, s, d.early(classes.objects_of(verb)), determiner=owner)
+    s.link(OBJECT_VERB, thing.head, index)
+    s.facts.append((who.word, verb.forms[0], thing.word))
+    return thing
 
 
 def intransitive(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any") -> list[Agent]:
     """Add "someone or something does something", often with a place."""
     who = subject(d, s) if agent is None else agent
     verb = verb_for(d, who, "i")
-    at = verb_group(d, s, verb, who, tense)
+    index = verb_group(d, s, verb, who, tense)
     if d.chance(0.6):
-        where = place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at)
+        where = place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), index)
         return [who, where] if where.group != "place" else [who]
     if d.chance(0.4):
-        s.link(HELPER, s.add_word(d.early(lexicon().adverbs)), at)
+        s.link(HELPER, s.add_word(d.early(lexicon().adverbs)), index)
     elif d.chance(0.4):
-        time_phrase(d, s, at)
+        time_phrase(d, s, index)
     return [who]
 
 
@@ -89,18 +89,18 @@ TIMES = lines_of("times")
 
 def time_phrase(d: Draw, s: Sentence, verb: int) -> None:
     """Add the time of the verb at `verb`: on mondays, before the storm, every day."""
-    preposition, *rest = d.one(TIMES).split()
+    preposition, *words = d.one(TIMES).split()
     if preposition == "-":
-        s.add_loose(*rest)
+        s.add_loose(*words)
         return
-    at = s.add_word(preposition)
-    s.link(PREPOSITION, at, verb)
-    if rest == ["-"]:
-        phrases.within(s, at, noun_phrase(d, s, d.early(lexicon().nouns[d.one(["event", "meal", "time"])])))
+    index = s.add_word(preposition)
+    s.link(PREPOSITION, index, verb)
+    if words == ["-"]:
+        phrases.within(s, index, noun_phrase(d, s, d.early(lexicon().nouns[d.one(["event", "meal", "time"])])))
         return
-    head = s.add_word(*rest)
-    s.link(WITHIN, head, at)
-    if rest[0] in phrases.DETERMINERS:
+    head = s.add_word(*words)
+    s.link(WITHIN, head, index)
+    if words[0] in phrases.DETERMINERS:
         s.link(DETERMINER, head - 1, head)
 
 
@@ -112,19 +112,19 @@ def copular(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any"
     who = subject(d, s, things=0.4, clauses=0.5) if agent is None else agent
     if d.chance(0.12) or tense == "future":
         modals = ["will", "can", "must", "may", "might", "should"] if tense != "future" else ["will"]
-        at = helped(s, [d.one(modals)], "be")
+        index = helped(s, [d.one(modals)], "be")
     elif d.chance(0.08):
-        at = helped(s, ["had" if d.chance(0.3) else "has" if third(who) else "have"], "been")
+        index = helped(s, ["had" if d.chance(0.3) else "has" if third(who) else "have"], "been")
     elif d.chance(0.15):
         base, third_form, past = d.one(COPULAS).split()
-        at = s.add_word(past if d.chance(0.5) else third_form if third(who) else base)
+        index = s.add_word(past if d.chance(0.5) else third_form if third(who) else base)
     else:
         form = be(who, d.chance(0.45))
         short = s.words[-1] in verbs.CLITIC_OF and form in verbs.CLITICS_OF_BE and d.chance(0.3)
-        at = s.add_word(verbs.CLITICS_OF_BE[form] if short else form)
+        index = s.add_word(verbs.CLITICS_OF_BE[form] if short else form)
         if d.chance(0.1):
-            s.link(HELPER, s.add_word("not"), at)
-    s.link(PAST_OTHERS if who.far else VERB_SUBJECT, at, who.head)
+            s.link(HELPER, s.add_word("not"), index)
+    s.link(PAST_OTHERS if who.far else VERB_SUBJECT, index, who.head)
     kind = d.random()
     if kind < 0.72:
         if d.chance(0.2):
@@ -144,7 +144,7 @@ def copular(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any"
             compared(d, s)
     elif kind < 0.86:
         group = who.group if who.group in lexicon().nouns else "person"
-        what = noun_phrase(
+        thing = noun_phrase(
             d,
             s,
             d.early(lexicon().nouns[group]),
@@ -152,11 +152,11 @@ def copular(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any"
             determiner="the" if who.plural else "a",
             adjectives=0.5,
         )
-        s.link(SUBJECT_VERB, what.head, at)
+        s.link(SUBJECT_VERB, thing.head, index)
         if d.chance(0.2):
-            with_clause(d, s, what)
+            with_clause(d, s, thing)
     else:
-        place_phrase(d, s, d.one(["in", "on", "at", "near", "behind", "under", "from", "with"]), at)
+        place_phrase(d, s, d.one(["in", "on", "at", "near", "behind", "under", "from", "with"]), index)
     return [who]
 
 
@@ -176,22 +176,22 @@ def passive_voice(d: Draw, s: Sentence, tense: str = "any") -> list[Agent]:
         if d.chance(0.5)
         else verb_for(d, Agent(0, "", "person", habit=int(d.random() * HABITS)), "t")
     )
-    what = noun_phrase(d, s, d.early(classes.objects_of(verb)))
+    thing = noun_phrase(d, s, d.early(classes.objects_of(verb)))
     if d.chance(0.2):
-        what = with_clause(d, s, what)
-    helpers = ["will", "be"] if tense == "future" or d.chance(0.15) else [be(what, d.chance(0.6))]
+        thing = with_clause(d, s, thing)
+    helpers = ["will", "be"] if tense == "future" or d.chance(0.15) else [be(thing, d.chance(0.6))]
     if tense != "future" and d.chance(0.15):
-        helpers = ["has" if third(what) else "have", "been"] if d.chance(0.7) else ["had", "been"]
-    at = helped(s, helpers, verb.forms[4])
-    s.link(PAST_OTHERS if what.far else VERB_SUBJECT, at, what.head)
+        helpers = ["has" if third(thing) else "have", "been"] if d.chance(0.7) else ["had", "been"]
+    index = helped(s, helpers, verb.forms[4])
+    s.link(PAST_OTHERS if thing.far else VERB_SUBJECT, index, thing.head)
     if d.chance(0.6):
         by = s.add_word("by")
-        s.link(PREPOSITION, by, at)
+        s.link(PREPOSITION, by, index)
         doer = name(d, s) if d.chance(0.4) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
-        return [what, phrases.within(s, by, doer)]
+        return [thing, phrases.within(s, by, doer)]
     if d.chance(0.5):
-        place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at)
-    return [what]
+        place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), index)
+    return [thing]
 
 
 def giving(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any") -> list[Agent]:
@@ -200,18 +200,18 @@ def giving(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any")
     by = lexicon().by_verb
     if d.chance(0.45):
         verb = by[d.one([v for v in ("put", "place", "leave", "hang", "throw", "push", "hide", "keep") if v in by])]
-        at = verb_group(d, s, verb, who, tense)
+        index = verb_group(d, s, verb, who, tense)
         group = d.one(["text", "tool", "clothes", "toy", "food", "container"])
-        what = noun_phrase(d, s, d.early(lexicon().nouns[group]))
-        s.link(OBJECT_VERB, what.head, at)
-        place_phrase(d, s, d.one(["on", "on", "in", "into", "under", "behind", "above", "beside"]), at)
-        return [who, what]
+        thing = noun_phrase(d, s, d.early(lexicon().nouns[group]))
+        s.link(OBJECT_VERB, thing.head, index)
+        place_phrase(d, s, d.one(["on", "on", "in", "into", "under", "behind", "above", "beside"]), index)
+        return [who, thing]
     verb = by[
         d.one(
             [v for v in ("give", "show", "send", "tell", "offer", "bring", "sell", "lend", "hand", "teach") if v in by]
         )
     ]
-    at = verb_group(d, s, verb, who, tense)
+    index = verb_group(d, s, verb, who, tense)
     objects = classes.objects_of(verb)
     if d.chance(0.5):
         kind = d.random()
@@ -219,17 +219,17 @@ def giving(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any")
             whom = phrases.speaker(d, s, LET)
         else:
             whom = name(d, s) if kind < 0.65 else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
-        s.link(OBJECT_VERB, whom.head, at)
+        s.link(OBJECT_VERB, whom.head, index)
         whom = with_clause(d, s, whom) if kind > 0.8 else whom
-        what = noun_phrase(d, s, d.early(objects))
+        thing = noun_phrase(d, s, d.early(objects))
     else:
-        what = noun_phrase(d, s, d.early(objects))
+        thing = noun_phrase(d, s, d.early(objects))
         to = s.add_word("to")
-        s.link(PREPOSITION, to, at)
+        s.link(PREPOSITION, to, index)
         whom = name(d, s) if d.chance(0.6) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
         phrases.within(s, to, whom)
-    s.link(OBJECT_VERB, what.head, at)
-    s.facts.append((who.word, verb.forms[0], what.word))
+    s.link(OBJECT_VERB, thing.head, index)
+    s.facts.append((who.word, verb.forms[0], thing.word))
     return [who, whom]
 
 
@@ -244,8 +244,8 @@ def saying(d: Draw, s: Sentence) -> list[Agent]:
     finite(d, s, by[d.one([v for v in SAYING if v in by])], who)
     if d.chance(0.6):
         s.add_loose("that" if d.chance(0.6) else d.one(["whether", "if", "why", "how", "when", "where"]))
-    own = said_again(s, who) if d.chance(0.3) and who.word not in ANYONE else None
-    simple(d, s, own)
+    speaker = said_again(s, who) if d.chance(0.3) and who.word not in ANYONE else None
+    simple(d, s, speaker)
     return [who]
 
 
@@ -261,10 +261,10 @@ def wanting(d: Draw, s: Sentence, agent: Agent | None = None, tense: str = "any"
         tense,
     )
     verb = verb_for(d, who, "t" if d.chance(0.7) else "i")
-    at = helped(s, ["to"], verb.forms[0])
-    s.link(INFINITIVE, at, who.head)
+    index = helped(s, ["to"], verb.forms[0])
+    s.link(INFINITIVE, index, who.head)
     if "t" in verb.frames:
-        thing_done_to(d, s, verb, who, at)
+        thing_done_to(d, s, verb, who, index)
     return [who]
 
 
@@ -280,9 +280,9 @@ def question(d: Draw, s: Sentence) -> list[Agent]:
     if kind < 0.5:
         s.add_word(d.one(["where", "when", "why", "how", "what"]))
     if d.chance(0.2):
-        at = s.add_word(d.one(["is", "was"]))
+        index = s.add_word(d.one(["is", "was"]))
         who = noun_phrase(d, s, d.early(lex.nouns[d.one(sorted(lex.nouns))]), plural=False)
-        s.link(VERB_SUBJECT, at, who.head)
+        s.link(VERB_SUBJECT, index, who.head)
         s.link(
             ADJECTIVE, s.add_word(d.one(classes.qualities("person" if who.group == "anyone" else who.group))), who.head
         )
@@ -292,11 +292,11 @@ def question(d: Draw, s: Sentence) -> list[Agent]:
     verb = verb_for(d, who, "t" if kind > 0.5 else "i")
     base = d.one(["do", "did", "will", "can", "should", "would"]) if d.chance(0.6) else "do"
     s.words[helper] = "does" if base == "do" and third(who) else base
-    at = s.add_word(verb.forms[0])
-    s.link(HELPER, helper, at)
-    s.link(PAST_OTHERS if who.far else VERB_SUBJECT, at, who.head)
+    index = s.add_word(verb.forms[0])
+    s.link(HELPER, helper, index)
+    s.link(PAST_OTHERS if who.far else VERB_SUBJECT, index, who.head)
     if "t" in verb.frames and kind > 0.5:
-        thing_done_to(d, s, verb, who, at)
+        thing_done_to(d, s, verb, who, index)
     return [who]
 
 
@@ -304,32 +304,32 @@ def order(d: Draw, s: Sentence) -> list[Agent]:
     """Add an order: Please close the window. Don't touch it."""
     before = d.one([[], ["please"], ["do", "not"], ["don't"], ["never"], ["let's"], ["let", d.one(LET)]])
     verb = d.one(classes.verbs_by("t", None))
-    at = helped(s, before, verb.forms[0])
-    what = noun_phrase(d, s, d.early(classes.objects_of(verb)))
-    s.link(OBJECT_VERB, what.head, at)
+    index = helped(s, before, verb.forms[0])
+    thing = noun_phrase(d, s, d.early(classes.objects_of(verb)))
+    s.link(OBJECT_VERB, thing.head, index)
     if d.chance(0.3):
-        place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at)
+        place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), index)
     return []
 
 
 def there_is(d: Draw, s: Sentence) -> list[Agent]:
     """Add "there are three ducks on the pond"."""
-    at = helped(s, ["there"], "is")
+    index = helped(s, ["there"], "is")
     lex = lexicon()
     noun = d.early(
         lex.nouns[d.one(["animal", "person", "plant", "vehicle", "thing", "container", "food", "device", "building"])]
     )
-    what = noun_phrase(d, s, noun, determiner=None)
-    s.words[at] = be(what, d.chance(0.45))
-    s.link(VERB_SUBJECT, at, what.head)
+    thing = noun_phrase(d, s, noun, determiner=None)
+    s.words[index] = be(thing, d.chance(0.45))
+    s.link(VERB_SUBJECT, index, thing.head)
     if d.chance(0.25):  # … waiting for the bus
-        verb = verb_for(d, what, "i")
-        at = s.add_word(verb.forms[3])
-        s.link(INFINITIVE, at, what.head)
-        place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at)
-        return [what]
-    place_phrase(d, s, d.one(["in", "on", "under", "behind", "near"]), at)
-    return [what]
+        verb = verb_for(d, thing, "i")
+        index = s.add_word(verb.forms[3])
+        s.link(INFINITIVE, index, thing.head)
+        place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), index)
+        return [thing]
+    place_phrase(d, s, d.one(["in", "on", "under", "behind", "near"]), index)
+    return [thing]
 
 
 SIMPLE: tuple[tuple[Callable[..., list[Agent]], float], ...] = (
@@ -351,9 +351,9 @@ def and_does(d: Draw, s: Sentence, who: Agent) -> None:
     """Add "and" or "but" with a second verb for the same subject."""
     s.add_word(*d.one(["and", "and", "and", "but", "or", "and then", ", then", "and also"]).split())
     verb = verb_for(d, who, "t" if d.chance(0.6) else "i")
-    at = finite(d, s, verb, who)
-    s.links[-1] = Link(INFINITIVE, at, who.head)  # as of every verb whose subject is another's
+    index = finite(d, s, verb, who)
+    s.links[-1] = Link(INFINITIVE, index, who.head)  # as of every verb whose subject is another's
     if "t" in verb.frames:
-        thing_done_to(d, s, verb, who, at)
+        thing_done_to(d, s, verb, who, index)
     elif d.chance(0.6):
-        place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at)
+        place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), index)

@@ -1,4 +1,4 @@
-"""A sentence under construction: its words, its links, its random draws, and the agents that it speaks of."""
+"""Hold a sentence under construction: its words, its links, its random draws, and the agents in it."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ class Sentence:
         return len(self.words) - 1
 
     def link(self, relation: str, query: int, key: int) -> None:
-        """Note that the word at `query` belongs to the word at `key`."""
+        """Record that the word at `query` belongs to the word at `key`."""
         self.links.append(Link(relation, query, key))
 
     def add_loose(self, *words: str) -> int:
-        """Append words whose links are not noted. Return the index of the last one."""
+        """Append words without all their links. Return the index of the last one."""
         self.loose |= set(range(len(self.words), len(self.words) + len(words)))
         return self.add_word(*words)
 
-    def insert(self, at: int, inner: Sentence) -> None:
-        """Insert another sentence's words and links before the word at `at`."""
+    def insert(self, index: int, inner: Sentence) -> None:
+        """Insert another sentence's words and links before the word at `index`."""
         wide = len(inner.words)
-        self.links = [Link(r, q + wide * (q >= at), k + wide * (k >= at)) for r, q, k in self.links]
-        self.links += [Link(r, q + at, k + at) for r, q, k in inner.links]
-        self.loose = {p + wide * (p >= at) for p in self.loose} | {p + at for p in inner.loose}
-        self.words[at:at] = inner.words
+        self.links = [Link(r, q + wide * (q >= index), k + wide * (k >= index)) for r, q, k in self.links]
+        self.links += [Link(r, q + index, k + index) for r, q, k in inner.links]
+        self.loose = {p + wide * (p >= index) for p in self.loose} | {p + index for p in inner.loose}
+        self.words[index:index] = inner.words
 
     def answers(self) -> list[Link]:
-        """Return the links that answer questions: the sentence's own, and those from subjects to their verbs.
+        """Return the links that answer questions: the sentence's own, and links from subjects to their verbs.
 
-        A subject is linked to the verb of the main clause rather than to that of its relative clause, and to neither where
-        it is an object.
+        A subject is linked to the verb of the main clause and not to that of its relative clause, and to neither if it is an
+        object.
         """
-        asked = QUESTION_OF[SUBJECT_VERB]
-        verbs = {link.query: link for link in self.links if QUESTION_OF[link.relation] == asked}
+        question = QUESTION_OF[SUBJECT_VERB]
+        verbs = {link.query: link for link in self.links if QUESTION_OF[link.relation] == question}
         for relation, verb, subject in sorted(self.links, key=lambda link: link.relation == PAST_OTHERS):
-            known = verbs[subject].key if subject in verbs else verb
-            if (relation == VERB_SUBJECT and subject not in verbs) or (relation == PAST_OTHERS and known > subject):
+            earlier = verbs[subject].key if subject in verbs else verb
+            if (relation == VERB_SUBJECT and subject not in verbs) or (relation == PAST_OTHERS and earlier > subject):
                 verbs[subject] = Link(SUBJECT_VERB, subject, verb)
-        return [*(link for link in self.links if QUESTION_OF[link.relation] != asked), *verbs.values()]
+        return [*(link for link in self.links if QUESTION_OF[link.relation] != question), *verbs.values()]
 
     @property
     def text(self) -> str:
@@ -69,7 +69,7 @@ class Draw(random.Random):
     """Random choices, the same for the same seed on every machine."""
 
     def chance(self, p: float) -> bool:
-        """Return true with probability p."""
+        """Return True with probability p."""
         return self.random() < p
 
     def one(self, items: Sequence[Item]) -> Item:
@@ -83,7 +83,7 @@ class Draw(random.Random):
 
 @dataclass(frozen=True)
 class Agent:
-    """Someone or something that a sentence speaks of."""
+    """Someone or something that a sentence is about."""
 
     head: int  # the index of its word
     word: str

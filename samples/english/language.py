@@ -1,4 +1,4 @@
-"""The words of the grammar: the vocabulary, the kind of each word, how open it is, and how often it is hidden."""
+"""Describe the words of the grammar: vocabulary, the kind of each word, how replaceable it is, how often it is hidden."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def vocabulary() -> tuple[str, ...]:
     words |= {form for row in lex.adjectives for form in row} | set(lex.adverbs) | set(lex.other)
     words |= set(lex.capitalized)
     words |= (
-        {word for said in classes.QUALITIES.values() for word in said.split()} | set(classes.BIG) | set(classes.SMALL)
+        {word for listed in classes.QUALITIES.values() for word in listed.split()}
+        | set(classes.BIG)
+        | set(classes.SMALL)
     )
     return tuple(sorted(words))
 
@@ -55,7 +57,7 @@ def openness() -> dict[str, float]:
     share = dict.fromkeys(vocabulary(), 1.0)
     share |= {form: 0.5 for row in lex.adjectives for form in row} | dict.fromkeys(lex.adverbs, 0.5)
     share |= {form: 0.5 for verb in lex.verbs for form in verb.forms}
-    share |= {word: 0.3 for said in classes.QUALITIES.values() for word in said.split()}
+    share |= {word: 0.3 for listed in classes.QUALITIES.values() for word in listed.split()}
     little = {
         "I",
         *function_words(),
@@ -82,7 +84,7 @@ def asked_shares() -> dict[str, float]:
         form: 0.25 for nouns in lex.nouns.values() for noun in nouns for form in (noun.singular, noun.plural) if form
     }
     share |= {form: 0.3 for row in lex.adjectives for form in row}
-    share |= {word: 0.3 for said in classes.QUALITIES.values() for word in said.split()}
+    share |= {word: 0.3 for listed in classes.QUALITIES.values() for word in listed.split()}
     share |= {form: 0.35 for verb in lex.verbs for form in verb.forms} | dict.fromkeys(PREPOSITIONS, 0.35)
     share |= {word: 0.35 for words in CONFUSED for word in words.split()}
     return share | dict.fromkeys([")", "]", "}", "”", "’"], 0.6) | dict.fromkeys([".", ",", "?", "!"], 0.05)
@@ -91,14 +93,14 @@ def asked_shares() -> dict[str, float]:
 def word_kinds() -> dict[str, str]:
     """Return the kind of each word: a function word is its own kind, any other word has its classes and forms."""
     lex = lexicon()
-    found: dict[str, set[str]] = defaultdict(set)
+    names_of: dict[str, set[str]] = defaultdict(set)
     for nouns in lex.nouns.values():
         for noun in nouns:
-            found[noun.singular].add("mass" if noun.plural is None else "noun")
-            found[noun.plural or noun.singular].add("mass" if noun.plural is None else "nouns")
+            names_of[noun.singular].add("mass" if noun.plural is None else "noun")
+            names_of[noun.plural or noun.singular].add("mass" if noun.plural is None else "nouns")
     for verb in lex.verbs:
         for form, name in zip(verb.forms, ("base", "third", "past", "ing", "participle"), strict=True):
-            found[form].add(name)
+            names_of[form].add(name)
     named = {
         "adjective": [form for row in lex.adjectives for form in row] + " ".join(classes.QUALITIES.values()).split(),
         "adverb": lex.adverbs,
@@ -107,8 +109,8 @@ def word_kinds() -> dict[str, str]:
     }
     for name, words in named.items():
         for word in words:
-            found[word].add(name)
-    kinds = {word: " ".join(sorted(names)) for word, names in found.items()}
+            names_of[word].add(name)
+    kinds = {word: " ".join(sorted(names)) for word, names in names_of.items()}
     kinds |= {word: word for word in (*function_words(), *PUNCTUATION, *CLITICS, "I")}
     return kinds | dict.fromkeys(AROUND_ANYTHING, "_")
 

@@ -1,4 +1,4 @@
-"""The words of the grammar: lists, classes and forms, read from `words.txt` and `tables.txt`."""
+"""Read the words of the grammar from `words.txt` and `tables.txt`: lists, classes and forms."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ WORD_LIST, TABLES = (Path(__file__).with_name(name) for name in ("words.txt", "t
 @cache
 def _tables() -> dict[str, tuple[str, ...]]:
     """Return the lines of each table by its name."""
-    found: dict[str, list[str]] = {}
+    tables: dict[str, list[str]] = {}
     name = ""
     for line in TABLES.read_text(encoding="utf-8").splitlines():
         if line.startswith("[") and line.endswith("]") and len(line) > 2 and " ]" not in line:
             name = line[1:-1]
         elif line and not line.startswith("# "):
-            found.setdefault(name, []).append(line)
-    return {name: tuple(lines) for name, lines in found.items()}
+            tables.setdefault(name, []).append(line)
+    return {name: tuple(lines) for name, lines in tables.items()}
 
 
 def lines_of(table: str) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ class Noun:
 
     @property
     def habit(self) -> int:
-        """Which verbs are its own."""
+        """Return the number that chooses its own verbs."""
         return number_of(self.singular, "habit", HABITS)
 
 
@@ -72,7 +72,7 @@ class Verb:
 
     @property
     def habit(self) -> int:
-        """Whose verb it is."""
+        """Return the number that chooses the nouns whose verb it is."""
         return number_of(self.forms[0], "habit", HABITS)
 
 
@@ -98,8 +98,8 @@ class Lexicon:
     @property
     def capitalized(self) -> tuple[str, ...]:
         """Return all proper names: of people, families, places and others."""
-        given = (name for some in self.names.values() for name in some)
-        return (*given, *self.surnames, *self.places, *self.proper)
+        first_names = (name for names in self.names.values() for name in names)
+        return (*first_names, *self.surnames, *self.places, *self.proper)
 
     @cached_property
     def by_verb(self) -> dict[str, Verb]:
@@ -113,22 +113,22 @@ def lexicon() -> Lexicon:
     rows: dict[str, list[list[str]]] = {}
     for line in WORD_LIST.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
-            kind, *rest = line.split()
-            rows.setdefault(kind, []).append(rest)
+            kind, *fields = line.split()
+            rows.setdefault(kind, []).append(fields)
     nouns: dict[str, list[Noun]] = {}
     for singular, plural, group in rows["noun"]:
         gender = {"man": "m", "woman": "f"}.get(group, "n")
         group = "person" if gender != "n" else group
         nouns.setdefault(group, []).append(Noun(singular, None if plural == "-" else plural, group, gender))
     places = [word for word, group in rows["proper"] if group in ("place", "land", "water")]
-    names = {sex: tuple(name for name, own in rows["name"] if own == sex) for sex in "fmx"}
-    taken = {name for some in names.values() for name in some} | set(places)
+    names = {sex: tuple(name for name, gender in rows["name"] if gender == sex) for sex in "fmx"}
+    used = {name for several in names.values() for name in several} | set(places)
     return Lexicon(
         nouns={group: tuple(words) for group, words in nouns.items()},
         names=names,
         surnames=tuple(word for (word,) in rows["surname"]),
         places=tuple(places),
-        proper=tuple(word for word, _ in rows["proper"] if word not in taken),
+        proper=tuple(word for word, _ in rows["proper"] if word not in used),
         verbs=(HAVE, LIKE, *(Verb((row[0], *row[1:5]), row[5], row[6]) for row in rows["verb"])),  # type: ignore[arg-type]
         adjectives=tuple(tuple(row) for row in rows["adjective"]),
         adverbs=tuple(word for (word,) in rows["adverb"]),
@@ -153,8 +153,8 @@ NOUN_PREPOSITIONS = pairs_of("noun prepositions")
 @cache
 def qualities(group: str) -> tuple[str, ...]:
     """Return the qualities of nouns of this class: the table's words and some adjectives, drawn once."""
-    own = QUALITIES.get(group, "").split()
-    return tuple(own * 3 + [word for word, groups in _drawn_adjectives() if group in groups])
+    listed = QUALITIES.get(group, "").split()
+    return tuple(listed * 3 + [word for word, groups in _drawn_adjectives() if group in groups])
 
 
 @cache
@@ -166,7 +166,7 @@ def _drawn_adjectives() -> tuple[tuple[str, frozenset[str]], ...]:
     }
     groups = sorted(lex.nouns)
     return tuple(
-        (row[0], frozenset(groups[number_of(row[0], f"class{at}", len(groups))] for at in range(4)))
+        (row[0], frozenset(groups[number_of(row[0], f"class{index}", len(groups))] for index in range(4)))
         for row in lex.adjectives
         if row[0] not in listed
     )
@@ -178,23 +178,25 @@ def objects_of(verb: Verb) -> tuple[Noun, ...]:
     lex, base = lexicon(), verb.forms[0]
     groups = OWN_OBJECTS.get(base, "").split()
     if not groups:
-        some = OBJECTS[verb.group].split()
-        groups = [some[number_of(base, f"object{at}", len(some))] for at in range(2)]
+        nouns = OBJECTS[verb.group].split()
+        groups = [nouns[number_of(base, f"object{index}", len(nouns))] for index in range(2)]
     return tuple(noun for group in groups for noun in lex.nouns[group])
 
 
 @cache
 def prepositions_of(base: str) -> tuple[str, ...]:
     """Return the prepositions that go with this verb, by its base."""
-    own = OWN_PREPOSITIONS.get(base, "").split()
-    return tuple(own) or tuple(PREPOSITIONS[number_of(base, f"preposition{at}", len(PREPOSITIONS))] for at in range(2))
+    listed = OWN_PREPOSITIONS.get(base, "").split()
+    return tuple(listed) or tuple(
+        PREPOSITIONS[number_of(base, f"preposition{index}", len(PREPOSITIONS))] for index in range(2)
+    )
 
 
 @cache
 def noun_prepositions(noun: str) -> tuple[str, ...]:
     """Return the prepositions that go with this noun."""
-    own = NOUN_PREPOSITIONS.get(noun, "").split()
-    return tuple(own) or (
+    listed = NOUN_PREPOSITIONS.get(noun, "").split()
+    return tuple(listed) or (
         "of",
         "of",
         ("for", "from", "with", "in", "near", "about", "behind", "on")[number_of(noun, "noun", 8)],

@@ -1,4 +1,4 @@
-"""Sentences marked by hand; training uses neither them nor near copies of them."""
+"""Read the sentences that were marked by hand; training uses neither them nor near copies of them."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def _marked_sentence(line: str) -> Sentence:
 
 
 def word_place(words: Sequence[str], name: str) -> int:
-    """Return the place of a word in a sentence: `name`, or `name#2` for the second. Raises ValueError for one not there."""
+    """Return the place of a word in a sentence: `name`, or `name#2` for the second. Raises ValueError if it is missing."""
     match = re.fullmatch(r"(.+)#(\d)", name)
     word, count = (match[1], int(match[2])) if match else (name, 1)
-    places = [at for at, other in enumerate(words) if other == word]
+    places = [place for place, spelling in enumerate(words) if spelling == word]
     if len(places) < count:
         raise ValueError(f"{' '.join(words)!r} has no {name!r}")
     return places[count - 1]
@@ -56,8 +56,8 @@ def word_place(words: Sequence[str], name: str) -> int:
 def content_words(words: Sequence[str]) -> tuple[str, ...]:
     """Return the content words of a sentence in lower case; all its words if it has fewer than two."""
     small = tuple(word.lower() for word in words)
-    found = tuple(word for word in small if word not in function_words() and word[0].isalpha())
-    return found if len(found) > 1 else small
+    content = tuple(word for word in small if word not in function_words() and word[0].isalpha())
+    return content if len(content) > 1 else small
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Sentences in which only the meaning shows what "it" is: the cat sat on the mat because it is warm, or hungry."""
+"""Write sentences in which only the meaning shows what "it" is: the cat sat on the mat because it is warm, or hungry."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LINKS = words_of("links")
 
 
 def by_meaning(d: Draw, s: Sentence) -> None:
-    """Return one such sentence."""
+    """Add one such sentence."""
     kind = d.random()
     if kind < 0.62:
         _scene(d, s)
@@ -64,30 +64,30 @@ def of_group(d: Draw, group: str) -> Noun:
 
 
 def _scene(d: Draw, s: Sentence) -> None:
-    first, verbs, prepositions, others = d.one(SCENES)
-    other = d.one(others.split())
-    one, two = of_group(d, first), of_group(d, other)
-    a = noun_phrase(d, s, one, plural=d.chance(0.18), determiner=_the(d), adjectives=0.06)
+    group, verbs, prepositions, groups = d.one(SCENES)
+    other_group = d.one(groups.split())
+    first, second = of_group(d, group), of_group(d, other_group)
+    a = noun_phrase(d, s, first, plural=d.chance(0.18), determiner=_the(d), adjectives=0.06)
     by = lexicon().by_verb
     verb = by[d.one([v for v in verbs.split() if v in by])]
-    at = finite(d, s, verb, a) if d.chance(0.75) else verb_group(d, s, verb, a)
+    index = finite(d, s, verb, a) if d.chance(0.75) else verb_group(d, s, verb, a)
     preposition = d.one(prepositions.split() or [""])
     before = s.add_word(preposition) if preposition else None
-    b = noun_phrase(d, s, two, plural=d.chance(0.18), determiner=_the(d), adjectives=0.06)
+    b = noun_phrase(d, s, second, plural=d.chance(0.18), determiner=_the(d), adjectives=0.06)
     if before is None:
-        s.link(OBJECT_VERB, b.head, at)
+        s.link(OBJECT_VERB, b.head, index)
     else:
-        s.link(PREPOSITION, before, at)
+        s.link(PREPOSITION, before, index)
         s.link(WITHIN, b.head, before)
     s.facts.append((a.word, verb.forms[0], b.word))
-    mine, theirs = said_of(one), said_of(two)
     of_first = d.chance(0.5)
-    only = [q for q in (mine if of_first else theirs) if q not in (theirs if of_first else mine)]
+    meant, second_noun = (first, second) if of_first else (second, first)
+    only = [quality for quality in qualities_of(meant) if quality not in qualities_of(second_noun)]
     if only:
         _because(d, s, a if of_first else b, d.one(only), "")
 
 
-def said_of(noun: Noun) -> list[str]:
+def qualities_of(noun: Noun) -> list[str]:
     """Return the qualities of a noun: those of its class, and those of fragile things."""
     return classes.QUALITIES.get(noun.group, "").split() + (
         classes.QUALITIES["fragile"].split() * 2 if noun.singular in classes.FRAGILE else []
@@ -100,47 +100,47 @@ def _the(d: Draw) -> str | None:
 
 def _fits(d: Draw, s: Sentence) -> None:
     """Add "the trophy does not fit in the suitcase because it is too big", or "the suitcase does not hold the trophy"."""
-    one, two = of_group(d, d.one(HELD)), of_group(d, d.one(HOLDS))
+    thing, two = of_group(d, d.one(HELD)), of_group(d, d.one(HOLDS))
     fit = d.chance(0.68)
-    a = noun_phrase(d, s, one if fit else two, plural=d.chance(0.1), determiner=_the(d), adjectives=0.04)
+    a = noun_phrase(d, s, thing if fit else two, plural=d.chance(0.1), determiner=_the(d), adjectives=0.04)
     does = d.one(
         ["does not", "did not", "doesn't", "didn't", "will not", "won't", "would not", "could not", "cannot", "can't"]
     )
     if a.plural:
         does = does.replace("doesn't", "don't").replace("does", "do")
     verb = d.one(["fit", "fit", "fit", "go"]) if fit else d.one(["hold", "contain", "carry", "take"])
-    at = helped(s, does.split(), verb)
-    s.link(VERB_SUBJECT, at, a.head)
+    index = helped(s, does.split(), verb)
+    s.link(VERB_SUBJECT, index, a.head)
     before = s.add_word(d.one(["in", "in", "into", "inside", "through"])) if fit else None
-    b = noun_phrase(d, s, two if fit else one, plural=d.chance(0.1), determiner=_the(d), adjectives=0.04)
+    b = noun_phrase(d, s, two if fit else thing, plural=d.chance(0.1), determiner=_the(d), adjectives=0.04)
     if before is None:
-        s.link(OBJECT_VERB, b.head, at)
+        s.link(OBJECT_VERB, b.head, index)
     else:
-        s.link(PREPOSITION, before, at)
+        s.link(PREPOSITION, before, index)
         s.link(WITHIN, b.head, before)
     s.facts.append((a.word, verb, b.word))
-    held, holder = (a, b) if fit else (b, a)
+    content, holder = (a, b) if fit else (b, a)
     big = d.chance(0.5)
     word = d.one(classes.BIG if big else classes.SMALL)
-    _because(d, s, held if big else holder, word, "too" if d.chance(0.85) else "so")
+    _because(d, s, content if big else holder, word, "too" if d.chance(0.85) else "so")
 
 
 def _breaks(d: Draw, s: Sentence) -> None:
     """Add "the ball broke the window because it was fragile", or "hard"."""
     lex = lexicon()
-    one = d.one([of_group(d, "toy"), of_group(d, "tool"), of_group(d, "vehicle"), of_group(d, "animal")])
+    breaker = d.one([of_group(d, "toy"), of_group(d, "tool"), of_group(d, "vehicle"), of_group(d, "animal")])
     fragile = [n for group in ("container", "thing", "food") for n in lex.nouns[group] if n.singular in classes.FRAGILE]
     two = d.one(fragile)
-    a = noun_phrase(d, s, one, plural=False, determiner=_the(d), adjectives=0.05)
+    a = noun_phrase(d, s, breaker, plural=False, determiner=_the(d), adjectives=0.05)
     verb = lex.by_verb[d.one(["break", "crack", "damage", "destroy", "hit"])]
-    at = finite(d, s, verb, a)
+    index = finite(d, s, verb, a)
     b = noun_phrase(d, s, two, plural=d.chance(0.2), determiner=_the(d), adjectives=0.05)
-    s.link(OBJECT_VERB, b.head, at)
+    s.link(OBJECT_VERB, b.head, index)
     s.facts.append((a.word, verb.forms[0], b.word))
     of_first = d.chance(0.5)
     words = (
         "hard heavy fast strong"
-        if of_first and one.group != "animal"
+        if of_first and breaker.group != "animal"
         else classes.QUALITIES["animal"]
         if of_first
         else classes.QUALITIES["fragile"]
@@ -153,8 +153,8 @@ def _because(d: Draw, s: Sentence, meant: Agent, quality: str, degree: str) -> N
     if d.chance(0.1):
         s.add_word(",")
     s.add_word(d.one(LINKS))
-    it = s.add_word(meant.pronoun(0))
-    s.link(MEANING, it, meant.head)
+    pronoun = s.add_word(meant.pronoun(0))
+    s.link(MEANING, pronoun, meant.head)
     kind = d.random()
     if kind < 0.8:
         verb = be(meant, d.chance(0.55))
@@ -162,8 +162,8 @@ def _because(d: Draw, s: Sentence, meant: Agent, quality: str, degree: str) -> N
         verb = d.one(["looked", "seemed", "felt", "became", "got"])
     else:
         verb = "look" if meant.plural else "looks"
-    s.link(VERB_SUBJECT, s.add_word(verb), it)
+    s.link(VERB_SUBJECT, s.add_word(verb), pronoun)
     if degree or d.chance(0.3):
-        at = s.add_word(degree or d.one(["very", "so", "too", "really", "not", "quite"]))
-        s.link(MODIFIER, at, at + 1)
-    s.link(ADJECTIVE, s.add_word(quality), it)
+        index = s.add_word(degree or d.one(["very", "so", "too", "really", "not", "quite"]))
+        s.link(MODIFIER, index, index + 1)
+    s.link(ADJECTIVE, s.add_word(quality), pronoun)

@@ -1,4 +1,4 @@
-"""Patterns of signs and words: nested brackets and quotation marks, and repetitions."""
+"""Write patterns of signs and words: nested brackets and quotation marks, and repetitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from samples.english.verbs import finite
 
 
 def ended(d: Draw, s: Sentence, sign: str = ".") -> None:
-    """Add a closing sign in most cases; people leave it out at times."""
+    """Add a closing sign in most cases; people sometimes omit it."""
     if d.chance(0.62):
         s.add_word("!" if sign == "." and d.chance(0.06) else sign)
 
@@ -22,7 +22,7 @@ MARKS = [*BRACKETS, ("“", "”"), ("‘", "’"), ('"', '"'), BRACKETS[0]]
 
 
 def bracketed(d: Draw, s: Sentence) -> None:
-    """Return words with nested brackets and quotation marks among them."""
+    """Add words with nested brackets and quotation marks among them."""
     if d.chance(0.3):  # a clause with brackets in it
         clauses.simple(d, s)
         aside = Sentence()
@@ -61,30 +61,30 @@ def inside(d: Draw, s: Sentence, depth: int, open_now: list[str]) -> None:
 LETTERS = words_of("letters")
 
 
-def _few(d: Draw, most: int) -> list[str]:
+def _few(d: Draw, limit: int) -> list[str]:
     """Add a few words of any kind, or letters."""
     if d.chance(0.3):
-        return [d.one(LETTERS) for _ in range(1 + int(d.random() * most))]
+        return [d.one(LETTERS) for _ in range(1 + int(d.random() * limit))]
     s = Sentence()
     if d.chance(0.5):
         clauses.simple(d, s)
-        return s.words[: 2 + most] if d.chance(0.5) else s.words[-most:]
+        return s.words[: 2 + limit] if d.chance(0.5) else s.words[-limit:]
     noun_phrase(d, s, d.early(lexicon().nouns[d.one(sorted(lexicon().nouns))]))
     return s.words
 
 
 def quoted(d: Draw, s: Sentence) -> None:
-    """Return “ I like tea , ” said Alice."""
+    """Add “ I like tea , ” said Alice."""
     opener, closer = d.one([("“", "”"), ('"', '"'), ("“", "”"), ("‘", "’")])
     if d.chance(0.5):
         start = s.add_word(opener)
         clauses.simple(d, s)
         s.add_word(d.one([",", ".", "?", "!"])) if d.chance(0.7) else None
         s.link(CLOSING, s.add_word(closer), start)
-        at = s.add_word(d.one(["said", "asked", "thought", "wrote"]))
+        index = s.add_word(d.one(["said", "asked", "thought", "wrote"]))
         who = name(d, s) if d.chance(0.6) else noun_phrase(d, s, d.early(lexicon().nouns["person"]))
-        s.link(INFINITIVE, at, who.head)
-        s.link(SUBJECT_VERB, who.head, at)
+        s.link(INFINITIVE, index, who.head)
+        s.link(SUBJECT_VERB, who.head, index)
         ended(d, s)
         return
     who = subject(d, s, things=0)
@@ -101,7 +101,7 @@ BETWEEN = ("and", "met", ",", "saw", "or", "called", "likes", ".", "then", "but"
 
 
 def repeated(d: Draw, s: Sentence) -> None:
-    """Return a repetition A B … A B: Mr Smith met Ms Jones and Mr Smith …"""
+    """Add a repetition A B … A B: "Mr Smith met Ms Jones and Mr Smith …"."""
     lex = lexicon()
     if d.chance(0.35):
         titles = d.one(
@@ -116,12 +116,12 @@ def repeated(d: Draw, s: Sentence) -> None:
         drawn = [drawn[0]] * 2 if d.chance(0.25) else list(dict.fromkeys(drawn))
         pairs = [(title, d.one(lex.surnames)) for title in drawn]
         order = sorted(pairs, key=lambda _: d.random())[: 2 + int(d.random() * 2)]  # again once: one place answers
-        seen: dict[str, int] = {}
+        followers: dict[str, int] = {}
         for first, second in sorted(pairs) + order:
-            at = s.add_loose(first)
-            if first in seen:
-                s.link(INDUCTION, at, seen[first])
-            seen[first] = s.add_loose(second)
+            index = s.add_loose(first)
+            if first in followers:
+                s.link(INDUCTION, index, followers[first])
+            followers[first] = s.add_loose(second)
             s.add_loose(*d.one(BETWEEN).split())
         return
     words: list[str] = []
@@ -138,19 +138,19 @@ def repeated(d: Draw, s: Sentence) -> None:
     if d.chance(0.4):
         gap = [d.one(["and", "but", "while", "because", "then", ",", "so", "when"])]
     size = 2 + int(d.random() * (len(words) - 1))
-    at = int(d.random() * (len(words) - size + 1))
+    index = int(d.random() * (len(words) - size + 1))
     s.add_loose(*words, *gap)
-    again = len(s.words)
-    s.add_loose(*words[at : at + size])
+    second_start = len(s.words)
+    s.add_loose(*words[index : index + size])
     for place in range(size):
-        word, target = words[at + place], at + place + 1
+        word, target = words[index + place], index + place + 1
         little = word in function_words() or not word[0].isalpha()
         if words.count(word) == 1 and word not in gap and target < len(words) and not little:
-            s.link(INDUCTION, again + place, target)
+            s.link(INDUCTION, second_start + place, target)
 
 
 def _anything(d: Draw) -> list[str]:
-    """Add one or two words of any class."""
+    """Return one or two words of any class."""
     lex = lexicon()
     kind = d.random()
     if kind < 0.3:

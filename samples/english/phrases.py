@@ -1,6 +1,6 @@
-"""The parts of a sentence around its verbs: noun phrases, prepositional phrases, pronouns, relative clauses.
+"""Add the parts of a sentence around its verbs: noun phrases, prepositional phrases, pronouns, relative clauses.
 
-Each part is appended to a Sentence, which keeps its words and what belongs to what.
+Each part is appended to a Sentence, which records its words and their links.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _VOWELS = {word: int(x) for word, x in pairs_of("vowels").items()}
 
 
 def article(before: str) -> str:
-    """Return `a` or `an`, as the following word needs."""
+    """Return `a` or `an`, for the following word."""
     return "an" if _VOWELS.get(before, int(before[0].lower() in "aeiou")) else "a"
 
 
@@ -57,14 +57,14 @@ def noun_phrase(d: Draw, s: Sentence, noun: Noun, *, plural: bool | None = None,
         compound = len(described) - 1
     first = described[0] if described else word
     det: int | None = None
-    own: list[int] = []
+    possessive: list[int] = []
     if isinstance(determiner, Agent):
-        own = [s.add_word(determiner.pronoun(2))]  # his, their, …
+        possessive = [s.add_word(determiner.pronoun(2))]  # his, their, …
         if determiner.person == 3 and determiner.gender != "x":
-            s.link(REFERENCE, own[0], determiner.head if determiner.origin is None else determiner.origin)
+            s.link(REFERENCE, possessive[0], determiner.head if determiner.origin is None else determiner.origin)
     elif determiner is None and d.chance(0.06):  # Tom's dog
-        at = s.add_word(given_name(d, d.one("fm")), "'s")
-        own = [at - 1, at]
+        index = s.add_word(given_name(d, d.one("fm")), "'s")
+        possessive = [index - 1, index]
     else:
         kinds = PLURAL if many else MASS if noun.plural is None else SINGULAR
         picked = d.one(kinds) if determiner is None else determiner
@@ -75,13 +75,13 @@ def noun_phrase(d: Draw, s: Sentence, noun: Noun, *, plural: bool | None = None,
     head = s.add_word(word)
     if det is not None:
         s.link(DETERMINER if s.words[det] in DETERMINERS else MODIFIER, det, head)
-    for at in own:
-        s.link(MODIFIER, at, head)
-    for number, at in enumerate(places):
+    for index in possessive:
+        s.link(MODIFIER, index, head)
+    for number, index in enumerate(places):
         if number == compound:
-            s.link(MODIFIER, at, head)
+            s.link(MODIFIER, index, head)
         else:
-            s.link(*((MODIFIER, at, at + 1) if s.words[at] in DEGREES else (ADJECTIVE, at, head)))
+            s.link(*((MODIFIER, index, index + 1) if s.words[index] in DEGREES else (ADJECTIVE, index, head)))
     gender = noun.gender if noun.gender != "n" or noun.group != "person" else "x"
     return Agent(head, word, noun.group, gender, many, habit=noun.habit)
 
@@ -126,11 +126,11 @@ def speaker(d: Draw, s: Sentence, words: Sequence[str] = SPEAKERS) -> Agent:
     word = d.one(words)
     if word == "someone":
         word = d.one(ANYONE)
-    at = s.add_word(word)
+    index = s.add_word(word)
     plural = word in ("we", "they")
     person = {"I": 1, "we": 1, "you": 2}.get(word, 3)
     gender = {"he": "m", "she": "f", "it": "n"}.get(word, "x")
-    return Agent(at, word, "anyone", gender, plural, person)
+    return Agent(index, word, "anyone", gender, plural, person)
 
 
 def bare_subject(d: Draw, s: Sentence, *, things: float = 0.2) -> Agent:
@@ -162,33 +162,33 @@ PLACE_GROUPS = pairs_of("place groups")
 
 def place_phrase(d: Draw, s: Sentence, preposition: str, belongs: int, plural: bool | None = None) -> Agent:
     """Add a preposition and its noun, linked to the word at `belongs`."""
-    at = s.add_word(preposition)
-    s.link(PREPOSITION, at, belongs)
+    index = s.add_word(preposition)
+    s.link(PREPOSITION, index, belongs)
     lex = lexicon()
     if preposition in ("with", "for", "to", "from", "of", "about", "by", "near") and d.chance(0.25):
         word = (
             given_name(d, d.one("fm")) if preposition in ("with", "for", "by") or d.chance(0.5) else d.one(lex.places)
         )
-        return within(s, at, Agent(s.add_word(word), word, "place"))
+        return within(s, index, Agent(s.add_word(word), word, "place"))
     groups = PLACE_GROUPS.get(preposition, "building place land furniture water road plant").split()
-    where = within(s, at, noun_phrase(d, s, d.early(lex.nouns[d.one(groups)]), adjectives=0.12, plural=plural))
+    where = within(s, index, noun_phrase(d, s, d.early(lex.nouns[d.one(groups)]), adjectives=0.12, plural=plural))
     if d.chance(0.08):  # in a hospital near the river
         place_phrase(d, s, d.one(classes.noun_prepositions(where.word)), where.head)
     return where
 
 
 def within(s: Sentence, preposition: int, agent: Agent) -> Agent:
-    """Note that this noun belongs to the preposition before it. Return the noun."""
+    """Record that this noun belongs to the preposition before it. Return the noun."""
     s.link(WITHIN, agent.head, preposition)
     return agent
 
 
 def said_again(s: Sentence, agent: Agent, case: int = 0, *, meant: bool = False) -> Agent:
     """Add a pronoun for an earlier agent; `meant`: another agent would fit the pronoun too."""
-    at = s.add_word(agent.pronoun(case))
+    index = s.add_word(agent.pronoun(case))
     if agent.person == 3:
-        s.link(PRONOUN if meant else REFERENCE, at, agent.head if agent.origin is None else agent.origin)
-    return replace(agent, head=at, far=False, origin=agent.head if agent.origin is None else agent.origin)
+        s.link(PRONOUN if meant else REFERENCE, index, agent.head if agent.origin is None else agent.origin)
+    return replace(agent, head=index, far=False, origin=agent.head if agent.origin is None else agent.origin)
 
 
 def relative(d: Draw, agent: Agent) -> str:
@@ -213,40 +213,40 @@ def with_clause(d: Draw, s: Sentence, agent: Agent) -> Agent:
         )
     elif kind < 0.44 and agent.group == "person":
         s.link(REFERENCE, s.add_word("whose"), agent.head)
-        own = noun_phrase(d, s, noun, determiner="", plural=many, adjectives=0.1)
-        finite(d, s, verb_for(d, own, "i"), own)
+        possession = noun_phrase(d, s, noun, determiner="", plural=many, adjectives=0.1)
+        finite(d, s, verb_for(d, possession, "i"), possession)
     elif kind < 0.54:
         s.link(REFERENCE, s.add_word(relative(d, agent)), agent.head)
         verb = verb_for(d, agent, "i")
-        at = verb_group(d, s, verb, agent) if d.chance(0.4) else finite(d, s, verb, agent)
+        index = verb_group(d, s, verb, agent) if d.chance(0.4) else finite(d, s, verb, agent)
         if d.chance(0.75):
-            place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), at, plural=many)
+            place_phrase(d, s, d.one(classes.prepositions_of(verb.forms[0])), index, plural=many)
     elif kind < 0.8:
         s.link(REFERENCE, s.add_word(relative(d, agent)), agent.head)
         verb = verb_for(d, agent, "t")
-        at = verb_group(d, s, verb, agent) if d.chance(0.3) else finite(d, s, verb, agent)
-        other = (
+        index = verb_group(d, s, verb, agent) if d.chance(0.3) else finite(d, s, verb, agent)
+        companion = (
             name(d, s)
             if d.chance(0.2)
             else noun_phrase(
                 d, s, d.early(classes.objects_of(verb)) if d.chance(0.7) else noun, adjectives=0.1, plural=many
             )
         )
-        s.link(OBJECT_VERB, other.head, at)
-        s.facts.append((agent.word, verb.forms[0], other.word))
+        s.link(OBJECT_VERB, companion.head, index)
+        s.facts.append((agent.word, verb.forms[0], companion.word))
     else:
         if d.chance(0.7):
             s.link(REFERENCE, s.add_word(relative(d, agent)), agent.head)
-        other = (
+        companion = (
             name(d, s)
             if d.chance(0.25)
             else speaker(d, s, SPEAKERS[1:4])
             if d.chance(0.3)
             else noun_phrase(d, s, d.early(lex.nouns[d.one(["person", "animal"])]), adjectives=0.1, plural=many)
         )
-        verb = verb_for(d, other, "t")
-        verb_group(d, s, verb, other) if d.chance(0.2) else finite(d, s, verb, other)
-        s.facts.append((other.word, verb.forms[0], agent.word))
+        verb = verb_for(d, companion, "t")
+        verb_group(d, s, verb, companion) if d.chance(0.2) else finite(d, s, verb, companion)
+        s.facts.append((companion.word, verb.forms[0], agent.word))
     return replace(agent, far=True)
 
 

@@ -1,4 +1,4 @@
-"""The grammar's sentences as CoNLL-U: their trees, and all their links in the column DEPS."""
+"""Write the grammar's sentences as CoNLL-U: their trees, and all their links in the column DEPS."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def trained_block(sentence: Sentence) -> str:
     """Return the lines of a training sentence: its words, and the links that answer questions."""
     deps = deps_of(sentence.answers())
     lines = [
-        f"{at + 1}\t{word}\t_\t_\t_\t_\t_\t_\t{deps.get(at, '_')}\t{NOT_ASKED if at in sentence.loose else '_'}"
-        for at, word in enumerate(sentence.words)
+        f"{index + 1}\t{word}\t_\t_\t_\t_\t_\t_\t{deps.get(index, '_')}\t{NOT_ASKED if index in sentence.loose else '_'}"
+        for index, word in enumerate(sentence.words)
     ]
     return "\n".join(lines) + "\n"
 
@@ -44,25 +44,25 @@ def measured_block(sentence: Sentence) -> str:
     """Return the lines of a test sentence: its words with their tags, its tree, and its links."""
     deps, tree = deps_of(sentence.links), dependencies(sentence)
     lines = [
-        f"{at + 1}\t{word}\t_\t{tag_of(word)}\t_\t_\t{head + 1}\t{relation}\t{deps.get(at, '_')}\t_"
-        for at, (word, (head, relation)) in enumerate(zip(sentence.words, tree, strict=True))
+        f"{index + 1}\t{word}\t_\t{tag_of(word)}\t_\t_\t{head + 1}\t{relation}\t{deps.get(index, '_')}\t_"
+        for index, (word, (head, relation)) in enumerate(zip(sentence.words, tree, strict=True))
     ]
     return "\n".join(lines) + "\n"
 
 
 def deps_of(links: Sequence[Link]) -> dict[int, str]:
     """Return the column DEPS of each word that has links."""
-    found: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    columns: dict[int, list[tuple[int, str]]] = defaultdict(list)
     for relation, query, key in links:
-        found[query].append((key + 1, LABELS[relation]))
-    return {query: "|".join(f"{place}:{label}" for place, label in sorted(own)) for query, own in found.items()}
+        columns[query].append((key + 1, LABELS[relation]))
+    return {query: "|".join(f"{place}:{label}" for place, label in sorted(labels)) for query, labels in columns.items()}
 
 
 def dependencies(sentence: Sentence) -> list[tuple[int, str]]:
     """Return each word's head (from 0, -1 for the root) and relation: its links, or else `dep` to the root.
 
-    Where a word would get a second head, the link is turned round (`acl:`: a verb depends on the noun it says more of);
-    where that would not do either, it is left out. What TREE_RELATIONS has first has the first claim.
+    If a word would get a second head, the link is reversed (`acl:`: a verb depends on the noun that it describes). If that
+    is impossible too, the link is left out. Relations that come first in TREE_RELATIONS have priority.
     """
     heads: dict[int, tuple[int, str]] = {}
     named = [link for link in sentence.links if link.relation in TREE_RELATIONS]
@@ -73,15 +73,17 @@ def dependencies(sentence: Sentence) -> list[tuple[int, str]]:
             if word not in heads and word not in _above(head, heads):
                 heads[word] = head, label
                 break
-    free = [at for at in range(len(sentence.words)) if at not in heads]
+    free = [index for index in range(len(sentence.words)) if index not in heads]
     governing = {head for head, _ in heads.values()}
-    root = next((at for at in free if at in governing), free[0])
-    rest = [(root, "punct" if tag_of(word) == "PUNCT" else "dep") for word in sentence.words]
-    return [heads.get(at, (-1, "root") if at == root else rest[at]) for at in range(len(sentence.words))]
+    root = next((index for index in free if index in governing), free[0])
+    defaults = [(root, "punct" if tag_of(word) == "PUNCT" else "dep") for word in sentence.words]
+    return [
+        heads.get(index, (-1, "root") if index == root else defaults[index]) for index in range(len(sentence.words))
+    ]
 
 
 def _above(word: int, heads: dict[int, tuple[int, str]]) -> Iterator[int]:
-    """Yield the word, its head, the head of that word, …"""
+    """Yield the word, its head, the head of that head, and so on to the root."""
     yield word
     while word in heads:
         word = heads[word][0]
@@ -101,16 +103,18 @@ def tag_of(word: str) -> str:
 def noun_forms() -> frozenset[str]:
     """Return nouns, names and pronouns: the possible subjects of a verb and antecedents of a pronoun."""
     lex = lexicon()
-    found = {form for some in lex.nouns.values() for noun in some for form in (noun.singular, noun.plural) if form}
-    found |= set(lex.capitalized)
-    return frozenset(found - verbs_only() - function_words() | PRONOUNS)
+    columns = {form for nouns in lex.nouns.values() for noun in nouns for form in (noun.singular, noun.plural) if form}
+    columns |= set(lex.capitalized)
+    return frozenset(columns - verbs_only() - function_words() | PRONOUNS)
 
 
 @cache
 def verbs_only() -> frozenset[str]:
-    """Return verb forms that are not a form of a common noun: those in -ed and -ing, and words that are mostly verbs."""
+    """Return verb forms that are not forms of a common noun: forms in -ed and -ing, and words that are mostly verbs."""
     lex = lexicon()
-    named = {form for some in lex.nouns.values() for noun in some[:60] for form in (noun.singular, noun.plural) if form}
+    named = {
+        form for nouns in lex.nouns.values() for noun in nouns[:60] for form in (noun.singular, noun.plural) if form
+    }
     return frozenset({form for verb in lex.verbs for form in verb.forms} - named)
 
 

@@ -1,4 +1,4 @@
-"""Verbs with their auxiliaries, agreeing with their subject, and the verbs of each kind of agent."""
+"""Add verbs with their auxiliaries, agreeing with their subject, and choose verbs for each kind of agent."""
 
 from __future__ import annotations
 
@@ -55,25 +55,25 @@ def verb_group(d: Draw, s: Sentence, verb: Verb, agent: Agent, tense: str = "any
         before[0] = CLITIC_OF[s.words[-1]].get(before[0], before[0])
     if d.chance(0.28):
         before.append(d.one(ADVERBS) if d.chance(0.7) else d.early(lexicon().adverbs))
-    at = helped(s, before, word)
-    s.link(PAST_OTHERS if agent.far else VERB_SUBJECT, at, agent.head)
-    return at
+    index = helped(s, before, word)
+    s.link(PAST_OTHERS if agent.far else VERB_SUBJECT, index, agent.head)
+    return index
 
 
 def helped(s: Sentence, helpers: Sequence[str], verb: str) -> int:
     """Append auxiliaries and adverbs, and their verb. Return its index."""
-    at = s.add_word(*helpers, verb)
-    for helper in range(at - len(helpers), at):
-        s.link(HELPER, helper, at)
-    return at
+    index = s.add_word(*helpers, verb)
+    for helper in range(index - len(helpers), index):
+        s.link(HELPER, helper, index)
+    return index
 
 
 def finite(d: Draw, s: Sentence, verb: Verb, agent: Agent) -> int:
     """Add a verb in the past or the present. Return its index, linked."""
     before = [d.one(ADVERBS)] if d.chance(0.2) else []
-    at = helped(s, before, verb.forms[2] if d.chance(0.3) else verb.forms[1] if third(agent) else verb.forms[0])
-    s.link(PAST_OTHERS if agent.far else VERB_SUBJECT, at, agent.head)
-    return at
+    index = helped(s, before, verb.forms[2] if d.chance(0.3) else verb.forms[1] if third(agent) else verb.forms[0])
+    s.link(PAST_OTHERS if agent.far else VERB_SUBJECT, index, agent.head)
+    return index
 
 
 OWN_VERB = 0.3  # how often someone does what is their own
@@ -96,8 +96,10 @@ def verb_for(d: Draw, agent: Agent, frame: str) -> Verb:
     words = ANIMAL_VERBS if agent.group == "animal" else THING_VERBS
     by = lex.by_verb
     usual = [w for w in words if w in by and frame in by[w].frames]
-    mine = [w for w in usual if number_of(w, "own", 4) == agent.habit % 4]
-    return by[d.one(mine if mine and d.chance(0.75) else usual)] if usual else d.one(classes.verbs_by(frame, None))
+    of_habit = [w for w in usual if number_of(w, "own", 4) == agent.habit % 4]
+    return (
+        by[d.one(of_habit if of_habit and d.chance(0.75) else usual)] if usual else d.one(classes.verbs_by(frame, None))
+    )
 
 
 @cache
@@ -109,5 +111,5 @@ def _common_alone() -> tuple[Verb, ...]:
 @cache
 def _common(habit: int | None) -> tuple[Verb, ...]:
     """Return the common verbs whose objects are listed by hand, of one habit or of any."""
-    found = tuple(v for v in lexicon().verbs if v.forms[0] in classes.OWN_OBJECTS and "t" in v.frames)
-    return tuple(v for v in found if habit in (None, v.habit)) or found
+    common = tuple(v for v in lexicon().verbs if v.forms[0] in classes.OWN_OBJECTS and "t" in v.frames)
+    return tuple(v for v in common if habit in (None, v.habit)) or common

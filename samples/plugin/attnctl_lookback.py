@@ -1,5 +1,7 @@
-"""`attnctl lookback`: whether each head looks at the context of a generated text, or at the text that is generated.
-`--measure relative`: weights against the largest that the key gets.
+"""Add a command and a measure to attnctl, from another package.
+
+`attnctl lookback` shows whether each head looks at the context of a generated text, or at the generated tokens.
+`--measure relative` compares weights with the largest weight of the key.
 
 Chuang et al. 2024, "Lookback Lens: Detecting and Mitigating Contextual Hallucinations in Large Language Models Using Only
 Attention Maps", arXiv:2407.07071.
@@ -26,7 +28,7 @@ from attnctl.render.forms import Grid, Line
 from attnctl.render.terminal.console import Shown
 from attnctl.trace.run import Run
 
-TOKENS = 32  # generated where --generate is not given
+TOKENS = 32  # generated without --generate
 
 
 class HeadLookback(Part):
@@ -34,21 +36,21 @@ class HeadLookback(Part):
 
     layer: Index
     head: Index
-    ratio: Annotated[Share, about("Mean of the steps that wrote a token; 1: the head looks at the context alone.")]
+    ratio: Annotated[Share, about("Mean over the steps that wrote a token; 1: the head looks only at the context.")]
 
 
 class Lookback(JsonDocument, kw_only=True, tag="attnctl-lookback/1"):
-    """Attention on the context, against that on the new tokens, of each head."""
+    """Attention of each head on the context, compared with its attention on the new tokens."""
 
     model: ResultModel
     tokens: ResultTokens
-    new: Annotated[Count, about("How many of the tokens are generated, the last ones.")]
+    new: Annotated[Count, about("How many of the tokens are generated: the last ones.")]
     heads: tuple[HeadLookback, ...]
     notes: tuple[str, ...] = ()
 
 
 class LookbackReading:
-    """Of each layer that goes by, the ratio of its heads; all but the last of the `new` tokens wrote the next one."""
+    """The lookback ratio of the heads of each layer that passes; every `new` token but the last one wrote the next token."""
 
     predicts = False
 
@@ -56,17 +58,17 @@ class LookbackReading:
         self.context, self.new, self.heads = n - new, new, list[HeadLookback]()
 
     def take(self, layer: LayerAttention) -> None:
-        """Compare the mean weight of a token of the context with that of a new one, up to the token that looks."""
+        """Compare the mean weight of a context token with the mean weight of a new token, up to the query."""
         weights = layer.rows_of(range(self.context, self.context + self.new - 1))  # (heads, steps, keys)
         context = weights[..., : self.context].mean(-1)  # (heads, steps)
         new = weights[..., self.context :].sum(-1) / np.arange(1, self.new)  # (heads, steps)
         ratios = (context / np.maximum(context + new, np.finfo(np.float32).tiny)).mean(-1)  # (heads,)
-        self.heads += [HeadLookback(layer.layer, *told) for told in zip(layer.heads, ratios.tolist(), strict=True)]
+        self.heads += [HeadLookback(layer.layer, *pair) for pair in zip(layer.heads, ratios.tolist(), strict=True)]
 
     def value(self, run: Run) -> Lookback:
         """Return the ratios of all layers."""
-        found = tuple(self.heads)
-        return Lookback(model=run.known_model, tokens=run.tokens, new=self.new, heads=found, notes=run.notes)
+        heads = tuple(self.heads)
+        return Lookback(model=run.known_model, tokens=run.tokens, new=self.new, heads=heads, notes=run.notes)
 
 
 @command(example='attnctl lookback "The cat sat on the mat because" --model smollm2 --generate 20')
@@ -78,26 +80,28 @@ def lookback_command(
     json: JsonOption = False,
     model: PromptOptions,
 ) -> None:
-    """Tell whether each head looks at the context, or at the new tokens, while a checkpoint continues a text.
+    """Show whether each head looks at the context, or at the new tokens, while a checkpoint continues a text.
 
-    The lookback ratio is A / (A + B): A the mean weight on a token of the context, B that on a token generated so far.
-    Heads with a low one go on from their own words (Chuang et al. 2024, arXiv:2407.07071).
+    The lookback ratio is A / (A + B): A is the mean weight on a token of the context, B on a token generated so far.
+    Heads with a low ratio look at the generated words (Chuang et al. 2024, arXiv:2407.07071).
     """
     if model.model is None:
-        raise UsageError("lookback wants a checkpoint that continues texts: name it with --model")
-    most = model.generate or TOKENS
-    source = open_source(context, text, file, replace(model, generate=most))
-    new = sum(token.start is None for token in source.tokens[-most:])  # a new token has no place in the text
+        raise UsageError("lookback needs a checkpoint that continues texts: name it with --model")
+    limit = model.generate or TOKENS
+    source = open_source(context, text, file, replace(model, generate=limit))
+    new = sum(token.start is None for token in source.tokens[-limit:])  # a new token has no place in the text
     if not 1 < new < len(source.tokens):
-        raise UsageError(f"the model wrote {new} new tokens behind the text, and two at least are compared")
-    found = source.read(LookbackReading(len(source.tokens), new))
-    say_notes(found.notes)
+        raise UsageError(f"the model wrote {new} new tokens after the text; lookback compares two at least")
+    lookback = source.read(LookbackReading(len(source.tokens), new))
+    say_notes(lookback.notes)
     if json:
-        put_bytes(write_json(found, "lookback") + b"\n")
+        put_bytes(write_json(lookback, "lookback") + b"\n")
         return
-    layers, heads = ({getattr(one, name): None for one in found.heads} for name in ("layer", "head"))
-    ratios = np.array([one.ratio for one in found.heads]).reshape(len(layers), len(heads))
-    title = f"{found.model.name}: lookback ratio of each head, {len(source.tokens) - new} tokens of context, {new} new"
+    layers, heads = ({getattr(head, name): None for head in lookback.heads} for name in ("layer", "head"))
+    ratios = np.array([head.ratio for head in lookback.heads]).reshape(len(layers), len(heads))
+    title = (
+        f"{lookback.model.name}: lookback ratio of each head, {len(source.tokens) - new} tokens of context, {new} new"
+    )
     grid = Grid(ratios, [f"layer {layer}" for layer in layers], [*map(str, heads)], heat=True, max_rows=len(layers))
     show_renderable(Shown([Line(title, "accent"), grid]))
 
@@ -112,10 +116,10 @@ def relative_weights(layer: LayerAttention) -> LayerAttention:
 RELATIVE = Measure(
     name="relative",
     title="Relative weights",
-    note="Each weight is divided by the largest that its key gets: what every token looks at (a sink) becomes pale.",
+    note="Each weight is divided by the largest weight of its key: what every token looks at (a sink) becomes pale.",
     unit="share of weight ÷ largest of its key",
     formula="weight ÷ largest of its column ÷ Σ",
-    sentence="How near a weight is to the largest that its key gets, as a share of its row.",
+    sentence="How close a weight is to the largest weight of its key, as a share of its row.",
     needs="values",
     function=relative_weights,
 )

@@ -56,7 +56,7 @@ def test_a_manifest_that_something_else_wrote_takes_no_file_away(run: Run, out: 
         again(run)
     lines = (out / "manifest.jsonl").read_bytes().splitlines(keepends=True)
     (out / "manifest.jsonl").write_bytes(lines[0] + b"x" * 9 + b"\n" + lines[2] + b'{"number":')
-    again(run, "2 done, 2 there before: see")
+    again(run, "2 done, 2 finished before: see")
 
 
 @pytest.mark.parametrize("name", ["traces.jsonl", "0000001-two.npz"])
@@ -66,7 +66,7 @@ def test_a_file_that_is_another_cut_or_gone_is_noticed(run: Run, out: Path, name
     middle = len(whole) // 2
     for changed in (whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :], whole[:-9], None):
         (out / name).unlink() if changed is None else (out / name).write_bytes(changed)
-        done = "4 done" if changed is None and name == "traces.jsonl" else "1 done, 3 there before"
+        done = "4 done" if changed is None and name == "traces.jsonl" else "1 done, 3 finished before"
         again(run, f"{done}, {name} damaged or gone, and made again")
     assert "damaged" not in run("batch", *ARGS).err
 
@@ -98,7 +98,7 @@ def test_other_weights_at_the_same_path_are_refused(run: Run, refused: Refused, 
         args = ("batch", "in.txt", "-o", f"of-{model.name}", "--model", model, "--jobs", "1")
         assert run(*args).code == 0
         (mine.parent / "notes.txt").write_text("another file")
-        assert "4 there before" in run(*args).err
+        assert "4 finished before" in run(*args).err
         stat = mine.stat()
         os.utime(mine, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000_000))
         said = f"of-{model.name} holds a batch with other files of the model: give a new folder, or --replace"

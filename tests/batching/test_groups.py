@@ -124,7 +124,7 @@ def test_texts_that_come_later_are_a_group_of_their_own(run: Run, tmp_path: Path
     run(*args, "-o", out)
     before = contents(out)
     file.write_text("One more.\n" + file.read_text(encoding="utf-8"), encoding="utf-8")
-    assert "1 done, 6 there before" in run(*args, "-o", out).err
+    assert "1 done, 6 finished before" in run(*args, "-o", out).err
     after = contents(out)
     parts = [name for name in before if "/" in name]
     assert parts and all(after[name] == before[name] for name in parts) and after["manifest"][:6] == before["manifest"]
@@ -135,7 +135,7 @@ def test_texts_that_come_later_are_a_group_of_their_own(run: Run, tmp_path: Path
     assert all(mine.rpartition(",")[2] == theirs.rpartition(",")[2] for mine, theirs in zip(*rows, strict=True))  # n
     (out / "traces.parquet" / "0000000.parquet").write_bytes(b"")
     said = run(*args, "-o", out).err
-    assert "5 done, 1 failed, 1 there before, traces.parquet/0000000.parquet damaged or gone" in said
+    assert "5 done, 1 failed, 1 finished before, traces.parquet/0000000.parquet damaged or gone" in said
     damaged = contents(out)
     for entry in (*damaged["manifest"], *after["manifest"]):
         del entry["where"]  # a line further down now

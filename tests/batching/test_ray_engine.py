@@ -58,7 +58,7 @@ def test_the_folder_is_the_same_as_from_one_machine(two_workers: None, run: Run,
     assert check_whole(tmp_path / "there") == 400
     assert contents(tmp_path / "here") == contents(tmp_path / "there")
     again = run("batch", *args, "-o", tmp_path / "there", "--engine", "ray")
-    assert "0 done, 400 there before" in again.err
+    assert "0 done, 400 finished before" in again.err
 
 
 def test_a_worker_that_is_killed_is_replaced(two_workers: None, tmp_path: Path) -> None:
@@ -79,7 +79,9 @@ def test_a_worker_that_is_killed_is_replaced(two_workers: None, tmp_path: Path) 
         )
     )
     assert mark.exists()
-    assert [(one.item, one.made, one.error) for one in found] == [(one.item, one.made, one.error) for one in expected]
+    assert [(one.item, one.outputs, one.error) for one in found] == [
+        (one.item, one.outputs, one.error) for one in expected
+    ]
 
 
 @pytest.mark.parametrize(("flags", "name"), [({}, "--max-tokens 2"), (None, "max_tokens=2")])

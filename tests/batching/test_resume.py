@@ -253,7 +253,7 @@ def test_ctrl_c_leaves_what_is_done_usable(run: Run, tmp_path: Path) -> None:
     assert first.communicate(timeout=10)[1] == b"attnctl: interrupted\n"
     assert first.returncode == 130 and check_whole(tmp_path / "out") == 2
     more = run("batch", "-", "-o", tmp_path / "out", stdin=b"Alice eats\nBob sleeps\nCarol reads\n")
-    assert more.code == 0 and "1 done, 2 there before" in more.err
+    assert more.code == 0 and "1 done, 2 finished before" in more.err
 
 
 def test_a_second_run_into_the_folder_stops(refused: Refused, tmp_path: Path) -> None:
@@ -308,14 +308,14 @@ def test_lines_of_the_input_come_go_and_change_places(run: Run, tmp_path: Path) 
     out = there / "out"
     before = contents(out)
     for lines, said in (
-        (("three", "two"), "0 done, 2 there before, 2 there of texts that are not in it now"),
-        (("three", "one", "two", "two"), "0 done, 4 there before"),
-        ((), "0 done, 4 there of texts that are not in it now"),
+        (("three", "two"), "0 done, 2 finished before, 2 kept for texts that are no longer in the input"),
+        (("three", "one", "two", "two"), "0 done, 4 finished before"),
+        ((), "0 done, 4 kept for texts that are no longer in the input"),
     ):
         assert run_texts(run, there, *lines).err.startswith(f"attnctl: {said}: see")
         assert contents(out) == before
     result = run_texts(run, there, "four", "one", "two", "five", "two", "two")
-    assert result.err.startswith("attnctl: 3 done, 3 there before, 1 there of texts that are not in it now: see")
+    assert result.err.startswith("attnctl: 3 done, 3 finished before, 1 kept for texts that are no longer in the input: see")
     assert texts_there(there) == ["one", "two", "two", "three", "four", "five", "two"]
     assert [entry["number"] for entry in manifest(out)] == list(range(7))
     after = contents(out)
@@ -325,7 +325,7 @@ def test_lines_of_the_input_come_go_and_change_places(run: Run, tmp_path: Path) 
     (out / "0000003-three.npz").unlink()  # of a text that is not in the input
     result = run_texts(run, there, "four", "one", "two", "five", "two", "two")
     said = "0000001-two.npz damaged or gone, and made again, 0000003-three.npz damaged or gone: see"
-    assert result.err.startswith(f"attnctl: 1 done, 5 there before, {said}")
+    assert result.err.startswith(f"attnctl: 1 done, 5 finished before, {said}")
     assert texts_there(there) == ["one", "two", "two", "four", "five", "two"]
     assert (out / "0000001-two.npz").read_bytes() == before["0000001-two.npz"]
 

@@ -310,7 +310,7 @@ def test_a_batch_format_of_a_package(
         "layer,head,measure,mean,spread,n", "0,0,tokens,4,2,3", "0,1,tokens,4,2,3"
     ]  # fmt: skip
     again = run(*args, "--format", "lengths,json")
-    assert "0 done, 4 there before (1 of them failed)" in again.err
+    assert "0 done, 4 finished before (1 of them failed)" in again.err
     (out / ".lengths" / "0000000.json").unlink()
     assert "made again" in run(*args, "--format", "lengths,json").err
     assert "goes with --format json" in refused(*args, "--format", "lengths", "--steps", "weights", code=2)

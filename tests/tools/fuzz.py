@@ -295,7 +295,7 @@ def _in_process(arguments: list[str], stdin: bytes) -> str | None:
     for text in said:
         if found := STEERING & set(text):
             return f"control characters {ascii(found)} in {ascii(text[:300])}"
-    if "Traceback" in said[1] or "Warning" in said[1] or "a bug of attnctl" in said[1]:
+    if "Traceback" in said[1] or "Warning" in said[1] or "a bug in attnctl" in said[1]:
         return said[1][:1000]
     return None
 

@@ -33,7 +33,7 @@ def links(relation: str) -> list[tuple[Sentence, english.Link]]:
 
 def test_training_and_test_share_no_fact() -> None:
     train = {fact for s in MADE for fact in s.facts}
-    test = {fact for s in sentences(500, 2, held=True) for fact in s.facts}
+    test = {fact for s in sentences(500, 2, held_out_only=True) for fact in s.facts}
     assert test and not train & test
     assert held_out(("Alice", "eat", "pizza")) and ("Alice", "eat", "pizza") not in train
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from attnctl import limits
-from attnctl.argument_types import ModelOptions, check_types, require_type, with_model_options
+from attnctl.argument_types import check_types, require_type
 from attnctl.arguments import Selection, selected_places
 from attnctl.errors import UsageError, option_name
 from attnctl.interventions import HOW, Intervention
+from attnctl.model_options import ModelOptions, with_model_options
 from attnctl.models import DEFAULT, opened_model
 from attnctl.models.watching import by_cross_attention, off_heads, reference_contexts, watched_text
 from attnctl.readings.spans import REST, SPECIAL, parts_of

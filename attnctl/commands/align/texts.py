@@ -36,7 +36,7 @@ from attnctl.trace import PIECES_NOTE, joined_word, word_groups
 from attnctl.trace.run import Run
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import OptionValues
+    from attnctl.model_options import OptionValues
 
 MARK = ">>"  # separates source and target in one text
 WRITTEN = 500  # the most tokens of a generated target: fewer than the positions of Marian and BART

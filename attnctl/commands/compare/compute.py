@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from attnctl.argument_types import ModelOptions, check_types, is_network
+from attnctl.argument_types import check_types, is_network
 from attnctl.arguments import changes_of_arguments, source_of_argument
 from attnctl.errors import UsageError
 from attnctl.measures import needs_of
+from attnctl.model_options import ModelOptions
 from attnctl.models import DEFAULT, Model
 from attnctl.readings.comparison import Comparison, compare_traces
 from attnctl.selection import selected_indices

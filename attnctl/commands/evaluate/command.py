@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Context, Option
 
 from attnctl import limits
-from attnctl.argument_types import model_arguments
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.engines import engine_of
 from attnctl.cli.groups import (
@@ -37,6 +36,7 @@ from attnctl.cli.progress import items_progress
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.files import check_writable, need_pyarrow
 from attnctl.formats.pictures import format_names, picture_format, suffixes_listed
+from attnctl.model_options import model_arguments
 
 if TYPE_CHECKING:
     from attnctl.batching.engines import Engine

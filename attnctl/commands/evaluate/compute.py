@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 
 from attnctl import limits
-from attnctl.argument_types import ModelOptions, check_types, with_model_options
+from attnctl.argument_types import check_types
 from attnctl.batching.engines import LOCAL, Engine, chunks_of_items
 from attnctl.batching.folder import Folder
 from attnctl.batching.formats import BatchFormat, NamedFiles
@@ -39,13 +39,14 @@ from attnctl.commands.evaluate.words import AlignedSentence, align_words
 from attnctl.errors import AttnctlError, TooLongError, UsageError, in_one_line, option_name
 from attnctl.files import decode_text, read_bytes
 from attnctl.formats.conllu import BadSentenceError, ParsedSentence, joined_sentences
+from attnctl.model_options import ModelOptions, with_model_options
 from attnctl.models import DEFAULT, Model, open_named_model, opened_model
 from attnctl.source.model import Generates
 from attnctl.tokens import Token, checked_text
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import OptionValues
     from attnctl.commands.evaluate.result import RelationDocument
+    from attnctl.model_options import OptionValues
     from attnctl.models import ModelArgument
 
 
@@ -96,7 +97,7 @@ class CensusCounts(Task):
     def results(self, group: Sequence[Pending]) -> list[Result]:
         """Return the counts of sentences that share a pass. Raises AttnctlError if one of them cannot be counted."""
         try:
-            tallies = self._pass_counts([pending.wanted for pending in group])
+            tallies = self._pass_counts([pending.reading for pending in group])
         except AttnctlError as error:
             raise AttnctlError(f"not read: {error}") from error
         return [
@@ -278,7 +279,7 @@ def count_corpus(
     if folder is None:
         for chunk in results_of(treebank):
             for result in chunk:
-                tallies.whole.merge_tally(result.made[FORM])
+                tallies.whole.merge_tally(result.outputs[FORM])
             hear(chunk)
     else:
         settings = {"formats": [FORM], "input": input_paths(treebank.paths, folder), "model": work.options} | vars(work)

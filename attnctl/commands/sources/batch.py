@@ -15,7 +15,7 @@ from attnctl.models import Model, open_named_model
 from attnctl.text import as_json, csv_table
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import OptionValues
+    from attnctl.model_options import OptionValues
     from attnctl.text import Document
 
 FORM = "sources"

@@ -7,8 +7,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack
 
 from attnctl import limits
-from attnctl.argument_types import OPTION_TYPES, ModelOptions, check_options, check_types, with_model_options
+from attnctl.argument_types import check_options, check_types
 from attnctl.errors import UsageError, option_name
+from attnctl.model_options import OPTION_TYPES, ModelOptions, with_model_options
 from attnctl.models import opened_model
 
 if TYPE_CHECKING:

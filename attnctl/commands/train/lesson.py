@@ -17,7 +17,7 @@ from attnctl.models.builtin.stack import unembed_rows
 from attnctl.tokens import split_words
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import OptionValues
+    from attnctl.model_options import OptionValues
 
 LESSON_RATE = 1.0  # plain gradient descent on one sentence takes a far larger step than Adam on many
 

@@ -30,9 +30,9 @@ from attnctl.models.builtin.weights import reports_of
 from attnctl.text import as_json
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import OptionValues
     from attnctl.attention import Array
     from attnctl.commands.train.state import Training
+    from attnctl.model_options import OptionValues
     from attnctl.text import Document
 
 # with a larger vocabulary than HALVED, the tables are stored in half precision, and the matrices, which every trace repeats,

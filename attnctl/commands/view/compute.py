@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Unpack
 
-from attnctl.argument_types import OPTION_TYPES, ModelOptions, check_options, check_types, with_model_options
+from attnctl.argument_types import check_options, check_types
 from attnctl.arguments import Selection, changes_of_arguments, selected_places, source_of_argument
 from attnctl.errors import UsageError, option_name
 from attnctl.files import write_whole
+from attnctl.model_options import OPTION_TYPES, ModelOptions, with_model_options
 from attnctl.models import DEFAULT
 from attnctl.pages import page_of_sources
 from attnctl.render.page import Page

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from attnctl import attention
-from attnctl.argument_types import RANGES
 from attnctl.arrays import LONG, Floats, as_numpy, device_for_length, place_array
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.layer import CHECKED, LayerAttention, LayerTrace
 from attnctl.layer.computed import ComputedLayer, Forward
+from attnctl.model_options import RANGES
 from attnctl.selection import find_token
 from attnctl.source.model import TextModel
 from attnctl.tokens import BLANKS, Token, Tokenize, split_words, strange_words
@@ -27,8 +27,8 @@ from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Note, Prediction, Run, StopForward
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import OptionValues
     from attnctl.interventions import Intervention
+    from attnctl.model_options import OptionValues
     from attnctl.text import Document
 
 

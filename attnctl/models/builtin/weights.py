@@ -30,7 +30,7 @@ from attnctl.text import counted
 from attnctl.tokens import Token, open_tokenizer
 
 if TYPE_CHECKING:
-    from attnctl.argument_types import OptionValues
+    from attnctl.model_options import OptionValues
     from attnctl.text import Document
 
 Number = TypeVar("Number", int, float)

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attnctl.argument_types import instead_of
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.light_import import import_lightly
+from attnctl.model_options import instead_of
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, read_json

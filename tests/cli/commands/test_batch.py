@@ -120,7 +120,7 @@ def test_one_bad_item_does_not_stop_the_rest(run: Run) -> None:
     assert [entry["status"] for entry in manifest(Path("out"))] == ["done", "failed", "failed", "failed", "done"]
     assert manifest(Path("out"))[3]["error"] == "4 tokens: more than --max-tokens 3"
     again = run(*asked)
-    assert again.code == 3 and "0 done, 5 there before (3 of them failed)" in again.err
+    assert again.code == 3 and "0 done, 5 finished before (3 of them failed)" in again.err
     strict = (*asked[:3], "strict", *asked[4:], "--strict")
     result = run(*strict)
     assert (result.code, result.err) == (1, "attnctl: item 1 (a.txt, line 2): the text is empty\n")
@@ -129,7 +129,7 @@ def test_one_bad_item_does_not_stop_the_rest(run: Run) -> None:
     assert (piped.code, piped.out.count("\n"), piped.err) == (1, 1, result.err)
     write("a.txt", "good", "mended", "good too")
     result = run(*strict)
-    assert result.code == 0 and "2 done, 1 there before" in result.err
+    assert result.code == 0 and "2 done, 1 finished before" in result.err
 
 
 def test_python_has_a_generator() -> None:

@@ -151,8 +151,8 @@ def test_a_variable_that_is_no_option_is_told(run: Run, monkeypatch: pytest.Monk
     monkeypatch.setenv("ATTNCTL_OUTPUT", "x.png")
     told = run("heatmap", "a b", "--layer", "0")
     assert told.code == 0 and told.err.splitlines() == [
-        "attnctl: note: $ATTNCTL_MODLE: no option is called so: did you mean model?",
-        "attnctl: note: $ATTNCTL_OUTPUT: it has no default, and is given where it is meant",
+        "attnctl: note: $ATTNCTL_MODLE: there is no such option: did you mean model?",
+        "attnctl: note: $ATTNCTL_OUTPUT: it takes no default: give it on the command line",
     ]
     assert run("heatmap", "a b", "--layer", "0", "--quiet").err == ""
 

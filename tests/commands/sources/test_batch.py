@@ -63,7 +63,7 @@ def test_a_row_a_prompt_and_means_over_them(run: Run, folder: Path, tmp_path: Pa
     firsts = [min(document["parts"], key=lambda part: part["start"])["looks"] for document in documents]
     assert float(means["place", "0", "looks"]["mean"]) == pytest.approx(statistics.fmean(firsts), abs=1e-6)
     again = run("batch", file, "-o", out, "--format", "sources", "--model", folder)
-    assert "6 there before" in again.err
+    assert "6 finished before" in again.err
 
 
 def test_names_of_documents() -> None:

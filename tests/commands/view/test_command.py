@@ -130,7 +130,7 @@ def test_without_a_name_it_goes_to_a_temporary_file(run: Run, tmp_path: Path, mo
     result = run("view", TEXT, "--model", "random")
     path = Path(result.out.strip())
     assert path.name == "alice-will-eat-pizza.html" and path.read_text().startswith("<!doctype html>")
-    assert result.err == f"attnctl: note: no browser was found here: open {path} in one\n"
+    assert result.err == f"attnctl: note: no browser was found: open {path} in a browser\n"
 
 
 def test_it_opens_a_browser_where_there_is_one(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ def traces() -> Iterator[Row]:
     def write(file: str, steps: tuple[str, ...] | None) -> None:
         chunks = chunks_of_items(TextStream(file), 16)
         for chunk in LOCAL.results(Work({"name": "demo"}, steps=steps), chunks, None, None):
-            assert all(result.made["json"] for result in chunk)
+            assert all(result.outputs["json"] for result in chunk)
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "in.txt")
@@ -153,7 +153,7 @@ def census() -> Iterator[Row]:
         work = CensusWork({"name": "minilm"}, batch_size=32)
         for chunk in LOCAL.results(work, census_chunks(items), None, model):
             for result in chunk:
-                tally.merge_tally(result.made["census"])
+                tally.merge_tally(result.outputs["census"])
 
     @torch.inference_mode()
     def theirs() -> None:
