@@ -357,13 +357,3 @@ def test_a_default_of_the_users_own_is_not_refused(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setenv("ATTNCTL_DEVICE", "cpu")
     typer.main.get_command(app)([], standalone_mode=False)
-
-
-def test_unpacking_a_group_is_no_reading() -> None:
-    from dataclasses import asdict
-
-    reads = Reads()
-    group: Any = reads.group(CheckpointOptions, {"model": "demo", "dtype": None, "device": None})
-    asdict(group)
-    assert reads.names == set()
-    assert group.model == "demo" and reads.names == {"model"}
