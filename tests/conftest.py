@@ -128,6 +128,17 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def chatty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small checkpoint with a chat template, which reads 2,048 tokens."""
+    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    from tests.tools import folders
+
+    made = folders.write(tmp_path_factory.mktemp("chatty"), "llama", max_position_embeddings=2048)
+    (made / "chat_template.jinja").write_text(folders.CHATML)
+    return made
+
+
 @pytest.fixture
 def at_terminal(room: Path) -> Run:
     """Run `attnctl ARGS…` in the room, as if at a terminal of that width."""

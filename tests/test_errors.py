@@ -100,12 +100,6 @@ def test_a_command_and_a_function_say_the_same_of_their_own_options(run: Run, re
     assert current_flags() is None  # when the command has ended
 
 
-def test_a_batch_names_options_as_its_command_does(tmp_path: Path, run: Run) -> None:
-    (tmp_path / "texts.txt").write_text("a b c\n")
-    told = run("batch", str(tmp_path / "texts.txt"), "--max-tokens", "2")
-    assert told.code == 3 and "3 tokens: more than --max-tokens 2" in told.err
-
-
 @pytest.mark.parametrize(("flags", "name"), [({}, "--max-tokens 2"), (None, "max_tokens=2")])
 def test_another_process_names_options_as_this_one(flags: dict[str, str] | None, name: str) -> None:
     work, items = Work({"name": "demo"}, max_tokens=2), numbered([of_row("text", {"text": "a b c"})])

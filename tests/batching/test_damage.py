@@ -105,20 +105,12 @@ def test_other_weights_at_the_same_path_are_refused(run: Run, refused: Refused, 
         assert refused(*args, code=2) == said
 
 
-@pytest.mark.parametrize(
-    ("command", "parts", "made"),
-    [
-        ("batch in.txt --format statistics -m random --jobs 1", ".tallies", "statistics.csv"),
-    ],
-)
-def test_a_damaged_part_is_named_and_made_anew(
-    command: str, parts: str, made: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_part_is_named_and_made_anew(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each ended in a traceback of the library that read it, and later in a line that asked to take the file away."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(folder_module, "GROUP", 2)
     Path("in.txt").write_text("one two\nthree four\nfive six\nseven eight\n")
-    check_a_damaged_part(command, parts, made, run)
+    check_a_damaged_part("batch in.txt --format statistics -m random --jobs 1", ".tallies", "statistics.csv", run)
 
 
 def check_a_damaged_part(command: str, parts: str, made: str, run: Run) -> None:

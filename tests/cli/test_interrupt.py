@@ -55,7 +55,7 @@ def test_an_interrupt_at_any_time_is_one_line(name: str, tmp_path: Path) -> None
     Path("checkpoint").mkdir()
     Path("checkpoint/config.json").write_text('{"model_type": "llama"}')
     heard = 0
-    for delay in (0.0, 0.05, 0.1, 0.2, 0.4, 0.8):
+    for delay in (0.0, 0.1, 0.2, 0.6):
         command = [sys.executable, "-c", READY, *COMMANDS[name]]
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         with subprocess.Popen(command, start_new_session=True, **pipes) as process:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,16 +28,6 @@ def test_unknown_words_are_mentioned(arguments: str, run: Run) -> None:
     result = run(*arguments.split("|"))
     assert result.code == 0 and UNKNOWN in result.err, result.err
     assert "unknown word" not in run(*arguments.replace("Wugs", "Alice").split("|")).err
-
-
-def test_explain_reads_a_trace_that_is_there(run: Run) -> None:
-    assert run("explain", "Alice will eat pizza", "-o", "run.json").code == 0
-    told = run("explain", "run.json")
-    assert told.code == 0 and "Alice will eat pizza" in told.out and "run . json" not in told.out
-    assert run("explain", "run.json", "--json", "--head", "1").json["layers"][0]["heads"][0]["head"] == 1
-    assert "Alice" in run("explain", "run.json", "--query", "eat", "--steps", "weights").out
-    for option in (["--check"], ["--top", "3"], ["--spans", "lines"]):
-        assert run("explain", "run.json", *option).code == 0
 
 
 def test_what_one_side_hides_is_not_compared_as_a_weight_of_nothing() -> None:
@@ -77,13 +66,6 @@ def test_the_prediction_of_a_checkpoint_names_its_own_head(kind: str, norm: bool
     assert [step.formula for step in steps if step.name == "prediction"] == [formula]
 
 
-def test_no_token_becomes_a_formula(run: Run) -> None:
-    np.save("w.npy", np.eye(5, dtype=np.float32))
-    heading, *rows = run("heatmap", "w.npy", "--tokens", '["=1+1", "@x", "-2", "-", "\\t=a"]').out.splitlines()
-    assert heading.split("\t")[4:] == ["0:'=1+1", "1:'@x", "2:'-2", "3:-", "4:␉=a"]
-    assert [row.split("\t")[3] for row in rows] == ["'=1+1", "'@x", "'-2", "-", "␉=a"]
-
-
 @pytest.mark.parametrize("command", ["heatmap", "quiz"])
 def test_a_text_of_words_that_the_model_does_not_know_is_called_a_guess(command: str, run: Run) -> None:
     """Of tokens, as it counts marks too; German, French or Japanese is no sentence that its heads were measured on."""
@@ -106,15 +88,3 @@ def test_keys_keep_their_numbers_where_others_are_left_out(run: Run) -> None:
     rows = run("explain", TWINS, "--query", "3-4", "--json").out
     table = run("heatmap", "-", "--layer", "1", "--head", "3", stdin=rows.encode()).out
     assert [line.split("\t")[2:4] for line in table.splitlines()[1:]] == [["3", "the"], ["4", "queen"]]
-
-
-def test_one_head_is_no_heads(run: Run) -> None:
-    Path("text.txt").write_text("a cat sat on a mat\na dog sat on a log\n")
-    assert run("train", "text.txt", "-o", "run", "--heads", "1", "--max-steps", "2").code == 0
-    told = [
-        run("model", "run").out,
-        run("ablate", "a cat sat", "-m", "run").out,
-        run("heads", "a cat sat", "-m", "run", "--heads", "2").err,
-        run("ablate", "Alice will eat", "--layer", "1", "--head", "0").out,
-    ]
-    assert all(text and not re.search(r"\b1 (heads|layers|tokens)\b", text) for text in told), told

@@ -20,7 +20,7 @@ from attnctl.docs.site import FOLDER, MARK, THEME, WRITTEN, PageMarkdown, all_to
 from attnctl.render.terminal.console import SafeConsole
 from tests.conftest import Refused, Run
 from tests.tools.documentation.examples import ROOT
-from tests.tools.documentation.python_reference import PAGE, code, docstring, python_page
+from tests.tools.documentation.python_reference import PAGE, code, python_page
 
 
 def test_every_page_is_listed() -> None:
@@ -61,21 +61,6 @@ def test_the_python_reference_has_the_whole_api() -> None:
     assert all(f"\n## {name}\n" in page for name in attnctl.__all__ if not name.startswith("__"))
     assert "attnctl.attend(\n    text: str,\n" in page and "trace.save(path: str | Path)" in page
     assert code("f", lambda a, *, b=1: None) == "```python\nf(a, *, b=1)\n```"
-
-
-def test_a_docstring_as_markdown() -> None:
-    def documented() -> None:
-        """A <b> with `x * y`.
-
-        >>> 1 + 1
-        2
-
-        name   one
-        other  two
-        """
-
-    blocks = "```pycon\n>>> 1 + 1\n2\n```\n\n```text\nname   one\nother  two\n```"
-    assert docstring(documented) == f"A \\<b> with `x * y`.\n\n{blocks}"
 
 
 def test_the_formats_have_every_field(run: Run) -> None:

@@ -21,7 +21,7 @@ from attnctl.docs.references import command_page
 from attnctl.docs.site import all_topics
 from tests.conftest import SAMPLES, Run
 from tests.tools import whisper
-from tests.tools.documentation.__main__ import abridged, with_heads
+from tests.tools.documentation.__main__ import with_heads
 from tests.tools.documentation.examples import (
     ALL,
     PAGES,
@@ -114,19 +114,6 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert f"version = {{{__version__}}}" in (ROOT / "README.md").read_text(encoding="utf-8")
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.findall(r"^## ([\d.]+)", changes, re.MULTILINE)[0] == __version__
-
-
-def test_an_output_that_changed_is_abridged_as_before() -> None:
-    shown = "…\n     layer 1, head 5: it pays 99 % to mat.\n…\n"
-    now = "\n  1  where\n     layer 0, head 2: the pays 9 % to a.\n     layer 1, head 2: it pays 87 % to mat.\n     That is so.\n"
-    assert abridged(shown, now) == "…\n     layer 1, head 2: it pays 87 % to mat.\n…\n"
-    assert agrees(abridged(shown, now), now) and not agrees(shown, now)
-    assert abridged("a 1\n…\ny 2\nz 3\n", "z 9\n") == "z 9\n"  # too little is left
-    before = (
-        "<!-- head: pronoun → antecedent -->\n$ attnctl heatmap x --layer 9 --head 9\n## next\n--layer 9 --head 9\n"
-    )
-    after = with_heads(before)
-    assert "heatmap x --layer 9 --head 9" not in after and after.endswith("## next\n--layer 9 --head 9\n")
 
 
 # --- the example on each command's generated page, checkpoints being tiny ones of the same kind --------------------------

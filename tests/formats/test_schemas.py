@@ -1,4 +1,4 @@
-"""Every JSON document of every command is what the printed schema says; with every option: tests/cli/test_option_effects.py."""
+"""Every JSON document of every command is what the printed schema says; with every option: tests/cli/test_options.py."""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.formats.arrays import map_weights, readable_tensors
 from attnctl.formats.documents.overview_json import overview_from_document, overview_to_json
-from attnctl.inputs import open_input
 from attnctl.models import open_model
 from attnctl.readings.heatmap import GridReading, OverviewReading
 from attnctl.readings.overview import LongRow, Overview, TextPart
@@ -65,18 +64,6 @@ def test_a_trace_loads_by_what_the_file_holds(tmp_path: Path) -> None:
     for saved, name, said in ((trace, "run.txt", r"\.json or \.npz"), (surveyed(), "run.npz", r"\.json")):
         with pytest.raises(AttnctlError, match=f"is saved as {said}"):
             saved.save(tmp_path / name)
-
-
-def test_an_npz_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trace, loads = attend("Alice will eat pizza"), []
-    trace.save(tmp_path / "trace.npz")
-    np.savez(tmp_path / "weights.npz", weights=trace.layers[0].weights)
-    plain = np.load
-    monkeypatch.setattr(np, "load", lambda *given, **named: loads.append(1) or plain(*given, **named))
-    for name in ("trace", "weights"):
-        opened = open_input(str(tmp_path / f"{name}.npz"), None, None, open_model)
-        assert (opened.info.kind == "matrix") == (name == "weights")
-    assert len(loads) == 2
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.blockwise import even_parts
 from attnctl.errors import AttnctlError
-from attnctl.layer import TRACE_ARRAYS, LayerAttention, LayerTrace, RowsOnDemand, layer_of_weights
+from attnctl.layer import LayerAttention, LayerTrace, RowsOnDemand, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
 from tests.blockwise.test_blockwise import KINDS, close, make
 
@@ -118,11 +118,6 @@ def test_a_record_holds_every_step(
             np.testing.assert_allclose(found, array, atol=1e-6)
 
 
-def test_every_array_of_a_layer_is_one_of_a_trace() -> None:
-    names = [array.name for array in TRACE_ARRAYS]
-    assert len(set(names)) == len(names) and {one.name for one in fields(LayerTrace) if one.metadata} < set(names)
-
-
 @pytest.mark.parametrize("kind", ["causal", "sinks", "padding"])
 def test_statistics_are_alike(kind: str) -> None:
     marks = np.stack([np.arange(N) == 0, np.arange(N) % 7 == 3])
@@ -202,11 +197,3 @@ def test_what_is_not_there_is_named() -> None:
         stored.select_heads([1])
     with pytest.raises(AttnctlError, match="need every query"):
         stored.links(2)
-
-
-def test_a_model_goes_on_with_the_steps_that_a_reading_had_computed() -> None:
-    call = make(30, library=np, causal=True)
-    layer = ComputedLayer.of_call(0, call)
-    assert layer.forward.context_so_far is None
-    layer.select_heads([1]).record()
-    assert layer.forward.context_so_far is layer.forward.context_of_heads is layer.forward.all_steps.context

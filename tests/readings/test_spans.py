@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import time
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.readings.spans import parts_of, spans_of
-from attnctl.tokens import Token
+from attnctl.tokens import Token, split_words
 
 
 @settings(deadline=None, max_examples=50)
@@ -73,3 +74,18 @@ def test_regions_that_cannot_be_are_refused(tmp_path: Path, rows: str, said: str
 def test_a_text_has_no_regions() -> None:
     with pytest.raises(UsageError, match="none of these tokens stands in one"):
         parts_of("regions", "a", [Token("a", start=0, end=1)])
+
+
+@pytest.mark.parametrize("limit", [131_072, 1 << 26])  # of a field: batch raises it for its texts
+def test_spans_with_bare_carriage_returns_and_a_name_as_long_as_a_text(limit: int, tmp_path: Path) -> None:
+    """What else is no list of spans stands in tests/refusals.txt."""
+    text, path = "Alice will eat pizza", tmp_path / "spans.csv"
+    path.write_bytes(b"name,start,end\rwho,0,5\rwhat,6,20\r")
+    assert [part.name for part in parts_of(str(path), text, split_words(text))][:2] == ["who", "what"]
+    path.write_bytes(b"name,start,end\n" + b"x" * 200_000 + b",0,5\n")
+    before = csv.field_size_limit(limit)
+    try:
+        with pytest.raises(AttnctlError, match=r"\A.*\Z"):
+            parts_of(str(path), text, split_words(text))
+    finally:
+        csv.field_size_limit(before)

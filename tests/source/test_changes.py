@@ -12,8 +12,7 @@ import attnctl
 from attnctl.models import open_model
 from attnctl.readings.heatmap import OverviewReading
 from attnctl.readings.trace_reading import TraceReading
-from attnctl.source import Changes, TextSource, TraceSource, keys_left_out, prepare
-from attnctl.tokens import Token
+from attnctl.source import Changes, TextSource, TraceSource, prepare
 from attnctl.zoom import grid_of, heatmap_grid
 from tests.conftest import Run
 
@@ -105,12 +104,6 @@ def test_a_long_text_narrowed_is_its_whole_without_columns() -> None:
     read = [given.read(OverviewReading(grid_of(given))).grid.weights.values() for given in (cells, same)]
     for one, other in zip(*read, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-7)
-
-
-def test_keys_are_left_out_by_place_text_or_kind() -> None:
-    keys = [Token("<s>", special=True), Token("the"), Token("cat"), Token("the"), Token("</s>", special=True)]
-    for names, left_out in ((["first"], (0,)), (["special"], (0, 4)), (["the", "-1"], (1, 3, 4))):
-        assert keys_left_out(keys, names) == left_out
 
 
 def test_rollout_of_all_layers_is_that_of_each(run: Run) -> None:

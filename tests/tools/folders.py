@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 from tests.tools import architectures as zoo
 
+CHATML = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 SPECIAL = ["<pad>", "<s>", "</s>", "<mask>"]
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 VOCABULARY = {piece: at for at, piece in enumerate([*SPECIAL, *ALPHABET, "Ġwill", "lic", "Ġe", "at"])}

@@ -14,8 +14,6 @@ import pytest
 import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.formats.storage import from_json
-from attnctl.layer import FIELD_ARRAYS
-from attnctl.trace.steps import NAMES
 from tests.conftest import attend
 
 
@@ -73,10 +71,6 @@ def test_numbers_that_are_not_finite_are_not_written_over_what_was_there(tmp_pat
             trace.save(tmp_path / "run.json")
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
     assert (tmp_path / "run.json").read_text() == "before"
-
-
-def test_every_array_of_a_layer_trace_has_its_step() -> None:
-    assert {array.step for array in FIELD_ARRAYS} <= set(NAMES)
 
 
 def test_a_trace_prints_in_a_few_lines() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from attnctl.render.forms import token_label
-from tests.conftest import SAMPLES, Refused, Run, process, spawned
+from tests.conftest import Refused, Run, process, spawned
 from tests.tools.screen import cells, marked, rows_below, told
 
 TEXT = "Alice will eat pizza"
@@ -75,12 +75,6 @@ def test_color_only_where_it_belongs() -> None:
     assert "\x1b[3" in seen.read()
     told = silent.read()
     assert "\x1b[3" not in told and "\x1b[48" not in told
-
-
-def test_samples_are_explained(run: Run) -> None:
-    asked = ("--model", SAMPLES / "journey.safetensors", "--query", "journey", "--precision", "4")
-    shown = run("explain", "Your journey starts with one step", *asked)
-    assert "1.8524" in shown.out and "0.2264" in shown.out and "0.8210" in shown.out
 
 
 HEAVY = ("torch", "matplotlib", "transformers", "tokenizers", "pandas", "array_api_compat")

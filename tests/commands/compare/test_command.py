@@ -38,12 +38,11 @@ def test_traces_from_files_and_pipes(run: Run) -> None:
     assert "the same, to the last bit" in run("compare", "a.json", "a.json").out
 
 
-@pytest.mark.parametrize(("form", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_pictures(form: str, magic: bytes, run: Run) -> None:
+def test_a_picture_is_the_same_every_time(run: Run) -> None:
     for name in "ab":
-        assert run("compare", "random", "dot", "$x$ 比 <b> will", "--causal", "-o", f"{name}.{form}").code == 0
-    drawn = Path(f"a.{form}").read_bytes()
-    assert drawn.startswith(magic) and drawn == Path(f"b.{form}").read_bytes()
+        assert run("compare", "random", "dot", "$x$ 比 <b> will", "--causal", "-o", f"{name}.pdf").code == 0
+    drawn = Path("a.pdf").read_bytes()
+    assert drawn.startswith(b"%PDF") and drawn == Path("b.pdf").read_bytes()
 
 
 def test_texts_of_one_length_meet_at_their_words(run: Run) -> None:

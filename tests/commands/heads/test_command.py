@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
+from attnctl.cli.app import load_command
 from attnctl.commands import COMMANDS
+from attnctl.commands.schema.documents import make_schema
 from attnctl.models import open_model
 from attnctl.models.watching import ProbeReading, probe_text
 from attnctl.readings.head_statistics import STATISTICS
@@ -127,3 +130,18 @@ def test_a_census_is_refused_where_no_command_reads_one(refused: Refused, monkey
         monkeypatch.setitem(COMMANDS, name, package._replace(names_heads=""))
     said = refused("heads", "Alice will eat", "--census", "census.json", code=2)
     assert said == "--census census.json: this attnctl has no command that writes such a file"
+
+
+def test_a_head_statistic_is_a_line_of_the_table_and_its_value(run: Run) -> None:
+    """The table, JSON, its schema and CSV read the table of statistics; `--by` takes each."""
+    csv = run("heads", "the cat sat and the cat sat", "--csv").out.splitlines()[0].split(",")
+    head, schema = (
+        run("heads", "the cat sat and the cat sat", "--json").json["heads"][0],
+        json.dumps(make_schema("overview")),
+    )
+    assert csv == ["layer", "head", *STATISTICS, "names"]
+    assert [name for name in STATISTICS if name in head] == list(head)[2:-1] and len(head) > 10
+    assert [one.name for one in STATISTICS.values() if one.sentence not in schema] == []
+    option = next(one for one in load_command("heads").params if one.name == "by")
+    offered = option.shell_complete(load_command("heads").make_context("heads", [], resilient_parsing=True), "")
+    assert [item.value for item in offered] == list(STATISTICS)

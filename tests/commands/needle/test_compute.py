@@ -17,19 +17,11 @@ from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.prompts import ids_of
-from tests.models.huggingface.conftest import Shelf
-from tests.models.huggingface.effects.test_answers import CHATML, eager_weights
+from tests.models.huggingface.effects.test_answers import eager_weights
 
 
-@pytest.fixture(scope="module")
-def folder(shelf: Shelf) -> str:
-    made = shelf("llama", max_position_embeddings=2048)
-    (Path(made) / "chat_template.jinja").write_text(CHATML)
-    return made
-
-
-def test_a_needle_stands_where_it_is_wanted(folder: str) -> None:
-    asker = NeedleAsker(open_model(folder))
+def test_a_needle_stands_where_it_is_wanted(chatty: Path) -> None:
+    asker = NeedleAsker(open_model(str(chatty)))
     for length, depth in ((600, 0.0), (600, 1.0), (900, 0.5)):
         prompt, tokens, (a, b) = asker._prompt_of_length(length, depth)
         assert length - 60 < len(tokens) <= length

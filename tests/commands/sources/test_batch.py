@@ -19,9 +19,7 @@ from attnctl.commands.sources.batch import tally_of_prompt
 from tests.batching.test_groups import rows_of
 from tests.conftest import Run
 from tests.formats.test_formulas import FORMULAS, check_cells
-from tests.tools import folders
 
-CHATML = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 DOCUMENTS = ["[one] Paris is big.", "[two] Rome is old.", "[three] Oslo is cold."]
 
 
@@ -29,28 +27,21 @@ def prompt(order: tuple[int, ...]) -> str:
     return "\n".join(DOCUMENTS[at] for at in order) + "\n\nWhich is old?"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = folders.write(tmp_path_factory.mktemp("chatty"), "llama", max_position_embeddings=512)
-    (made / "chat_template.jinja").write_text(CHATML)
-    return made
-
-
-def test_a_row_a_prompt_and_means_over_them(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_a_row_a_prompt_and_means_over_them(run: Run, chatty: Path, tmp_path: Path) -> None:
     orders = [(0, 1, 2), (1, 2, 0), (2, 0, 1)]
     lines: list[Any] = [{"text": prompt(order), "answer": " Rome", "id": f"p{at}"} for at, order in enumerate(orders)]
     lines.append({"messages": [{"role": "user", "content": prompt(orders[0])}], "answer": "Rome", "id": "chat"})
     lines += [{"messages": [{"role": "boss", "content": "x"}]}, {"text": "x", "options": {"answer": 3}}]
     file, out = tmp_path / "in.jsonl", tmp_path / "out"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    made = run("batch", file, "-o", out, "--format", "sources", "--model", folder)
+    made = run("batch", file, "-o", out, "--format", "sources", "--model", chatty)
     assert made.code == 3 and "has the role 'boss'" in made.err and "has no option 'answer'" in made.err
     documents = [json.loads(line) for line in (out / "sources.jsonl").read_text().splitlines()]
     assert [document["id"] for document in documents] == ["p0", "p1", "p2", "chat"]
     for document, order in zip(documents, orders, strict=False):
         own = {key: value for key, value in document.items() if key not in ("number", "id")}
         jsonschema.validate(own, SCHEMAS["sources"]())
-        alone = run("sources", prompt(order), "--answer", " Rome", "--model", folder, "--json").json
+        alone = run("sources", prompt(order), "--answer", " Rome", "--model", chatty, "--json").json
         assert own == alone
     table = rows_of(out / "sources.csv")
     assert [row["id"] for row in table] == ["p0", "p1", "p2", "chat"]
@@ -62,7 +53,7 @@ def test_a_row_a_prompt_and_means_over_them(run: Run, folder: Path, tmp_path: Pa
     assert float(means["part", "two", "matters"]["standard_error"]) == pytest.approx(error, rel=1e-4)
     firsts = [min(document["parts"], key=lambda part: part["start"])["looks"] for document in documents]
     assert float(means["place", "0", "looks"]["mean"]) == pytest.approx(statistics.fmean(firsts), abs=1e-6)
-    again = run("batch", file, "-o", out, "--format", "sources", "--model", folder)
+    again = run("batch", file, "-o", out, "--format", "sources", "--model", chatty)
     assert "6 finished before" in again.err
 
 

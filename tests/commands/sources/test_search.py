@@ -25,7 +25,7 @@ from attnctl.models import open_model
 from attnctl.models.huggingface.prompts import Prompt, chat_prompt
 from tests.conftest import Run
 from tests.models.huggingface.conftest import Shelf
-from tests.models.huggingface.effects.test_answers import CHATML, TEXT, plain
+from tests.models.huggingface.effects.test_answers import TEXT, plain
 
 SENTENCES = (
     "On Monday the baker at the mill fed the hens.",
@@ -41,25 +41,18 @@ def model(request: pytest.FixtureRequest, shelf: Shelf) -> Any:
     return open_model(shelf(request.param, max_position_embeddings=512))
 
 
-@pytest.fixture(scope="module")
-def folder(shelf: Shelf) -> str:
-    made = shelf("llama", max_position_embeddings=2048)
-    (Path(made) / "chat_template.jinja").write_text(CHATML)
-    return made
-
-
 def test_a_part_that_writes_nothing_known_has_no_such_column(
-    run: Run, folder: str, monkeypatch: pytest.MonkeyPatch
+    run: Run, chatty: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: Any) -> Any:
         raise AttnctlError("XForCausalLM cannot be taken apart into direct contributions: why")
 
     monkeypatch.setattr("attnctl.commands.sources.search.writes_by_token", refused)
-    found = run("sources", TEXT, "--model", folder, "--answer", " Rome", "--json")
+    found = run("sources", TEXT, "--model", chatty, "--answer", " Rome", "--json")
     jsonschema.validate(found.json, SCHEMAS["sources"]())
     assert found.code == 0 and not any("writes" in part for part in found.json["parts"])
     assert "The column “writes” is missing: XForCausalLM cannot be taken apart" in found.err
-    table = run("sources", TEXT, "--model", folder, "--answer", " Rome").out.splitlines()
+    table = run("sources", TEXT, "--model", chatty, "--answer", " Rome").out.splitlines()
     assert table[1].split("\t")[4] == ""
 
 
@@ -102,8 +95,8 @@ def chat(tmp_path: Path) -> Path:
     return tmp_path / "chat.json"
 
 
-def test_sources_of_a_conversation(run: Run, folder: str, chat: Path, tmp_path: Path) -> None:
-    result = run("sources", "--chat", chat, "--model", folder, "--generate", "4", "--json", "--remove")
+def test_sources_of_a_conversation(run: Run, chatty: Path, chat: Path, tmp_path: Path) -> None:
+    result = run("sources", "--chat", chat, "--model", chatty, "--generate", "4", "--json", "--remove")
     assert result.code == 0, result.err
     jsonschema.validate(result.json, SCHEMAS["sources"]())
     parts, prompt, answer = result.json["parts"], result.json["prompt"], result.json["answer"]
@@ -114,7 +107,7 @@ def test_sources_of_a_conversation(run: Run, folder: str, chat: Path, tmp_path: 
     assert result.json["forwards"] == 2 * len(parts) and -1 <= result.json["agreement"]["looks-matters"] <= 1
     each = [token["log_probability"] for token in answer["tokens"]]
     assert answer["log_probability"] == pytest.approx(sum(each), abs=1e-4)
-    common = ("sources", "--chat", chat, "--model", folder, "--generate", "4")
+    common = ("sources", "--chat", chat, "--model", chatty, "--generate", "4")
     for name in ("s.png", "s.html"):
         made = run(*common, "-o", tmp_path / name)
         assert made.code == 0 and (tmp_path / name).stat().st_size > 500, made.err
@@ -129,15 +122,15 @@ def test_sources_of_a_conversation(run: Run, folder: str, chat: Path, tmp_path: 
     assert (tmp_path / "v.html").read_text() == page
 
 
-def test_sources_in_python_are_those_of_the_command(run: Run, folder: str, chat: Path) -> None:
-    result = run("sources", "--chat", chat, "--model", folder, "--generate", "4", "--budget", "3", "--remove", "--json")
-    found = attnctl.sources(json.loads(chat.read_text()), folder, generate=4, budget=3, remove=True)
+def test_sources_in_python_are_those_of_the_command(run: Run, chatty: Path, chat: Path) -> None:
+    result = run("sources", "--chat", chat, "--model", chatty, "--generate", "4", "--budget", "3", "--remove", "--json")
+    found = attnctl.sources(json.loads(chat.read_text()), chatty, generate=4, budget=3, remove=True)
     assert json.loads(write_json(found, "result")) == result.json
     with pytest.raises(UsageError, match="^budget=1: it is 2 to"):
-        attnctl.sources(TEXT, folder, budget=1)
+        attnctl.sources(TEXT, chatty, budget=1)
 
 
-def test_ctrl_c_prints_what_is_known(run: Run, folder: str, chat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_prints_what_is_known(run: Run, chatty: Path, chat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopping(*args: Any) -> Any:
         for at, found in enumerate(search_parts(*args)):
             yield found
@@ -145,7 +138,7 @@ def test_ctrl_c_prints_what_is_known(run: Run, folder: str, chat: Path, monkeypa
                 raise KeyboardInterrupt
 
     monkeypatch.setattr("attnctl.commands.sources.search.search_parts", stopping)
-    result = run("sources", "--chat", chat, "--model", folder, "--answer", "Rome")
+    result = run("sources", "--chat", chat, "--model", chatty, "--answer", "Rome")
     assert result.code == 130 and len(result.out.splitlines()) == 3
     assert "these are the results so far" in result.err and "3 parts were not reached" in result.err
 

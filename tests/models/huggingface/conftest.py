@@ -8,8 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from attnctl.trace import Trace
 
@@ -75,3 +77,12 @@ def family() -> FamilyTrace:
         return made[key]
 
     return of
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> str:
+    """80 × 40 pixels, red to the right, green downwards."""
+    pixels = np.zeros((40, 80, 3), np.uint8)
+    pixels[..., 0], pixels[..., 1] = np.arange(80) * 3, np.arange(40)[:, None] * 6
+    Image.fromarray(pixels).save(tmp_path / "picture.png")
+    return str(tmp_path / "picture.png")

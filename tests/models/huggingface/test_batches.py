@@ -16,14 +16,12 @@ from attnctl.arrays import as_numpy
 from attnctl.batching.items import Item
 from attnctl.batching.work import SharedPasses, Work, Worker
 from attnctl.errors import AttnctlError
-from attnctl.layer import LayerAttention
 from attnctl.models import open_model
 from attnctl.models.huggingface import padded_batch
 from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.padded_batch import weights_of_several
 from attnctl.source import record_trace
 from attnctl.trace import Trace
-from attnctl.trace.run import StopForward
 from tests.models.huggingface.conftest import FamilyTrace, Shelf
 from tests.tools import architectures as zoo
 from tests.tools import folders
@@ -202,18 +200,6 @@ def test_a_kernel_is_run_until_it_was_held_against_calls_of_a_length(
     with watch_attention(model.network, lambda *_: None):  # who watches beside it sees the model's own kernel
         weights_of(SHORT)
         assert len(runs) == fused * len(first)
-
-
-def test_a_pass_that_is_left_early_holds_nothing_of_later_layers(shelf: Shelf) -> None:
-    def leave(layer: LayerAttention) -> None:
-        raise StopForward
-
-    model: Any = open_model(shelf("llama"))
-    known, tokens = padded_batch._checked_lengths, model.tokenize(SHORT)
-    padded_batch.run_padded(model, [tokens, tokens], [leave, leave])
-    assert not known.get(model.network)
-    padded_batch.run_padded(model, [tokens, tokens], [lambda _: None] * 2)
-    assert known[model.network] == {False: len(tokens)}
 
 
 TEXT = "Alice eats pizza with Bob " * 2

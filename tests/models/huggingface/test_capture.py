@@ -256,8 +256,13 @@ def test_what_was_captured_becomes_a_trace() -> None:
     for says, how in wrong.items():
         with pytest.raises(UsageError, match=says):
             traces.trace(**how)
-    with pytest.raises(TypeError, match="list of str"):
-        traces.trace("one")
+    for says, trace_of, how in (
+        ("tokens is a list of str", traces.trace, {"tokens": "one"}),
+        ("step is int, not str", traces.trace, {"step": "1"}),
+        ("unexpected keyword argument 'step'", traces[0].trace, {"step": 0}),  # one call is of one forward
+    ):
+        with pytest.raises(TypeError, match=says):
+            trace_of(**how)
     traces = captured("t5, bias")
     with pytest.raises(UsageError, match="several kinds"):
         traces.trace()

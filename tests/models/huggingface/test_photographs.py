@@ -84,15 +84,6 @@ def saved(folder: Path, family: str) -> Path:
     return folder
 
 
-@pytest.fixture
-def picture(tmp_path: Path) -> str:
-    """80 × 40 pixels, red to the right, green downwards."""
-    pixels = np.zeros((40, 80, 3), np.uint8)
-    pixels[..., 0], pixels[..., 1] = np.arange(80) * 3, np.arange(40)[:, None] * 6
-    Image.fromarray(pixels).save(tmp_path / "picture.png")
-    return str(tmp_path / "picture.png")
-
-
 @pytest.mark.parametrize("family", TOWERS)
 def test_each_tower_is_read_and_captions_are_chosen_among(family: str, run: Run, tmp_path: Path, picture: str) -> None:
     import torch

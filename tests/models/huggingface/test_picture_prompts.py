@@ -23,6 +23,7 @@ from attnctl.readings.picture_heat import heat_of_boxes
 from attnctl.selection import find_several
 from attnctl.source import record_trace
 from attnctl.tokens import Token
+from attnctl.trace import Trace
 from tests.conftest import Run
 
 transformers = pytest.importorskip("transformers")
@@ -324,47 +325,41 @@ def _numbers_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", str)
 
 
-@pytest.fixture
-def picture(tmp_path: Path) -> str:
-    """80 × 40 pixels, red to the right, green downwards."""
-    pixels = np.zeros((40, 80, 3), np.uint8)
-    pixels[..., 0], pixels[..., 1] = np.arange(80) * 3, np.arange(40)[:, None] * 6
-    Image.fromarray(pixels).save(tmp_path / "picture.png")
-    return str(tmp_path / "picture.png")
+def opened(tmp_path: Path, family: str, picture: str, patch: pytest.MonkeyPatch, peaky: float = 4) -> Any:
+    folder, processor = saved(tmp_path / family, family, peaky)
+    if isinstance(processor, StandIn):
+        patch.setattr(transformers.AutoProcessor, "from_pretrained", lambda *_, **how: processor)
+    return open_model(str(folder), image=picture)
+
+
+def check_eager(model: Any, trace: Trace, text: str, pictures: list[Image.Image]) -> Any:
+    """Assert that ids and weights of a trace are those of transformers' own eager path; return its output."""
+    import torch
+
+    model.network.set_attn_implementation("eager")
+    given = model.reader.processor(text=[model.reader.prompt(model, text)], images=pictures, return_tensors="pt")
+    with torch.inference_mode():
+        output = model.network(**given, output_attentions=True)
+    assert given["input_ids"][0].tolist() == [token.id for token in trace.tokens]
+    for layer, weights in zip(trace.layers, output.attentions, strict=True):
+        assert np.abs(layer.weights - weights[0].numpy()).max() < 1e-6
+    return output
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_weights_are_those_of_eager_and_the_picture_has_its_boxes(
     family: str, tmp_path: Path, picture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import torch
 
-    folder, processor = saved(tmp_path / family, family)
-    if isinstance(processor, StandIn):
-        monkeypatch.setattr(transformers.AutoProcessor, "from_pretrained", lambda *_, **how: processor)
-    model: Any = open_model(str(folder), image=picture)
+    model = opened(tmp_path, family, picture, monkeypatch)
     trace = record_trace(model, "What is this?")
     boxes = [token.box for token in trace.tokens if token.box is not None]
     rows, columns = FAMILIES[family][1]
     assert len(boxes) == rows * columns and boxes[0] == FAMILIES[family][2] and len(trace.layers) == 2
     across, down = (len({box[at] for box in boxes}) for at in (0, 1))
     assert (down, across) == (rows, columns)
-    model.network.set_attn_implementation("eager")
-    with torch.inference_mode():
-        prompt = model.reader.prompt(model, "What is this?")
-        given = model.reader.processor(text=[prompt], images=[read_photograph(picture)], return_tensors="pt")
-        output = model.network(**given, output_attentions=True)
-    assert given["input_ids"][0].tolist() == [token.id for token in trace.tokens]
-    for layer, weights in zip(trace.layers, output.attentions, strict=True):
-        assert np.abs(layer.weights - weights[0].numpy()).max() < 1e-6
+    output = check_eager(model, trace, "What is this?", [read_photograph(picture)])
     assert trace.predictions[-1].id == int(output.logits[0, -1].argmax()) or len(trace.predictions) > 1
-
-
-def opened(tmp_path: Path, family: str, picture: str, patch: pytest.MonkeyPatch, peaky: float = 4) -> Any:
-    folder, processor = saved(tmp_path / family, family, peaky)
-    if isinstance(processor, StandIn):
-        patch.setattr(transformers.AutoProcessor, "from_pretrained", lambda *_, **how: processor)
-    return open_model(str(folder), image=picture)
 
 
 def what_the_text_reads(model: Any, picture: Image.Image) -> Any:
@@ -420,18 +415,10 @@ def test_tokens_stand_where_the_network_sees_them(
 def test_tiles_have_eagers_weights_and_parts(
     family: str, tmp_path: Path, picture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import torch
 
     model = opened(tmp_path, family, picture, monkeypatch)
     trace = record_trace(model, "What is this?")
-    model.network.set_attn_implementation("eager")
-    with torch.inference_mode():
-        prompt = model.reader.prompt(model, "What is this?")
-        given = model.reader.processor(text=[prompt], images=[read_photograph(picture)], return_tensors="pt")
-        output = model.network(**given, output_attentions=True)
-    assert given["input_ids"][0].tolist() == [token.id for token in trace.tokens]
-    for layer, weights in zip(trace.layers, output.attentions, strict=True):
-        assert np.abs(layer.weights - weights[0].numpy()).max() < 1e-6
+    check_eager(model, trace, "What is this?", [read_photograph(picture)])
     effects = attnctl.ablate("Is it?", str(tmp_path / family), target="y", image=picture, spans="regions")
     found = attnctl.sources("Is it?", str(tmp_path / family), answer="y", image=picture)
     last = attnctl.heads("What is this?", str(tmp_path / family), image=picture)
@@ -473,18 +460,7 @@ def test_several_pictures_stand_side_by_side(
     effects = attnctl.ablate("Is it?", str(tmp_path / family), target="y", image=",".join(paths), spans="regions")
     assert {one.name for one in effects.spans} >= {"picture 0 upper left", "picture 1 lower right"}
     if family in ("llava", "llava_next", "pixtral"):  # of others the mask is of the processor's making
-        import torch
-
-        model.network.set_attn_implementation("eager")
-        given = model.reader.processor(
-            text=[model.reader.prompt(model, "Is it?")],
-            images=list(read_photographs(",".join(paths))),
-            return_tensors="pt",
-        )
-        with torch.inference_mode():
-            output = model.network(**given, output_attentions=True)
-        for layer, weights in zip(trace.layers, output.attentions, strict=True):
-            assert np.abs(layer.weights - weights[0].numpy()).max() < 1e-6
+        check_eager(model, trace, "Is it?", list(read_photographs(",".join(paths))))
 
 
 def test_the_command_reads_a_picture_in_a_process_of_its_own(tmp_path: Path, picture: str) -> None:
@@ -575,9 +551,7 @@ def test_sources_of_one_token_are_the_effects_of_the_same_regions(
     """The one reads through the key/value cache, the other whole: two ways to the same number."""
     import torch
 
-    folder, processor = saved(tmp_path / family, family)
-    if isinstance(processor, StandIn):
-        monkeypatch.setattr(transformers.AutoProcessor, "from_pretrained", lambda *_, **how: processor)
+    folder, model = tmp_path / family, opened(tmp_path, family, picture, monkeypatch)
     effects = attnctl.ablate("Is it?", str(folder), target="y", image=picture, spans="regions")
     found = attnctl.sources("Is it?", str(folder), answer="y", image=picture)
     assert found.answer.log_probability == pytest.approx(effects.baseline.log_probability, abs=1e-4)
@@ -593,7 +567,6 @@ def test_sources_of_one_token_are_the_effects_of_the_same_regions(
     )
     times = {one.name: one.looked_at / other.looked_at for one, other in zip(begun, plain, strict=True)}
     assert {part.name: part.relative for part in found.parts} == pytest.approx(times, rel=1e-3)
-    model: Any = open_model(str(folder), image=picture)
     given = model.read("Is it?", model.tokenize("Is it?")).inputs
     with torch.inference_mode():
         said = model.network.generate(**given, max_new_tokens=5, do_sample=False)[0, given["input_ids"].shape[1] :]

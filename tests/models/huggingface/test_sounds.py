@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import struct
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -212,34 +211,6 @@ def test_frames_are_compared_by_when_they_begin(run: Run, place: Path) -> None:
     tone, model = str(place / "tone.wav"), ("--model", str(place / "tiny"), "--attention", "cross", "--target", "One")
     found = run("compare", tone, tone, *model)
     assert found.code == 0 and "A and B are the same, to the last bit" in found.out
-
-
-def test_samples_of_every_kind_are_read_alike(tmp_path: Path) -> None:
-    """Whole numbers of 1 to 4 bytes, floats of 4 and 8, in the header of 1991 and in that of 1999; channels as their mean."""
-    wave = whisper.sine(0.1)
-    known = read_audio(str(whisper.write_wave(tmp_path / "known.wav", wave, width=4)))
-    assert np.abs(known - wave).max() < 1e-6
-    kinds = {"<f4": 3, "<f8": 3, "<i2": 1, "<i4": 1}
-    for number, (kind, form) in enumerate(kinds.items()):
-        for extensible in (False, True):
-            scale = 1 if form == 3 else np.iinfo(kind).max
-            data = np.repeat((wave * scale)[:, None], 6, axis=1).astype(kind).tobytes()
-            width = np.dtype(kind).itemsize
-            body = struct.pack("<HIIHH", 6, 16_000, 16_000 * 6 * width, 6 * width, 8 * width)
-            body = struct.pack("<H", 0xFFFE if extensible else form) + body
-            if extensible:
-                body += struct.pack("<HHIH", 22, 8 * width, 63, form) + b"\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71"
-            parts = (
-                b"fmt "
-                + struct.pack("<I", len(body))
-                + body
-                + b"note\x03\0\0\0abc\0data"
-                + struct.pack("<I", len(data))
-                + data
-            )
-            path = tmp_path / f"{number}{extensible}.wav"
-            path.write_bytes(b"RIFF" + struct.pack("<I", 4 + len(parts)) + b"WAVE" + parts)
-            assert np.abs(read_audio(str(path)) - wave).max() < 1e-4, (kind, extensible)
 
 
 def test_sounds_that_cannot_be_heard_are_refused_in_one_line(run: Run, place: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -186,12 +187,7 @@ def test_of_sentences_that_nothing_was_fitted_to_at_most_one_percent_are_sure_an
     assert sum(bool(outcome.line.sure) for outcome in ordinary) >= 0.85 * len(ordinary)
     right = sum(outcome.right or outcome.ambiguous and not outcome.line.sure for outcome in judged)
     assert right >= 57 / 60 * len(judged)
-
-
-def test_the_documented_figures_are_those_measured() -> None:
-    page = (__import__("pathlib").Path(attnctl.__file__).parent / "docs" / "models.md").read_text(encoding="utf-8")
-    judged = list(outcomes(read_cases("headlines.txt", "demo"), "demo", certainty.measured()["demo"]))
-    sure = [outcome for outcome in judged if outcome.line.sure]
+    page = (Path(attnctl.__file__).parent / "docs" / "models.md").read_text(encoding="utf-8")
     assert interval(sum(not outcome.right for outcome in sure), len(sure)) in page
 
 

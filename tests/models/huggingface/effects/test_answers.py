@@ -20,20 +20,12 @@ from attnctl.models.huggingface.contributions import writes_by_token
 from attnctl.models.huggingface.prompts import ids_of, prompt_tokens
 from tests.models.huggingface.conftest import Shelf
 
-CHATML = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 TEXT = "[one] Paris is big.\n[two] Rome is old.\n[three] Oslo is cold.\n\nWhich is old?"
 
 
 @pytest.fixture(scope="module", params=["llama", "gpt2"])
 def model(request: pytest.FixtureRequest, shelf: Shelf) -> Any:
     return open_model(shelf(request.param, max_position_embeddings=512))
-
-
-@pytest.fixture(scope="module")
-def folder(shelf: Shelf) -> str:
-    made = shelf("llama", max_position_embeddings=2048)
-    (Path(made) / "chat_template.jinja").write_text(CHATML)
-    return made
 
 
 def asked(model: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -199,8 +191,8 @@ def test_a_prompt_behind_another_is_read_as_by_itself(model: Any, shared: int) -
     np.testing.assert_allclose(alone.log_probabilities(), behind.log_probabilities(), atol=1e-5)
 
 
-def test_the_prompt_begins_once(folder: str) -> None:
-    first, second, *_ = prompt_tokens(open_model(folder), "<s>a b")
+def test_the_prompt_begins_once(chatty: Path) -> None:
+    first, second, *_ = prompt_tokens(open_model(str(chatty)), "<s>a b")
     assert first.text == "<s>" != second.text
 
 

@@ -196,7 +196,7 @@ NESTED: list[list[tuple[list[tuple[int, int]], list[int] | None]]] = [
 
 @pytest.mark.parametrize("cuts", NESTED)
 @pytest.mark.parametrize("case", ["llama", "bert", "t5, bias"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])  # in which two lowest numbers overflow
 def test_nested_cuts_are_one_cut(cuts: Any, case: str, dtype: torch.dtype) -> None:
     """What one intervention hides from some heads is lost to those within it; the weights are those of a softmax by hand."""
     model, given = zoo.build(case, dtype=dtype), zoo.inputs(case)

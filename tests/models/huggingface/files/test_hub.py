@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import io
 import json
 import shutil
 from pathlib import Path
@@ -137,17 +136,3 @@ def test_json_says_version_and_source(run: Run, tmp_path: Path, monkeypatch: pyt
     assert told["model"]["sha256"] == hashlib.sha256(weights.read_bytes()).hexdigest()
     bundled = run("explain", "Alice will eat", "--json").json["model"]
     assert bundled["source"] == f"bundled with attnctl {attnctl.__version__}" and "sha256" not in bundled
-
-
-@pytest.mark.parametrize(
-    ("command", "form"), [(["heatmap"], "png"), (["ablate"], "svg"), (["compare", "demo", "random"], "pdf")]
-)
-def test_pictures_say_it_in_their_metadata(command: list[str], form: str, run: Run, tmp_path: Path) -> None:
-    assert run(*command, "Alice will eat", "-o", tmp_path / f"x.{form}").code == 0
-    data = (tmp_path / f"x.{form}").read_bytes()
-    said = f"attnctl {attnctl.__version__}, demo: bundled with attnctl {attnctl.__version__}"
-    if form == "png":
-        image = pytest.importorskip("PIL.Image").open(io.BytesIO(data))
-        assert said in image.info["Source"] and image.info["Software"] == f"attnctl {attnctl.__version__}"
-    else:
-        assert said.encode() in data
