@@ -315,7 +315,9 @@ def test_lines_of_the_input_come_go_and_change_places(run: Run, tmp_path: Path) 
         assert run_texts(run, there, *lines).err.startswith(f"attnctl: {said}: see")
         assert contents(out) == before
     result = run_texts(run, there, "four", "one", "two", "five", "two", "two")
-    assert result.err.startswith("attnctl: 3 done, 3 finished before, 1 kept for texts that are no longer in the input: see")
+    assert result.err.startswith(
+        "attnctl: 3 done, 3 finished before, 1 kept for texts that are no longer in the input: see"
+    )
     assert texts_there(there) == ["one", "two", "two", "three", "four", "five", "two"]
     assert [entry["number"] for entry in manifest(out)] == list(range(7))
     after = contents(out)

@@ -110,7 +110,9 @@ def _relation_table(rows: Sequence[Relation], name: str) -> Table:
             Column("offset", [_rule_text(by.get("offset")) for by in rules], "text", rank=3),
             Column("match", [_rule_text(by.get("head_match")) for by in rules], "text", rank=3),
             Column("nearest", [_rule_text(by.get("nearest")) for by in rules], "text", rank=2),
-            Column("1st", [by["first"].accuracy * 100 if "first" in by else None for by in rules], format=".0f", rank=0),
+            Column(
+                "1st", [by["first"].accuracy * 100 if "first" in by else None for by in rules], format=".0f", rank=0
+            ),
             Column("unt", [row.untrained and 100 * row.untrained.accuracy for row in rows], format=".0f", rank=5),
             Column("cases", [count if count < 1_000_000 else f"{count / 1e6:,.1f} M" for count in cases], rank=1),
         ],
