@@ -359,7 +359,7 @@ def end_ids(network: PreTrainedModel) -> tuple[int, ...]:
     return () if ends is None else tuple(ends) if isinstance(ends, list | tuple) else (ends,)
 
 
-# --- while a network runs -----------------------------------------------------------------------------------------------------
+# --- while a network runs -------------------------------------------------------------------------------------------
 
 
 @contextmanager
