@@ -104,7 +104,7 @@ QUERIES = "model.layers.1.self_attn.q_proj.weight"
 NO_TOKENIZER = r"(the tokenizer of llama fails on this text|no tokenizer that can be read) \("
 REFUSED: list[tuple[Damage, str]] = [
     (without(QUERIES), f"llama lacks 1 of its weights, {QUERIES} first: its file is incomplete"),
-    (weights(renamed), "otherwise: module.model.embed_tokens.weight for model.embed_tokens"),
+    (weights(renamed), r"other names for its weights \(module.model.embed_tokens.weight for model.embed_tokens"),
     (filled(QUERIES, np.nan), "the queries of layer 1 of llama are not finite numbers"),
     (weights(lambda t: t.update({"model.norm.weight": np.ones(7, np.float32)})), r"is \(7,\) in its file and \(32,\)"),
     (files(model__safetensors=b"x" * 100), "cannot read llama"),
