@@ -46,14 +46,14 @@ class Arithmetic:
     def __init__(self, trace: Trace, layer: LayerTrace, head: int, query: int, precision: int) -> None:
         self.trace, self.layer, self.precision = trace, layer, precision
         self.number = partial(number_text, precision=precision)
-        self.query, self.at, self.row = query, layer.position_of(head), layer.row_of(query)
+        self.query, self.position, self.row = query, layer.position_of(head), layer.row_of(query)
         self.name = token_label(trace.tokens[query], 16)
         self.visible = list(range(len(trace.key_axis)))
         if layer.mask is not None:
             self.visible = [j for j in self.visible if layer.mask[self.row, j]]
         self.keys = self.visible[:SHOWN_KEYS]
         if layer.weights is not None:  # those with the largest weights, in the order of the text
-            weights = layer.weights[self.at, self.row]
+            weights = layer.weights[self.position, self.row]
             self.keys = sorted(sorted(self.visible, key=lambda j: -weights[j])[:SHOWN_KEYS])
         self.names = {j: "".join(distinct_label(trace.key_axis, j, 14, trace.key_numbers[j])) for j in self.keys}
 
@@ -84,10 +84,10 @@ class Arithmetic:
         rows = self.layer.queries if self.layer.queries_before_rope is None else self.layer.queries_before_rope
         if w is None or x is None or rows is None:
             return
-        terms = self._terms(x[self.query], w[self.at, :, 0])
+        terms = self._terms(x[self.query], w[self.position, :, 0])
         bias = self.layer.parameters.get("b_Q")
-        extra = "" if bias is None else f" + {self.number(float(bias[self.at, 0]))}".replace("+ -", "- ")
-        result = self.number(float(rows[self.at, self.row, 0]))
+        extra = "" if bias is None else f" + {self.number(float(bias[self.position, 0]))}".replace("+ -", "- ")
+        result = self.number(float(rows[self.position, self.row, 0]))
         yield Table(sum_columns([f"q({self.name})₀ ="], [terms], [result], extra), gap=1)
 
     def rotation(self) -> Iterator[Form]:
@@ -97,7 +97,7 @@ class Arithmetic:
             return
         partner = 1 if self.trace.model.rope_pairs == "interleaved" else angles.shape[1]
         (a, b), (x, y) = (
-            [self.number(float(rows[self.at, self.row, d])) for d in (0, partner)] for rows in (before, after)
+            [self.number(float(rows[self.position, self.row, d])) for d in (0, partner)] for rows in (before, after)
         )
         angle = self.number(float(angles[self.query, 0]))
         yield _equation(f"q({self.name}): ({a}, {b}) turned by {angle}", f"({x}, {y})")
@@ -107,8 +107,8 @@ class Arithmetic:
         q, k, scores = self.layer.queries, self.layer.keys, self.layer.scores
         if q is None or k is None or scores is None:
             return
-        terms = [self._terms(q[self.at, self.row], k[self.at, j]) for j in self.keys]
-        results = [self.number(float(scores[self.at, self.row, j])) for j in self.keys]
+        terms = [self._terms(q[self.position, self.row], k[self.position, j]) for j in self.keys]
+        results = [self.number(float(scores[self.position, self.row, j])) for j in self.keys]
         yield self._says("asks each key", "q · k")
         yield Table(sum_columns([self.names[j] for j in self.keys], terms, results), omission=self._others())
 
@@ -123,25 +123,31 @@ class Arithmetic:
             return
         if self.trace.model.caps_scores or self.layer.bias is not None:
             return
-        j = self.keys[0] if weights is None else max(self.keys, key=lambda j: float(weights[self.at, self.row, j]))
+        j = (
+            self.keys[0]
+            if weights is None
+            else max(self.keys, key=lambda j: float(weights[self.position, self.row, j]))
+        )
         by = f"/ √{self.trace.model.d_k}" if is_default_scale(self.trace) else f"× {scale:.6g}"
-        division = f"{self.name} → {self.names[j]}: {self.number(float(scores[self.at, self.row, j]))} {by}"
-        yield _equation(division, self.number(float(scaled[self.at, self.row, j])))
+        division = f"{self.name} → {self.names[j]}: {self.number(float(scores[self.position, self.row, j]))} {by}"
+        yield _equation(division, self.number(float(scaled[self.position, self.row, j])))
         if weights is not None and self.layer.sink_weights is None:  # a sink takes part of the row
-            row = scores[self.at, self.row, self.visible].astype(np.float64) / (self.trace.model.temperature or 1.0)
+            row = scores[self.position, self.row, self.visible].astype(np.float64) / (
+                self.trace.model.temperature or 1.0
+            )
             share = np.exp(row - row.max()) / np.exp(row - row.max()).sum()  # (visible,)
             unscaled = self.number(float(share[self.visible.index(j)]))
-            weight = self.number(float(weights[self.at, self.row, j]))
+            weight = self.number(float(weights[self.position, self.row, j]))
             yield f"weight of {self.names[j]}: {weight}, and {unscaled} without the scaling", "dim"
 
     def softmax(self) -> Iterator[Form]:
         """Yield the exponentials, their sum, and the share of each."""
         if self.layer.weights is None:
             return
-        weights = self.layer.weights[self.at, self.row]  # (n_k,)
+        weights = self.layer.weights[self.position, self.row]  # (n_k,)
         scores, number, measure = self.layer.scaled_scores, self.number, self.trace.measure
         names, shares = [self.names[j] for j in self.keys], [float(weights[j]) for j in self.keys]
-        sink = None if self.layer.sink_weights is None else float(self.layer.sink_weights[self.at, self.row])
+        sink = None if self.layer.sink_weights is None else float(self.layer.sink_weights[self.position, self.row])
         if sink is not None and measure is None:
             names.append("sink")
             shares.append(sink)
@@ -149,7 +155,7 @@ class Arithmetic:
         # if a sink takes part of the sum, only the shares are shown
         if scores is not None and self.visible and sink is None and abs(1.0 - float(weights.sum())) <= WHOLE_ROW:
             t = self.trace.model.temperature or 1.0
-            scaled = {j: float(scores[self.at, self.row, j]) / t for j in self.visible}
+            scaled = {j: float(scores[self.position, self.row, j]) / t for j in self.visible}
             top = max(scaled.values())
             shift = top if abs(top) > 8 else 0.0  # subtracted, so that the exponentials stay small
             e = {j: float(np.exp(scaled[j] - shift)) for j in self.visible}
@@ -180,13 +186,13 @@ class Arithmetic:
         used = self.layer.weights if self.layer.dropped_weights is None else self.layer.dropped_weights
         if used is None or self.layer.values is None or self.layer.context is None:
             return
-        share = used[self.at, self.row]  # (n_k,)
-        products = [share[j] * self.layer.values[self.at, j] for j in self.keys]  # (d_v,) each
+        share = used[self.position, self.row]  # (n_k,)
+        products = [share[j] * self.layer.values[self.position, j] for j in self.keys]  # (d_v,) each
         names = [f"{self.number(float(share[j]))} × {self.names[j]}" for j in self.keys]
         if other_keys := [j for j in self.visible if j not in self.keys]:
-            products.append(share[other_keys] @ self.layer.values[self.at, other_keys])
+            products.append(share[other_keys] @ self.layer.values[self.position, other_keys])
             names.append(f"{self.number(float(share[other_keys].sum()))} × {len(other_keys)} more")
-        products.append(self.layer.context[self.at, self.row])
+        products.append(self.layer.context[self.position, self.row])
         columns = list(map(str, range(len(products[-1]))))
         yield self._says("gathers", "weight × value, added up")
         yield Grid(np.stack(products), [*names, "Σ context"], columns, self.precision, strong=(len(names),))

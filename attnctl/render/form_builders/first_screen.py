@@ -105,13 +105,15 @@ class FirstScreen:
         row = Arithmetic(trace, trace.layer(line.layer), line.head, line.query, self.precision)
         layer = row.layer
         assert layer.weights is not None
-        weights = layer.weights[row.at, row.row]  # (n_k,)
+        weights = layer.weights[row.position, row.row]  # (n_k,)
         keys = row.keys
         columns = [Column("", [row.names[j] for j in keys], "text")]
         if layer.scores is not None:
-            columns.append(Column("q · k", [float(layer.scores[row.at, row.row, j]) for j in keys], format=row.number))
+            columns.append(
+                Column("q · k", [float(layer.scores[row.position, row.row, j]) for j in keys], format=row.number)
+            )
         if layer.scaled_scores is not None:
-            scaled = [float(layer.scaled_scores[row.at, row.row, j]) for j in keys]
+            scaled = [float(layer.scaled_scores[row.position, row.row, j]) for j in keys]
             columns.append(Column(self._scaling(), scaled, format=row.number))
         shares = [float(weights[j]) for j in keys]
         columns.append(
