@@ -24,7 +24,11 @@ from tests.formats.test_validation import put
         ("relations.0.correct", [[-1]], r"relations\[0\].correct\[0\]\[0\] is '-1', not a whole number from 0 up$"),
         ("relations.0.best", 5, r"relations\[0\].best is '5', not an object$"),
         ("heads.0.syntactic", [{"relation": "a"}], r"heads\[0\].syntactic\[0\]: 'direction' is missing$"),
-        ("model_info.rope_pairs", " - at `$.x`", r"model_info.rope_pairs is ' - at `\$.x`', which is not an allowed value$"),
+        (
+            "model_info.rope_pairs",
+            " - at `$.x`",
+            r"model_info.rope_pairs is ' - at `\$.x`', which is not an allowed value$",
+        ),
         ("sentences.skipped", {"long": 0}, r"sentences.skipped\[...\]: not a whole number from 1 up$"),
     ],
 )
