@@ -1,6 +1,6 @@
 // The arithmetic of the chosen pair, step by step, in the words of `attnctl explain`.
 
-const FEW = 8; // as many numbers of a vector as are written out; longer ones are drawn, and abridged
+const FEW = 8; // numbers of a vector that are written in full; longer vectors are drawn, and shortened in text
 let allTerms = false;
 
 function drawArithmetic({ head, panels }) {
@@ -24,7 +24,7 @@ function drawArithmetic({ head, panels }) {
   );
 }
 
-// steps that are told in words alone, without a figure of their own
+// steps in words only, without a figure
 const WORDS_ALONE = ["rope", "gate", "output", "residual"];
 
 const FIGURES = {
@@ -44,7 +44,7 @@ function stepSection(step, figure, number) {
   return el("section.step", { "data-step": step.name }, name, words, figure);
 }
 
-/** All numbers that the steps of one row need, taken from the file, or worked out where it left them out. */
+/** Return all numbers that the steps of one row need, from the file, or computed if the file does not have them. */
 function pairOf(head, row, j) {
   const { trace, details, nk, rows, hidden } = head;
   const { labels } = keyTokens(trace);
@@ -58,18 +58,18 @@ function pairOf(head, row, j) {
   const q = own("queries");
   const bias = own("bias");
   const scores = own("scores") ?? (q && every.map((at) => dot(q, k(at))));
-  const factor = scores && cap === undefined && !bias ? scale : undefined; // what makes the scaled scores of the scores
+  const factor = scores && cap === undefined && !bias ? scale : undefined; // the factor from scores to scaled scores
   const scaled = own("scaled_scores") ?? (factor === undefined ? null : scores.map((score) => score * factor));
   const dropped = own("dropped_weights");
   const context = own("context") ?? (v && weighted(w, v));
-  const sink = head.sink ? Math.max(0, 1 - head.sums[row]) : null; // what a learned sink takes of the row
+  const sink = head.sink ? Math.max(0, 1 - head.sums[row]) : null; // the weight of a learned sink in the row
   const names = { query: trace.tokens.labels[rows[row]], key: labels[j], labels };
   return { ...names, trace, nk, j, masked, seen, q, k, v, w, scores, bias, factor, scaled, sink, dropped, context };
 }
 
 const dot = (a, b) => a.reduce((sum, x, at) => sum + x * b[at], 0);
 
-/** The vectors v(j), each times its weight, added up. */
+/** Return the sum of the vectors v(j), each times its weight. */
 const weighted = (w, v) => v(0).map((_, at) => w.reduce((sum, share, j) => sum + share * v(j)[at], 0));
 
 const equation = (left, result) => el("p.equation", left, el("b", result));
@@ -78,7 +78,7 @@ const equation = (left, result) => el("p.equation", left, el("b", result));
 
 const highest = (...vectors) => Math.max(1e-9, ...vectors.flatMap((v) => Array.from(v, Math.abs)));
 
-/** A vector as cells: numbers on their colour where they are few, else a strip. */
+/** Draw a vector as cells: a few numbers on their colours, otherwise a strip of colours. */
 function vectorCells(name, vector, high) {
   const map = mapTable("difference");
   if (vector.length <= FEW)
@@ -91,7 +91,7 @@ function vectorCells(name, vector, high) {
   );
 }
 
-/** Rows of [name, vector, class, the number whose colour is full (`high` unless told otherwise)]. */
+/** Rows of [name, vector, class, the number whose colour is full (default: `high`)]. */
 function vectorTable(name, rows, high) {
   const body = rows.map(([label, vector, kind, own = high]) => tableRow(kind, label, vectorCells(label, vector, own)));
   return scrolling(name, el("table.terms", el("tbody", body)));
@@ -105,7 +105,7 @@ function figureVectors({ q, k, v, query, key, j }) {
 
 // --- one score -------------------------------------------------------------------------------------------------
 
-/** A number that stands after a sign or inside a product. */
+/** Return a number as text after a sign or inside a product. */
 const inProduct = (x) => (Number(x.toFixed(2)) < 0 ? `(${fixed(x)})` : fixed(x));
 
 function figureScore({ q, k, scores, query, key, j }) {
@@ -162,11 +162,11 @@ function figureWeights({ scaled, seen, masked, sink, w, nk, labels, j: chosen, t
   if (!scaled || !seen.length) return null;
   const t = model.temperature ?? 1;
   const top = Math.max(...seen.map((j) => scaled[j] / t));
-  const shift = Math.abs(top) > 8 ? top : 0; // where exponentials would be unreadable, the largest is taken off first
+  const shift = Math.abs(top) > 8 ? top : 0; // if exponentials would be unreadable, subtract the largest score first
   const e = (j) => Math.exp(scaled[j] / t - shift);
   const exps = seen.reduce((sum, j) => sum + e(j), 0);
   const sunk = sink === null ? 0 : (exps * sink) / Math.max(1 - sink, 1e-9); // the sink's exponential
-  const apart = nk - seen.length > 3; // many masked ones are counted, not listed
+  const apart = nk - seen.length > 3; // many masked keys are counted, not listed
   const told = apart ? seen : range(0, nk);
   const order = strongest(told, (j) => (masked(j) ? 0 : w[j]));
   if (!order.includes(chosen)) order.push(chosen);
@@ -184,7 +184,7 @@ function figureWeights({ scaled, seen, masked, sink, w, nk, labels, j: chosen, t
   return scrolling("the softmax of the row", table("rows", [...headings, el("th.bar")], rows));
 }
 
-// --- the context, and what is predicted ------------------------------------------------------------------------
+// --- the context, and the prediction ------------------------------------------------------------------------
 
 function figureContext({ v, context, dropped, w, seen, labels, query, j: chosen }) {
   if (!v || !context) return null;

@@ -1,10 +1,10 @@
-// Colours: the page's own, from its style sheet, and the heat, as tables of 256 steps made from a few stops.
+// Colours of the page, from its style sheet, and colour maps as tables of 256 steps, made from a few stops.
 
 const darkQuery = matchMedia("(prefers-color-scheme: dark)");
-let onPaper = false; // printing: paper is white, whatever the screen is
+let onPaper = false; // while printing: paper is always white
 const mode = () => (darkQuery.matches && !onPaper ? "dark" : "light");
 
-/** The page's colours as they are now, and its plain letters. */
+/** Return the page's current colours and its font. */
 function theme() {
   const style = getComputedStyle(document.documentElement);
   const names = ["paper", "ink", "quiet", "line", "accent", "sans"];
@@ -26,7 +26,7 @@ function tableOf(stops) {
 
 const tables = new Map();
 
-/** The table of a map ("heat", "viridis", …), or of "difference": blue where less, the accent where more, paper between. */
+/** Return the table of a map ("heat", "viridis", …), or of "difference": blue below 0, the accent above 0, paper between. */
 function mapTable(name) {
   const key = `${name}/${mode()}`;
   if (!tables.has(key)) tables.set(key, tableOf((name === "difference" ? DIFFERENCE : PAGE.maps[name])[mode()]));
@@ -40,29 +40,29 @@ const DIFFERENCE = {
 
 const colourAt = (table, t) => table[Math.round(255 * clamp(t, 0, 1))];
 
-/** Dark ink or white: what can be read on this colour, as the pictures and the terminal choose it. */
+/** Return the ink that can be read on this colour, dark or white: the same choice as in pictures and on the terminal. */
 function inkOn(rgb) {
   const linear = rgb.map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
   const luminance = linear.reduce((sum, part, at) => sum + PAGE.ink.luminance[at] * part, 0);
   return luminance > PAGE.ink.darkFrom ? "#10151c" : "#ffffff";
 }
 
-/** A node in a colour, its text in ink that can be read on it; plain where there is none. */
+/** Give a node a colour, and its text an ink that can be read on it; null removes both. */
 const shade = (node, rgb) =>
   put(node, { vars: { "background-color": rgb ? css(rgb) : "transparent", color: rgb ? inkOn(rgb) : "inherit" } });
 
-/** A text in the heat of a share; plain where the share is next to nothing. */
+/** Colour a text by a share; a very small share has no colour. */
 const heated = (node, share, least = 0.012) =>
   shade(node, share > least ? colourAt(mapTable("heat"), 0.06 + 0.94 * share) : null);
 
-/** A share as a bar, in the heat unless told otherwise. */
+/** Return a share as a bar, in the colours of heat unless `colour` is given. */
 function barOf(share, colour = null) {
   const part = clamp(share, 0, 1);
   const heat = colourAt(mapTable("heat"), 0.35 + 0.45 * part);
   return el("i", { vars: { "--bar": colour ?? css(heat), "--long": `${(100 * part).toFixed(2)}%` } });
 }
 
-/** Cells as a canvas of one pixel each, clear where there is no colour. */
+/** Draw cells on a canvas, one pixel for each; cells without a colour are transparent. */
 function pixels(canvas, rows, columns, colourOf) {
   put(canvas, { width: columns, height: rows });
   const context = canvas.getContext("2d");
@@ -75,9 +75,9 @@ function pixels(canvas, rows, columns, colourOf) {
   return canvas;
 }
 
-const DECADES = 4; // what a logarithmic scale spans, below the largest weight
+const DECADES = 4; // of a logarithmic scale, below the largest weight
 
-/** Where a weight stands on the scale, from 0 to 1. */
+/** Return the position of a weight on the scale, from 0 to 1. */
 function positionOf(w, scale) {
   if (scale.kind === "difference") return 0.5 + (0.5 * w) / (scale.high || 1);
   if (scale.kind === "log") return w <= 0 ? 0 : 1 + Math.log10(w / scale.high) / DECADES;

@@ -1,8 +1,8 @@
-// Reading the file's own arrays: blocks of deflated bytes in base64, each unpacked when it is needed.
+// Read the arrays in the file: blocks of deflated bytes in base64, each unpacked when it is needed.
 
 const TRACES = PAGE.traces;
 
-/** The bytes of a block; null for none. */
+/** Return the bytes of a block; null for none. */
 async function bytesOf(block) {
   if (block === null) return null;
   const text = atob(byId(`b${block}`).textContent);
@@ -14,7 +14,7 @@ async function bytesOf(block) {
 
 const floatsOf = async (block) => (block === null ? null : new Float32Array((await bytesOf(block)).buffer));
 
-/** Weights as they are stored: float32, or whole numbers c with weight = top · (c / levels)². */
+/** Return weights, which are stored as float32, or as whole numbers c with weight = top · (c / levels)². */
 async function weightsOf({ blob, top }, levels) {
   if (!levels) return floatsOf(blob);
   const bytes = await bytesOf(blob);
@@ -30,10 +30,10 @@ const keyTokens = (trace) => trace.keyTokens ?? trace.tokens;
 const layerOf = (trace, number) => trace.layers.find((layer) => layer.layer === number) ?? trace.layers[0];
 const headOf = (layer, number) => layer.heads.find((head) => head.head === number) ?? layer.heads[0];
 
-const kept = new Map(); // the last heads that were unpacked, oldest first
+const kept = new Map(); // the heads that were unpacked last, the oldest first
 const KEEP = 12;
 
-/** One head, unpacked: weights (n_q × n_k), row sums, mask, and the details that the file holds. */
+/** Return one head, unpacked: weights (n_q × n_k), row sums, mask, and the details in the file. */
 function readHead(trace, layerNumber, headNumber) {
   const layer = layerOf(trace, layerNumber);
   const head = headOf(layer, headNumber);
@@ -62,7 +62,7 @@ async function unpackHead(trace, layer, head) {
   return { ...layer, ...head, trace, rows, nk: weights.length / rows.length, weights, details, sums, hidden, blocks };
 }
 
-/** The words of the steps of a head, as `attnctl explain` says them. */
+/** Return the words of the steps of a head, the same as in `attnctl explain`. */
 function stepsOf({ trace, layer, head }) {
   const steps = trace.steps ?? TRACES[0].steps;
   if (!steps) return [];

@@ -1,11 +1,11 @@
-// Small helpers: the page's data, elements whose text is always text, tables, and numbers as a reader wants them.
+// Small helpers: the page's data, elements whose text is never markup, tables, and readable numbers.
 "use strict";
 
 const byId = (id) => document.getElementById(id);
 const PAGE = JSON.parse(byId("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element, named tag.class; of the parts, objects are attributes and the rest children: nodes or text, never markup. */
+/** Make an element, named tag.class. Parts that are objects are attributes, others are children: nodes or text, never markup. */
 function el(name, ...parts) {
   const [tag, ...classes] = name.split(".");
   return put(document.createElement(tag), classes.length ? { class: classes.join(" ") } : null, parts);
@@ -13,7 +13,7 @@ function el(name, ...parts) {
 
 const svgEl = (tag, ...parts) => put(document.createElementNS(SVG, tag), parts);
 
-/** Attributes ("on…": listeners) and children put into a node; null, undefined and false are passed over. */
+/** Put attributes ("on…": listeners) and children into a node; null, undefined and false are ignored. */
 function put(node, ...parts) {
   for (const part of parts.flat(Infinity)) {
     if (part?.constructor === Object) for (const [name, value] of Object.entries(part)) setOne(node, name, value);
@@ -22,7 +22,7 @@ function put(node, ...parts) {
   return node;
 }
 
-/** The same into an emptied node. */
+/** Empty a node, and put attributes and children into it. */
 function refill(node, ...parts) {
   node.replaceChildren();
   return put(node, parts);
@@ -41,7 +41,7 @@ function say(text) {
   byId("say").textContent = text;
 }
 
-/** An arrow key as a step [down, across]; undefined for other keys. */
+/** Return the step [down, across] of an arrow key; undefined for other keys. */
 const arrowStep = (event) =>
   ({ ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] })[event.key];
 
@@ -49,7 +49,7 @@ const arrowStep = (event) =>
 
 const isCell = (part) => part instanceof HTMLTableCellElement;
 
-/** A row: attributes, its name, and cells of text, where they are no cells already. */
+/** Make a row: its class, its name, and its cells; parts that are not cells become cells. */
 const tableRow = (kind, name, ...cells) =>
   el(
     "tr",
@@ -74,36 +74,36 @@ const range = (first, past) => Array.from({ length: past - first }, (_, at) => f
 const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 const trueMinus = (text) => text.replaceAll("-", "−");
 
-/** A number with a true minus sign and no negative zero. */
+/** Return a number with a true minus sign and no negative zero. */
 const fixed = (x, digits = 2) => trueMinus((Number(x.toFixed(digits)) === 0 ? 0 : x).toFixed(digits));
 
 const signed = (x, digits = 3) => `${Number(x.toFixed(digits)) > 0 ? "+" : ""}${fixed(x, digits)}`;
 
-/** A weight: two digits in a small grid, more where all are small; never 0.00 for what is not 0. */
+/** Return a weight as text with two digits; a weight that is not 0 is never written as 0.00. */
 function weightText(w, digits = 2) {
   if (w === 0) return "0";
   return Math.abs(w) < 0.5 * 10 ** -digits ? trueMinus(w.toPrecision(2)) : fixed(w, digits);
 }
 
-/** A weight in a table: a fixed number of digits, and "<" for what they cannot show. */
+/** Return a weight for a table: a fixed number of digits, with "<" before numbers that are too small for them. */
 function cellText(w, digits = 3) {
   return w !== 0 && Math.abs(w) < 0.5 * 10 ** -digits ? `< ${(10 ** -digits).toFixed(digits)}` : fixed(w, digits);
 }
 
-/** A number that may be very small or very large. */
+/** Return a number that may be very small or very large. */
 function short(x) {
   if (x === 0) return "0";
   return x >= 0.005 && x < 100000 ? fixed(x, x >= 1000 ? 0 : 2) : trueMinus(x.toExponential(1));
 }
 
-/** A share for a sentence: 94 %, 0.4 %, less than 0.1 %. */
+/** Return a share for a sentence: 94 %, 0.4 %, less than 0.1 %. */
 function percent(w) {
   const p = 100 * w;
   if (p < 0.1) return "less than 0.1 %";
   return `${p >= 9.95 ? Math.round(p) : p.toFixed(1).replace(/\.0$/, "")} %`;
 }
 
-/** Text with its lower and upper indices set as such: W_Q, d_k, a^(2k/d). */
+/** Return text with subscripts and superscripts: W_Q, d_k, a^(2k/d). */
 function indexed(text) {
   const parts = text.split(/(?<=\b[A-Za-z])_([A-Za-z]+)|\^\(([^)]*)\)/);
   return parts.map((part, at) => part && (at % 3 === 0 ? part : el(at % 3 === 1 ? "sub" : "sup", part)));
@@ -115,5 +115,5 @@ const formula = (text) =>
     text.split(/ {2,}/).map((equation) => [el("span.formula", indexed(equation)), " "]),
   );
 
-/** a, b and c */
+/** Join parts: a, b and c. */
 const listed = (parts) => parts.map((part, at) => [at === 0 ? "" : at === parts.length - 1 ? " and " : ", ", part]);

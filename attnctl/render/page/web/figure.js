@@ -1,19 +1,19 @@
-// The grid of weights: laid out, and drawn with a pen.
+// Lay out the grid of weights, and draw it with a pen.
 
-const zoom = { rows: null, cols: null }; // [first, past the last] of what is in view; null: all
+const zoom = { rows: null, cols: null }; // [first, past the last] of the cells in view; null: all
 let hover = null; // {i, j, panel} under the pointer
 let layout = null; // of the last drawing on the screen
 
 const LABEL_ROOM = 132;
 const COLUMN_LABEL = 112; // the longest name of a column, along its slanted line
-const SLANT = 48; // degrees that a column's name is turned by
-const VEIL = 0.2; // how far the rows that are not chosen step back: their colours must still be read by the bar
-const LEAST_LABEL = 7.5; // the least height of a row that can carry its name
-const LEAST_PRINTED = 20; // the least cell that holds its number on paper
-const LEAST_GAP = 9; // the least cell that stands apart from its neighbours
+const SLANT = 48; // angle of a column's name, in degrees
+const VEIL = 0.2; // how much paler the rows are that are not chosen: the bar must still explain their colours
+const LEAST_LABEL = 7.5; // the smallest height of a row with a name
+const LEAST_PRINTED = 20; // the smallest cell with a number on paper
+const LEAST_GAP = 9; // the smallest cell with a gap around it
 const sizeFor = (cell) => (cell >= 14 ? 13 : cell >= 11 ? 10.5 : cell >= 9 ? 8.5 : 7.5);
 
-/** The rows r0 to r1 and columns c0 to c1 that are in view. */
+/** Return the rows r0 to r1 and columns c0 to c1 in view. */
 function windowOf({ nq, nk }) {
   const zoomed = nq === view.grid.nq && nk === view.grid.nk; // not an exact block
   const [r0, r1] = (zoomed && zoom.rows) || [0, nq];
@@ -21,7 +21,7 @@ function windowOf({ nq, nk }) {
   return { r0: Math.min(r0, nq - 1), r1: Math.min(r1, nq), c0: Math.min(c0, nk - 1), c1: Math.min(c1, nk) };
 }
 
-/** Where everything stands, in CSS pixels, for a drawing `width` wide. */
+/** Return the places of all parts, in CSS pixels, for a drawing of this width. */
 function layoutOf(panels, width) {
   const across = panels.length > 1 && width >= 700 ? panels.length : 1;
   const gap = 26;
@@ -44,8 +44,8 @@ function boxOf(panel, left, top, room, titled) {
   const rows = grid.rows.slice(seen.r0, seen.r1);
   const cols = grid.cols.slice(seen.c0, seen.c1);
   const lastLabel = Math.min(COLUMN_LABEL, ...widths(cols.slice(-1), 13));
-  const sumRoom = Math.max(50, lastLabel * Math.cos((SLANT * Math.PI) / 180) - 6); // the last label leans out over it
-  const tallest = onPaper ? 340 : 760; // on paper the sentence, the grid and its caption stand on one page
+  const sumRoom = Math.max(50, lastLabel * Math.cos((SLANT * Math.PI) / 180) - 6); // the last slanted label reaches over it
+  const tallest = onPaper ? 340 : 760; // on paper, the sentence, the grid and its caption fit on one page
   const biggest = Math.min(Math.max(nq, nk) <= 6 && !onPaper ? 84 : 60, Math.max(tallest / nq, 2));
   const cellBeside = (labels) => Math.min(biggest, (room - labels - sumRoom) / nk);
   const most = room < 420 ? 74 : LABEL_ROOM;
@@ -63,12 +63,12 @@ function boxOf(panel, left, top, room, titled) {
   return { panel, seen, left, top, room, titled, x, y, w, h, cell, cellH, style, widest, head, bottom };
 }
 
-/** A few of many: enough to know how wide they are. */
+/** Return a sample of many labels, enough to know their width. */
 const sampled = (groups) => groups.filter((_, at) => at % Math.ceil(groups.length / 300) === 0);
 
 // --- drawing ---------------------------------------------------------------------------------------------------
 
-/** The drawing of a layout in an SVG. */
+/** Draw a layout in an SVG. */
 function drawFigure(svg, { width, height, boxes }) {
   const pen = svgPen(svg, width, height);
   for (const box of boxes) {
@@ -84,13 +84,13 @@ function drawFigure(svg, { width, height, boxes }) {
   return svg;
 }
 
-/** Cells with thin gaps between them, and their numbers where there is room; very small ones as a picture. */
+/** Draw cells with thin gaps, and their numbers if there is room; very small cells as an image. */
 function drawCells(pen, { panel, seen, x, y, w, h, cell, cellH }) {
   const { grid, scale } = panel;
   const [high, wide] = [seen.r1 - seen.r0, seen.c1 - seen.c0];
   const paper = rgbOf(pen.colours.paper);
   const line = chosenLine(grid);
-  const lit = line && new Set(line.others.map((_, other) => line.cell(other))); // the others step back
+  const lit = line && new Set(line.others.map((_, other) => line.cell(other))); // the other cells are paler
   const placeOf = (at) => (seen.r0 + Math.floor(at / wide)) * grid.nk + seen.c0 + (at % wide);
   const colourOf = (at) => {
     if (grid.hidden?.[placeOf(at)]) return null;
@@ -108,7 +108,7 @@ function drawCells(pen, { panel, seen, x, y, w, h, cell, cellH }) {
     if (!colour) continue;
     const [left, top] = [x + (at % wide) * cell, y + Math.floor(at / wide) * cellH];
     pen.rect(left + 0.5, top + 0.5, cell - 1, cellH - 1, css(colour));
-    // paper has no pointer to ask: a number stands in a cell as small as it can be read in
+    // paper has no pointer: write numbers in all cells that are large enough to read them
     if (cell < (onPaper ? LEAST_PRINTED : 36) || cellH < (onPaper ? 12 : 18)) continue;
     const size = cell >= 48 ? 14 : cell >= 36 ? 12 : cell >= 27 ? 9.5 : 7.5;
     const look = { size, align: "middle", fill: inkOn(colour) };
@@ -117,7 +117,7 @@ function drawCells(pen, { panel, seen, x, y, w, h, cell, cellH }) {
   }
 }
 
-/** Where an overview has exact blocks: a thin frame around each. */
+/** Draw a thin frame around each exact block of an overview. */
 function drawBlocks(pen, { panel, seen, x, y, cell, cellH }) {
   for (const { rows, keys } of panel.head?.blocks ?? []) {
     const [top, bottom] = [panel.grid.rowFor.get(rows[0]), panel.grid.rowFor.get(rows[1] - 1)];
@@ -128,14 +128,14 @@ function drawBlocks(pen, { panel, seen, x, y, cell, cellH }) {
   }
 }
 
-/** The chosen row (or column) and the chosen cell have a frame each, and so has the cell that is touched. */
+/** Draw frames around the chosen row (or column), the chosen cell, and the cell under the pointer. */
 function drawSpotlight(pen, { panel, seen, x, y, w, h, cell, cellH }) {
   const { accent, ink } = pen.colours;
   const [i, j] = [chosenRow(panel.grid), chosenCol(panel.grid)];
   const inRows = (row) => row >= seen.r0 && row < seen.r1;
   const inCols = (col) => col >= seen.c0 && col < seen.c1;
   const [leftOf, topOf] = [(col) => x + (col - seen.c0) * cell, (row) => y + (row - seen.r0) * cellH];
-  // a frame of 4 pixels at least, or it would hide what it frames
+  // at least 4 pixels, so that the frame does not hide its cell
   const frame = (left, top, wide, high, colour, thick) => {
     const [more, taller] = [Math.max(0, 4 - wide), Math.max(0, 4 - high)];
     pen.frame(left - more / 2, top - taller / 2, wide + more, high + taller, colour, thick);
@@ -155,7 +155,7 @@ function drawLabels(pen, box) {
   else drawKeyLabels(pen, box);
 }
 
-/** The names of the rows; where there is no room for all, some of their numbers, and the names of the chosen and the touched. */
+/** Write the names of the rows; without room for all, some numbers, and the names of the chosen and the pointed row. */
 function drawRowLabels(pen, { panel, seen, x, y, w, cellH, widest }) {
   const { ink, quiet, accent } = pen.colours;
   const { rows, sums } = panel.grid;
@@ -189,7 +189,7 @@ function drawKeyLabels(pen, { panel, seen, x, y, cell, style }) {
   }
 }
 
-/** The numbers of some keys, and the name of the key that is touched, or else chosen. */
+/** Write the numbers of some keys, and the name of the key under the pointer, or else of the chosen key. */
 function drawKeyTicks(pen, { panel, seen, x, y, w, cell }) {
   const { quiet, accent, ink } = pen.colours;
   const placeOf = (j) => x + (j - seen.c0 + 0.5) * cell;
@@ -209,12 +209,12 @@ function drawKeyTicks(pen, { panel, seen, x, y, w, cell }) {
   pen.text(label, place, y - 25, { size: 12, fill: touched ? ink : accent, align: "middle", bold: true });
 }
 
-/** 1, 2, 5, 10, 20, 50, …: the first that is no less. */
+/** Return the first of 1, 2, 5, 10, 20, 50, … that is not less. */
 function niceStep(least) {
   for (let unit = 1; ; unit *= 10) for (const factor of [1, 2, 5]) if (unit * factor >= least) return unit * factor;
 }
 
-/** The colour bar, and what a hatched cell means. */
+/** Draw the colour bar, and the meaning of a hatched cell. */
 function drawBar(pen, { panel, x, y: top, w, h }) {
   const { scale, grid } = panel;
   const { quiet, line } = pen.colours;
@@ -238,7 +238,7 @@ function barTicks({ kind, low, high }) {
   return [[first, 0, "start"], ...(kind === "difference" ? [["0", 0.5, "middle"]] : []), last];
 }
 
-/** Draw on the screen, and say what is in view and what is touched. */
+/** Draw on the screen, and write the cells in view and the cell under the pointer. */
 function paint() {
   const width = byId("grid").clientWidth;
   if (!view || !width) return;

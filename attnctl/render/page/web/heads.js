@@ -1,19 +1,19 @@
-// All heads of all layers side by side, small; the chosen one is the one drawn large.
+// Small pictures of all heads of all layers; the chosen head is the one drawn large.
 
-let builtHeads = null; // {trace, wide, thumbs}: what the heads were laid out for, and their small pictures
+let builtHeads = null; // {trace, wide, thumbs}: the trace and width of the layout, and the small pictures
 
 async function drawHeads({ head: { trace, layer: chosenLayer, head: chosenHead } }) {
   const host = byId("heads");
   host.hidden = trace.layers.length === 1 && trace.layers[0].heads.length < 2;
   if (host.hidden) return;
-  const wide = host.clientWidth || 360; // another on paper, or in another window
+  const wide = host.clientWidth || 360; // different on paper, or in another window
   if (builtHeads?.trace !== trace) builtHeads = { trace, thumbs: await bytesOf(trace.thumbs.blob) };
   if (builtHeads.wide !== wide) buildHeads(host, trace, Math.max(240, wide));
   builtHeads.wide = wide;
   const map = mapTable(state.map);
   const { rows, columns } = trace.thumbs;
   host.querySelectorAll(".head").forEach((button, at) => {
-    // stored as square roots: shown squared, which is the weight, or as they are, which lifts the small ones
+    // square roots are stored: their squares are the weights; the roots make small weights visible
     const root = (cell) => builtHeads.thumbs[at * rows * columns + cell] / 255;
     const share = (cell) => (state.colour === "log" ? root(cell) : root(cell) ** 2);
     pixels(button.firstChild, rows, columns, (cell) => colourAt(map, share(cell)));

@@ -1,4 +1,4 @@
-// The page put together: its controls, its facts, and the first drawing.
+// Start the page: its controls, its facts, and the first drawing.
 
 function startControls() {
   for (const [name, [legend, values]] of Object.entries(CHOICES)) {
@@ -111,7 +111,7 @@ function start() {
     redraw();
   });
   refresh().then(() => {
-    document.documentElement.dataset.ready = "true"; // for those who wait for the first drawing
+    document.documentElement.dataset.ready = "true"; // for programs that wait for the first drawing
   });
 }
 

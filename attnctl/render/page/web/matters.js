@@ -1,4 +1,4 @@
-// What matters: the tokens shaded by the weight they get from the watched one, and below by what cutting that edge does.
+// What matters: the tokens coloured by the weight of the watched token on them, and below by the effect of cutting that edge.
 
 function startMatters() {
   const { effects } = PAGE;
@@ -64,7 +64,7 @@ function drawMatters({ panels: [{ grid, head }] }) {
   refill(byId("matters-head"), "Cut: ", cuts, ". ", without && said);
 }
 
-/** Shade each token of a line; what `of` answers is its title. */
+/** Colour each token of a line; the result of `of` is its title. */
 function shadeLine(kind, of) {
   const line = document.querySelectorAll(`.matters-line[data-kind="${kind}"] .token`);
   line.forEach((node, token) => put(node, { title: of(node, token) }));

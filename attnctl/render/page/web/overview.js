@@ -1,6 +1,6 @@
-// Long texts: pooled bins in place of tokens, exact blocks where they were stored, the strongest links.
+// Long texts: pooled bins instead of tokens, the exact blocks in the file, the strongest links.
 
-/** The parts of one axis, bins or named spans, as groups of tokens. */
+/** Return the parts of one axis, bins or named spans, as groups of tokens. */
 const binsOf = (parts) =>
   parts.map(([label, ranges], at) =>
     group(
@@ -11,21 +11,21 @@ const binsOf = (parts) =>
     ),
   );
 
-/** The pooled grid of a head. */
+/** Return the pooled grid of a head. */
 function pooledGrid(head) {
   const { rows, columns, pool } = head.trace.overview;
   const grid = makeGrid(head, binsOf(rows), binsOf(columns), head.weights, head.hidden);
   return pool === "mass" ? { ...grid, sums: rowSums(grid) } : grid;
 }
 
-/** The stored block that holds the chosen pair, or else the chosen query, or the first there is. */
+/** Return the stored block with the chosen pair, or else with the chosen query, or else the first block. */
 function blockFor({ blocks }) {
   const within = ([first, past], token) => token !== null && token >= first && token < past;
   const own = blocks.filter((block) => within(block.rows, state.query));
   return own.find((block) => within(block.keys, state.key)) ?? own[0] ?? blocks[0];
 }
 
-/** The exact block as a grid of its own, where there is one. */
+/** Return the exact block as a grid, if the file has one. */
 function blockPanels(head) {
   const block = blockFor(head);
   if (!block) return [];
@@ -37,7 +37,7 @@ function blockPanels(head) {
 
 // --- beside the picture ----------------------------------------------------------------------------------------
 
-/** The text around a chosen token. */
+/** Return the text around a chosen token. */
 function excerpt(name, token, { labels, glued }) {
   const first = Math.max(0, token - 24);
   const past = Math.min(labels.length, token + 25);
@@ -54,7 +54,7 @@ function drawExcerpts({ trace }) {
   refill(byId("sentences"), query, state.key !== null && excerpt("Key", state.key, keyTokens(trace)));
 }
 
-/** The strongest links of the head: each chosen with a click or a key. */
+/** List the strongest links of the head; a click or a key chooses one. */
 function drawLinks({ head }) {
   const links = head.links ?? [];
   byId("links").hidden = links.length === 0;

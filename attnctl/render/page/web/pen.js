@@ -36,7 +36,7 @@ function textWidth(text, size, bold = false) {
   return measurer.measureText(text.slice(0, MOST_MEASURED)).width;
 }
 
-/** `text` cut to `width` pixels, with an ellipsis where something is missing. */
+/** Return `text` cut to `width` pixels, with an ellipsis if something is missing. */
 function cut(text, width, size, bold = false) {
   if (text.length <= MOST_MEASURED && textWidth(text, size, bold) <= width) return text;
   const signs = Array.from(text.slice(0, MOST_MEASURED));

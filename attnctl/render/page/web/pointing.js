@@ -1,6 +1,6 @@
-// The grid answers: the pointer and the keys choose, and zoom.
+// The pointer and the keys on the grid: choose cells, and zoom.
 
-/** The cell under the pointer: {i, j, panel}, or null; on a row's name j is -1. */
+/** Return the cell under the pointer: {i, j, panel}, or null; on the name of a row, j is -1. */
 function cellAt(event) {
   const area = byId("canvas").getBoundingClientRect();
   const [px, py] = [event.clientX - area.left, event.clientY - area.top];
@@ -12,7 +12,7 @@ function cellAt(event) {
   return null;
 }
 
-let waiting = false; // for the next frame, with a drawing to be made in it
+let waiting = false; // whether the next frame will draw
 
 function touch(found) {
   if (found?.i === hover?.i && found?.j === hover?.j && found?.panel === hover?.panel) return;
@@ -62,7 +62,7 @@ async function onKey(event) {
 
 // --- zoom ------------------------------------------------------------------------------------------------------
 
-/** Show `factor` times as many cells, around the cell given or the chosen one. */
+/** Show `factor` times as many cells, around the given cell or the chosen one. */
 function zoomBy(factor, around = null) {
   const { grid } = view;
   const { r0, r1, c0, c1 } = windowOf(grid);
@@ -92,7 +92,7 @@ function keepInView() {
   paint();
 }
 
-let drag = null; // where the pointer went down and what was in view; `moved`: it has been dragged since
+let drag = null; // where the pointer went down and the cells shown then; `moved`: whether it was dragged
 
 function moveBy(event) {
   const box = layout.boxes[0];

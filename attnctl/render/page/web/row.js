@@ -1,8 +1,8 @@
-// Beside the grid: the chosen pair named, its number, the whole row as bars, and lists to choose from.
+// Beside the grid: the chosen pair and its number, the whole row as bars, and lists to choose from.
 
 const MOST_ROWS = 12;
 
-/** The cell that is spoken of, under the pointer or else the chosen one: its groups, its weight, the sum of its row. */
+/** Return the cell under the pointer, or else the chosen cell: its groups, its weight, the sum of its row. */
 function spokenCell() {
   const { i, j, panel } = hover ?? { i: chosenRow(view.grid), j: chosenCol(view.grid), panel: view.panel };
   if (i < 0) return null;
@@ -24,7 +24,7 @@ function writeReadout() {
   return refill(byId("readout"), el("b", named(grid.rows, i)), pair, ". ", row);
 }
 
-/** The chosen cell, for a screen reader. */
+/** Return the chosen cell in words, for a screen reader. */
 function spoken() {
   const cell = spokenCell();
   if (!cell) return "No query chosen.";
@@ -59,14 +59,14 @@ function drawCaption({ head: { trace, layer, head, parked }, grid, own, panels }
   const name = trace.measure?.joinsHeads ? "all heads together" : `head ${head}`;
   const place = `Layer ${layer}, ${name}${role ? `: usually links ${role}` : ""}.`;
   const stored = levels ? ` Stored in ${levels} steps: a weight w is within √w / ${levels}.` : "";
-  const opening = { ...trace.focus, ...PAGE.start }; // of which the page tells the reason, while it is still shown
+  const opening = { ...trace.focus, ...PAGE.start }; // the selection with a reason, which is shown while it is selected
   const here = ["layer", "head", "query"].every((name) => state[name] === opening[name]);
   const reason = here && opening.reason ? ` The page opens here: ${opening.reason}.` : "";
   const doubt = here && opening.doubt ? ` Unsure: ${opening.doubt}` : "";
   byId("caption").textContent = `${place} ${said.filter(Boolean).join("; ")}.${stored}${reason}${doubt}${sinkOf(parked, grid)}`;
 }
 
-/** What a bright column is, and which controls show what is beside it; nothing once it is left out. */
+/** Explain a bright column, and name the controls that show the other columns; nothing once the column is left out. */
 function sinkOf(parked, { out }) {
   if (!parked || (out.length && parked.columns.every((column) => out.includes(column)))) return "";
   const offered = CHOICES.drop && parked.drop.filter((name) => name in CHOICES.drop[1]);
@@ -94,14 +94,14 @@ function drawRow({ grid, panel: spokenOf, own: all, head: { trace } }) {
   const closing = (name, cells, kind) => tableRow(kind, name, cells, compared ? "" : [], "");
 
   const masked = others.map((_, other) => other).filter((other) => grid.hidden?.[cell(other)]);
-  const apart = masked.length > 3; // many masked ones are counted, not listed
+  const apart = masked.length > 3; // many masked tokens are counted, not listed
   const strength = (other) => Math.max(...columns.map((weights) => weights[other] ?? 0));
   const told = range(0, others.length).filter((other) => !apart || !masked.includes(other));
   const order = strongest(told, strength);
   const rows = order.map((other) => {
     const values = columns.map((weights) => weights[other]);
     const change = values.includes(null) ? "·" : signed(values.at(-1) - values[0]);
-    // the first of two is grey, so that the second reads as what became of it
+    // the first of two is grey, so that the second reads as the change
     const bars = values.map((w, which) => w !== null && barOf(w, compared && which === 0 ? theme().quiet : null));
     const chosen = others[other].tokens.includes(isFrom() ? state.query : state.key);
     const token = others[other].tokens[0];
@@ -122,7 +122,7 @@ function drawRow({ grid, panel: spokenOf, own: all, head: { trace } }) {
   refill(byId("row"), title, table("rows", [isFrom() ? "query" : "key", ...headings, el("th.bar")], rows));
 }
 
-/** The weight of a token in the chosen line of a panel, the token named as `trace` has it; null where it is not seen. */
+/** Return the weight of a token of `trace` in the chosen line of a panel; null if the line does not have it. */
 function weightOfToken({ grid, head }, token, trace) {
   const places = isFrom() ? grid.rowFor : grid.colFor;
   const at = places.get(tokenIn(head.trace, token, isFrom() ? "query" : "key", trace));
@@ -130,7 +130,7 @@ function weightOfToken({ grid, head }, token, trace) {
   return place === undefined || grid.hidden?.[place] ? null : grid.w[place];
 }
 
-/** All, in their order, where they are few; else the strongest. */
+/** Return all, in their order, if there are few; otherwise the strongest. */
 const strongest = (all, strength) =>
   all.length <= MOST_ROWS ? all : [...all].sort((a, b) => strength(b) - strength(a)).slice(0, MOST_ROWS);
 
@@ -148,7 +148,7 @@ function drawChoice({ head: { trace, rows }, grid }) {
     head: numbers(layerOf(trace, state.layer).heads.map(({ head }) => head)),
   };
   const firsts = { query: grid.rows[chosenRow(grid)]?.tokens[0], key: grid.cols[chosenCol(grid)]?.tokens[0] };
-  const chosen = POOLED ? { ...state, ...firsts } : state; // a bin is named by its first token
+  const chosen = POOLED ? { ...state, ...firsts } : state; // the first token names a bin
   for (const [name, entries] of Object.entries(lists)) {
     const select = byId(`choose-${name}`);
     select.parentElement.hidden = (name === "layer" || name === "head") && entries.length < 2;

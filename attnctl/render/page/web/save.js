@@ -1,4 +1,4 @@
-// Saving what is seen: PNG, SVG, the numbers as CSV, the link.
+// Save what the page shows: PNG, SVG, the numbers as CSV, the link.
 
 function download(blob, suffix) {
   const words = TRACES[0].text
@@ -16,7 +16,7 @@ function download(blob, suffix) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-/** The drawing as a file, on its paper and without what the pointer happens to touch. */
+/** Return the drawing as a file, with its background and without the mark under the pointer. */
 function svgText() {
   const touched = hover;
   hover = null;
@@ -28,7 +28,7 @@ function svgText() {
 
 const svgBlob = () => new Blob([svgText()], { type: "image/svg+xml" });
 
-/** The drawing in three times as many pixels as on a plain screen. */
+/** Save the drawing with three times as many pixels as on a plain screen. */
 async function savePng() {
   const picture = new Image();
   picture.src = URL.createObjectURL(svgBlob());
@@ -39,7 +39,7 @@ async function savePng() {
   URL.revokeObjectURL(picture.src);
 }
 
-/** The weights as shown, in full, one line a query; masked cells are empty. */
+/** Return the weights shown, in full precision, one line for each query; masked cells are empty. */
 function csvText() {
   const { rows, cols, w, hidden, nk } = view.grid;
   const safe = (text) => (/^[=+@\-＝＋－＠]./u.test(text) ? `'${text}` : text); // as `in_a_cell` of text.py: no formula

@@ -1,6 +1,6 @@
-// The sentence itself: its tokens in a line, shaded by the attention they get from (or give to) the chosen one.
+// The sentence: its tokens in a line, coloured by the attention they get from (or give to) the chosen token.
 
-const MOST_ARCS = 26; // as many tokens of a text as are set large, with arcs between them
+const MOST_ARCS = 26; // a text with at most this many tokens is set large, with arcs between them
 
 function drawSentences({ own, head }) {
   const host = byId("sentences");
@@ -35,27 +35,27 @@ function buildSentence({ head: { trace }, title }, own) {
   return el("div.sentence", own.length > 1 && el("p.small", title), el(`div.words.${size}`, group, words), arcs);
 }
 
-/** The picture whose patches tokens are; below it the patch that is pointed at, or has the focus. */
+/** Make the picture whose patches are tokens; the line below it describes the patch under the pointer or with the focus. */
 function buildPhotograph({ url, width, height }) {
   const said = el("p.small", "\u00a0");
   const tell = ({ target: { title, ariaLabel } }) => ariaLabel && (said.textContent = `${ariaLabel}: ${title}`);
   return el("div.photograph", { onpointerover: tell, onfocusin: tell }, el("img", { src: url, width, height, alt: "" }), said);
 }
 
-/** Where a box (left, top, right, bottom in pixels) lies over its picture. */
+/** Return the place of a box (left, top, right, bottom in pixels) over its picture, in percent. */
 function placeOf([left, top, right, bottom], { width, height }) {
   const sides = { left: left / width, top: top / height, width: (right - left) / width, height: (bottom - top) / height };
   return Object.fromEntries(Object.entries(sides).map(([name, share]) => [name, `${100 * share}%`]));
 }
 
-/** What a token chosen in the sentence is: the query that looks, or the key that is looked at. */
+/** Choose a token of the sentence: as the query that looks, or as the key that is looked at. */
 function pickToken(token, trace) {
   if (isFrom()) return chooseIn(trace, { key: token });
   const { grid } = view.own.find((panel) => panel.head.trace === trace);
   return chooseIn(trace, { query: token, key: strongestKey(grid, token) });
 }
 
-/** The key that gets most of a query's attention, itself left aside; null where there is nothing. */
+/** Return the key that gets most of a query's attention, except the query itself; null without a row. */
 function strongestKey({ rowFor, cols, nk, w, hidden, head }, token) {
   const first = rowFor.get(token) * nk;
   if (Number.isNaN(first)) return null;
@@ -65,9 +65,9 @@ function strongestKey({ rowFor, cols, nk, w, hidden, head }, token) {
   return best === undefined ? token : cols[best].tokens[0];
 }
 
-/** The weight between the chosen token and each token of the sentence. */
+/** Return the weight between the chosen token and each token of the sentence. */
 function shares({ grid, head: { trace } }) {
-  const line = isFrom() || !trace.crossed ? chosenLine(grid) : null; // the keys are no tokens of the sentence
+  const line = isFrom() || !trace.crossed ? chosenLine(grid) : null; // the keys are not tokens of the sentence
   const found = new Map();
   line?.others.forEach(({ tokens }, other) => tokens.forEach((token) => found.set(token, grid.w[line.cell(other)])));
   for (const token of found.keys()) if (token >= trace.tokens.labels.length) found.delete(token);
@@ -79,7 +79,7 @@ function shadeSentence(host, panel) {
   const found = shares(panel);
   const spot = tokenIn(panel.head.trace, isFrom() ? state.key : state.query, isFrom() ? "key" : "query");
   const buttons = [...words.querySelectorAll(".token")].sort((a, b) => a.dataset.token - b.dataset.token);
-  const chosen = spot < buttons.length ? spot : null; // a slot of keys is no token of the sentence
+  const chosen = spot < buttons.length ? spot : null; // a slot of keys is not a token of the sentence
   const { photograph, tokens } = panel.head.trace; // over a photograph the strongest patch has the darkest colour
   const top = Math.max(...[...found].map(([token, w]) => (!photograph || tokens.boxes[token] ? w : 0)), 0) || 1;
   buttons.forEach((button, token) => {
@@ -92,7 +92,7 @@ function shadeSentence(host, panel) {
   if (chosen !== null) words.scrollTop = buttons[chosen].offsetTop - words.offsetTop - words.clientHeight / 2;
 }
 
-/** Lines from the chosen token to the others, where all stand on one line. */
+/** Draw arcs from the chosen token to the others, if all are on one line. */
 function drawArcs(host, words, buttons, found, chosen) {
   const svg = refill(host.querySelector("svg"));
   words.classList.remove("one-line", "below");
@@ -113,7 +113,7 @@ function drawArcs(host, words, buttons, found, chosen) {
     if (w >= 0.005) svg.append(arc(ends[chosen], ends[token], Math.min(1, w), most / Math.sqrt(widest)));
 }
 
-/** Set all sentences smaller where that brings them onto one line each. */
+/** Make all sentences smaller if each then fits on one line. */
 function fitOneLine(sentences) {
   const sizes = sentences.map((words) => {
     words.style.removeProperty("font-size");
@@ -149,9 +149,9 @@ function onTokenKey(event, trace) {
   event.currentTarget.querySelector(`[data-token="${next}"]`).focus();
 }
 
-// --- what it comes to ------------------------------------------------------------------------------------------
+// --- the finding in words ------------------------------------------------------------------------------------------
 
-/** A sentence for each trace; and what a mark on a token means. */
+/** Write a sentence for each trace, and the meaning of a mark on a token. */
 function drawFinding({ own }) {
   const lines = own.map((panel) => {
     const letter = own.length > 1 && [el("b", panel.title.slice(0, 1)), " "];
@@ -167,7 +167,7 @@ function drawFinding({ own }) {
   );
 }
 
-/** Where the attention of the chosen token of one trace goes, in words. */
+/** Say in words where the attention of the chosen token of one trace goes. */
 function findingOf({ grid, head: { trace } }, several) {
   const line = chosenLine(grid);
   if (!line && several && (isFrom() ? state.key : state.query) !== null) return "has no such token.";
@@ -195,7 +195,7 @@ function findingOf({ grid, head: { trace } }, several) {
   if (!best.length && isFrom()) return [name, " gets almost no attention here."];
   if (!best.length) return [name, " spreads its attention so thinly that no key gets 0.5 %."];
   const itself = (other) => !trace.crossed && others[other].tokens[0] === own.tokens[0];
-  const rest = state.renorm && state.drop !== "none" ? "the rest of " : ""; // shares of what is left of a row
+  const rest = state.renorm && state.drop !== "none" ? "the rest of " : ""; // shares of a row without the keys left out
   const [verb, of, then = of] = phrase(trace, rest);
   const parts = best.map((other, place) => {
     const label = itself(other) ? (pool ? "themselves" : "itself") : named(others, other);
@@ -204,17 +204,17 @@ function findingOf({ grid, head: { trace } }, several) {
   return [pool ? (isFrom() ? "Keys " : "Queries ") : "", name, ` ${verb} `, listed(parts), "."];
 }
 
-/** The verb of a finding, what joins it to the first token that is named, and to those after it where that is another. */
+/** Return the verb of a finding, the words before its first token, and the words before later tokens if these differ. */
 function phrase({ measure, overview }, rest) {
   if (measure) return isFrom() ? ["makes up", "of"] : ["comes", "from"];
   if (isFrom()) return [overview ? "get" : "gets", `of ${rest}the attention of`];
   return overview ? ["pay", `of ${rest}their attention to`, "to"] : ["pays", `of ${rest}its attention to`, "to"];
 }
 
-/** A label in quotation marks where it is no word. */
+/** Return a label, in quotation marks if it is not a word. */
 const clearLabel = (label) => (/[\p{L}\p{N}]/u.test(label) ? label : `“${label}”`);
 
-/** A token's label: in quotation marks where it is no word, with its place where others read the same. */
+/** Return a token's label: in quotation marks if it is not a word, with its place if other labels are equal. */
 function named(groups, at) {
   const { label, tokens } = groups[at];
   const several = groups.filter((other) => other.label === label).length > 1;

@@ -1,9 +1,9 @@
-// The softmax explorer: drag the scores or the temperature and see what becomes of the weights.
+// The softmax explorer: drag the scores or the temperature and see how the weights change.
 
 const MOST_SLIDERS = 8;
-const explorer = { of: null }; // the row that is explored, and what its scores, temperature and scale are now
+const explorer = { of: null }; // the row that is explored, and its current scores, temperature and scale
 
-/** Take the scores of the chosen row, when another row is chosen. */
+/** Take the scores of the chosen row when another row is chosen. */
 function drawExplorer({ head, grid }) {
   const row = chosenRow(grid) < 0 ? 0 : head.rows.indexOf(state.query);
   if (explorer.head !== head || explorer.row !== row) explore(head, row);

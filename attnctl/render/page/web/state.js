@@ -1,9 +1,9 @@
-// What is chosen, kept in the page's address, and the view that follows from it.
+// The choices of the reader, stored in the page's address, and the view that follows from them.
 
 const POOLED = TRACES.some((trace) => trace.overview);
-const SPOKEN = PAGE.mode === "steps" ? "step" : "of"; // the choice that says which trace is spoken of
+const SPOKEN = PAGE.mode === "steps" ? "step" : "of"; // the choice that says which trace the page describes
 
-/** What can be chosen among a few: its name, and what its values are called. */
+/** The choices among a few values: the name of each, and the names of its values. */
 const CHOICES = {
   direction: ["What a token ", { to: "looks at", from: "is looked at by" }],
   colour: ["Colour", { linear: "linear", log: "log" }],
@@ -11,12 +11,12 @@ const CHOICES = {
   drop: ["Leave out", { none: "nothing", first: "first", special: "special" }],
   words: ["Words", { pieces: "in pieces", merged: "merged" }],
 };
-/** What is chosen at first: the first of each; but in a long text nearly every weight is small, and the colours logarithmic. */
+/** The first choices: the first value of each; but in a long text most weights are small, so colours are logarithmic. */
 const DEFAULTS = { renorm: false, of: 0, step: 0 };
 for (const [name, [, values]] of Object.entries(CHOICES)) DEFAULTS[name] = Object.keys(values)[0];
 if (TRACES.some((trace) => keyTokens(trace).labels.length > 40)) DEFAULTS.colour = "log";
 
-// what cannot be chosen of these traces; what is pooled already is neither merged nor left out
+// remove choices that these traces do not have; pooled tokens can be neither merged nor left out
 if (TRACES.some((trace) => trace.crossed)) delete CHOICES.direction;
 if (!TRACES.some((trace) => keyTokens(trace).special.length)) delete CHOICES.drop[1].special;
 if (!TRACES.some((trace) => keyTokens(trace).words.at(-1) < keyTokens(trace).words.length - 1)) delete CHOICES.words;
@@ -27,7 +27,7 @@ const drawers = []; // called with the view, in the order of the page
 let view = null;
 let turn = 0;
 
-/** Change what is chosen, and draw everything again. */
+/** Change choices, and draw everything again. */
 function choose(changes) {
   Object.assign(state, changes);
   writeAddress();
@@ -37,7 +37,7 @@ function choose(changes) {
 async function refresh() {
   const mine = ++turn;
   const made = await makeView();
-  if (mine !== turn) return; // something else was chosen meanwhile
+  if (mine !== turn) return; // the choice has changed meanwhile
   view = made;
   for (const draw of drawers) draw(view);
 }
@@ -74,7 +74,7 @@ function readAddress() {
   return found;
 }
 
-/** What the page opens with: the address, else what the command asked for, else the most telling place. */
+/** Choose what the page opens with: the address, else the options of the command, else the strongest link. */
 function beginning() {
   const asked = readAddress();
   const trace = TRACES[asked[SPOKEN] ?? (PAGE.mode === "steps" ? TRACES.length - 1 : 0)];
@@ -109,21 +109,21 @@ async function makeView() {
   return { panels, own, panel, head: panel.head, grid: panel.grid };
 }
 
-/** A trace's name, and its place where it lacks the one that was chosen. */
+/** Return a trace's name, with its layer and head if these are not the chosen ones. */
 function titleOf({ trace, layer, head }, letter) {
   if (trace.overview) return trace.overview.title;
   const place = layer === state.layer && head === state.head ? "" : ` (layer ${layer}, head ${head})`;
   return `${letter}${trace.label}${place}`;
 }
 
-/** A grid of weights w (queries × keys), the groups of tokens that are its rows and columns, and what of it is masked. */
+/** Make a grid of weights w (queries × keys), with the groups of tokens of its rows and columns, and its masked cells. */
 function makeGrid(head, rows, cols, w, hidden, more = {}) {
   const lookup = (groups) => new Map(groups.flatMap((group, at) => group.tokens.map((token) => [token, at])));
   const at = { nq: rows.length, nk: cols.length, rowFor: lookup(rows), colFor: lookup(cols) };
   return { head, rows, cols, w, hidden, sums: null, out: [], ...at, ...more };
 }
 
-/** The weights as they are to be shown: pieces merged into words, keys left out, rows rescaled. */
+/** Return the weights to show: pieces merged into words, keys left out, rows rescaled. */
 function gridOf(head) {
   const keys = keyTokens(head.trace);
   const out = leftOut(keys);
@@ -132,7 +132,7 @@ function gridOf(head) {
   const same = rows.length === head.rows.length && cols.length === head.nk;
   const [w, hidden] = same ? [head.weights, head.hidden] : pooled(head, rows, cols);
   const sums = rows.map((row) => row.at.reduce((sum, at) => sum + head.sums[at], 0) / row.at.length);
-  const sinks = head.sink && !state.renorm ? sums.map((sum) => Math.max(0, 1 - sum)) : null; // what a learned sink takes
+  const sinks = head.sink && !state.renorm ? sums.map((sum) => Math.max(0, 1 - sum)) : null; // the weights of a learned sink
   const grid = makeGrid(head, rows, cols, w, hidden, { out, sums, sinks });
   if (out.length) grid.sums = rowSums(grid);
   return state.renorm ? rescaled(grid) : grid;
@@ -143,7 +143,7 @@ function leftOut({ labels, special }) {
   return state.drop === "special" && special.length < labels.length ? special : [];
 }
 
-/** Groups of tokens: each alone, or the pieces of one word together. `at` is the place in the arrays. */
+/** Return groups of tokens: each alone, or the pieces of one word together. `at` is the place in the arrays. */
 function groupsOf({ labels, words, special }, tokens) {
   const groups = [];
   tokens.forEach((token, at) => {
@@ -190,7 +190,7 @@ function scaleOf({ w }) {
 
 // --- two traces ------------------------------------------------------------------------------------------------
 
-/** B − A where the two have the same queries and keys; nothing where they have too few of them. */
+/** Return B − A for the queries and keys of both; nothing if too few are in both. */
 function differencePanels(a, b) {
   const [gridA, gridB] = [a.grid, b.grid];
   const rows = sharedGroups(gridA.rows, gridB.rowFor, "query", a, b);
@@ -207,27 +207,27 @@ function differencePanels(a, b) {
   return [{ title: "B − A", grid: makeGrid(a.head, ...groups, w, hidden), scale }];
 }
 
-/** The groups of one trace that another has, too; where they differ there, by the names of both. */
+/** Return the groups of one trace that the other has too; if their names differ, with both names. */
 const namedByBoth = (pairs, ours, theirs) =>
   pairs.map(([at, other]) => {
     const [one, two] = [ours[at].label, theirs[other].label].map((label) => label.replace("†", "").trim());
     return one === two ? ours[at] : { ...ours[at], label: `${one}/${two}` };
   });
 
-/** Pairs [place in a, place in b] of the groups whose tokens both have. */
+/** Return pairs [place in a, place in b] of the groups whose tokens are in both. */
 function sharedGroups(groups, placesInB, axis, a, b) {
   return groups
     .map((group, at) => [at, placesInB.get(tokenIn(b.head.trace, group.tokens[0], axis, a.head.trace))])
     .filter(([, other]) => other !== undefined);
 }
 
-/** The token of `trace` that is the same as `token` of another ("query" or "key"): with two traces, each has its own. */
+/** Return the token of `trace` that is the same as `token` of the other trace ("query" or "key"). */
 function tokenIn(trace, token, axis, of = TRACES[state.of]) {
   if (token === null || PAGE.mode !== "compare" || trace === of) return token;
   return PAGE.aligned[axis][TRACES.indexOf(of)][token] ?? null;
 }
 
-/** Choose in the terms of one of two traces: what is not named stays what it was, as that trace has it. */
+/** Choose tokens by the numbers of one of two traces; other choices stay, translated to that trace. */
 function chooseIn(trace, changes) {
   if (PAGE.mode !== "compare") return choose(changes);
   const [query, key] = ["query", "key"].map((axis) => tokenIn(trace, state[axis], axis));
@@ -236,13 +236,13 @@ function chooseIn(trace, changes) {
 
 // --- what is chosen in a grid ----------------------------------------------------------------------------------
 
-/** Where the chosen query and key stand in a grid; -1 for what is not chosen or not shown. */
+/** Return the row of the chosen query and the column of the chosen key in a grid; -1 if not chosen or not shown. */
 const chosenRow = (grid) => grid.rowFor.get(tokenIn(grid.head.trace, state.query, "query")) ?? -1;
 const chosenCol = (grid) => grid.colFor.get(tokenIn(grid.head.trace, state.key, "key")) ?? -1;
 
 const isFrom = () => state.direction === "from";
 
-/** The chosen row, or the chosen column where keys are asked for; null where none is. `cell`: the place of each weight. */
+/** Return the chosen row, or the chosen column if keys are chosen; null without one. `cell`: the place of each weight. */
 function chosenLine(grid) {
   const at = isFrom() ? chosenCol(grid) : chosenRow(grid);
   if (at < 0) return null;
