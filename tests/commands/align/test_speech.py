@@ -200,7 +200,7 @@ def test_what_cannot_be_aligned_is_refused(tmp_path: Path, place: Path, refused:
         (2, [tone, "-m", tiny, "--heads", "2.0"], "--heads 2.0: tiny has layers 0 to 1"),
         (2, [tone, "-m", tiny, "--language", "xx"], "knows de, en"),
         (2, [tone, "-m", tiny, "-o", "a.csv"], "align writes .json, .srt, .vtt"),
-        (2, [tone, "-m", "demo"], "no checkpoint that hears speech"),
+        (2, [tone, "-m", "demo"], "not a checkpoint that hears speech"),
         (2, [tone], "name its folder or Hugging Face id with --model"),
         (1, [tone, "-m", str(bare)], "preprocessor_config.json"),
         (2, [tone, "-m", str(room / "llama")], "does not write down speech"),

@@ -155,7 +155,7 @@ def test_what_takes_long_is_told_beforehand(run: Run, monkeypatch: pytest.Monkey
     assert json.loads(result.out)["watch"]["tokens"] == ["Alice", "will", "eat", "pizza"]
     recipe = run("model", "bundled", "--json").json["metadata"]["recipe"]
     assert (recipe["corpus"], recipe["sentences"]) == ("grammar", 65_000)
-    for name in ("MEASURED_SECONDS", "TOLD_SECONDS"):
+    for name in ("MEASURED_SECONDS", "ANNOUNCED_SECONDS"):
         monkeypatch.setattr(f"attnctl.commands.train.compute.{name}", 0.0)
     told = trained(run, 4).err.splitlines()
     assert len(told) == 2 and told[0].startswith("attnctl: note: 3 steps to go: about 0 s (Ctrl-C saves"), told
