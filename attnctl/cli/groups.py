@@ -236,7 +236,7 @@ DtypeOption = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"] | None,
     Option(
         "--dtype",
-        help="auto, float32, bfloat16 or float16 (checkpoints).",
+        help="Type of the numbers: auto, float32, bfloat16 or float16 (checkpoints).",
         envvar="ATTNCTL_DTYPE",
         rich_help_panel=CHECKPOINT,
     ),
@@ -298,7 +298,7 @@ BosOption = Annotated[
     bool | None,
     Option(
         "--bos/--no-bos",
-        help="Put the token that begins a text before it, or do not (checkpoints).",
+        help="Begin with the start token of the model, or without it (checkpoints).",
         envvar="ATTNCTL_BOS",
         rich_help_panel=CHECKPOINT,
     ),
