@@ -1,6 +1,6 @@
-"""The commands: each is a file or a folder of this package with all that belongs to it, and an entry in this list.
+"""The commands: each is a file or folder of this package that holds everything it needs, and an entry in COMMANDS.
 
-A command can be deleted: its folder, its tests, its guides, and its entry here. Nothing of it is imported before it is used.
+To delete a command, delete its folder, its tests, its guides, and its entry here. It is imported only when it is used.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from typing import NamedTuple
 
 
 class CommandPackage(NamedTuple):
-    """A command, and what else its package gives to the program."""
+    """A command, and what its package adds to the rest of the program."""
 
-    panel: str  # of `attnctl --help`
-    about: str  # its line there
-    module: str  # with the function under @command
+    panel: str  # its panel in `attnctl --help`
+    about: str  # its line in the panel
+    module: str  # the module with the function under @command
     functions: Mapping[str, str] = {}  # attnctl.NAME, for Python → its module
-    guides: Mapping[str, str] = {}  # attnctl docs TOPIC → its line: pages that are deleted with the command
+    guides: Mapping[str, str] = {}  # attnctl docs TOPIC → its line; these pages are deleted with the command
     documents: Mapping[str, str] = {}  # attnctl schema NAME → "module:Struct"
     batch_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", a BatchFormat
-    prompt_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", one that answers prompts
-    pages: Mapping[str, str] = {}  # attnctl view --NAME → "module:function" of a text, a file and PromptOptions
-    # "module:function" of what one command alone can do for others, which do without it where it is deleted
-    measures_training: str = ""  # train: what the heads of a model learned, a Struct a relation
-    names_heads: str = ""  # heads: a file → a `NamesHeads`
+    prompt_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", a BatchFormat that answers prompts
+    pages: Mapping[str, str] = {}  # attnctl view --NAME → "module:function"; it takes a text, a file and PromptOptions
+    # "module:function" that other commands call; they work without it if this command is deleted
+    measures_training: str = ""  # for train: measures what the heads of a model learned, one Struct for each relation
+    names_heads: str = ""  # for heads: reads a file as `NamesHeads`
 
 
 LOOK, LEARN, MODELS, SETTINGS = "Look", "Learn", "Models", "Settings"

@@ -53,13 +53,13 @@ if TYPE_CHECKING:
     from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Work
 
-    Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
+    Do = Callable[..., Iterator[list[Result]]]  # takes items and flowing=, yields lists of results in their order
 
 PICTURES = format_names()
 OF_WEIGHTS = ("json", "npz", "parquet", *PICTURES)
 FORMATS = (*OF_WEIGHTS, "statistics", *BATCH_FORMATS, *PROMPT_FORMATS)
 OF_PROMPTS = f" ({', '.join(PROMPT_FORMATS)})" if PROMPT_FORMATS else ""  # in a help
-NOTES = 100  # different ones that are said: each text may have its own
+NOTES = 100  # at most this many different notes are printed: each text may have its own
 # names of options → the formats that use them
 USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("layer", "head"): (*OF_WEIGHTS, "statistics", *BATCH_FORMATS),
@@ -279,7 +279,7 @@ def batch_command(
         precision=precision,
         prompts=prompts,
     )
-    opened = open_work_model(work)  # raises what is wrong for every text alike
+    opened = open_work_model(work)  # raises errors that concern every text
     if work.answers_prompts or opened.info.kind != "checkpoint":
         work = dataclasses.replace(work, batch_size=1)
     folder = None if output == "-" else output
@@ -292,9 +292,9 @@ def batch_command(
 
 
 def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
-    """Return the formats of --format.
+    """Return the formats in the value of --format.
 
-    Raises UsageError for one that is none, or that does not fit -o, AttnctlError for one that cannot be imported.
+    Raises UsageError for an unknown format or one that does not fit -o, AttnctlError for one that cannot be imported.
     """
     formats = tuple(dict.fromkeys(name.strip() for name in asked.split(",")))
     for name in formats:
@@ -320,7 +320,7 @@ def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
 
 
 def _refuse_unused_by(context: Context, formats: tuple[str, ...]) -> None:
-    """Refuse the options that none of the formats uses; one of a package uses those that choose what a trace holds."""
+    """Refuse the options that the formats do not use; a format of a package uses the options that parquet uses."""
     asked = {name if name in FORMATS else "parquet" for name in formats}
     for names, users in USED_BY.items():
         if not asked & set(users):
@@ -335,7 +335,7 @@ def _refuse_unused_by(context: Context, formats: tuple[str, ...]) -> None:
 
 
 def _write_lines(do: Do, texts: TextStream, strict: bool) -> int:
-    """Write JSON lines to stdout, each as soon as it is made; return how many texts failed."""
+    """Write JSON lines to stdout, each when its text is finished; return the number of texts that failed."""
     failed = count = 0
     noted: set[str] = set()
     for chunk in do(texts, flowing=texts.path == "-"):
@@ -356,7 +356,7 @@ def _write_lines(do: Do, texts: TextStream, strict: bool) -> int:
 
 
 def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: bool, start_anew: bool) -> int:
-    """Write a folder of files and their manifest; return how many texts failed, now or before."""
+    """Write a folder of files with its manifest; return the number of texts that failed, in this run or before."""
     from attnctl.batching.engines import SHARED
     from attnctl.batching.folder import Folder
     from attnctl.batching.formats import FILES, format_named
@@ -368,7 +368,7 @@ def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: boo
     shared = [format_named(form)() for form in work.formats if form not in ("json", *FILES)]
     together = SHARED if work.batch_size > 1 else 1
     opened = Folder(output, said, work.formats, shared, together, start_anew=start_anew)
-    flowing = texts.path == "-" and work.batch_size == 1  # texts that share a pass are the same in every run
+    flowing = texts.path == "-" and work.batch_size == 1  # the same texts share a pass in every run
     with opened as folder, items_progress(texts.share_read) as tick:
         for chunk in do(folder.items_to_do(texts), flowing=flowing):
             for at, result in enumerate(chunk):
@@ -385,7 +385,7 @@ def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: boo
 
 
 def _report_result(result: Result, strict: bool, noted: set[str]) -> int:
-    """Say what a user should know of a result; return 1 if it failed. Raises AttnctlError then with --strict."""
+    """Print the notes of a result; return 1 if it failed, else 0. Raises AttnctlError for a failure with --strict."""
     for note in result.notes:
         if note not in noted and len(noted) < NOTES:
             noted.add(note)

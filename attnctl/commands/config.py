@@ -1,4 +1,4 @@
-"""`attnctl config`: defaults of a user's own, shown and set."""
+"""`attnctl config`: show and set the user's defaults."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from attnctl.files import lock_file, said_plainly, write_whole
 if TYPE_CHECKING:
     from attnctl.text import Document
 
-LOCK_SECONDS = 10  # that a process waits for others that set defaults: each takes a tenth of a second
+LOCK_SECONDS = 10  # how long to wait for other processes that set defaults; each takes a tenth of a second
 
 
-# words that belong to no option are told how a default is set
+# for words outside an option, the error says how to set a default
 @command(example="attnctl config --set model=smollm2", parsing={"allow_extra_args": True})
 def config_command(
     context: Context,
@@ -71,7 +71,7 @@ def _change_settings(setting: list[str], unset: list[str]) -> None:
     where = defaults.config_path()
     with said_plainly("make", where.parent):
         where.parent.mkdir(parents=True, exist_ok=True)
-    lock = lock_file(where, LOCK_SECONDS)  # what another process sets meanwhile is read first
+    lock = lock_file(where, LOCK_SECONDS)  # read the file only after other processes have written it
     try:
         _change_file(where, setting, unset)
     finally:
@@ -83,7 +83,7 @@ def _change_file(where: Path, setting: list[str], unset: list[str]) -> None:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
-    defaults.read_defaults()  # a damaged file is told of, not written into
+    defaults.read_defaults()  # raises for a damaged file, before it is changed
     try:
         document = tomlkit.parse(defaults.read_text())
         for item in setting:
@@ -115,9 +115,9 @@ def _command_and_key(name: str) -> tuple[str, str]:
 
 
 def _table_and_keys(document: Document, command: str, key: str) -> tuple[Document, list[str]]:
-    """Return the table of a command's defaults, made if absent, and its keys that name the option.
+    """Return the table of a command's defaults, created if absent, and its keys that name the option.
 
-    Hyphens and underscores are alike. Raises AttnctlError where a table stands in place of a value, or a value of a table.
+    Hyphens and underscores are equal. Raises AttnctlError if the file has a table in place of a value, or the reverse.
     """
     table = document.setdefault(command, {}) if command else document
     same = [name for name in table if name.replace("-", "_") == key] if isinstance(table, dict) else []
@@ -128,9 +128,9 @@ def _table_and_keys(document: Document, command: str, key: str) -> tuple[Documen
 
 
 def _options_named(name: str, command: str, key: str) -> list[TyperOption]:
-    """Return the options `key` of one command or of all.
+    """Return the options with the name `key`, of one command or of all.
 
-    Raises UsageError if no command, or not the one that is named, has an option of this `name` that may have a default.
+    Raises UsageError if there is no such option, or if it cannot have a default; `name` is what the user typed.
     """
     names = [one.name or "" for one in all_commands()]
     if "." in name and command not in names:
@@ -147,7 +147,7 @@ def _options_named(name: str, command: str, key: str) -> list[TyperOption]:
 
 
 def _check_value(item: str, options: Sequence[TyperOption], value: str) -> None:
-    """Raise UsageError if none of the options reads the value, or if it is not Unicode."""
+    """Raise UsageError if the value is not Unicode, or if no option accepts it."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -163,7 +163,7 @@ def _check_value(item: str, options: Sequence[TyperOption], value: str) -> None:
 
 
 def _typed_value(value: str) -> object:
-    """Return a value as TOML has it: true and false, finite numbers, else text."""
+    """Return a value with its type in TOML: true or false, a finite number, or else text."""
     for read in (limits.whole_number, limits.decimal_number, {"true": True, "false": False}.__getitem__):
         with contextlib.suppress(ValueError, KeyError):
             return found if abs(found := read(value)) < limits.EXACT else value

@@ -59,7 +59,7 @@ def docs_command(
 
 
 def show_page(markdown: str) -> None:
-    """Show a page in the terminal; write plain Markdown in a pipe."""
+    """Show a page in the terminal; in a pipe, write plain Markdown."""
     from attnctl.docs.site import THEME, WIDEST_PAGE, PageMarkdown, plain_source
 
     text = plain_source(markdown)

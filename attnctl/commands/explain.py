@@ -1,4 +1,4 @@
-"""`attnctl explain`: every step of self-attention, from tokens to context; of a long text its rows and strongest links."""
+"""`attnctl explain`: every step of self-attention, from tokens to context; for a long text, its rows and strongest links."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
     from attnctl.trace.consistency import CheckFinding
 
 
-# Imports inside functions are of what one branch needs: --help imports no NumPy, --json no rich; a start is counted in ms.
+# Functions import what one branch needs: --help imports no NumPy, --json no rich, so that the program starts quickly.
 
 
 @dataclass(frozen=True)
 class ChosenOptions:
-    """Which layers, heads, queries and keys are shown."""
+    """The options that choose layers, heads, queries and keys."""
 
     layer: TellingLayerOption = None
     head: TellingHeadOption = None
@@ -91,7 +91,7 @@ class ChosenOptions:
 
 @dataclass(frozen=True)
 class WalkOptions:
-    """How the steps are shown."""
+    """The options that say how the steps are shown."""
 
     all: Annotated[
         bool,
@@ -109,7 +109,7 @@ class WalkOptions:
     ] = False
 
 
-# options of the numbers of a trace, which neither --check nor --steps contributions shows
+# options that change the numbers of a trace: --check and --steps contributions do not use them
 OF_A_TRACE = ("tokens", "key_tokens", WalkOptions, WeightOptions, "predict")
 UNCHECKED = (*OF_A_TRACE, "query", "top", "spans", "steps", "against", "json", "output")
 NOT_SUMMED = (*OF_A_TRACE, "layer", "head", "spans")
@@ -208,14 +208,14 @@ def _explain_steps(
     chosen: ChosenOptions,
     walk: WalkOptions,
 ) -> None:
-    """Walk through the steps, those of `names` or every one, of the heads that were chosen or that tell most."""
+    """Show the steps, those in `names` or all, of the heads that the user chose or of the most telling head."""
     from attnctl.readings.questions.headline import headline, walked_heads
     from attnctl.selection import find_several, selected_indices
     from attnctl.source import is_long, prepare
     from attnctl.trace.steps import check_steps
 
     layer, head, query = chosen.layer, chosen.head, chosen.query
-    narrow = is_long(opened)  # of a short text every head and row is read: the walk names what heads found
+    narrow = is_long(opened)  # a short text is computed whole: the steps name heads that were not chosen
     some = head if narrow else None
     if changes.measure is not None:
         from attnctl.measures import check_measure
@@ -224,7 +224,7 @@ def _explain_steps(
     given = prepare(opened, changes, layer, some, query, say=say_notes)
     heads = selected_indices(head, opened.counts[1], "head", opened.name)
     trace = (given if narrow else replace(given, rows=None)).trace()
-    if names is not None:  # where the steps are picked, their heading is not shown
+    if names is not None:  # the heading of the first screen, which has these notes, is not shown
         every = trace.model.kind in ("checkpoint", "matrix")
         say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=every)
         say_notes(check_steps(trace, names))
@@ -246,7 +246,7 @@ def _explain_steps(
 
 
 def _print_check(given: Prepared) -> int:
-    """Print what was checked and found; return FINDING where anything is off."""
+    """Print each check and its result; return FINDING if one fails."""
     from attnctl.render.terminal.console import Shown
     from attnctl.render.told.findings import findings_table
 
@@ -256,7 +256,7 @@ def _print_check(given: Prepared) -> int:
 
 
 def _findings_of(given: Prepared) -> list[CheckFinding]:
-    """Return what comes out where the weights of a text, a trace or a matrix are recomputed by other means.
+    """Return the results of the checks that recompute the weights of a text, a trace or a matrix by other means.
 
     Raises UsageError for an overview.
     """
@@ -274,7 +274,7 @@ def _findings_of(given: Prepared) -> list[CheckFinding]:
 
 
 def _write_trace(trace: Trace, query: str | None, names: Sequence[str] | None, output: str | None) -> None:
-    """Write a trace, those of its steps that are named, with the headline of a query or of all."""
+    """Write a trace with its headline, cut to the steps in `names`; the headline is of one query, or of all."""
     from attnctl.formats.documents.trace_json import trace_to_json
     from attnctl.formats.storage import save_value
     from attnctl.readings.questions.headline import headline
@@ -305,7 +305,7 @@ def _explain_contributions(
     query: str | None,
     top: int | None,
 ) -> None:
-    """Write the sum for the word of --target, else for the model's own best."""
+    """Write the contributions to the logit of the word in --target, else of the model's likeliest word."""
     from attnctl import inputs
     from attnctl.models.watching import watched_text
     from attnctl.render.terminal.console import Shown
@@ -332,7 +332,7 @@ def _explain_contributions(
 
 
 def _explain_long(given: Prepared, form: str, output: str | None, chosen: ChosenOptions) -> None:
-    """Write what a long text comes to. Raises AttnctlError where it would be too large."""
+    """Write rows of a long text as tables, or rows or strongest links as JSON. Raises AttnctlError for .npz."""
     from attnctl.cli.cost import cost_of_heads
     from attnctl.formats.documents.overview_json import overview_to_json
     from attnctl.links import TOP, check_links, named_query, query_row, read_strongest_links
@@ -347,7 +347,7 @@ def _explain_long(given: Prepared, form: str, output: str | None, chosen: Chosen
             f"a trace of {n:,} tokens and {given.head_count} heads is about {size:.1f} GB: write .json, the strongest "
             "links of each query, or see attnctl heatmap and attnctl heads"
         )
-    # the one query of a file that holds its row
+    # a file with one row has one query
     queries = (
         [kept.query if isinstance(kept, LongRow) else None] if query is None else find_several(source.tokens, query)
     )
@@ -388,7 +388,7 @@ def _explain_long(given: Prepared, form: str, output: str | None, chosen: Chosen
 def _row_table(
     given: Prepared, at: int | None, top: int | None, spans: str | None, read_row: Callable[..., LongRow]
 ) -> Shown:
-    """Return where a query looks, for the terminal: its exact row, or its strongest links if a file holds no more of it."""
+    """Return a table of where a query looks: its exact row, or its strongest links if the file holds only those."""
     from attnctl.links import TOP, own_parts
     from attnctl.readings.overview import Overview
     from attnctl.render.terminal.console import Shown

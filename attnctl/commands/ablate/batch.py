@@ -12,7 +12,7 @@ from attnctl.tokens import checked_text
 from attnctl.trace import Trace
 from attnctl.watched.measure import EffectRequest, measure_effects
 
-# of each head: what it looks at most, what it writes, what its removal does (after minus before; nats, logits, 1 - cosine)
+# of each head: its largest weight, what it writes, the effect of its removal (after minus before; nats, logits, 1 - cosine)
 MEASURES = ("weight", "writes", "log_probability", "logit_difference", "distance")
 
 
@@ -23,10 +23,10 @@ class EffectMeans(MeanFormat):
 
     @staticmethod
     def make(item: Item, trace: Trace, model: Any) -> Tally:
-        """Return MEASURES of every head of the trace, ablated in turn over its text.
+        """Return MEASURES of every head of the trace; each head is ablated in turn over the text.
 
-        The word watched is the item's own `word`, less its `against`, or the likeliest. Raises AttnctlError where the item
-        is a trace: its numbers are computed already.
+        The watched word is the item's `word`, compared with its `against`, else the likeliest word. Raises AttnctlError if
+        the item is a trace: its numbers are computed already.
         """
         if item.trace is not None:
             raise AttnctlError("a trace has no heads to switch off: give its text")

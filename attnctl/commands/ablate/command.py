@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WatchedModelOptions(TextModelOptions):
-    """A model of any kind whose prediction is watched; --target is the command's own."""
+    """The options of a model whose prediction is watched; --target is an option of the command."""
 
     chat: ChatOption = None
 
@@ -205,7 +205,7 @@ def ablate_command(
 
 
 def _measured_effects(watched: Watched, request: EffectRequest) -> Effects:
-    """Return what is asked for, the cost of exact passes told beforehand."""
+    """Return the effects that are requested; announce the cost of exact passes before they run."""
     from attnctl.cli.cost import LESS_HEADS, cost_of_passes
     from attnctl.watched.measure import chosen_heads, measure_effects
 
@@ -223,7 +223,7 @@ def _measured_effects(watched: Watched, request: EffectRequest) -> Effects:
 def _write_effects(
     found: Effects, form: str, output: str | None, top: int | None, text: str | None, image: str | None
 ) -> None:
-    """Write the effects in this format."""
+    """Write the effects in the format `form`."""
     if form == "json":
         from attnctl.watched.effects import effects_to_json
 

@@ -46,9 +46,9 @@ def ablate(
     batch_size: int | None = None,
     **options: Any,
 ) -> Effects:
-    """What each head, or with `edges` each key, does for a prediction: every one is taken away in turn, as the command does.
+    """Return what each head, or with `edges` each key, does for a prediction: each is removed in turn, as the command does.
 
-    With `edge` ("gave→Mary") or `spans` these are cut instead. For a transformers model that runs in your own code see
+    With `edge` ("gave→Mary") or `spans`, these are cut instead. For a transformers model in your own code, see
     `attnctl.effects`.
 
     >>> from attnctl import ablate
@@ -108,9 +108,9 @@ def ablation_of_text(
     batch_size: int | None = None,
     cross: bool = True,
 ) -> tuple[Watched, EffectRequest]:
-    """What `measure_effects` is asked over a text, by the options of `attnctl ablate`.
+    """Return a watched text, and what to measure of it, from the options of `attnctl ablate`.
 
-    `cross` looks into an encoder-decoder by its cross attention. Raises UsageError for what does not go together.
+    With `cross`, the attention of an encoder-decoder is its cross attention. Raises UsageError for options that conflict.
     """
     if how not in HOW:
         raise UsageError(f"it is {', '.join(HOW)}", option="how", value=how)

@@ -22,7 +22,7 @@ DONE = {"zero": "set to 0", "mean": "replaced by its mean", "resample": "replace
 
 
 def effects_drawing(found: Effects, photograph: Image | None = None) -> Drawing:
-    """Heads as a grid, edges and spans as bars: whichever was measured; regions of a picture over the photograph."""
+    """Return a drawing of effects: heads as a grid, edges and spans as bars, regions of a picture over the photograph."""
     boxes = {one.box: one for one in found.spans if one.box is not None}
     if photograph is None or not boxes:
         return _draw_heads(found) if found.heads else _draw_bars(found)
@@ -63,7 +63,7 @@ def _draw_heads(found: Effects) -> Drawing:
 
 
 def _draw_bars(found: Effects) -> Drawing:
-    """One bar an edge or a span, in the order of the text."""
+    """Return a drawing with one bar for each edge or span, in the order of the text."""
     cuts: list[EdgeEffect | SpanEffect] = [*found.edges, *found.spans]
     values, told = [one.signed_size for one in cuts], ".4f" if found.target is None else "+.2f"
     bars = Bars(_effect_unit(found), values, [MORE if value > 0 else LESS for value in values], told)

@@ -54,11 +54,11 @@ def effects(
     batch_size: int | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> Effects:
-    """What every head (or with `edges` every key of the query, or those (query, key) pairs) does for a prediction.
+    """Return what every head does for a prediction, or with `edges` every key of the query, or the (query, key) pairs.
 
-    `model` is any transformers model, `inputs` what it is called with for one text: input_ids (1, n), decoder_input_ids
-    (1, n) for an encoder-decoder. Or `model` is a name or an opened model of attnctl, `inputs` the text. `target` and
-    `against` are ids, or texts where there is a tokenizer; None is the likeliest. Δ is after minus before, in nats.
+    `model` is any transformers model, and `inputs` are its tensors for one text: input_ids (1, n), and decoder_input_ids
+    (1, n) for an encoder-decoder. Or `model` is a name or an opened model of attnctl, and `inputs` is the text. `target`
+    and `against` are ids, or texts if there is a tokenizer; None is the likeliest word. Δ is after minus before, in nats.
 
     >>> attnctl.effects("demo", "Alice will eat").strongest(1)[0].head  # doctest: +SKIP
     3
@@ -105,7 +105,7 @@ def effects(
 
 
 def _check_model(model: object, inputs: str | Mapping[str, Array]) -> None:
-    """Raise TypeError unless the model is one for a text, or a network for the tensors that it is called with."""
+    """Raise TypeError unless the model can read a text, or is a network that can be called with tensors."""
     if not isinstance(inputs, str):
         check_network("effects", model)
         check_tensors("effects", "inputs", inputs)
@@ -125,9 +125,9 @@ def _edge_of_pair(watched: Watched, pair: tuple[int, int]) -> tuple[int, int]:
 
 
 def _as_text(name: str, target: Target | None) -> str | None:
-    """The target as a text that `watched.word` reads; ids are written with a mark that no text begins with.
+    """Return the target as a text that `watched.word` reads; ids are written after a mark that no text begins with.
 
-    Raises TypeError, naming the argument, where it is neither a text nor ids; UsageError for a text with that mark.
+    Raises TypeError with the argument's name if it is neither a text nor ids, UsageError for a text with that mark.
     """
     if target is None or isinstance(target, str):
         if target is not None and target.startswith("\0"):
@@ -144,7 +144,10 @@ def watch_given_network(
     attention: str | None,
     tokenizer: PreTrainedTokenizerBase | None,
 ) -> WatchedNetwork:
-    """One text in a transformers model, by what the model is called with. Raises UsageError where that is no one text."""
+    """Return one text in a transformers model, watched: `inputs` are the tensors that the model is called with.
+
+    Raises UsageError unless they hold exactly one text.
+    """
     check_switchable(model)
     given = dict(inputs)
     two = bool(model.config.is_encoder_decoder)
@@ -204,7 +207,7 @@ def _word_of_text(tokenizer: PreTrainedTokenizerBase | None, text: str, model: P
 def _continued_inputs(
     given: dict[str, Array], ids: Array, name: str, continuation: tuple[int, ...]
 ) -> dict[str, Array]:
-    """The inputs with ids appended to what the model continues."""
+    """Return the inputs, with ids appended to the sequence that the model continues."""
     import torch
 
     if not continuation:

@@ -10,7 +10,7 @@ from attnctl.render.forms import ABSENT, Column, Form, Line, Table, shaded_token
 from attnctl.text import bare_word, counted, number_text, sentence_percent, visible_text
 from attnctl.watched.effects import EdgeEffect, Effect, Effects, HeadEffect, SpanEffect, strongest_cuts
 
-SHOWN = 10  # heads in a table, unless told otherwise
+SHOWN = 10  # heads in a table by default
 LOOKS = 20  # cells of the key's name and weight
 WHY = {
     "zero": "the default, as it needs no other text and leaves nothing of the head; it also takes a head far off its usual "
@@ -21,9 +21,9 @@ WHY = {
 
 
 def effects_forms(found: Effects, top: int | None = None) -> Iterator[Form]:
-    """The prediction as it stands, a table for each thing that was measured, and what it comes to in words.
+    """Yield the prediction before any change, a table of each kind of effect, and a summary in sentences.
 
-    `top` None: SHOWN heads, and every edge and span.
+    If `top` is None: SHOWN heads, and every edge and span.
     """
     yield from _watched_forms(found)
     if found.heads:
@@ -60,7 +60,7 @@ def _omitted_line(count: int, one: str, many: str) -> Iterator[Form]:
 
 
 def _shaded_keys(found: Effects) -> Iterator[Form]:
-    """The tokens, each shaded by what cutting the watched one's edge to it does; nothing where another's were cut."""
+    """Yield the tokens, each shaded by the effect of hiding it from the watched token; nothing if other edges were cut."""
     sizes = {one.key: one.signed_size for one in found.edges if one.key is not None and one.query is None}
     largest = max((one.absolute_size for one in found.edges), default=0.0)
     if largest and 1 < len(sizes) == sum(not one.together for one in found.edges):
@@ -85,7 +85,7 @@ def _heads_table(found: Effects, heads: Sequence[HeadEffect]) -> Table:
 
 
 def _effect_columns(found: Effects, effects: Sequence[Effect]) -> list[Column]:
-    """The numbers of effects, and what the model says instead where it says something else."""
+    """Return the columns of the effects; the last one has the word that becomes the likeliest, if it is another."""
     largest = max((one.absolute_size for one in effects), default=0.0) or 1.0
     if found.target is None:
         shares = [one.absolute_size / largest for one in effects]
@@ -145,7 +145,7 @@ def _watched_forms(found: Effects) -> Iterator[Form]:
 
 
 def effects_sentences(found: Effects) -> Iterator[str]:
-    """What the numbers come to, in words."""
+    """Yield a summary of the effects in sentences."""
     if found.heads:
         yield _without_what(found, found.strongest(1)[0])
         before = found.baseline.best

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ComparedModelOptions(TextModelOptions):
-    """A model of any kind whose weights are compared; it reads texts and no conversations."""
+    """The options of a model whose weights are compared; it reads texts, not conversations."""
 
     generate: GenerateOption = None
     target: TargetOption = None
@@ -131,7 +131,7 @@ def compare_command(
 
 
 def _pair_of_texts(context: Context, a: str, b: str, shown: WeightOptions, model: ComparedModelOptions) -> Comparison:
-    """Return both sides, each a trace in a file or pipe, or a text that the model reads."""
+    """Return the comparison of A and B, each a trace in a file or pipe, or a text that the model reads."""
     from attnctl import inputs
 
     if a == b == "-":
@@ -150,7 +150,7 @@ def _pair_of_texts(context: Context, a: str, b: str, shown: WeightOptions, model
 def _pair_of_models(
     a: str, b: str, text: str | None, file: str | None, shown: WeightOptions, model: ComparedModelOptions
 ) -> Comparison:
-    """Return both sides, each a model that reads the text; with --off the first without it."""
+    """Return the comparison of two models that read the text; --off switches off heads of B alone."""
     from attnctl import inputs
     from attnctl.models import names_model
 
@@ -172,7 +172,7 @@ def _pair_of_models(
 
 
 def _compared(sides: Sequence[Source], names: tuple[str, str], shown: WeightOptions) -> Comparison:
-    """Return the sides compared, and say what a user must know of them."""
+    """Return the comparison of two sources, and print the notes on them."""
     from attnctl.commands.compare.compute import compare_sources
     from attnctl.source import Changes
 

@@ -32,9 +32,9 @@ def compare(
     drop: str | list[str] | tuple[str, ...] | None = None,
     renormalise: bool = False,
 ) -> Comparison:
-    """Two traces, or with `text` two models on it: `both_weights(layer, head)`, `largest_difference()`.
+    """Return the comparison of two traces, or of two models on `text`: `both_weights(layer, head)`, `largest_difference()`.
 
-    With `text_pair` both models read that as the second of two texts.
+    With `text_pair`, both models read it as the second of two texts.
 
     >>> from attnctl import compare
     >>> compare("demo", "random", "Alice will eat pizza").names
@@ -66,7 +66,7 @@ def compare(
 def compare_sources(
     a: Source, b: Source, names: tuple[str, str], changes: Changes = NO_CHANGES, say: Say | None = None
 ) -> Comparison:
-    """Two sources side by side, with the same changes; `say` hears what a large one takes."""
+    """Return the comparison of two sources, with the same changes to both; `say` receives notes on a long one."""
     instead = "compare needs them all: take a shorter text, or attnctl heatmap of each side"
     every_layer = needs_of(changes.measure) == "layers"
     traces = [
@@ -77,9 +77,9 @@ def compare_sources(
 
 
 def chosen_places(pair: Comparison, layer: Selection, head: Selection) -> list[tuple[int, int]]:
-    """The (layer, head) to show of two: those named, or the one where most has changed.
+    """Return each (layer, head) to show: those that the user names, or the one with the largest difference.
 
-    Raises UsageError for one that the two do not share.
+    Raises UsageError for a layer or head that only one of the two has.
     """
     of_both = "what {} and {} share".format(*pair.names)
     layers = selected_indices(layer, 1 + max(at for at, _ in pair.places), "layer", of_both)
@@ -94,6 +94,6 @@ def chosen_places(pair: Comparison, layer: Selection, head: Selection) -> list[t
         raise UsageError(f"no such layer and head in {of_both}: it has {held}{', …' * (len(pair.places) > 8)}")
     if layer is None and head is None:
         return [pair.largest_difference()[:2]]
-    # where one of the two is named, the other is chosen, unless it says all
+    # if only the layer or only the head is named, the other is chosen, unless it is "all"
     one_is_open = layer is None or head is None
     return [max(chosen, key=pair.gap_of_head)] if one_is_open and "all" not in (layer, head) else chosen

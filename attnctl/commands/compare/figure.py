@@ -15,7 +15,7 @@ from attnctl.render.forms import CHANGE
 
 
 def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAIN) -> Drawing:
-    """The weights of A and B at one place, and their difference."""
+    """Return the drawing of one head: the weights of A, the weights of B, and their difference."""
     a, b = pair.both_weights(layer, head)  # (n_q, n_k) each
     rows, columns = pair.axis_labels()
     masks = pair.both_masks(layer)

@@ -12,7 +12,7 @@ INDENT = 5
 
 
 def comparison_forms(pair: Comparison, places: Sequence[tuple[int, int]], precision: int = 2) -> Iterator[Form]:
-    """The grids of each place, and the largest change of all."""
+    """Yield the grids of each (layer, head), then the largest difference over all heads."""
     rows, columns = ([token_label(name) for name in side] for side in pair.axis_labels())
     for layer, head in places:
         yield ""

@@ -195,7 +195,7 @@ def _measure_heads(
     probe: bool,
     names: HeadNames | None = None,
 ) -> Overview:
-    """Return the statistics of the heads, the cost told beforehand, the notes afterwards."""
+    """Return the statistics of the heads; print the cost before, and notes after."""
     from attnctl.cli.cost import cost_of_heads
     from attnctl.commands.heads.compute import measure_heads
     from attnctl.source import check_attention_weights, prepare
@@ -231,7 +231,7 @@ def _write_heads(
     form: str,
     output: str | None,
 ) -> None:
-    """Write the heads, sorted and cut as is asked: as CSV, JSON, a page, or on the terminal."""
+    """Write the heads, sorted and cut to `top`: as CSV, JSON, a page, or on the terminal."""
     from attnctl.commands.heads.show import heads_table, names_origin, ranked_by
     from attnctl.formats.documents.overview_json import overview_to_json
     from attnctl.render.terminal.console import Shown
@@ -250,7 +250,7 @@ def _write_heads(
 
 
 def _names_in_file(path: str) -> HeadNames:
-    """Return what a file of another command calls the heads. Raises UsageError if that command is not there."""
+    """Return the names of heads in a file of another command. Raises UsageError if that command is not installed."""
     reader = next((one.names_heads for one in COMMANDS.values() if one.names_heads), None)
     if reader is None:
         raise UsageError("this attnctl has no command that writes such a file", option="census", value=path)

@@ -40,7 +40,7 @@ def heads(
 ) -> tuple[HeadStatistics, ...]:
     """Return what each head does over a text, long or short: `values` by statistic (entropy, first, …), and `names`.
 
-    Heads are called after `census`, the table of a corpus, as well.
+    With `census`, the table of a corpus, heads are also named after what they find there.
 
     >>> from attnctl import heads
     >>> measured = heads("Alice will eat pizza", model="random", n_heads=2)
@@ -61,10 +61,10 @@ def heads(
 def measure_heads(
     given: Prepared, probe: bool = False, names: HeadNames | None = None, tick: Tick | None = None
 ) -> Overview:
-    """The statistics of the heads of a source that was prepared with `keeps_columns`.
+    """Return the statistics of the heads of a source that was prepared with `keeps_columns`.
 
-    With `probe`, induction and duplicates are those of random tokens said twice; `names` stand behind those of the text.
-    Raises UsageError where these cannot be.
+    With `probe`, induction and duplicates are measured on random tokens that are repeated. `names` follow the names that
+    the text gives. Raises UsageError if the source does not allow `probe` or `names`.
     """
     from attnctl.readings.head_statistics import name_head
     from attnctl.readings.heatmap import OverviewReading
@@ -97,9 +97,9 @@ def measure_heads(
 
 
 def _names_around(info: ModelInfo, names: HeadNames | None) -> tuple[Names, Names]:
-    """Return the names that stand before those of a text, and behind them: of the model's own evaluation, or `names`.
+    """Return the names of heads to put before, and after, the names that the text gives.
 
-    Raises UsageError if `names` are of a model of other sizes.
+    They come from the model's own evaluation, or are `names`. Raises UsageError if `names` are of a model of other sizes.
     """
     from attnctl.readings.questions.headline import roles_of_heads
 

@@ -16,14 +16,14 @@ DOUBT = f" ?: the text has fewer than {LEAST_TOKENS} tokens, too few to tell wha
 
 
 def ranked_by(heads: Sequence[HeadStatistics], measure: str | None) -> list[HeadStatistics]:
-    """The heads, those with most of a measure first; None leaves them layer by layer."""
+    """Return the heads sorted by a statistic, the largest value first; None keeps the order of layers and heads."""
     if measure is None:
         return list(heads)
     return sorted(heads, key=lambda head: (head[measure] is None, -(head[measure] or 0), head.layer, head.head))
 
 
 def heads_table(heads: Sequence[HeadStatistics], measure: str | None = None, more: str = "") -> Table:
-    """The statistics that any head has, `measure` standing out; `more` are sentences that end the legend."""
+    """Return a table of the statistics; the column of `measure` is bold, and `more` is added to the legend."""
     by = ""
     if measure is not None:
         one, told = STATISTICS[measure], any(head[measure] is not None for head in heads)
@@ -66,7 +66,7 @@ def _statistic_column(one: Statistic, heads: Sequence[HeadStatistics], own: bool
 
 
 def names_origin(model: ModelInfo, heads: Sequence[HeadStatistics], names: HeadNames | None) -> str:
-    """Where the names of heads come from that are not read off this text; empty where there are none."""
+    """Return a sentence on the source of head names that do not come from this text; empty if there are no such names."""
     if names is not None:
         named = not names.by_head.keys().isdisjoint((one.layer, one.head) for one in heads)
         return f" {names.legend}" * named

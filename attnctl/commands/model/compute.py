@@ -1,7 +1,7 @@
-"""The size of a model's attention from its configuration alone: no weights are read.
+"""Find the size of a model's attention from its configuration alone: no weights are read.
 
-The network is built without memory and counted. Where that cannot be, four matrices a layer are what the
-configuration states, and the output says so.
+The network is built without memory, and its parameters are counted. If that fails, four matrices a layer are computed
+from the configuration, and the output says so.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def known_configurations() -> dict[str, Document]:
     """Return the configurations that come with attnctl, by name.
 
-    Each was held against a copy of its numbers, in November 2026. transformers' defaults: GPT-2 small, BERT base, RoBERTa,
+    Each was compared with another source in November 2026. transformers' defaults: GPT-2 small, BERT base, RoBERTa,
     GPT-NeoX, Gemma 2 2B, gpt-oss 120B. The files of packages: all-MiniLM-L6-v2, SmolLM2. LitGPT's `config.py`: Falcon,
     Phi, Llama, Mixtral, Qwen, Gemma 2, OLMo 2. Google's gemma_pytorch: Gemma 3. DeepSeek's `config_671B.json`: DeepSeek-V3.
     nanoGPT: the other GPT-2s. Google's BERT README: BERT large. Copies of config.json: T5, BLOOM, Mistral, gpt-oss 20B, and
@@ -44,7 +44,7 @@ def known_configurations() -> dict[str, Document]:
 def model_sizes(name: str) -> ModelSizes:
     """Return the sizes of a model by a known name, a hub id, a checkpoint's folder or its GGUF file.
 
-    Raises UsageError where there is no such model, AttnctlError where its configuration does not say enough.
+    Raises UsageError if there is no such model, AttnctlError if its configuration lacks a size.
     """
     from attnctl.models import REGISTRY
 
@@ -97,8 +97,8 @@ def _gguf_settings(path: Path) -> Document:
     return {"model_type": kind} | said
 
 
-MAY_BE_0 = ("sliding_window", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim")  # where there is no such thing
-# what says that layers differ, that some do not attend, or that they have other matrices than four
+MAY_BE_0 = ("sliding_window", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim")  # 0: the model has none
+# keys of models whose layers differ, do not all attend, or have other matrices than W_Q, W_K, W_V, W_O
 OTHERWISE = (
     *("layer_types", "layers_block_type", "block_types", "attn_layer_period", "attn_layer_indices"),
     *("kv_lora_rank", "num_kv_shared_layers", "num_hidden_groups", "per_layer_config", "state_size"),
@@ -106,9 +106,9 @@ OTHERWISE = (
 
 
 def sizes_of_settings(settings: Document, name: str, source: str) -> ModelSizes:
-    """Return the sizes of the network that a config.json describes, built without memory if possible.
+    """Return the sizes of the network that a config.json describes; the network is built without memory if possible.
 
-    Raises AttnctlError where its sizes cannot be, or where it cannot be built and does not say enough.
+    Raises AttnctlError for impossible sizes, or if it cannot be built and lacks a size.
     """
     with _errors_said(name):
         _check_sizes(settings)
@@ -158,16 +158,16 @@ def checked_size(key: str, value: object, least: int = 1) -> int:
 
 
 def _most_parts(settings: Document, kind: str) -> int:
-    """Return the largest count under a key of this pattern: transformers would build that many parts."""
+    """Return the largest count under a key that matches this pattern: transformers would build that many modules."""
     several = [_most_parts(part, kind) for part in settings.values() if isinstance(part, dict)]
     stated = [value for key, value in settings.items() if isinstance(value, int) and re.search(kind, key)]
     return max([0, *several, *stated])
 
 
 def stated_sizes(settings: Document, name: str, source: str) -> ModelSizes:
-    """Return the sizes that a config.json states, with four matrices in each layer; a cache is not counted.
+    """Return the sizes that a config.json states, with four matrices in each layer; the cache is not counted.
 
-    Raises AttnctlError where it does not state its layers, heads and d_model, or states that its layers are otherwise.
+    Raises AttnctlError if it lacks layers, heads or d_model, or says that its layers have other matrices.
     """
     inner = settings.get("text_config")
     settings = settings | inner if isinstance(inner, dict) else settings
@@ -210,9 +210,9 @@ def stated_sizes(settings: Document, name: str, source: str) -> ModelSizes:
 
 
 def model_card(name: str, file: WeightFile) -> Card:
-    """Return the card of a trained model: shapes, and the metadata with what is JSON in it read.
+    """Return the card of a trained model: the shapes of its tensors, and its metadata with the JSON in it parsed.
 
-    Raises AttnctlError if that is damaged.
+    Raises AttnctlError if the JSON is damaged.
     """
     metadata: Document = dict(file.metadata)
     for key in {"recipe", "figures", "tokens"} & set(metadata):

@@ -105,7 +105,7 @@ def quiz_command(
 
 
 def run_quiz(page: Console, asked: Sequence[QuizQuestion]) -> None:
-    """Ask, mark and count. If the input ends early, the quiz ends with the answers so far."""
+    """Ask the questions, mark the answers, and print the score. If the input ends early, the quiz ends with it."""
     from attnctl.commands.quiz.result import is_right
     from attnctl.commands.quiz.show import answer_forms, question_forms, score_forms
     from attnctl.render.terminal.console import Shown

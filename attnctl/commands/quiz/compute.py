@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 Doubles = npt.NDArray[np.float64]
 
-TRIVIAL = 0.05  # a weight nearer to 0 or 1 can be guessed
-MOST_KEYS = 12  # rows longer than this are no exercise for the head
+TRIVIAL = 0.05  # a weight nearer to 0 or 1 is easy to guess
+MOST_KEYS = 12  # longer rows are too much mental arithmetic
 
 
-# --- making them -------------------------------------------------------------------------------------------------
+# --- making the questions -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class QuizRow:
 
     trace: Trace
     layer: LayerTrace
-    at: int  # of the head in the layer's arrays
+    at: int  # index of the head in the layer's arrays
     row: int
     place: tuple[int, int, int]  # layer, head, query
     dice: random.Random
@@ -62,11 +62,11 @@ class QuizRow:
         return int(np.argmax(self.weights))
 
     def some_key(self) -> int:
-        """Return the index of some key."""
+        """Return the index of a random key."""
         return self.dice.randrange(len(self.keys))
 
     def keys_with_numbers(self, numbers: Doubles, but: int | None = None) -> tuple[str, ...]:
-        """Return each key with its number; one number is left out."""
+        """Return each key with its number; the number of the key `but` is replaced by "?"."""
         pairs = zip(self.names, numbers, strict=True)
         return tuple(f"{name} {'?' if at == but else number_text(x, 2)}" for at, (name, x) in enumerate(pairs))
 
@@ -76,8 +76,8 @@ def questions_of_trace(
 ) -> list[QuizQuestion]:
     """Return `count` questions about a trace, as `attnctl quiz` asks them; the same seed gives the same questions.
 
-    The last of three or more is on what matters, where `model`, the built-in one that the trace is of, makes a prediction
-    that one head carries. Raises AttnctlError where there is nothing to ask.
+    The last of three or more asks which head matters, if `model`, the built-in model of the trace, makes a prediction that
+    depends on one head. Raises AttnctlError if there is nothing to ask.
     """
     from attnctl.models.watching import watched_text
     from attnctl.watched.measure import EffectRequest, measure_effects
@@ -87,7 +87,7 @@ def questions_of_trace(
         return asked
     tokens = model.tokenize(text)
     if not model.info.causal and not any(token.text in BLANKS for token in tokens):
-        # a model that sees both sides predicts what is hidden: the last word
+        # a bidirectional model predicts a hidden word: hide the last one
         last = next((token for token in reversed(tokens) if token.text.isalpha()), tokens[-1])
         text = f"{text[: last.start]}{BLANKS[0]}{text[last.end :]}"
     found = removal_question(measure_effects(watched_text(model, text), EffectRequest()), random.Random(seed))
@@ -97,7 +97,7 @@ def questions_of_trace(
 def quiz_questions(trace: Trace, count: int = 5, seed: int = 0, query: int | None = None) -> list[QuizQuestion]:
     """Return `count` questions about `trace`, of as many kinds as possible; the same seed gives the same questions.
 
-    Raises AttnctlError where the trace has no weights, or no row with two keys to choose from.
+    Raises AttnctlError if the trace has no weights, or no row with two keys to choose from.
     """
     dice = random.Random(seed)
     rows = _telling_rows(trace, dice, query)
@@ -125,7 +125,7 @@ def quiz_questions(trace: Trace, count: int = 5, seed: int = 0, query: int | Non
 
 
 def _telling_rows(trace: Trace, dice: random.Random, query: int | None) -> list[QuizRow]:
-    """Return the rows to ask about, the most informative first, then the others in random order."""
+    """Return the rows to ask about, the most informative first, then the rest in random order."""
     found = headline(trace, query=query)
     places = [
         (layer, at, row)
@@ -165,7 +165,7 @@ def _row_name(row: QuizRow) -> str:
 
 
 def _ask_prediction(row: QuizRow, line: Headline | None) -> QuizQuestion | None:
-    """Return a question to answer before any number is shown; None where the row is not the headline's, or has no role."""
+    """Return the question that comes before any number; None unless the row is the headline's and its head has a role."""
     if line is None or not line.role or row.place != (line.layer, line.head, line.query):
         return None
     shares = ", ".join(f"{name} {weight:.2f}" for name, weight in zip(row.names, row.weights, strict=True))
@@ -207,7 +207,7 @@ def _ask_softmax(row: QuizRow) -> QuizQuestion | None:
     j = row.some_key()
     if not TRIVIAL <= row.weights[j] <= 1 - TRIVIAL:
         return None
-    rounded = np.round(row.scaled_scores, 2)  # (n,): what the reader is given to work with
+    rounded = np.round(row.scaled_scores, 2)  # (n,): the numbers that the question shows
     total = float(np.exp(rounded).sum())
     return QuizQuestion(
         "softmax",
@@ -306,7 +306,7 @@ def _ask_visible(row: QuizRow) -> QuizQuestion | None:
     if reach is not None:
         rules.append(f"none may look {counted(reach + 1, 'token')} away or farther")
     elif not causal or not bool((mask == np.tri(n, dtype=bool)[list(row.layer.rows or range(n))]).all()):
-        return None  # nobody could count what another mask leaves
+        return None  # other masks follow no rule that a question can state
     at = row.place[2]
     others = "those" if reach is None else f"up to {reach}"
     seen = f"itself and {others} {'before it' if causal else 'on either side'}"
@@ -353,11 +353,11 @@ MAKERS: tuple[Callable[[QuizRow], QuizQuestion | None], ...] = (
 
 
 CHOICES = 4  # heads to choose from
-CLEAR = 1.25  # times the next largest drop, below which nobody could tell
+CLEAR = 1.25  # the largest drop is at least this many times the next; else nobody could tell
 
 
 def removal_question(found: Effects, dice: random.Random) -> QuizQuestion | None:
-    """Return a question about the head that matters most; None if no head's removal clearly matters most."""
+    """Return a question about the head that matters most; None if no head clearly matters most."""
     drops = sorted(
         (one for one in found.heads if _lost_probability(one) > 0.05), key=lambda one: -_lost_probability(one)
     )

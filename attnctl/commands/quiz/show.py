@@ -39,7 +39,7 @@ def answer_forms(question: QuizQuestion, given: str, good: bool) -> Iterator[For
 
 
 def beginning_forms(line: Headline, query: str, where: str) -> Iterator[Form]:
-    """Return the row of the first question with the reason for it, and the origin of the others."""
+    """Return why the first question is about this row, and how the other questions are chosen."""
     place = f"{query}{f' in {where}' if where else ''}"
     said = f"The first question is about {place}: {line.reason}. "
     options = ", ".join(map(option_name, ("layer", "head", "query")))

@@ -1,4 +1,4 @@
-"""`attnctl softmax`: the softmax of a few scores, and why it is so."""
+"""`attnctl softmax`: the softmax of a few scores, step by step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attnctl.cli.suggestions import completing
 from attnctl.errors import AttnctlError, UsageError
 
 
-# a score may be negative: "-1.2" is no option
+# a score may be negative: "-1.2" is not an option
 @command(example="attnctl softmax 8.1 1.2 3.0 6.5 --d-k 64", parsing={"ignore_unknown_options": True})
 def softmax_command(
     context: Context,

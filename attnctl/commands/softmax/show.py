@@ -13,11 +13,11 @@ from attnctl.render.forms import Column, Form, Grid, Line, Table, exponential_he
 from attnctl.text import number_text
 
 INDENT = 2
-Step = tuple[str, Doubles, str]  # title, numbers, what stands below them
+Step = tuple[str, Doubles, str]  # title, numbers, the cell below them
 
 
 def softmax_forms(worked: Softmax, precision: int = 2) -> Iterator[Form]:
-    """Return softmax weights with every step."""
+    """Yield the softmax with every step."""
     number = partial(_number, precision=precision)
     scores = [f"{x:g}" if np.isfinite(x) else "-∞" for x in worked.scores]
     names = scores if worked.labels is None else [token_label(name, 18) for name in worked.labels]
@@ -72,7 +72,7 @@ def _section(name: str, formula: str) -> Iterator[Form]:
 
 
 def _share_table(names: Sequence[str], heading: str, number: Callable[[float], str], steps: Sequence[Step]) -> Table:
-    """Return names, the numbers of each step, a bar for each share of the last step, and the foot."""
+    """Return a table: names, the numbers of each step, a bar for each share of the last step, and a foot."""
     columns = [Column(title, numbers, told=number) for title, numbers, _ in steps]
     bars = Column("", steps[-1][1], "bar", most=32, rank=0)
     feet = ["Σ", *(foot for _, _, foot in steps)]
@@ -83,7 +83,7 @@ def _change_by_shift(scores: Doubles, divided: Doubles, number: Callable[[float]
     """Say how plain division changes if every score is larger or smaller; empty if no change is visible."""
     best = int(np.argmax(divided))
     before, least = number(divided[best]), float(scores[np.isfinite(scores)].min())
-    for shift in (10.0, 1 - least):  # by which the least score is 1
+    for shift in (10.0, 1 - least):  # the second makes the smallest score 1
         shifted = unmasked_scores(scores + shift)  # (n,)
         total = float(shifted.sum())
         if total > 0 and (after := number(float(shifted[best]) / total)) != before:

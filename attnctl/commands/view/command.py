@@ -46,9 +46,9 @@ from attnctl.files import check_writable
 if TYPE_CHECKING:
     from attnctl.source import Source
 
-# options of weights, which --sources does not show
+# options of weights: --sources does not use them
 OF_WEIGHTS = ("other", "text", "tokens", "key_tokens", "run", "layer", "head", "query", "log", "effects", "against")
-# options of models that are asked no prompt
+# options of models that --sources does not use
 OF_NO_PROMPT = [one.name for one in fields(ModelOptions) if one not in fields(PromptOptions)]
 
 
@@ -138,7 +138,7 @@ def view_command(
     from attnctl.watched.measure import EffectRequest
 
     ask = EffectRequest(target=model.target, against=against, every_edge=True) if effects else None
-    if effects:  # --target is the word that is watched, and no text of a decoder
+    if effects:  # --target is the watched word here, not a decoder's text
         model = replace(model, target=None)
     labels: list[str] | None = None
     seen: Iterable[Source]
@@ -171,7 +171,7 @@ def view_command(
 
 
 def _page_of_answer(name: str, source: str | None, file: str | None, model: ModelOptions) -> str:
-    """Return the page that a command makes of a prompt and the answer to it. Raises UsageError without that command."""
+    """Return the page of a prompt and its answer, made by the command `name`. Raises UsageError if that is not installed."""
     if name not in PAGES:
         raise UsageError(f"needs the command {name}, which this attnctl does not have", option=name)
     asked = PromptOptions(**{one.name: getattr(model, one.name) for one in fields(PromptOptions)})
@@ -182,7 +182,7 @@ def _page_of_answer(name: str, source: str | None, file: str | None, model: Mode
 def _steps_of_run(
     run: str, source: str | None, file: str | None, model: ModelOptions
 ) -> tuple[Iterable[Source], list[str], str]:
-    """Return a text under the weights of each step of a training run, the labels of the steps, and the text."""
+    """Return a text with the weights of each step of a training run, labels of the steps, and the text itself."""
     from attnctl import inputs
 
     text = inputs.text_of(source, file)
@@ -191,7 +191,7 @@ def _steps_of_run(
 
 
 def _two_models(names: tuple[str, str], text: str, model: ModelOptions) -> list[Source]:
-    """Return a text through two models."""
+    """Return one text read by two models."""
     from attnctl import inputs
 
     words = inputs.text_of(text, None)
@@ -206,7 +206,7 @@ def _two_sources(
     key_tokens: str | None,
     model: ModelOptions,
 ) -> list[Source]:
-    """Return two sources; the options of a model are for the texts among them, names of tokens for the numbers."""
+    """Return two sources: model options apply to texts, token names to files of weights."""
     from attnctl import inputs
 
     sides = [one for one in (source, other) if one]
@@ -228,7 +228,7 @@ def _two_sources(
 
 
 def _write_page(html: str, name: str, output: str | None, no_open: bool) -> None:
-    """Write a page and open it in a browser; without `output` into a file in a new temporary folder, called after `name`."""
+    """Write a page and open it in a browser; without `output`, write to a temporary folder a file named after `name`."""
     if output is None:
         slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:40]
         output = str(Path(tempfile.mkdtemp(prefix="attnctl-")) / f"{slug or 'attention'}.html")
