@@ -161,6 +161,6 @@ COMMANDS = {
     "schema": CommandPackage(SETTINGS, "the JSON Schema of what attnctl writes", "attnctl.commands.schema.command"),
 }
 
-BATCH_FORMATS = {name: place for one in COMMANDS.values() for name, place in one.batch_formats.items()}
-PROMPT_FORMATS = {name: place for one in COMMANDS.values() for name, place in one.prompt_formats.items()}
-PAGES = {name: place for one in COMMANDS.values() for name, place in one.pages.items()}
+BATCH_FORMATS = {name: place for package in COMMANDS.values() for name, place in package.batch_formats.items()}
+PROMPT_FORMATS = {name: place for package in COMMANDS.values() for name, place in package.prompt_formats.items()}
+PAGES = {name: place for package in COMMANDS.values() for name, place in package.pages.items()}

@@ -67,7 +67,7 @@ USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("words", "measure"): OF_WEIGHTS,
     ("steps", "parameters", "predict"): ("json", "npz"),
     ("precision",): ("json",),
-    ("drop", "renormalise", *(one.name for one in dataclasses.fields(PictureOptions))): PICTURES,
+    ("drop", "renormalise", *(field.name for field in dataclasses.fields(PictureOptions))): PICTURES,
     ("spans", "budget", "remove"): tuple(PROMPT_FORMATS),
 }
 
@@ -229,7 +229,7 @@ def batch_command(
         ),
     ] = False,
     replace: ReplaceOption = False,
-    shown: WeightOptions,
+    weights: WeightOptions,
     look: PictureOptions,
     model: ModelOptions,
 ) -> int:
@@ -241,10 +241,10 @@ def batch_command(
     """
     formats = _chosen_formats(format, output)
     by = engine_of(context, engine)
-    kept = None if steps is None else tuple(name.strip() for name in steps.split(","))
-    if kept is not None:
+    step_names = None if steps is None else tuple(name.strip() for name in steps.split(","))
+    if step_names is not None:
         refuse_unused(context, "parameters", because="--steps says what a trace keeps")
-    if kept is not None and "prediction" not in kept:
+    if step_names is not None and "prediction" not in step_names:
         refuse_unused(context, "predict", because="--steps leaves the prediction out")
     _refuse_unused_by(context, formats)
     drawn = dataclasses.asdict(picture_look(look, dpi=100))
@@ -269,13 +269,13 @@ def batch_command(
         layer=layer,
         head=head,
         query=query,
-        look=drawn | {"drop": tuple(shown.drop), "renormalise": shown.renormalise},
+        look=drawn | {"drop": tuple(weights.drop), "renormalise": weights.renormalise},
         parameters=parameters,
         max_tokens=max_tokens,
         batch_size=batch_size,
-        words=shown.words,
-        measure=shown.measure,
-        steps=kept,
+        words=weights.words,
+        measure=weights.measure,
+        steps=step_names,
         precision=precision,
         prompts=prompts,
     )
@@ -291,12 +291,12 @@ def batch_command(
     return PARTIAL if _fill_folder(work, do, texts, folder, strict, replace) else DONE
 
 
-def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
+def _chosen_formats(listed: str, output: str | None) -> tuple[str, ...]:
     """Return the formats in the value of --format.
 
     Raises UsageError for an unknown format or one that does not fit -o, AttnctlError for one that cannot be imported.
     """
-    formats = tuple(dict.fromkeys(name.strip() for name in asked.split(",")))
+    formats = tuple(dict.fromkeys(name.strip() for name in listed.split(",")))
     for name in formats:
         if name not in FORMATS:
             from attnctl.batching.formats import format_named
@@ -304,7 +304,7 @@ def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
             format_named(name)
     if output in (None, "-") and formats != ("json",):
         raise UsageError(
-            "it needs a folder to write: name it with -o (stdout takes json alone)", option="format", value=asked
+            "it needs a folder to write: name it with -o (stdout takes json alone)", option="format", value=listed
         )
     suffix = "" if output is None else output[output.rfind(".") :].lower()
     if suffix[1:] in ("json", "jsonl", "npz", "parquet", "csv", *PICTURES):
@@ -321,17 +321,17 @@ def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
 
 def _refuse_unused_by(context: Context, formats: tuple[str, ...]) -> None:
     """Refuse the options that the formats do not use; a format of a package uses the options that parquet uses."""
-    asked = {name if name in FORMATS else "parquet" for name in formats}
+    used = {name if name in FORMATS else "parquet" for name in formats}
     for names, users in USED_BY.items():
-        if not asked & set(users):
+        if not used & set(users):
             kinds = [f"--format {name}" for name in users if name not in PICTURES]
             kinds += ["a picture"] if PICTURES[0] in users else []
             refuse_unused(context, *names, because=f"it goes with {either(kinds)}" if kinds else "no format uses it")
     if formats[0] in PROMPT_FORMATS:
-        alone = {one.name for one in dataclasses.fields(PromptOptions)}
-        others = [one.name for one in dataclasses.fields(ModelOptions) if one.name not in alone]
+        prompt_options = {field.name for field in dataclasses.fields(PromptOptions)}
+        model_options = [field.name for field in dataclasses.fields(ModelOptions) if field.name not in prompt_options]
         because = f"--format {formats[0]} asks a checkpoint, one prompt after the other"
-        refuse_unused(context, "batch_size", *others, because=because)
+        refuse_unused(context, "batch_size", *model_options, because=because)
 
 
 def _write_lines(do: Do, texts: TextStream, strict: bool) -> int:
@@ -363,19 +363,19 @@ def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: boo
     from attnctl.batching.manifest import input_paths
 
     noted: set[str] = set()
-    said = {"input": input_paths([texts.path], output), "input_form": texts.form}
-    said |= {"column": texts.column, "id_column": texts.id_column} | work.said()
+    settings = {"input": input_paths([texts.path], output), "input_form": texts.form}
+    settings |= {"column": texts.column, "id_column": texts.id_column} | work.said()
     shared = [format_named(form)() for form in work.formats if form not in ("json", *FILES)]
     together = SHARED if work.batch_size > 1 else 1
-    opened = Folder(output, said, work.formats, shared, together, start_anew=start_anew)
+    opened = Folder(output, settings, work.formats, shared, together, start_anew=start_anew)
     flowing = texts.path == "-" and work.batch_size == 1  # the same texts share a pass in every run
     with opened as folder, items_progress(texts.share_read) as tick:
         for chunk in do(folder.items_to_do(texts), flowing=flowing):
-            for at, result in enumerate(chunk):
+            for index, result in enumerate(chunk):
                 try:
                     _report_result(result, strict, noted)
                 except AttnctlError:
-                    folder.write_results(chunk[:at])
+                    folder.write_results(chunk[:index])
                     raise
             folder.write_results(chunk)
             tick(len(chunk))

@@ -122,8 +122,10 @@ def _table_and_keys(document: Document, command: str, key: str) -> tuple[Documen
     table = document.setdefault(command, {}) if command else document
     same = [name for name in table if name.replace("-", "_") == key] if isinstance(table, dict) else []
     if not isinstance(table, dict) or (not command and any(isinstance(table[name], dict) for name in same)):
-        own = f"{command}.{key}" if command else key
-        raise AttnctlError(f"the defaults file holds {own} in a way that cannot be changed here: change it by hand")
+        full_name = f"{command}.{key}" if command else key
+        raise AttnctlError(
+            f"the defaults file holds {full_name} in a way that cannot be changed here: change it by hand"
+        )
     return table, same
 
 
@@ -132,16 +134,18 @@ def _options_named(name: str, command: str, key: str) -> list[TyperOption]:
 
     Raises UsageError if there is no such option, or if it cannot have a default; `name` is what the user typed.
     """
-    names = [one.name or "" for one in all_commands()]
+    names = [each.name or "" for each in all_commands()]
     if "." in name and command not in names:
         raise UsageError(f"no command {command!r}{suggest_choice(command, names)}")
     if defaults.options_of_all(all_commands()).get(key) is False:
         raise UsageError("has no default: it is given where it is meant", option=name.rpartition(".")[2])
     commands = [load_command(command)] if command else all_commands()
-    options = [one for each in commands for one in each.params if isinstance(one, TyperOption) and one.envvar]
-    if not (same := [one for one in options if one.name == key]):
+    options = [
+        option for each in commands for option in each.params if isinstance(option, TyperOption) and option.envvar
+    ]
+    if not (same := [option for option in options if option.name == key]):
         has = f"{command} has no" if command else "no command has an"
-        near = suggest_choice(key, [one.name or "" for one in options])
+        near = suggest_choice(key, [option.name or "" for option in options])
         raise UsageError(f"{has} option --{name.rpartition('.')[2]}{near}")
     return same
 
@@ -166,15 +170,15 @@ def _typed_value(value: str) -> object:
     """Return a value with its type in TOML: true or false, a finite number, or else text."""
     for read in (limits.whole_number, limits.decimal_number, {"true": True, "false": False}.__getitem__):
         with contextlib.suppress(ValueError, KeyError):
-            return found if abs(found := read(value)) < limits.EXACT else value
+            return number if abs(number := read(value)) < limits.EXACT else value
     return value
 
 
 def _show_settings() -> None:
-    said = defaults.read_defaults()
+    settings = defaults.read_defaults()
     where = defaults.config_path()
-    rows = [(key, value, str(where)) for key, value in said.items() if not isinstance(value, dict)]
-    for name, table in said.items():
+    rows = [(key, value, str(where)) for key, value in settings.items() if not isinstance(value, dict)]
+    for name, table in settings.items():
         if isinstance(table, dict):
             rows += [(f"{name}.{key}", value, str(where)) for key, value in table.items()]
     for name, value in sorted(os.environ.items()):
@@ -184,8 +188,8 @@ def _show_settings() -> None:
         print_wrapped("no defaults are set; attnctl config --set model=smollm2 writes them to")
         print_lines(str(where))
         return
-    known = defaults.options_of_all(all_commands())
+    options = defaults.options_of_all(all_commands())
     width = max(len(f"{name} = {value}") for name, value, _ in rows)
     for name, value, source in rows:
-        wrong = defaults.why_no_default(name, known)
+        wrong = defaults.why_no_default(name, options)
         print_lines(f"{f'{name} = {value}':{width}}  {source}{f' ({wrong})' * bool(wrong)}")

@@ -415,8 +415,8 @@ def _write_cells(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, o
     from attnctl.formats.storage import save_value
 
     refuse_unused(context, WeightOptions, PictureOptions, because="the output is JSON, the cells of the weights")
-    given, _ = _prepare(opener(), chosen)
-    save_value(_read_cells(given, zoom), output)
+    prepared, _ = _prepare(opener(), chosen)
+    save_value(_read_cells(prepared, zoom), output)
 
 
 def _draw_grid(opener: Opener, chosen: Chosen, zoom: Zoom, look: PictureOptions, form: str, output: str) -> None:
@@ -439,8 +439,8 @@ def _read_grid(
     from attnctl.readings.heatmap import with_headline
     from attnctl.zoom import heatmap_grid
 
-    given, line = _prepare(opened, chosen)
-    grid = heatmap_grid(given, _read_cells(given, zoom, room, bare=bare))
+    prepared, line = _prepare(opened, chosen)
+    grid = heatmap_grid(prepared, _read_cells(prepared, zoom, room, bare=bare))
     return grid if line is None else with_headline(grid, *line)
 
 
@@ -454,15 +454,15 @@ def _prepare(opened: Source, chosen: Chosen) -> tuple[Prepared, tuple[Trace, Hea
     return prepare(opened, *chosen, say=say_notes), line
 
 
-def _read_cells(given: Prepared, zoom: Zoom, room: int | None = None, *, bare: bool = False) -> Overview:
+def _read_cells(prepared: Prepared, zoom: Zoom, room: int | None = None, *, bare: bool = False) -> Overview:
     """Return the cells of a prepared source; `bare` output shows no notes, so that all of them go to stderr."""
     from attnctl.cli.cost import cost_of_heads
     from attnctl.readings.heatmap import OverviewReading
     from attnctl.zoom import grid_of
 
-    say_cost(cost_of_heads(given.source, given.head_count))
-    with cost_progress(heads_over_tokens(given)) as tick:
-        cells: Overview = given.read(OverviewReading(grid_of(given, zoom, room)), tick)
+    say_cost(cost_of_heads(prepared.source, prepared.head_count))
+    with cost_progress(heads_over_tokens(prepared)) as tick:
+        cells: Overview = prepared.read(OverviewReading(grid_of(prepared, zoom, room)), tick)
     every = bare or cells.model.kind in ("checkpoint", "matrix")
     say_unknown(cells.tokens, cells.key_axis, notes=cells.notes, every=every)
     return cells

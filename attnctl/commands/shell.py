@@ -59,8 +59,10 @@ def shell_command(context: Context, text: TextArgument = None, *, file: FileOpti
             raise UsageError("give the text, --file, or --chat: one of them")
         inputs.conversation_in(model.chat)  # raises now if it cannot be read
     options = {name: value for name, value in option_values(model).items() if name != "chat"}
-    kept = {name: value for name, value in options.items() if was_typed(context, name) or value not in (None, False)}
-    session = Session(read, kept, chat=model.chat, quiet=output.quiet)
+    session_options = {
+        name: value for name, value in options.items() if was_typed(context, name) or value not in (None, False)
+    }
+    session = Session(read, session_options, chat=model.chat, quiet=output.quiet)
     network.loaded_networks = {}
     failed, at_terminal = False, sys.stdin.isatty()
     try:
@@ -76,20 +78,20 @@ def shell_command(context: Context, text: TextArgument = None, *, file: FileOpti
 
 def run_line(line: str, session: Session) -> int:
     """Run one line; return the exit code of its command. Raises EOFError if the line leaves the shell."""
-    word, _, rest = line.strip().removeprefix("attnctl ").lstrip().partition(" ")
+    word, _, arguments = line.strip().removeprefix("attnctl ").lstrip().partition(" ")
     if not word or word.startswith("#"):
         return DONE
     if word in ("exit", "quit"):
         raise EOFError
     try:
         if word == "help":
-            return _print_help(rest.strip(), session)
+            return _print_help(arguments.strip(), session)
         if word in WORDS:
-            _change(session, word, rest.strip())
+            _change(session, word, arguments.strip())
             return DONE
         if word == "shell":
             raise UsageError("this is the shell already: text, file and use change what it asks about")
-        return run_command([word, *_words_of(rest)], session)
+        return run_command([word, *_words_of(arguments)], session)
     except AttnctlError as error:
         print_complaint(str(error))
         return error.exit_code
@@ -118,37 +120,37 @@ def _print_help(name: str, session: Session) -> int:
     return DONE
 
 
-def _words_of(rest: str) -> list[str]:
+def _words_of(arguments: str) -> list[str]:
     """Return the arguments in a line, split as a shell splits them. Raises UsageError for a quotation that does not end."""
     try:
-        return shlex.split(rest)
+        return shlex.split(arguments)
     except ValueError as error:
         raise UsageError(f"{str(error).lower()}: put a text with an apostrophe in double quotes") from None
 
 
-def _change(session: Session, word: str, rest: str) -> None:
+def _change(session: Session, word: str, value: str) -> None:
     """Set the text or the model; without `rest`, show it. Raises AttnctlError for a model that does not exist."""
     from attnctl import inputs
 
     if word == "use":
-        if rest:
-            model_of({"model": rest})  # raises if it cannot be opened: the previous model stays
-            session.options = {"model": rest}
+        if value:
+            model_of({"model": value})  # raises if it cannot be opened: the previous model stays
+            session.options = {"model": value}
         print_lines(session.model or "demo")
         return
-    if word == "file" and rest:
-        session.text, session.chat = inputs.text_of(None, rest), None
-    elif word == "text" and rest:
-        session.text = rest[1:-1] if len(rest) > 1 and rest[0] == rest[-1] and rest[0] in "\"'" else rest
+    if word == "file" and value:
+        session.text, session.chat = inputs.text_of(None, value), None
+    elif word == "text" and value:
+        session.text = value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value
         session.chat = None
     print_lines(_shown_text(session, "there is no text yet: text …, or file PATH", 200))
 
 
-def _shown_text(session: Session, nothing: str, most: int) -> str:
+def _shown_text(session: Session, nothing: str, limit: int) -> str:
     """Return the text, cut to `most` characters, or the name of the conversation; `nothing` if there is neither."""
     if session.chat is not None:
         return f"the conversation in {session.chat}"
-    return nothing if session.text is None else shortened(" ".join(session.text.split()), most)
+    return nothing if session.text is None else shortened(" ".join(session.text.split()), limit)
 
 
 def _lines(session: Session) -> Iterator[str]:

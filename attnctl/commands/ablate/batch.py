@@ -34,9 +34,9 @@ class EffectMeans(MeanFormat):
         layers = [layer.layer for layer in trace.layers]
         heads = sorted({head for layer in trace.layers for head in layer.heads})
         ask = EffectRequest(options.get("word"), options.get("against"), layers=layers, heads=heads)
-        found = measure_effects(watched_text(model, checked_text(item.text), options.get("query")), ask)
+        effects = measure_effects(watched_text(model, checked_text(item.text), options.get("query")), ask)
         return tally_of_values(
-            (one.layer, one.head, name, one.looks.weight if name == "weight" else getattr(one, name))
-            for one in found.heads
+            (effect.layer, effect.head, name, effect.looks.weight if name == "weight" else getattr(effect, name))
+            for effect in effects.heads
             for name in MEASURES
         )

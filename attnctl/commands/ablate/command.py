@@ -199,9 +199,9 @@ def ablate_command(
         batch_size=batch_size,
         cross=model.attention is None,
     )
-    found = _measured_effects(watched, request)
-    say_notes(found.notes)
-    _write_effects(found, form, output, top, text, model.image)
+    effects = _measured_effects(watched, request)
+    say_notes(effects.notes)
+    _write_effects(effects, form, output, top, text, model.image)
 
 
 def _measured_effects(watched: Watched, request: EffectRequest) -> Effects:
@@ -221,21 +221,21 @@ def _measured_effects(watched: Watched, request: EffectRequest) -> Effects:
 
 
 def _write_effects(
-    found: Effects, form: str, output: str | None, top: int | None, text: str | None, image: str | None
+    effects: Effects, form: str, output: str | None, top: int | None, text: str | None, image: str | None
 ) -> None:
     """Write the effects in the format `form`."""
     if form == "json":
         from attnctl.watched.effects import effects_to_json
 
-        put_bytes(effects_to_json(found, top) + b"\n", output)
+        put_bytes(effects_to_json(effects, top) + b"\n", output)
     elif form in format_names():
         from attnctl import inputs
         from attnctl.commands.ablate.figure import effects_drawing
 
         photograph = inputs.photograph_named(text, image)
-        write_drawing(effects_drawing(found, photograph), form, output)
+        write_drawing(effects_drawing(effects, photograph), form, output)
     else:
         from attnctl.commands.ablate.show import effects_forms
         from attnctl.render.terminal.console import Shown
 
-        write_renderable(Shown(effects_forms(found, top)), form, output, "attnctl ablate", found.model.citation)
+        write_renderable(Shown(effects_forms(effects, top)), form, output, "attnctl ablate", effects.model.citation)

@@ -63,8 +63,8 @@ def ablate(
     check_types("ablate", int | None, batch_size=batch_size)
     check_types("ablate", bool, edges=edges, approximate=approximate)
     checked_text(text)
-    for one in edge or ():
-        require_type("ablate", "each of edge", one, str)
+    for edge_name in edge or ():
+        require_type("ablate", "each of edge", edge_name, str)
     layers, heads = selected_places("ablate", layer, head)
     if batch_size is not None:
         limits.BATCH_SIZE.check_value("batch_size", batch_size)
@@ -127,9 +127,9 @@ def ablation_of_text(
     heads = selected_indices(head, info.n_heads or 1, "head", info.name)
     watched = watched_text(model, text, query, base)
     keys = watched.tokens if watched.key_tokens is None else watched.key_tokens
-    pairs = [find_edge(watched.tokens, keys, one) for one in edge or ()]
+    pairs = [find_edge(watched.tokens, keys, edge_name) for edge_name in edge or ()]
     cut = [
-        (part.name, tuple(at for a, b in part.ranges for at in range(a, b)))
+        (part.name, tuple(token_index for a, b in part.ranges for token_index in range(a, b)))
         for part in (() if spans is None else parts_of(spans, watched.text, keys))
         if part.name not in (REST, SPECIAL)
     ]

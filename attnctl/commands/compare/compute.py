@@ -59,8 +59,10 @@ def compare(
             if text is None
             else source_of_argument("compare", text, side, how)
         )
-    said = tuple(side if isinstance(side, str) else sides[at].info.name for at, side in enumerate((a, b)))
-    return compare_sources(sides[0], sides[1], names or (said[0], said[1]), changes)
+    default_names = tuple(
+        side if isinstance(side, str) else sides[index].info.name for index, side in enumerate((a, b))
+    )
+    return compare_sources(sides[0], sides[1], names or (default_names[0], default_names[1]), changes)
 
 
 def compare_sources(
@@ -82,16 +84,16 @@ def chosen_places(pair: Comparison, layer: Selection, head: Selection) -> list[t
     Raises UsageError for a layer or head that only one of the two has.
     """
     of_both = "what {} and {} share".format(*pair.names)
-    layers = selected_indices(layer, 1 + max(at for at, _ in pair.places), "layer", of_both)
-    heads = selected_indices(head, 1 + max(at for _, at in pair.places), "head", of_both)
+    layers = selected_indices(layer, 1 + max(layer_index for layer_index, _ in pair.places), "layer", of_both)
+    heads = selected_indices(head, 1 + max(head_index for _, head_index in pair.places), "head", of_both)
     chosen = [
-        (at, number)
-        for at, number in pair.places
-        if (layers is None or at in layers) and (heads is None or number in heads)
+        (layer_index, head_index)
+        for layer_index, head_index in pair.places
+        if (layers is None or layer_index in layers) and (heads is None or head_index in heads)
     ]
     if not chosen:
-        held = ", ".join(f"{at}.{number}" for at, number in pair.places[:8])
-        raise UsageError(f"no such layer and head in {of_both}: it has {held}{', …' * (len(pair.places) > 8)}")
+        places = ", ".join(f"{layer_index}.{head_index}" for layer_index, head_index in pair.places[:8])
+        raise UsageError(f"no such layer and head in {of_both}: it has {places}{', …' * (len(pair.places) > 8)}")
     if layer is None and head is None:
         return [pair.largest_difference()[:2]]
     # if only the layer or only the head is named, the other is chosen, unless it is "all"

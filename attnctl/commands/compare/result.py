@@ -82,6 +82,6 @@ def comparison_to_json(pair: Comparison) -> bytes:
         tokens=tuple(rows),
         key_tokens=tuple(columns),
         largest=LargestDifference(layer, head, i, j, x, y, y - x),
-        layers=tuple(ComparedLayer(at, tuple(heads)) for at, heads in layers.items()),
+        layers=tuple(ComparedLayer(layer_index, tuple(heads)) for layer_index, heads in layers.items()),
     )
     return write_json(document, "comparison")

@@ -150,7 +150,7 @@ def heads_command(
         "heads", output, ("csv", "json", "html", *format_names()), "json" if json else "csv" if csv else ""
     )
     by = _statistic_name(by)
-    if probe and all(one is None for one in (source, file, tokens, key_tokens, model.chat, model.qkv)):
+    if probe and all(value is None for value in (source, file, tokens, key_tokens, model.chat, model.qkv)):
         opener: Callable[[], Source] = partial(_open_probe, model)
     else:
         opener = partial(open_source, context, source, file, model, tokens=tokens, key_tokens=key_tokens)
@@ -202,12 +202,12 @@ def _measure_heads(
 
     opened = opener()
     check_attention_weights(opened, "heads")
-    given = prepare(opened, changes, layer, head, keeps_columns=True, say=say_notes)
-    say_cost(cost_of_heads(opened, given.head_count))
-    with cost_progress(heads_over_tokens(given)) as tick:
-        measured = measure_heads(given, probe, names, tick)
+    prepared = prepare(opened, changes, layer, head, keeps_columns=True, say=say_notes)
+    say_cost(cost_of_heads(opened, prepared.head_count))
+    with cost_progress(heads_over_tokens(prepared)) as tick:
+        measured = measure_heads(prepared, probe, names, tick)
     say_notes(measured.notes)
-    say_unknown(given.source.tokens)
+    say_unknown(prepared.source.tokens)
     return measured
 
 
@@ -251,7 +251,7 @@ def _write_heads(
 
 def _names_in_file(path: str) -> HeadNames:
     """Return the names of heads in a file of another command. Raises UsageError if that command is not installed."""
-    reader = next((one.names_heads for one in COMMANDS.values() if one.names_heads), None)
+    reader = next((package.names_heads for package in COMMANDS.values() if package.names_heads), None)
     if reader is None:
         raise UsageError("this attnctl has no command that writes such a file", option="census", value=path)
     table: NamesHeads = find_named(reader)(path)

@@ -54,12 +54,12 @@ def heads(
         check_types("heads", NamesHeads, census=census)
     changes = changes_of_arguments("heads", measure, words, renormalise, drop)
     source = source_of_argument("heads", text, model, options)
-    given = prepare(source, changes, *selected_places("heads", layer, head), keeps_columns=True)
-    return measure_heads(given, probe, None if census is None else census.head_names()).head_statistics
+    prepared = prepare(source, changes, *selected_places("heads", layer, head), keeps_columns=True)
+    return measure_heads(prepared, probe, None if census is None else census.head_names()).head_statistics
 
 
 def measure_heads(
-    given: Prepared, probe: bool = False, names: HeadNames | None = None, tick: Tick | None = None
+    prepared: Prepared, probe: bool = False, names: HeadNames | None = None, tick: Tick | None = None
 ) -> Overview:
     """Return the statistics of the heads of a source that was prepared with `keeps_columns`.
 
@@ -70,30 +70,32 @@ def measure_heads(
     from attnctl.readings.heatmap import OverviewReading
     from attnctl.readings.statistics_reading import HeadStatisticsReading
 
-    source, model = given.source, given.model
+    source, model = prepared.source, prepared.model
     if probe and model is None:
         raise UsageError(f"runs a model: {source.name} holds numbers that have been computed already", option="probe")
-    if probe and given.measure is not None:
-        why = f"it does not go with {given.measure}"
+    if probe and prepared.measure is not None:
+        why = f"it does not go with {prepared.measure}"
         raise UsageError(f"measures the weights of single heads: {why}", option="probe")
-    if names is not None and joins_heads(given.measure):
-        raise UsageError(f"names single heads, and {given.measure} is of all heads together", option="census")
-    statistics = HeadStatisticsReading(source.tokens, given.key_tokens)
-    found: Overview = given.read(OverviewReading(statistics=statistics), tick)
-    measured = list(found.head_statistics)
+    if names is not None and joins_heads(prepared.measure):
+        raise UsageError(f"names single heads, and {prepared.measure} is of all heads together", option="census")
+    statistics = HeadStatisticsReading(source.tokens, prepared.key_tokens)
+    overview: Overview = prepared.read(OverviewReading(statistics=statistics), tick)
+    measured = list(overview.head_statistics)
     if probe and model is not None:
         from attnctl.models.watching import ProbeReading, probe_text
 
-        scores = probe_text(model).read(ProbeReading(), given.layers, given.heads)
-        for at, one in enumerate(measured):
-            probed = dict(zip(("induction", "duplicate"), scores[one.layer, one.head], strict=True))
-            measured[at] = name_head(replace(one, values={**one.values, **probed}), len(found.tokens), probed)
-    before, after = _names_around(found.model, names)
+        scores = probe_text(model).read(ProbeReading(), prepared.layers, prepared.heads)
+        for index, head in enumerate(measured):
+            probed = dict(zip(("induction", "duplicate"), scores[head.layer, head.head], strict=True))
+            measured[index] = name_head(replace(head, values={**head.values, **probed}), len(overview.tokens), probed)
+    before, after = _names_around(overview.model, names)
     named = (
-        replace(one, names=(*before.get((one.layer, one.head), ()), *one.names, *after.get((one.layer, one.head), ())))
-        for one in measured
+        replace(
+            head, names=(*before.get((head.layer, head.head), ()), *head.names, *after.get((head.layer, head.head), ()))
+        )
+        for head in measured
     )
-    return replace(found, head_statistics=tuple(named))
+    return replace(overview, head_statistics=tuple(named))
 
 
 def _names_around(info: ModelInfo, names: HeadNames | None) -> tuple[Names, Names]:

@@ -15,7 +15,7 @@ def statistic_grid(
     heads: Sequence[HeadStatistics], name: str, title: str, look: Look = PLAIN, cited: str = ""
 ) -> Drawing:
     """Return a drawing of the statistic `name` as colour and number, one cell a head; a head without it is hatched."""
-    values = {(one.layer, one.head): one[name] for one in heads}
+    values = {(head.layer, head.head): head[name] for head in heads}
     top = max((value for value in values.values() if value is not None), default=0.0)
     ends = look.vmin or 0.0, look.vmax if look.vmax is not None else top or 1.0
     grids = Grids(

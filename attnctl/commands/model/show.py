@@ -29,7 +29,7 @@ def parameter_text(count: float) -> str:
 
 def _named(facts: Mapping[str, str | None], wide: int) -> Iterator[Form]:
     """Return one line for each fact: its name in `wide` cells, then its value."""
-    return (Line(said, indent=2, hanging=wide, mark=name) for name, said in facts.items() if said)
+    return (Line(value, indent=2, hanging=wide, mark=name) for name, value in facts.items() if value)
 
 
 def sizes_forms(sizes: ModelSizes, tokens: int) -> Iterator[Form]:
@@ -115,9 +115,9 @@ def _memory_forms(sizes: ModelSizes, tokens: int) -> Iterator[Form]:
     if (cache := sizes.cache_bytes(tokens)) is None:
         yield Line(f"KV cache: that of {sizes.architecture} is not counted here", indent=2)
     elif cache:
-        kept = "; ".join(part.kept_sentence() for part in sizes.cache or () if not part.of_source)
+        contents = "; ".join(part.kept_sentence() for part in sizes.cache or () if not part.of_source)
         yield Line("KV cache, 16 bits a number", indent=2)
-        rows = [("one token", sizes.cache_bytes(1) or 0, kept), (f"{tokens:,} tokens", cache, "")]
+        rows = [("one token", sizes.cache_bytes(1) or 0, contents), (f"{tokens:,} tokens", cache, "")]
         if source := sizes.cache_bytes(tokens, of_source=True):
             rows.append((f"{tokens:,} read", source, "of the text that the encoder reads"))
         yield _memory_table(*rows)

@@ -89,12 +89,12 @@ class ModelSizes:
         Return None if the heads differ from layer to layer, or a layer has other matrices.
         """
         main, d = self.main_layers, self.d_model
-        one = {"W_Q": d * main.d_k, "W_K": d * main.d_k, "W_V": d * main.d_v, "W_O": d * main.d_v}
+        parameters = {"W_Q": d * main.d_k, "W_K": d * main.d_k, "W_V": d * main.d_v, "W_O": d * main.d_v}
         heads = {"W_Q": main.heads, "W_K": main.kv_heads, "W_V": main.kv_heads, "W_O": main.heads}
-        together = sum(one[name] * heads[name] for name in one)
+        together = sum(parameters[name] * heads[name] for name in parameters)
         sizes = (main.heads, main.kv_heads, main.d_k, main.d_v, together)
         each = {(part.heads, part.kv_heads, part.d_k, part.d_v, part.parameter_count()) for part in self.groups}
-        return one if each == {sizes} else None
+        return parameters if each == {sizes} else None
 
     def per_layer(self) -> dict[str, int]:
         """Return the parameters of one layer with the commonest sizes, by the name of the matrix."""
@@ -108,8 +108,8 @@ class ModelSizes:
         """Return the parameters of all layers; a matrix that several layers share counts once."""
         counts: Counter[str] = Counter()
         for part in self.groups:
-            one = dict(part.matrices) if self.per_head() is None else self.per_layer()
-            counts.update({name: size * part.distinct for name, size in one.items()})
+            parameters = dict(part.matrices) if self.per_head() is None else self.per_layer()
+            counts.update({name: size * part.distinct for name, size in parameters.items()})
         return dict(counts)
 
     def cache_bytes(self, n: int, of_source: bool = False) -> int | None:
@@ -246,9 +246,13 @@ def _class_of(transformers: Any, settings: Document, config: PreTrainedConfig) -
     from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
     named = settings.get("architectures")
-    known = getattr(transformers, str(named[0]), None) if isinstance(named, list) and named else None
-    if hasattr(known, "_can_set_attn_implementation") and known is not None and isinstance(config, known.config_class):
-        return known
+    network_class = getattr(transformers, str(named[0]), None) if isinstance(named, list) and named else None
+    if (
+        hasattr(network_class, "_can_set_attn_implementation")
+        and network_class is not None
+        and isinstance(config, network_class.config_class)
+    ):
+        return network_class
     return MODEL_MAPPING[type(config)]
 
 
@@ -284,25 +288,27 @@ def attention_layers(network: PreTrainedModel) -> tuple[AttentionLayers, ...]:
     """Return the layers of a network that attend to text, in its order; layers of the same sizes are one entry."""
     from attnctl.models.huggingface.attention_sites import layer_count, sites_of_modules
 
-    sites, found = sites_of_modules(network), dict[AttentionLayers, AttentionLayers]()
+    sites, layers_by_size = sites_of_modules(network), dict[AttentionLayers, AttentionLayers]()
     counted_before: set[int] = set()  # ids of parameters: modules may be copies that share them (Zamba)
     sizes = network.config.get_text_config()
     for module, whole in _text_attentions(network):
-        own = sites[id(module)]
+        module_sites = sites[id(module)]
         matrices = {key: p for key, p in whole.named_parameters() if p.ndim >= 2 and not NO_MATRIX.search(key)}
         named = tuple((key.removesuffix(".weight"), p.numel()) for key, p in matrices.items())
         ids = set(map(id, matrices.values()))
-        alike = AttentionLayers((), own[0].kind, *_sizes_of_heads(module, sizes), named, 0)
-        before = found.get(alike, alike)
-        found[alike] = replace(
+        alike = AttentionLayers((), module_sites[0].kind, *_sizes_of_heads(module, sizes), named, 0)
+        before = layers_by_size.get(alike, alike)
+        layers_by_size[alike] = replace(
             alike,
-            layers=(*before.layers, *(site.layer for site in own)),
+            layers=(*before.layers, *(site.layer for site in module_sites)),
             distinct=before.distinct + (not ids <= counted_before),
         )
         counted_before |= ids
     if hasattr(network.config, "num_hidden_groups"):  # ALBERT uses a few modules for all layers
-        return tuple(replace(one, layers=range(layer_count(network, one.kind))) for one in found.values())
-    return tuple(found.values())
+        return tuple(
+            replace(group, layers=range(layer_count(network, group.kind))) for group in layers_by_size.values()
+        )
+    return tuple(layers_by_size.values())
 
 
 def _text_parts(network: PreTrainedModel) -> list[Any]:
@@ -335,20 +341,20 @@ def _with_projection(network: PreTrainedModel, name: str) -> Module:
 
 def _sizes_of_heads(module: Module, sizes: PreTrainedConfig) -> tuple[int, int, int, int]:
     """Return heads, key/value heads, d_k and d_v of a module, from its attributes or its configuration."""
-    own = getattr(module, "config", sizes)
-    heads = stated_number(module, HEADS) or stated_number(own, HEADS) or 0
+    config = getattr(module, "config", sizes)
+    heads = stated_number(module, HEADS) or stated_number(config, HEADS) or 0
     shared = getattr(module, "num_key_value_groups", None)
     kv_heads = heads // shared if isinstance(shared, int) and shared > 0 else stated_number(module, KV_HEADS)
-    d_k = stated_number(module, SIZES) or stated_number(own, SIZES)
-    d_k = d_k or (stated_number(own, NAMES["d_model"]) or 0) // max(heads, 1)
+    d_k = stated_number(module, SIZES) or stated_number(config, SIZES)
+    d_k = d_k or (stated_number(config, NAMES["d_model"]) or 0) // max(heads, 1)
     return heads, kv_heads or heads, d_k, stated_number(module, ("v_head_dim",)) or d_k
 
 
-def stated_number(whose: object, names: tuple[str, ...]) -> int | None:
+def stated_number(holder: object, names: tuple[str, ...]) -> int | None:
     """Return the first of these attributes that is a number above 0; skip one that differs from layer to layer."""
     for name in names:
         try:
-            value = getattr(whose, name, None)
+            value = getattr(holder, name, None)
         except Exception:  # transformers raises its own: "is a per-layer attribute"
             continue
         if isinstance(value, int) and value > 0:
@@ -370,27 +376,27 @@ def cached_layers(network: PreTrainedModel) -> tuple[CachedLayers, ...] | None:
     if not takes_cache and not {"past_key_values", "use_cache", "use_mems"} & parameters.keys():
         return ()
     token = torch.ones(1, 1, dtype=torch.long, device="meta")
-    given = {"input_ids": token} | ({"decoder_input_ids": token} if part.config.is_encoder_decoder else {})
+    inputs = {"input_ids": token} | ({"decoder_input_ids": token} if part.config.is_encoder_decoder else {})
     # a mask with four axes is used as it is: no code reads its numbers, which a meta tensor does not have
-    seen = torch.ones(1, 1, 1, 1, dtype=torch.bfloat16, device="meta")  # (batch, heads, n, n)
-    for more in ({"attention_mask": seen, "use_cache": True}, {"use_cache": True}, {}):
+    mask = torch.ones(1, 1, 1, 1, dtype=torch.bfloat16, device="meta")  # (batch, heads, n, n)
+    for more in ({"attention_mask": mask, "use_cache": True}, {"use_cache": True}, {}):
         try:
             with torch.no_grad(), quiet_library():
-                output = part(**given, **more)
+                output = part(**inputs, **more)
         except Exception:  # a forward without numbers may raise anything
             continue
-        if (kept := getattr(output, "past_key_values", None)) is None:  # BERT and its relatives cache only as decoders
+        if (cache := getattr(output, "past_key_values", None)) is None:  # BERT and its relatives cache only as decoders
             return () if getattr(part.config, "is_decoder", None) is False else None
-        return _layers_of_cache(kept)
+        return _layers_of_cache(cache)
     return None
 
 
-def _layers_of_cache(kept: Any) -> tuple[CachedLayers, ...] | None:
+def _layers_of_cache(cache: Any) -> tuple[CachedLayers, ...] | None:
     """Return the layers of a cache that has read one token, equal ones together; None if a layer has an unknown class."""
-    source = getattr(kept, "cross_attention_cache", None)
-    own = getattr(kept, "self_attention_cache", kept)
+    source = getattr(cache, "cross_attention_cache", None)
+    self_cache = getattr(cache, "self_attention_cache", cache)
     counts: Counter[CachedLayers] = Counter()
-    for layer in (*getattr(own, "layers", ()), *getattr(source, "layers", ())):
+    for layer in (*getattr(self_cache, "layers", ()), *getattr(source, "layers", ())):
         if type(layer).__module__ != "transformers.cache_utils":
             return None
         keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
@@ -401,6 +407,6 @@ def _layers_of_cache(kept: Any) -> tuple[CachedLayers, ...] | None:
             return None
         indexer = getattr(layer, "indexer_keys", None)
         window = getattr(layer, "sliding_window", None)
-        of_source = source is not None and any(layer is one for one in source.layers)
+        of_source = source is not None and any(layer is cached for cached in source.layers)
         counts[CachedLayers(1, heads, d_k, d_v, 0 if indexer is None else indexer.numel(), window, of_source)] += 1
-    return tuple(structs.replace(one, layers=count) for one, count in counts.items())
+    return tuple(structs.replace(cached, layers=count) for cached, count in counts.items())

@@ -34,8 +34,8 @@ def schema_command(
     else:
         from attnctl.plugins import entries, load_entry
 
-        others = entries("attnctl.documents", DOCUMENTS)
-        if what not in others:
-            raise UsageError(f"no schema {what!r}: there is {', '.join([*SCHEMAS, *others])}")
-        schema = load_entry(others[what], lambda entry: schema_of(entry.load(), what))
+        plugin_documents = entries("attnctl.documents", DOCUMENTS)
+        if what not in plugin_documents:
+            raise UsageError(f"no schema {what!r}: there is {', '.join([*SCHEMAS, *plugin_documents])}")
+        schema = load_entry(plugin_documents[what], lambda entry: schema_of(entry.load(), what))
     print_lines(json.dumps(schema, indent=2, ensure_ascii=False))

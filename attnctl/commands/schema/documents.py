@@ -35,10 +35,10 @@ def schema_of(kind: type[Struct], name: str) -> Schema:
     _, parts = schema_components((kind,), schema_hook=lambda array: {}, ref_template="#/$defs/{name}")
     for part in parts.values():
         _finish_object(part)
-    own = parts.pop(kind.__name__)
+    schema = parts.pop(kind.__name__)
     tag = kind.__struct_config__.tag or f"attnctl.{name}/1"
     named = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": tag}
-    return {**named, "title": f"attnctl {name}", **own} | ({"$defs": parts} if parts else {})
+    return {**named, "title": f"attnctl {name}", **schema} | ({"$defs": parts} if parts else {})
 
 
 def _finish_object(part: Schema) -> None:

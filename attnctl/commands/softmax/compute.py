@@ -46,8 +46,8 @@ def _score_value(part: str, error: type[AttnctlError]) -> float:
         x = limits.decimal_number(part.replace("−", "-").replace("∞", "inf").strip())
     except ValueError:
         option = part.startswith("-") and part[1:2].isalpha() or part.startswith("--")
-        what = "no such option" if option else "this is no number"
-        raise error(f"{part[:40]!r}: {what}; scores are numbers such as 8.1 or -2") from None
+        reason = "no such option" if option else "this is no number"
+        raise error(f"{part[:40]!r}: {reason}; scores are numbers such as 8.1 or -2") from None
     if math.isnan(x) or x == math.inf:
         raise error(f"{part[:40]!r}: a score is a finite number, or -inf where it is masked")
     return x
@@ -91,11 +91,11 @@ def work_out_softmax(
     ):  # the sums must be finite, too
         raise UsageError(f"scores up to {size:g} × {scale:g} / {temperature:g} are too large to work with")
     weights = {factor: attention.softmax(unmasked * factor, visible, temperature=temperature) for factor in scales}
-    scaled, own, total = scores_times(scores, scale) / temperature, weights[scale], unmasked.sum()
+    scaled, shares, total = scores_times(scores, scale) / temperature, weights[scale], unmasked.sum()
     top = float(scaled.max())
     shift = top if abs(top) > CALM else 0.0  # changes no weight
     exponentials = np.exp(scaled - shift)
-    some = own[own > 0]
+    positive = shares[shares > 0]
     return Softmax(
         labels=labels,
         scores=scores,
@@ -105,8 +105,8 @@ def work_out_softmax(
         exponent_shift=shift,
         exponentials=exponentials,
         sum=float(exponentials.sum()),
-        weights=tuple(own.tolist()),
-        entropy=float(abs(-(some * np.log(some)).sum())),
+        weights=tuple(shares.tolist()),
+        entropy=float(abs(-(positive * np.log(positive)).sum())),
         divided_by_sum=None if abs(total) <= 1e-12 * size else tuple((unmasked / total).tolist()),
         scales=tuple(ScaledWeights(factor, row) for factor, row in weights.items()),
     )

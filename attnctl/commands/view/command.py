@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 # options of weights: --sources does not use them
 OF_WEIGHTS = ("other", "text", "tokens", "key_tokens", "run", "layer", "head", "query", "log", "effects", "against")
 # options of models that --sources does not use
-OF_NO_PROMPT = [one.name for one in fields(ModelOptions) if one not in fields(PromptOptions)]
+OF_NO_PROMPT = [field.name for field in fields(ModelOptions) if field not in fields(PromptOptions)]
 
 
 @command(example='attnctl view "Alice will eat pizza"', more=(CHANGED, NUMBERS, MATHEMATICS, MADE, CHECKPOINT))
@@ -141,22 +141,22 @@ def view_command(
     if effects:  # --target is the watched word here, not a decoder's text
         model = replace(model, target=None)
     labels: list[str] | None = None
-    seen: Iterable[Source]
+    shown_sources: Iterable[Source]
     if run is not None:
         unused = ("other", "text", "tokens", "key_tokens", "model")
         refuse_unused(context, *unused, because="--run shows one text at every step of a training run")
-        seen, labels, name = _steps_of_run(run, source, file, model)
+        shown_sources, labels, name = _steps_of_run(run, source, file, model)
     else:
         if other is None:
-            seen = [open_source(context, source, file, model, tokens=tokens, key_tokens=key_tokens)]
+            shown_sources = [open_source(context, source, file, model, tokens=tokens, key_tokens=key_tokens)]
         elif text is not None:
             refuse_unused(context, "file", "tokens", "key_tokens", "model", because="two models read one text")
-            seen, labels = _two_models((str(source), other), text, model), [str(source), other]
+            shown_sources, labels = _two_models((str(source), other), text, model), [str(source), other]
         else:
-            seen = _two_sources(context, source, other, tokens, key_tokens, model)
-        name = seen[0].text
+            shown_sources = _two_sources(context, source, other, tokens, key_tokens, model)
+        name = shown_sources[0].text
     html = page_of_sources(
-        seen,
+        shown_sources,
         Changes(weights.measure, weights.words, weights.renormalise, weights.drop),
         layer,
         head,
@@ -174,8 +174,8 @@ def _page_of_answer(name: str, source: str | None, file: str | None, model: Mode
     """Return the page of a prompt and its answer, made by the command `name`. Raises UsageError if that is not installed."""
     if name not in PAGES:
         raise UsageError(f"needs the command {name}, which this attnctl does not have", option=name)
-    asked = PromptOptions(**{one.name: getattr(model, one.name) for one in fields(PromptOptions)})
-    page: str = find_named(PAGES[name])(source, file, asked)
+    prompt_options = PromptOptions(**{field.name: getattr(model, field.name) for field in fields(PromptOptions)})
+    page: str = find_named(PAGES[name])(source, file, prompt_options)
     return page
 
 
@@ -186,8 +186,8 @@ def _steps_of_run(
     from attnctl import inputs
 
     text = inputs.text_of(source, file)
-    seen, steps = inputs.sources_of_run(run, text, lambda path: model_of(replace(model, model=path)))
-    return seen, list(steps.values()), text
+    step_sources, steps = inputs.sources_of_run(run, text, lambda path: model_of(replace(model, model=path)))
+    return step_sources, list(steps.values()), text
 
 
 def _two_models(names: tuple[str, str], text: str, model: ModelOptions) -> list[Source]:
@@ -209,8 +209,8 @@ def _two_sources(
     """Return two sources: model options apply to texts, token names to files of weights."""
     from attnctl import inputs
 
-    sides = [one for one in (source, other) if one]
-    computed = [one == "-" or inputs.names_numbers(one) for one in sides]
+    sides = [name for name in (source, other) if name]
+    computed = [name == "-" or inputs.names_numbers(name) for name in sides]
     refuse_unused(context, "file", because="the two are named already")
     if not any(computed):
         refuse_unused(context, "tokens", "key_tokens", because="both are texts")
@@ -220,10 +220,10 @@ def _two_sources(
         raise UsageError('only one of the two can be "-"')
     inputs.refuse_models("view", source or "", other)
     return [
-        open_source(context, one, tokens=tokens, key_tokens=key_tokens)
-        if given
-        else open_source(context, one, model=model)
-        for one, given in zip(sides, computed, strict=True)
+        open_source(context, name, tokens=tokens, key_tokens=key_tokens)
+        if is_computed
+        else open_source(context, name, model=model)
+        for name, is_computed in zip(sides, computed, strict=True)
     ]
 
 
