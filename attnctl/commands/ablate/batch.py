@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from attnctl.batching.formats import MeanFormat, Tally, tally_of_values
 from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError
 from attnctl.models.watching import watched_text
+from attnctl.source.model import Model
 from attnctl.tokens import checked_text
 from attnctl.trace import Trace
+from attnctl.watched.effects import HeadEffect
 from attnctl.watched.measure import EffectRequest, measure_effects
 
 # of each head: its largest weight, what it writes, the effect of its removal (after minus before; nats, logits, 1 - cosine)
@@ -22,7 +22,7 @@ class EffectMeans(MeanFormat):
     form, measures, spread = "effects", MEASURES, "standard_error"
 
     @staticmethod
-    def make(item: Item, trace: Trace, model: Any) -> Tally:
+    def make(item: Item, trace: Trace, model: Model) -> Tally:
         """Return MEASURES of every head of the trace; each head is ablated in turn over the text.
 
         The watched word is the item's `word`, compared with its `against`, else the likeliest word. Raises AttnctlError if
@@ -36,7 +36,12 @@ class EffectMeans(MeanFormat):
         ask = EffectRequest(options.get("word"), options.get("against"), layers=layers, heads=heads)
         effects = measure_effects(watched_text(model, checked_text(item.text), options.get("query")), ask)
         return tally_of_values(
-            (effect.layer, effect.head, name, effect.looks.weight if name == "weight" else getattr(effect, name))
+            (effect.layer, effect.head, name, value)
             for effect in effects.heads
-            for name in MEASURES
+            for name, value in zip(MEASURES, _measured_values(effect), strict=True)
         )
+
+
+def _measured_values(effect: HeadEffect) -> tuple[float | None, ...]:
+    """Return the values of MEASURES of one head, in their order."""
+    return effect.looks.weight, effect.writes, effect.log_probability, effect.logit_difference, effect.distance

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from attnctl.argument_types import ModelOptions, check_types, is_network
+from attnctl.argument_types import check_types, is_network
 from attnctl.arguments import changes_of_arguments, source_of_argument
 from attnctl.errors import UsageError
 from attnctl.measures import needs_of
@@ -16,13 +16,14 @@ from attnctl.source import NO_CHANGES, Changes, prepare
 from attnctl.trace import Trace
 
 if TYPE_CHECKING:
+    from attnctl.models import ModelArgument
     from attnctl.selection import Selection
     from attnctl.source import Say, Source
 
 
 def compare(
-    a: Any,
-    b: Any,
+    a: ModelArgument | Trace,
+    b: ModelArgument | Trace,
     text: str | None = None,
     *,
     text_pair: str | None = None,
@@ -49,16 +50,14 @@ def compare(
     changes = changes_of_arguments("compare", measure, words, renormalise, drop)
     sides = []
     for name, side in (("a", a), ("b", b)):
-        if text is None and not isinstance(side, Trace):
-            raise TypeError(f"compare(): {name} is a Trace where there is no text, not {type(side).__name__}")
-        if text is not None and not (isinstance(side, (str, os.PathLike, Model)) or is_network(side)):
-            raise TypeError(f"compare(): {name} is a model where there is a text, not {type(side).__name__}")
-        how: ModelOptions = {"text_pair": text_pair}
-        sides.append(
-            source_of_argument("compare", side, DEFAULT, {})
-            if text is None
-            else source_of_argument("compare", text, side, how)
-        )
+        if text is None:
+            if not isinstance(side, Trace):
+                raise TypeError(f"compare(): without a text, {name} is a Trace, not {type(side).__name__}")
+            sides.append(source_of_argument("compare", side, DEFAULT, {}))
+        else:
+            if not (isinstance(side, (str, os.PathLike, Model)) or is_network(side)):
+                raise TypeError(f"compare(): with a text, {name} is a model, not {type(side).__name__}")
+            sides.append(source_of_argument("compare", text, side, {"text_pair": text_pair}))
     default_names = tuple(
         side if isinstance(side, str) else sides[index].info.name for index, side in enumerate((a, b))
     )

@@ -1,4 +1,7 @@
-"""Count the attention of a network on torch's meta device, without memory, and compute what follows from the counts."""
+"""Count the attention of a network on torch's meta device, without memory, and compute what follows from the counts.
+
+`getattr` and `stated_number` ask objects of transformers, whose attributes differ from family to family.
+"""
 
 from __future__ import annotations
 
@@ -208,9 +211,7 @@ def built_network(settings: Document, name: str) -> PreTrainedModel | None:
         with quiet_library(), torch.device("meta"):
             config = families[kind].from_dict(_with_floats(settings))
             text = config.get_text_config()
-            if (
-                text is not config and "num_hidden_layers" in settings
-            ):  # sizes of the text model alone (Gemma 3 in GGUF)
+            if text is not config and "num_hidden_layers" in settings:  # only the text model's sizes (Gemma 3 in GGUF)
                 config = text = type(text).from_dict(settings | {"model_type": text.model_type})
             chosen = {"attn_implementation": "eager", "dtype": torch.bfloat16}  # most families can be built with these
             try:
@@ -243,16 +244,13 @@ def _with_floats(value: Any) -> Any:
 
 def _class_of(transformers: Any, settings: Document, config: PreTrainedConfig) -> Any:
     """Return the class that a configuration names, else the base class of its family."""
+    from transformers import PreTrainedModel
     from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
-    named = settings.get("architectures")
-    network_class = getattr(transformers, str(named[0]), None) if isinstance(named, list) and named else None
-    if (
-        hasattr(network_class, "_can_set_attn_implementation")
-        and network_class is not None
-        and isinstance(config, network_class.config_class)
-    ):
-        return network_class
+    names = settings.get("architectures")
+    named = getattr(transformers, str(names[0]), None) if isinstance(names, list) and names else None
+    if isinstance(named, type) and issubclass(named, PreTrainedModel) and named.config_class is not None:
+        return named if isinstance(config, named.config_class) else MODEL_MAPPING[type(config)]
     return MODEL_MAPPING[type(config)]
 
 
@@ -304,7 +302,7 @@ def attention_layers(network: PreTrainedModel) -> tuple[AttentionLayers, ...]:
             distinct=before.distinct + (not ids <= counted_before),
         )
         counted_before |= ids
-    if hasattr(network.config, "num_hidden_groups"):  # ALBERT uses a few modules for all layers
+    if stated_number(network.config, ("num_hidden_groups",)):  # ALBERT uses a few modules for all layers
         return tuple(
             replace(group, layers=range(layer_count(network, group.kind))) for group in layers_by_size.values()
         )
@@ -343,8 +341,8 @@ def _sizes_of_heads(module: Module, sizes: PreTrainedConfig) -> tuple[int, int, 
     """Return heads, key/value heads, d_k and d_v of a module, from its attributes or its configuration."""
     config = getattr(module, "config", sizes)
     heads = stated_number(module, HEADS) or stated_number(config, HEADS) or 0
-    shared = getattr(module, "num_key_value_groups", None)
-    kv_heads = heads // shared if isinstance(shared, int) and shared > 0 else stated_number(module, KV_HEADS)
+    group_size = stated_number(module, ("num_key_value_groups",))
+    kv_heads = heads // group_size if group_size else stated_number(module, KV_HEADS)
     d_k = stated_number(module, SIZES) or stated_number(config, SIZES)
     d_k = d_k or (stated_number(config, NAMES["d_model"]) or 0) // max(heads, 1)
     return heads, kv_heads or heads, d_k, stated_number(module, ("v_head_dim",)) or d_k
@@ -391,12 +389,17 @@ def cached_layers(network: PreTrainedModel) -> tuple[CachedLayers, ...] | None:
     return None
 
 
-def _layers_of_cache(cache: Any) -> tuple[CachedLayers, ...] | None:
+def _layers_of_cache(cache: object) -> tuple[CachedLayers, ...] | None:
     """Return the layers of a cache that has read one token, equal ones together; None if a layer has an unknown class."""
-    source = getattr(cache, "cross_attention_cache", None)
-    self_cache = getattr(cache, "self_attention_cache", cache)
+    from transformers.cache_utils import EncoderDecoderCache
+
+    cross_layers: Sequence[object] = ()
+    if isinstance(cache, EncoderDecoderCache):
+        cross_layers = cache.cross_attention_cache.layers
+        cache = cache.self_attention_cache
+    self_layers = getattr(cache, "layers", [])
     counts: Counter[CachedLayers] = Counter()
-    for layer in (*getattr(self_cache, "layers", ()), *getattr(source, "layers", ())):
+    for index, layer in enumerate([*self_layers, *cross_layers]):
         if type(layer).__module__ != "transformers.cache_utils":
             return None
         keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
@@ -407,6 +410,6 @@ def _layers_of_cache(cache: Any) -> tuple[CachedLayers, ...] | None:
             return None
         indexer = getattr(layer, "indexer_keys", None)
         window = getattr(layer, "sliding_window", None)
-        of_source = source is not None and any(layer is cached for cached in source.layers)
+        of_source = index >= len(self_layers)
         counts[CachedLayers(1, heads, d_k, d_v, 0 if indexer is None else indexer.numel(), window, of_source)] += 1
     return tuple(structs.replace(cached, layers=count) for cached, count in counts.items())
