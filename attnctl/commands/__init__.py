@@ -105,7 +105,7 @@ COMMANDS = {
     ),
     "batch": CommandPackage(
         "Many texts",
-        "every text of a file: a trace a line, a folder of pictures",
+        "every text of a file: traces as JSON lines, or pictures",
         "attnctl.commands.batch",
         guides={"many-texts": "take a file of sentences, on one machine or on a cluster"},
         documents={
@@ -115,7 +115,7 @@ COMMANDS = {
     ),
     "model": CommandPackage(
         MODELS,
-        "how large a model's attention is; a trained one's card",
+        "how large a model's attention is; the card of a trained model",
         "attnctl.commands.model.command",
         documents={
             "sizes": "attnctl.commands.model.result:Sizes",
@@ -133,7 +133,7 @@ COMMANDS = {
     ),
     "evaluate": CommandPackage(
         MODELS,
-        "which words each head finds, beside simple rules",
+        "which words each head finds, compared with simple rules",
         "attnctl.commands.evaluate.command",
         functions={"evaluate": "attnctl.commands.evaluate.compute"},
         guides={"census": "count what each head finds in a treebank, beside rules that need no attention"},
@@ -146,7 +146,7 @@ COMMANDS = {
     ),
     "softmax": CommandPackage(
         LEARN,
-        "the softmax of a few scores, worked out",
+        "the softmax of a few scores, step by step",
         "attnctl.commands.softmax.command",
         documents={"softmax": "attnctl.commands.softmax.result:Softmax"},
     ),

@@ -81,7 +81,7 @@ def batch_command(
     source: Annotated[
         str | None,
         Argument(
-            help='Texts: a file (.txt a line each, .jsonl, .csv, .tsv, .parquet; .gz, .zst), a folder, or "-".',
+            help='Texts: a file (.txt with a text a line, .jsonl, .csv, .tsv, .parquet; .gz, .zst), a folder, or "-".',
             metavar="FILE|FOLDER|-",
         ),
     ] = None,
@@ -104,7 +104,7 @@ def batch_command(
         Literal["text", "jsonl", "csv", "tsv", "parquet"] | None,
         Option(
             "--input",
-            help="text, jsonl, csv, tsv or parquet; by the suffix.",
+            help="Format of the texts: text, jsonl, csv, tsv or parquet [default: by the suffix].",
             envvar="ATTNCTL_INPUT",
             rich_help_panel=INPUT,
         ),
@@ -123,7 +123,7 @@ def batch_command(
         str | None,
         Option(
             "--id-column",
-            help="The column that holds their ids.",
+            help="The column that holds the ids of the texts.",
             metavar="NAME",
             envvar="ATTNCTL_ID_COLUMN",
             rich_help_panel=INPUT,
@@ -136,7 +136,7 @@ def batch_command(
         str | None,
         Option(
             "--steps",
-            help="Only these steps: weights or scores,weights,… of a trace (json, npz).",
+            help="Only these steps: weights, or scores,weights,… (json, npz).",
             metavar="STEPS",
             autocompletion=completing("attnctl.trace.steps:NAMES", joined=True),
             envvar="ATTNCTL_STEPS",
@@ -167,7 +167,7 @@ def batch_command(
         int,
         Option(
             "--max-tokens",
-            help="Tokens of the longest text that is read: one with more is an error of its own.",
+            help="Tokens of the longest text that is read: a longer text is an error, and the others go on.",
             metavar="N",
             parser=whole(limits.MAX_TOKENS),
             envvar="ATTNCTL_MAX_TOKENS",
@@ -180,7 +180,7 @@ def batch_command(
         Option(
             "--jobs",
             "-j",
-            help="Processes, each with a model of its own [default: a core each; 1 for stdout and checkpoints].",
+            help="Processes, each with a model of its own [default: one per core; 1 for stdout and checkpoints].",
             metavar="N",
             parser=whole(limits.JOBS),
             envvar="ATTNCTL_JOBS",
@@ -203,7 +203,7 @@ def batch_command(
         int,
         Option(
             "--budget",
-            help=f"Forwards for a prompt{OF_PROMPTS}: more parts than these are left out in groups.",
+            help=f"Forwards for a prompt{OF_PROMPTS}: if there are more parts, they are left out in groups.",
             metavar="N",
             parser=whole(limits.BUDGET),
             envvar="ATTNCTL_BUDGET",
@@ -223,7 +223,7 @@ def batch_command(
         bool,
         Option(
             "--strict",
-            help="Stop at the first text that cannot be done.",
+            help="Stop at the first text that fails.",
             envvar="ATTNCTL_STRICT",
             rich_help_panel=WORK,
         ),
@@ -233,11 +233,11 @@ def batch_command(
     look: PictureOptions,
     model: ModelOptions,
 ) -> int:
-    """Run every text of a file through a model: a trace a line, a picture each.
+    """Run a model on every text of a file, and write a trace of each as a line of JSON, or pictures and tables.
 
-    Run again, it does what is missing. FOLDER/manifest.jsonl says what became of each text; where some failed, the exit code
-    is 3. A line of JSON has "text", or "messages" (a conversation), and where wanted "id", "text_pair", "tokens", "answer",
-    "options".
+    Run the same command again to do only what is missing. FOLDER/manifest.jsonl has the result of each text; if some
+    failed, the exit code is 3. A line of JSON has "text", or "messages" (a conversation), and optionally "id", "text_pair",
+    "tokens", "answer", "options".
     """
     formats = _chosen_formats(format, output)
     by = engine_of(context, engine)
@@ -314,7 +314,9 @@ def _chosen_formats(listed: str, output: str | None) -> tuple[str, ...]:
     alone = next((name for name in formats if name in PROMPT_FORMATS), None)
     if alone is not None and len(formats) > 1:
         raise UsageError(
-            "it goes alone: it answers each prompt, and keeps no traces of it", option="format", value=alone
+            "it cannot be combined with other formats: it answers each prompt, and keeps no traces",
+            option="format",
+            value=alone,
         )
     return formats
 

@@ -36,21 +36,21 @@ def config_command(
         list[str] | None,
         Option(
             "--set",
-            help="NAME=VALUE, or COMMAND.NAME=VALUE for one command.",
+            help="Set a default: NAME=VALUE, or COMMAND.NAME=VALUE for one command.",
             metavar="NAME=VALUE",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
     unset: Annotated[
         list[str] | None,
-        Option("--unset", help="Forget a default: NAME, or COMMAND.NAME.", metavar="NAME", rich_help_panel=OUTPUT),
+        Option("--unset", help="Remove a default: NAME, or COMMAND.NAME.", metavar="NAME", rich_help_panel=OUTPUT),
     ] = None,
     path: Annotated[bool, Option("--path", help="Print the path of the file.", rich_help_panel=OUTPUT)] = False,
 ) -> None:
-    """Show or set defaults: options that every command takes as given unless the command line says otherwise.
+    """Show or set your defaults: values of options, for every command line that does not give the option.
 
-    They stand in a TOML file, or in the environment: ATTNCTL_MODEL=gpt2 is --model gpt2. The command line wins over the
-    environment, the environment over the file. Without options every default is shown, and where it comes from.
+    Defaults are in a TOML file, or in the environment: ATTNCTL_MODEL=gpt2 is --model gpt2. The command line wins over the
+    environment, and the environment over the file. Without options, every default is shown with its origin.
     """
     if context.args:
         raise UsageError(
@@ -76,7 +76,7 @@ def _change_settings(setting: list[str], unset: list[str]) -> None:
         _change_file(where, setting, unset)
     finally:
         lock.release()
-    say_notes([f"{item} is kept in {where}" for item in setting] + [f"{item} is no default any more" for item in unset])
+    say_notes([f"{item} is kept in {where}" for item in setting] + [f"{item} is no longer a default" for item in unset])
 
 
 def _change_file(where: Path, setting: list[str], unset: list[str]) -> None:
@@ -138,7 +138,7 @@ def _options_named(name: str, command: str, key: str) -> list[TyperOption]:
     if "." in name and command not in names:
         raise UsageError(f"no command {command!r}{suggest_choice(command, names)}")
     if defaults.options_of_all(all_commands()).get(key) is False:
-        raise UsageError("has no default: it is given where it is meant", option=name.rpartition(".")[2])
+        raise UsageError("cannot have a default: give it on the command line", option=name.rpartition(".")[2])
     commands = [load_command(command)] if command else all_commands()
     options = [
         option for each in commands for option in each.params if isinstance(option, TyperOption) and option.envvar

@@ -79,7 +79,7 @@ class ChosenOptions:
         int | None,
         Option(
             "--top",
-            help="Only so many, the strongest: links of each query.",
+            help="Only the N strongest: links of each query.",
             metavar="N",
             parser=whole(limits.TOP),
             envvar="ATTNCTL_TOP",
@@ -97,7 +97,7 @@ class WalkOptions:
         bool,
         Option(
             "--all",
-            help="Walk through all layers from tokens to output.",
+            help="Show all layers, from tokens to output.",
             envvar="ATTNCTL_ALL",
             rich_help_panel=LOOK,
         ),
@@ -105,7 +105,7 @@ class WalkOptions:
     precision: PrecisionOption = None
     story: Annotated[
         bool,
-        Option("--story", help="Add the classroom reading of each step.", envvar="ATTNCTL_STORY", rich_help_panel=LOOK),
+        Option("--story", help="Explain each step in everyday words.", envvar="ATTNCTL_STORY", rich_help_panel=LOOK),
     ] = False
 
 
@@ -144,14 +144,14 @@ def explain_command(
         bool,
         Option(
             "--check",
-            help="Recompute the weights by other means: do they hold? Exit code 4 if not.",
+            help="Recompute the weights by other means, and compare: exit code 4 if they differ.",
             envvar="ATTNCTL_CHECK",
             rich_help_panel=LOOK,
         ),
     ] = False,
     json: Annotated[
         bool,
-        Option("--json", help="Write JSON: the trace, one line.", envvar="ATTNCTL_JSON", rich_help_panel=OUTPUT),
+        Option("--json", help="Write JSON: the trace, in one line.", envvar="ATTNCTL_JSON", rich_help_panel=OUTPUT),
     ] = False,
     output: Annotated[str | None, output_option("Where to write: .json, .npz, .txt or .svg.")] = None,
     weights: WeightOptions,
@@ -169,7 +169,9 @@ def explain_command(
             refuse_unused(context, "top", because="the output is JSON")
         if names != ["contributions"]:
             raise UsageError(
-                "contributions stand by themselves: they are a sum over the whole model", option="steps", value=steps
+                "contributions go with no other steps: they are a sum over the whole model",
+                option="steps",
+                value=steps,
             )
         _explain_contributions(source, file, model, form, output, against=against, query=chosen.query, top=chosen.top)
         return DONE
@@ -266,7 +268,7 @@ def _findings_of(prepared: Prepared) -> list[CheckFinding]:
 
     if isinstance(prepared.source, OverviewSource):
         name = prepared.source.name
-        why = f"{name} holds an overview, of which nothing can be recomputed: give the text"
+        why = f"{name} holds an overview, from which nothing can be recomputed: give the text"
         raise UsageError(f"needs every weight: {why}", option="check")
     if prepared.model is None:
         return list(findings_of_trace(prepared.trace(predictions=False)))

@@ -87,7 +87,7 @@ def heatmap_command(
         str | None,
         Option(
             "--head",
-            help="Heads: 3, 0-5, 1,4,7, -1, all; telling, the headline's [default: all].",
+            help="Heads: 3, 0-5, 1,4,7, -1, all, or telling (the most telling one) [default: all].",
             metavar="HEADS",
             autocompletion=completing("all", TELLING),
             envvar="ATTNCTL_HEAD",
@@ -99,7 +99,7 @@ def heatmap_command(
         Option(
             "--query",
             "-q",
-            help="Of a photograph: the query, by pixel (120,80), index or name [default: CLS, or the last].",
+            help="Query of a photograph: a pixel (120,80), an index or a name [default: CLS, or the last].",
             metavar="TOKEN",
             autocompletion=completing(TOKENS, joined=True),
             envvar="ATTNCTL_QUERY",
@@ -110,7 +110,7 @@ def heatmap_command(
         str | None,
         Option(
             "--rows",
-            help="Only these queries: 0-99, the last one too.",
+            help="Only these queries: 0-99, with both ends.",
             metavar="TOKENS",
             envvar="ATTNCTL_ROWS",
             rich_help_panel=LOOK,
@@ -120,7 +120,7 @@ def heatmap_command(
         str | None,
         Option(
             "--columns",
-            help="Only these keys: 0-99, the last one too.",
+            help="Only these keys: 0-99, with both ends.",
             metavar="TOKENS",
             envvar="ATTNCTL_COLUMNS",
             rich_help_panel=LOOK,
@@ -130,7 +130,7 @@ def heatmap_command(
         Literal["mean", "max"] | None,
         Option(
             "--pool",
-            help="Cells of a long text: mean or max [default: mean].",
+            help="How the cells of a long text are pooled: mean or max [default: mean].",
             envvar="ATTNCTL_POOL",
             rich_help_panel=LOOK,
         ),
@@ -145,7 +145,7 @@ def heatmap_command(
         str | None,
         Option(
             "--run",
-            help="Folder of a training run: its steps, .gif or a strip.",
+            help="Folder of a training run: draw its steps, as .gif or as a strip.",
             metavar="FOLDER",
             envvar="ATTNCTL_RUN",
             rich_help_panel=MODEL,
@@ -153,15 +153,15 @@ def heatmap_command(
     ] = None,
     model: WeightsModelOptions,
     output: Annotated[
-        str | None, output_option(f"Where to write: {suffixes_listed()}; .html, a page; or .json: cells.")
+        str | None, output_option(f"Where to write: {suffixes_listed()}; .html for a page; .json for the cells.")
     ] = None,
 ) -> None:
-    """Draw the attention weights: queries down, keys across, one head or every layer × head.
+    """Draw the attention weights of one head, or of every layer and head: a row for each query, a column for each key.
 
-    Without -o the grid is drawn in the terminal; in a pipe it is written as numbers, tab-separated; a token that a
-    spreadsheet would take for a formula has an apostrophe before it. A text of more than 512 tokens is pooled to a grid of
-    cells; --rows and --columns look closer. A photograph (photo.jpg, and a vision model) is drawn with the weights of one
-    query over it; so is --image, of a prompt about it.
+    Without -o, the grid is drawn in the terminal; in a pipe, its numbers are written tab-separated, with an apostrophe
+    before a token that a spreadsheet would read as a formula. A text of more than 512 tokens is pooled to a grid of cells;
+    --rows and --columns zoom in. For a photograph (photo.jpg, and a vision model), or --image and a prompt about it, the
+    weights of one query are drawn over the picture.
     """
     from attnctl import inputs
     from attnctl.source import Changes

@@ -42,10 +42,11 @@ WORDS_INDENT = 19  # columns before the explanation of a word
 
 @command(example="attnctl shell --model smollm2 --file prompt.txt", more=(NUMBERS, MATHEMATICS, MADE, CHECKPOINT))
 def shell_command(context: Context, text: TextArgument = None, *, file: FileOption = None, model: ModelOptions) -> int:
-    """Ask one question after the other about a text: the commands and options of attnctl, without attnctl and the text.
+    """Ask many questions about one text: type commands with their options, without the word attnctl and without the text.
 
-    Model, text and what was computed of them are kept, so that a second question is answered at once. `text`, `file` and
-    `use` change text and model, Ctrl-C goes back to the prompt, Ctrl-D leaves. Lines from a pipe are run one by one.
+    The model, the text and the results stay in memory, so that the next question is answered at once. `text` and `file`
+    change the text, `use` changes the model, Ctrl-C returns to the prompt, Ctrl-D leaves. Lines from a pipe are run one by
+    one.
     """
     from attnctl import inputs
     from attnctl.cli import output

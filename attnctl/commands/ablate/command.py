@@ -60,7 +60,7 @@ def ablate_command(
         Option(
             "--target",
             "-t",
-            help='What the model is to write: the word watched (" Mary") [default: the likeliest].',
+            help='What the model is to write: the watched word, such as " Mary" [default: the likeliest].',
             metavar="TEXT",
             envvar="ATTNCTL_TARGET",
             rich_help_panel=MODEL,
@@ -72,7 +72,7 @@ def ablate_command(
         Option(
             "--query",
             "-q",
-            help="Query token: the word watched is predicted from it [default: the last, or the mask].",
+            help="Query token: the watched word is predicted from this token [default: the last, or the mask].",
             metavar="TOKEN",
             autocompletion=completing(TOKENS, joined=True),
             envvar="ATTNCTL_QUERY",
@@ -85,7 +85,7 @@ def ablate_command(
         Literal["zero", "mean", "resample"],
         Option(
             "--how",
-            help="zero, mean, or resample.",
+            help="Replace a head's output by zero, by its mean, or by its output on another text.",
             envvar="ATTNCTL_HOW",
             rich_help_panel=LOOK,
         ),
@@ -94,7 +94,7 @@ def ablate_command(
         str | None,
         Option(
             "--reference",
-            help="Texts, one a line, for mean or resample.",
+            help="Texts for --how mean or resample, one a line.",
             metavar="FILE",
             envvar="ATTNCTL_REFERENCE",
             rich_help_panel=LOOK,
@@ -104,7 +104,7 @@ def ablate_command(
         bool,
         Option(
             "--edges",
-            help="Cut each key from the watched token.",
+            help="Cut each key in turn from the watched token.",
             envvar="ATTNCTL_EDGES",
             rich_help_panel=LOOK,
         ),
@@ -113,7 +113,7 @@ def ablate_command(
         list[str] | None,
         Option(
             "--edge",
-            help='Cut this edge, "gave→Mary" or "11>2"; several: also all at once.',
+            help='Cut this edge: "gave→Mary" or "11>2"; several edges: also all at once.',
             metavar="TEXT",
             envvar="ATTNCTL_EDGE",
             rich_help_panel=LOOK,
@@ -124,7 +124,7 @@ def ablate_command(
         bool,
         Option(
             "--approximate",
-            help="Gradient × activation: everything from one forward and backward.",
+            help="Approximate all effects by gradient × activation, from one forward and backward.",
             envvar="ATTNCTL_APPROXIMATE",
             rich_help_panel=LOOK,
         ),
@@ -144,7 +144,7 @@ def ablate_command(
         int | None,
         Option(
             "--top",
-            help="Only so many, the strongest: heads, edges or parts; without it a table has 10 heads.",
+            help="Only the N strongest: heads, edges or parts; without it, a table has 10 heads.",
             metavar="N",
             parser=whole(limits.TOP),
             envvar="ATTNCTL_TOP",
@@ -155,10 +155,10 @@ def ablate_command(
     output: Annotated[str | None, output_option(f"Where to write: .json, .txt, .html, {suffixes_listed()}.")] = None,
     model: WatchedModelOptions,
 ) -> None:
-    """Tell what matters: every head ablated in turn, or edges of attention cut, and what that does to a prediction.
+    """Measure what matters for a prediction: ablate each head in turn, or cut edges of attention, and see what changes.
 
-    A head looks (its largest weight from the watched token), writes (its direct contribution to the logit), and does (how
-    the prediction changes without it; after minus before, in nats and logits).
+    The table shows where a head looks (its largest weight from the watched token), what it writes (its direct contribution
+    to the logit), and what it does (how the prediction changes without it: after minus before, in nats and logits).
     """
     form = output_format("ablate", output, ("json", "txt", "html", *format_names()), "json" if json else "")
     if form in format_names():

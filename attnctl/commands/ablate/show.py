@@ -152,7 +152,7 @@ def _watched_forms(effects: Effects) -> Iterator[Form]:
         line += f", {abs(base.logit_difference):.2f} logits {more} {bare_word(effects.against.text)}"
     yield f"{line}."
     if effects.model.causal is False and effects.target.text.strip() == effects.tokens[effects.query].text:
-        yield f"{target} stands there to be seen: put ____ (or the model's mask) in its place to have it predicted."
+        yield f"{target} is visible to the model: put ____ (or the model's mask) in its place, so that it is predicted."
     if base.best is not None and bare_word(base.best.text) != target:
         yield f"The model itself would say {bare_word(base.best.text)} ({sentence_percent(base.best.probability)})."
 

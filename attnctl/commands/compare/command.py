@@ -69,7 +69,7 @@ def compare_command(
     ],
     b: Annotated[
         str,
-        Argument(help="What to compare it with, of the same kind.", metavar="B", autocompletion=completing(*MODELS)),
+        Argument(help="What to compare A with, of the same kind.", metavar="B", autocompletion=completing(*MODELS)),
     ],
     text: Annotated[str | None, Argument(help="The text that both models read.", metavar="[TEXT]")] = None,
     *,
@@ -79,7 +79,9 @@ def compare_command(
     precision: PrecisionOption = None,
     json: Annotated[
         bool,
-        Option("--json", help="Write JSON: the comparison, one line.", envvar="ATTNCTL_JSON", rich_help_panel=OUTPUT),
+        Option(
+            "--json", help="Write JSON: the comparison, in one line.", envvar="ATTNCTL_JSON", rich_help_panel=OUTPUT
+        ),
     ] = False,
     output: Annotated[str | None, output_option(f"Where to write: .json, .txt, {suffixes_listed()}.")] = None,
     weights: WeightOptions,
@@ -88,9 +90,9 @@ def compare_command(
 ) -> None:
     """Show two models, two traces, or two texts side by side, with the difference of their weights.
 
-    With TEXT (or --file), A and B are models: names, weight files, steps of a run, checkpoints. Without, each is a trace
-    (.json, .npz, or - for a pipe) or a text for --model. The head where the two differ most is shown, unless --layer and
-    --head say otherwise.
+    With TEXT (or --file), A and B are models: names, weight files, steps of a run, checkpoints. Without a text, each is
+    a trace (.json, .npz, or - for a pipe), or a text that --model reads. By default, the head with the largest difference
+    is shown; --layer and --head choose others.
     """
     form = output_format("compare", output, ("json", "txt", *format_names()), "json" if json else "")
     drawn = form in format_names()
@@ -170,7 +172,7 @@ def _pair_of_models(
             f"{visible_text(prediction.text)} {100 * prediction.probability:.0f} %"
             for prediction in trace.predictions[:3]
         )
-        say_notes([f"{name} goes on with {', '.join(likeliest)}"] if trace.predictions else ())
+        say_notes([f"{name} continues with {', '.join(likeliest)}"] if trace.predictions else ())
     return pair
 
 

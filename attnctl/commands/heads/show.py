@@ -74,5 +74,5 @@ def names_origin(model: ModelInfo, heads: Sequence[HeadStatistics], names: HeadN
     first = next((roles[place][0] for head in heads if (place := (head.layer, head.head)) in roles), None)
     if first is None:
         return ""
-    meaning = "what the model's evaluation measured the head to find, and nothing that was read off this text"
-    return f" {first} and the like: {meaning} (attnctl model {for_pasting(model.card_name)})."
+    meaning = "what the head finds in the model's evaluation, not on this text"
+    return f" Names such as {first}: {meaning} (attnctl model {for_pasting(model.card_name)})."

@@ -180,7 +180,7 @@ def stated_sizes(settings: Document, name: str, source: str) -> ModelSizes:
         raise AttnctlError(f"the configuration of {name} does not say its layers, heads and d_model")
     if unlike := [key for key in OTHERWISE if settings.get(key)]:
         raise AttnctlError(
-            f"the sizes of {name} cannot be told: by its {unlike[0]} it needs transformers that builds it"
+            f"the sizes of {name} cannot be computed: its {unlike[0]} needs a version of transformers that can build it"
         )
     kv_heads = stated["kv_heads"] or heads
     if stated["d_k"] is None and d_model % heads:

@@ -48,7 +48,7 @@ def quiz_command(
         Option(
             "--questions",
             "-n",
-            help="How many questions.",
+            help="Number of questions.",
             metavar="N",
             parser=whole(limits.QUESTIONS),
             envvar="ATTNCTL_QUESTIONS",
@@ -59,16 +59,16 @@ def quiz_command(
         bool,
         Option(
             "--json",
-            help="Write JSON: questions and answers; nothing is asked.",
+            help="Write JSON: the questions with their answers, without asking them.",
             envvar="ATTNCTL_JSON",
             rich_help_panel=OUTPUT,
         ),
     ] = False,
     model: WeightsModelOptions,
 ) -> None:
-    """Ask questions about the attention of a sentence, mark the answers, give a score.
+    """Ask questions about the attention of a sentence, mark the answers, and give a score.
 
-    Answers are read from standard input, one a line: a letter, a token, or a number. An empty line passes.
+    Answers are read from standard input, one a line: a letter, a token, or a number. An empty line skips the question.
     """
     from attnctl.commands.quiz.compute import questions_of_trace
     from attnctl.commands.quiz.show import beginning_forms

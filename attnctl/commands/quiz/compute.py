@@ -389,7 +389,7 @@ def removal_question(effects: Effects, dice: random.Random) -> QuizQuestion | No
         _head_name(first),
         tuple(_head_name(head) for head in several),
         why=f"Without {_head_name(first)} it is {percent(first.probability or 0, 1)}{instead}: attnctl ablate measures it. "
-        "What a head writes is a hint, but later layers and the softmax answer to it.",
+        "What a head writes is a hint, but later layers and the softmax can change its effect.",
     )
 
 

@@ -18,13 +18,13 @@ def schema_command(
     what: Annotated[
         str,
         Argument(
-            help=f"{', '.join(DOCUMENTS)}.",
+            help=f"The document: {', '.join(DOCUMENTS)}.",
             metavar="[WHAT]",
             autocompletion=completing("attnctl.commands.schema.documents:DOCUMENTS"),
         ),
     ] = "trace",
 ) -> None:
-    """Print the JSON Schema (draft 2020-12) of what attnctl writes."""
+    """Print the JSON Schema (draft 2020-12) of a document that attnctl writes."""
     import json
 
     from attnctl.commands.schema.documents import SCHEMAS, schema_of

@@ -84,7 +84,7 @@ def sources_command(
         int | None,
         Option(
             "--top",
-            help="Only so many, the strongest: parts.",
+            help="Only the N strongest: parts.",
             metavar="N",
             parser=whole(limits.TOP),
             envvar="ATTNCTL_TOP",

@@ -57,10 +57,11 @@ def view_command(
     context: Context,
     source: SourceArgument = None,
     other: Annotated[
-        str | None, Argument(help="A second one, to be seen beside the first.", metavar="[TEXT|FILE]")
+        str | None, Argument(help="A second text or file, to show beside the first.", metavar="[TEXT|FILE]")
     ] = None,
     text: Annotated[
-        str | None, Argument(help="A text for both: the two before it are models then.", metavar="[TEXT]")
+        str | None,
+        Argument(help="A text for two models: the first two arguments are then the models.", metavar="[TEXT]"),
     ] = None,
     *,
     file: FileOption = None,
@@ -70,7 +71,7 @@ def view_command(
         str | None,
         Option(
             "--run",
-            help="Folder of a training run: the text at every step of it.",
+            help="Folder of a training run: show the text at each of its steps.",
             metavar="FOLDER",
             envvar="ATTNCTL_RUN",
             rich_help_panel=MODEL,
@@ -82,13 +83,15 @@ def view_command(
     output: Annotated[str | None, output_option('Where to write: .html, or "-".')] = None,
     no_open: Annotated[
         bool,
-        Option("--no-open", help="Write the page, do not open it.", envvar="ATTNCTL_NO_OPEN", rich_help_panel=OUTPUT),
+        Option(
+            "--no-open", help="Write the page without opening it.", envvar="ATTNCTL_NO_OPEN", rich_help_panel=OUTPUT
+        ),
     ] = False,
     log: Annotated[
         bool | None,
         Option(
             "--log/--no-log",
-            help="Colours on a logarithmic scale: the page begins so.",
+            help="Colours on a logarithmic scale: when the page opens.",
             envvar="ATTNCTL_LOG",
             rich_help_panel=SHOW,
         ),
@@ -97,7 +100,7 @@ def view_command(
         bool,
         Option(
             "--effects",
-            help="Shade the tokens by what they do for the prediction, too.",
+            help="Also shade the tokens by their effect on the prediction.",
             envvar="ATTNCTL_EFFECTS",
             rich_help_panel=LOOK,
         ),
@@ -107,7 +110,7 @@ def view_command(
         bool,
         Option(
             "--sources",
-            help="Of a prompt: the parts that the model's answer to it came from.",
+            help="Show which parts of a prompt the model's answer came from.",
             envvar="ATTNCTL_SOURCES",
             rich_help_panel=LOOK,
         ),
@@ -115,10 +118,10 @@ def view_command(
     weights: WeightOptions,
     model: ModelOptions,
 ) -> None:
-    """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.
+    """Write one HTML page to explore attention, and open it in a browser. The page needs no network and no installation.
 
-    With two texts or traces, or two models and a text, both are there side by side, with their difference. A long text is
-    pooled to an overview, with its strongest links and exact blocks around them; an overview's file is shown as it is.
+    Two texts or traces, or two models and a text, are shown side by side, with their difference. A long text is shown as
+    an overview: pooled cells, the strongest links, and exact blocks around them. A file of an overview is shown as it is.
     """
     if output not in (None, "-"):
         if Path(str(output)).suffix.lower() not in (".html", ".htm"):

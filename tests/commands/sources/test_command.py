@@ -25,6 +25,8 @@ def test_the_parts_stand_by_what_they_matter_with_the_numbers_of_the_json(at_ter
 
 
 def test_without_torch_it_says_what_to_name_and_then_what_to_install() -> None:
-    (_, code, why), (_, *then) = answers((["sources", "Alice will eat"], ["sources", "Alice will eat", "--model", "gpt2"]))
+    (_, code, why), (_, *then) = answers(
+        (["sources", "Alice will eat"], ["sources", "Alice will eat", "--model", "gpt2"])
+    )
     assert code == 2 and "name a checkpoint (smollm2" in why
     assert then == [1, "attnctl: checkpoints need transformers: pip install 'attnctl[hf]'\n"]
