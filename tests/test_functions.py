@@ -64,7 +64,7 @@ WRONG_TYPES: list[tuple[Callable[[], object], str]] = [
     (lambda: attnctl.attend(TEXT, head=[0.5]), "head is int, not float"),
     (lambda: attnctl.attend(TEXT, attnctl.open_model("random"), n_heads=2), "n_heads goes with the name of a model"),
     (lambda: attnctl.heads(None), "text is a str or a Trace, not None"),
-    (lambda: attnctl.compare("demo", "random"), "a is a Trace where there is no text, not str"),
+    (lambda: attnctl.compare("demo", "random"), "without a text, a is a Trace, not str"),
     (lambda: list(attnctl.batch([TEXT], "random", n_heads="2")), "batch(): n_heads is int"),
     (lambda: list(attnctl.batch(TEXT, "random")), "texts is a list of texts, not one str"),
     (lambda: attnctl.compare("dot", "random", TEXT).largest_difference("0"), "layer is int, not str: '0'"),

@@ -1,6 +1,6 @@
-"""The commands: each is a file or a folder of this package with all that belongs to it, and an entry in this list.
+"""The commands: each is a file or folder of this package that holds everything it needs, and an entry in COMMANDS.
 
-A command can be deleted: its folder, its tests, its guides, and its entry here. Nothing of it is imported before it is used.
+To delete a command, delete its folder, its tests, its guides, and its entry here. It is imported only when it is used.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from typing import NamedTuple
 
 
 class CommandPackage(NamedTuple):
-    """A command, and what else its package gives to the program."""
+    """A command, and what its package adds to the rest of the program."""
 
-    panel: str  # of `attnctl --help`
-    about: str  # its line there
-    module: str  # with the function under @command
+    panel: str  # its panel in `attnctl --help`
+    about: str  # its line in the panel
+    module: str  # the module with the function under @command
     functions: Mapping[str, str] = {}  # attnctl.NAME, for Python → its module
-    guides: Mapping[str, str] = {}  # attnctl docs TOPIC → its line: pages that are deleted with the command
+    guides: Mapping[str, str] = {}  # attnctl docs TOPIC → its line; these pages are deleted with the command
     documents: Mapping[str, str] = {}  # attnctl schema NAME → "module:Struct"
     batch_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", a BatchFormat
-    prompt_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", one that answers prompts
-    pages: Mapping[str, str] = {}  # attnctl view --NAME → "module:function" of a text, a file and PromptOptions
-    # "module:function" of what one command alone can do for others, which do without it where it is deleted
-    measures_training: str = ""  # train: what the heads of a model learned, a Struct a relation
-    names_heads: str = ""  # heads: a file → a `NamesHeads`
+    prompt_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", a BatchFormat that answers prompts
+    pages: Mapping[str, str] = {}  # attnctl view --NAME → "module:function"; it takes a text, a file and PromptOptions
+    # "module:function" that other commands call; they work without it if this command is deleted
+    measures_training: str = ""  # for train: measures what the heads of a model learned, one Struct for each relation
+    names_heads: str = ""  # for heads: reads a file as `NamesHeads`
 
 
 LOOK, LEARN, MODELS, SETTINGS = "Look", "Learn", "Models", "Settings"
@@ -105,7 +105,7 @@ COMMANDS = {
     ),
     "batch": CommandPackage(
         "Many texts",
-        "every text of a file: a trace a line, a folder of pictures",
+        "every text of a file: traces as JSON lines, or pictures",
         "attnctl.commands.batch",
         guides={"many-texts": "take a file of sentences, on one machine or on a cluster"},
         documents={
@@ -115,7 +115,7 @@ COMMANDS = {
     ),
     "model": CommandPackage(
         MODELS,
-        "how large a model's attention is; a trained one's card",
+        "how large a model's attention is; the card of a trained model",
         "attnctl.commands.model.command",
         documents={
             "sizes": "attnctl.commands.model.result:Sizes",
@@ -133,7 +133,7 @@ COMMANDS = {
     ),
     "evaluate": CommandPackage(
         MODELS,
-        "which words each head finds, beside simple rules",
+        "which words each head finds, compared with simple rules",
         "attnctl.commands.evaluate.command",
         functions={"evaluate": "attnctl.commands.evaluate.compute"},
         guides={"census": "count what each head finds in a treebank, beside rules that need no attention"},
@@ -146,7 +146,7 @@ COMMANDS = {
     ),
     "softmax": CommandPackage(
         LEARN,
-        "the softmax of a few scores, worked out",
+        "the softmax of a few scores, step by step",
         "attnctl.commands.softmax.command",
         documents={"softmax": "attnctl.commands.softmax.result:Softmax"},
     ),
@@ -161,6 +161,6 @@ COMMANDS = {
     "schema": CommandPackage(SETTINGS, "the JSON Schema of what attnctl writes", "attnctl.commands.schema.command"),
 }
 
-BATCH_FORMATS = {name: place for one in COMMANDS.values() for name, place in one.batch_formats.items()}
-PROMPT_FORMATS = {name: place for one in COMMANDS.values() for name, place in one.prompt_formats.items()}
-PAGES = {name: place for one in COMMANDS.values() for name, place in one.pages.items()}
+BATCH_FORMATS = {name: place for package in COMMANDS.values() for name, place in package.batch_formats.items()}
+PROMPT_FORMATS = {name: place for package in COMMANDS.values() for name, place in package.prompt_formats.items()}
+PAGES = {name: place for package in COMMANDS.values() for name, place in package.pages.items()}

@@ -53,13 +53,13 @@ if TYPE_CHECKING:
     from attnctl.batching.work import Work
     from attnctl.model_options import OptionValues
 
-    Do = Callable[..., Iterator[list[Result]]]  # called with items and flowing=, answers results in their order
+    Do = Callable[..., Iterator[list[Result]]]  # takes items and flowing=, yields lists of results in their order
 
 PICTURES = format_names()
 OF_WEIGHTS = ("json", "npz", "parquet", *PICTURES)
 FORMATS = (*OF_WEIGHTS, "statistics", *BATCH_FORMATS, *PROMPT_FORMATS)
 OF_PROMPTS = f" ({', '.join(PROMPT_FORMATS)})" if PROMPT_FORMATS else ""  # in a help
-NOTES = 100  # different ones that are said: each text may have its own
+NOTES = 100  # at most this many different notes are printed: each text may have its own
 # names of options → the formats that use them
 USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("layer", "head"): (*OF_WEIGHTS, "statistics", *BATCH_FORMATS),
@@ -67,7 +67,7 @@ USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("words", "measure"): OF_WEIGHTS,
     ("steps", "parameters", "predict"): ("json", "npz"),
     ("precision",): ("json",),
-    ("drop", "renormalise", *(one.name for one in dataclasses.fields(PictureOptions))): PICTURES,
+    ("drop", "renormalise", *(field.name for field in dataclasses.fields(PictureOptions))): PICTURES,
     ("spans", "budget", "remove"): tuple(PROMPT_FORMATS),
 }
 
@@ -81,7 +81,7 @@ def batch_command(
     source: Annotated[
         str | None,
         Argument(
-            help='Texts: a file (.txt a line each, .jsonl, .csv, .tsv, .parquet; .gz, .zst), a folder, or "-".',
+            help='Texts: a file (.txt with a text a line, .jsonl, .csv, .tsv, .parquet; .gz, .zst), a folder, or "-".',
             metavar="FILE|FOLDER|-",
         ),
     ] = None,
@@ -104,7 +104,7 @@ def batch_command(
         Literal["text", "jsonl", "csv", "tsv", "parquet"] | None,
         Option(
             "--input",
-            help="text, jsonl, csv, tsv or parquet; by the suffix.",
+            help="Format of the texts: text, jsonl, csv, tsv or parquet [default: by the suffix].",
             envvar="ATTNCTL_INPUT",
             rich_help_panel=INPUT,
         ),
@@ -123,7 +123,7 @@ def batch_command(
         str | None,
         Option(
             "--id-column",
-            help="The column that holds their ids.",
+            help="The column that holds the ids of the texts.",
             metavar="NAME",
             envvar="ATTNCTL_ID_COLUMN",
             rich_help_panel=INPUT,
@@ -136,7 +136,7 @@ def batch_command(
         str | None,
         Option(
             "--steps",
-            help="Only these steps: weights or scores,weights,… of a trace (json, npz).",
+            help="Only these steps: weights, or scores,weights,… (json, npz).",
             metavar="STEPS",
             autocompletion=completing("attnctl.trace.steps:NAMES", joined=True),
             envvar="ATTNCTL_STEPS",
@@ -167,7 +167,7 @@ def batch_command(
         int,
         Option(
             "--max-tokens",
-            help="Tokens of the longest text that is read: one with more is an error of its own.",
+            help="Tokens of the longest text that is read: a longer text is an error, and the others go on.",
             metavar="N",
             parser=whole(limits.MAX_TOKENS),
             envvar="ATTNCTL_MAX_TOKENS",
@@ -180,7 +180,7 @@ def batch_command(
         Option(
             "--jobs",
             "-j",
-            help="Processes, each with a model of its own [default: a core each; 1 for stdout and checkpoints].",
+            help="Processes, each with a model of its own [default: one per core; 1 for stdout and checkpoints].",
             metavar="N",
             parser=whole(limits.JOBS),
             envvar="ATTNCTL_JOBS",
@@ -203,7 +203,7 @@ def batch_command(
         int,
         Option(
             "--budget",
-            help=f"Forwards for a prompt{OF_PROMPTS}: more parts than these are left out in groups.",
+            help=f"Forwards for a prompt{OF_PROMPTS}: if there are more parts, they are left out in groups.",
             metavar="N",
             parser=whole(limits.BUDGET),
             envvar="ATTNCTL_BUDGET",
@@ -223,28 +223,28 @@ def batch_command(
         bool,
         Option(
             "--strict",
-            help="Stop at the first text that cannot be done.",
+            help="Stop at the first text that fails.",
             envvar="ATTNCTL_STRICT",
             rich_help_panel=WORK,
         ),
     ] = False,
     replace: ReplaceOption = False,
-    shown: WeightOptions,
+    weights: WeightOptions,
     look: PictureOptions,
     model: ModelOptions,
 ) -> int:
-    """Run every text of a file through a model: a trace a line, a picture each.
+    """Run a model on every text of a file, and write a trace of each as a line of JSON, or pictures and tables.
 
-    Run again, it does what is missing. FOLDER/manifest.jsonl says what became of each text; where some failed, the exit code
-    is 3. A line of JSON has "text", or "messages" (a conversation), and where wanted "id", "text_pair", "tokens", "answer",
-    "options".
+    Run the same command again to do only what is missing. FOLDER/manifest.jsonl has the result of each text; if some
+    failed, the exit code is 3. A line of JSON has "text", or "messages" (a conversation), and optionally "id", "text_pair",
+    "tokens", "answer", "options".
     """
     formats = _chosen_formats(format, output)
     by = engine_of(context, engine)
-    kept = None if steps is None else tuple(name.strip() for name in steps.split(","))
-    if kept is not None:
+    step_names = None if steps is None else tuple(name.strip() for name in steps.split(","))
+    if step_names is not None:
         refuse_unused(context, "parameters", because="--steps says what a trace keeps")
-    if kept is not None and "prediction" not in kept:
+    if step_names is not None and "prediction" not in step_names:
         refuse_unused(context, "predict", because="--steps leaves the prediction out")
     _refuse_unused_by(context, formats)
     drawn = dataclasses.asdict(picture_look(look, dpi=100))
@@ -269,17 +269,17 @@ def batch_command(
         layer=layer,
         head=head,
         query=query,
-        look=drawn | {"drop": tuple(shown.drop), "renormalise": shown.renormalise},
+        look=drawn | {"drop": tuple(weights.drop), "renormalise": weights.renormalise},
         parameters=parameters,
         max_tokens=max_tokens,
         batch_size=batch_size,
-        words=shown.words,
-        measure=shown.measure,
-        steps=kept,
+        words=weights.words,
+        measure=weights.measure,
+        steps=step_names,
         precision=precision,
         prompts=prompts,
     )
-    opened = open_work_model(work)  # raises what is wrong for every text alike
+    opened = open_work_model(work)  # raises errors that concern every text
     if work.answers_prompts or opened.info.kind != "checkpoint":
         work = dataclasses.replace(work, batch_size=1)
     folder = None if output == "-" else output
@@ -291,12 +291,12 @@ def batch_command(
     return PARTIAL if _fill_folder(work, do, texts, folder, strict, replace) else DONE
 
 
-def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
-    """Return the formats of --format.
+def _chosen_formats(listed: str, output: str | None) -> tuple[str, ...]:
+    """Return the formats in the value of --format.
 
-    Raises UsageError for one that is none, or that does not fit -o, AttnctlError for one that cannot be imported.
+    Raises UsageError for an unknown format or one that does not fit -o, AttnctlError for one that cannot be imported.
     """
-    formats = tuple(dict.fromkeys(name.strip() for name in asked.split(",")))
+    formats = tuple(dict.fromkeys(name.strip() for name in listed.split(",")))
     for name in formats:
         if name not in FORMATS:
             from attnctl.batching.formats import format_named
@@ -304,7 +304,7 @@ def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
             format_named(name)
     if output in (None, "-") and formats != ("json",):
         raise UsageError(
-            "it needs a folder to write: name it with -o (stdout takes json alone)", option="format", value=asked
+            "it needs a folder to write: name it with -o (stdout takes json alone)", option="format", value=listed
         )
     suffix = "" if output is None else output[output.rfind(".") :].lower()
     if suffix[1:] in ("json", "jsonl", "npz", "parquet", "csv", *PICTURES):
@@ -314,28 +314,30 @@ def _chosen_formats(asked: str, output: str | None) -> tuple[str, ...]:
     alone = next((name for name in formats if name in PROMPT_FORMATS), None)
     if alone is not None and len(formats) > 1:
         raise UsageError(
-            "it goes alone: it answers each prompt, and keeps no traces of it", option="format", value=alone
+            "it cannot be combined with other formats: it answers each prompt, and keeps no traces",
+            option="format",
+            value=alone,
         )
     return formats
 
 
 def _refuse_unused_by(context: Context, formats: tuple[str, ...]) -> None:
-    """Refuse the options that none of the formats uses; one of a package uses those that choose what a trace holds."""
-    asked = {name if name in FORMATS else "parquet" for name in formats}
+    """Refuse the options that the formats do not use; a format of a package uses the options that parquet uses."""
+    used = {name if name in FORMATS else "parquet" for name in formats}
     for names, users in USED_BY.items():
-        if not asked & set(users):
+        if not used & set(users):
             kinds = [f"--format {name}" for name in users if name not in PICTURES]
             kinds += ["a picture"] if PICTURES[0] in users else []
             refuse_unused(context, *names, because=f"it goes with {either(kinds)}" if kinds else "no format uses it")
     if formats[0] in PROMPT_FORMATS:
-        alone = {one.name for one in dataclasses.fields(PromptOptions)}
-        others = [one.name for one in dataclasses.fields(ModelOptions) if one.name not in alone]
+        prompt_options = {field.name for field in dataclasses.fields(PromptOptions)}
+        model_options = [field.name for field in dataclasses.fields(ModelOptions) if field.name not in prompt_options]
         because = f"--format {formats[0]} asks a checkpoint, one prompt after the other"
-        refuse_unused(context, "batch_size", *others, because=because)
+        refuse_unused(context, "batch_size", *model_options, because=because)
 
 
 def _write_lines(do: Do, texts: TextStream, strict: bool) -> int:
-    """Write JSON lines to stdout, each as soon as it is made; return how many texts failed."""
+    """Write JSON lines to stdout, each when its text is finished; return the number of texts that failed."""
     failed = count = 0
     noted: set[str] = set()
     for chunk in do(texts, flowing=texts.path == "-"):
@@ -356,26 +358,26 @@ def _write_lines(do: Do, texts: TextStream, strict: bool) -> int:
 
 
 def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: bool, start_anew: bool) -> int:
-    """Write a folder of files and their manifest; return how many texts failed, now or before."""
+    """Write a folder of files with its manifest; return the number of texts that failed, in this run or before."""
     from attnctl.batching.engines import SHARED
     from attnctl.batching.folder import Folder
     from attnctl.batching.formats import FILES, format_named
     from attnctl.batching.manifest import input_paths
 
     noted: set[str] = set()
-    said = {"input": input_paths([texts.path], output), "input_form": texts.form}
-    said |= {"column": texts.column, "id_column": texts.id_column} | work.request()
+    settings = {"input": input_paths([texts.path], output), "input_form": texts.form}
+    settings |= {"column": texts.column, "id_column": texts.id_column} | work.request()
     shared = [format_named(form)() for form in work.formats if form not in ("json", *FILES)]
     together = SHARED if work.batch_size > 1 else 1
-    opened = Folder(output, said, work.formats, shared, together, start_anew=start_anew)
-    flowing = texts.path == "-" and work.batch_size == 1  # texts that share a pass are the same in every run
+    opened = Folder(output, settings, work.formats, shared, together, start_anew=start_anew)
+    flowing = texts.path == "-" and work.batch_size == 1  # the same texts share a pass in every run
     with opened as folder, items_progress(texts.share_read) as tick:
         for chunk in do(folder.items_to_do(texts), flowing=flowing):
-            for at, result in enumerate(chunk):
+            for index, result in enumerate(chunk):
                 try:
                     _report_result(result, strict, noted)
                 except AttnctlError:
-                    folder.write_results(chunk[:at])
+                    folder.write_results(chunk[:index])
                     raise
             folder.write_results(chunk)
             tick(len(chunk))
@@ -385,7 +387,7 @@ def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: boo
 
 
 def _report_result(result: Result, strict: bool, noted: set[str]) -> int:
-    """Say what a user should know of a result; return 1 if it failed. Raises AttnctlError then with --strict."""
+    """Print the notes of a result; return 1 if it failed, else 0. Raises AttnctlError for a failure with --strict."""
     for note in result.notes:
         if note not in noted and len(noted) < NOTES:
             noted.add(note)

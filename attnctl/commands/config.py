@@ -1,4 +1,4 @@
-"""`attnctl config`: defaults of a user's own, shown and set."""
+"""`attnctl config`: show and set the user's defaults."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from attnctl.files import lock_file, said_plainly, write_whole
 if TYPE_CHECKING:
     from attnctl.text import Document
 
-LOCK_SECONDS = 10  # that a process waits for others that set defaults: each takes a tenth of a second
+LOCK_SECONDS = 10  # how long to wait for other processes that set defaults; each takes a tenth of a second
 
 
-# words that belong to no option are told how a default is set
+# for words outside an option, the error says how to set a default
 @command(example="attnctl config --set model=smollm2", parsing={"allow_extra_args": True})
 def config_command(
     context: Context,
@@ -36,21 +36,21 @@ def config_command(
         list[str] | None,
         Option(
             "--set",
-            help="NAME=VALUE, or COMMAND.NAME=VALUE for one command.",
+            help="Set a default: NAME=VALUE, or COMMAND.NAME=VALUE for one command.",
             metavar="NAME=VALUE",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
     unset: Annotated[
         list[str] | None,
-        Option("--unset", help="Forget a default: NAME, or COMMAND.NAME.", metavar="NAME", rich_help_panel=OUTPUT),
+        Option("--unset", help="Remove a default: NAME, or COMMAND.NAME.", metavar="NAME", rich_help_panel=OUTPUT),
     ] = None,
     path: Annotated[bool, Option("--path", help="Print the path of the file.", rich_help_panel=OUTPUT)] = False,
 ) -> None:
-    """Show or set defaults: options that every command takes as given unless the command line says otherwise.
+    """Show or set your defaults: values of options, for every command line that does not give the option.
 
-    They stand in a TOML file, or in the environment: ATTNCTL_MODEL=gpt2 is --model gpt2. The command line wins over the
-    environment, the environment over the file. Without options every default is shown, and where it comes from.
+    Defaults are in a TOML file, or in the environment: ATTNCTL_MODEL=gpt2 is --model gpt2. The command line wins over the
+    environment, and the environment over the file. Without options, every default is shown with its origin.
     """
     if context.args:
         raise UsageError(
@@ -71,19 +71,19 @@ def _change_settings(setting: list[str], unset: list[str]) -> None:
     where = defaults.config_path()
     with said_plainly("make", where.parent):
         where.parent.mkdir(parents=True, exist_ok=True)
-    lock = lock_file(where, LOCK_SECONDS)  # what another process sets meanwhile is read first
+    lock = lock_file(where, LOCK_SECONDS)  # read the file only after other processes have written it
     try:
         _change_file(where, setting, unset)
     finally:
         lock.release()
-    say_notes([f"{item} is kept in {where}" for item in setting] + [f"{item} is no default any more" for item in unset])
+    say_notes([f"{item} is kept in {where}" for item in setting] + [f"{item} is no longer a default" for item in unset])
 
 
 def _change_file(where: Path, setting: list[str], unset: list[str]) -> None:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
-    defaults.read_defaults()  # a damaged file is told of, not written into
+    defaults.read_defaults()  # raises for a damaged file, before it is changed
     try:
         document = tomlkit.parse(defaults.read_text())
         for item in setting:
@@ -115,39 +115,43 @@ def _command_and_key(name: str) -> tuple[str, str]:
 
 
 def _table_and_keys(document: Document, command: str, key: str) -> tuple[Document, list[str]]:
-    """Return the table of a command's defaults, made if absent, and its keys that name the option.
+    """Return the table of a command's defaults, created if absent, and its keys that name the option.
 
-    Hyphens and underscores are alike. Raises AttnctlError where a table stands in place of a value, or a value of a table.
+    Hyphens and underscores are equal. Raises AttnctlError if the file has a table in place of a value, or the reverse.
     """
     table = document.setdefault(command, {}) if command else document
     same = [name for name in table if name.replace("-", "_") == key] if isinstance(table, dict) else []
     if not isinstance(table, dict) or (not command and any(isinstance(table[name], dict) for name in same)):
-        own = f"{command}.{key}" if command else key
-        raise AttnctlError(f"the defaults file holds {own} in a way that cannot be changed here: change it by hand")
+        full_name = f"{command}.{key}" if command else key
+        raise AttnctlError(
+            f"the defaults file holds {full_name} in a way that cannot be changed here: change it by hand"
+        )
     return table, same
 
 
 def _options_named(name: str, command: str, key: str) -> list[TyperOption]:
-    """Return the options `key` of one command or of all.
+    """Return the options with the name `key`, of one command or of all.
 
-    Raises UsageError if no command, or not the one that is named, has an option of this `name` that may have a default.
+    Raises UsageError if there is no such option, or if it cannot have a default; `name` is what the user typed.
     """
-    names = [one.name or "" for one in all_commands()]
+    names = [each.name or "" for each in all_commands()]
     if "." in name and command not in names:
         raise UsageError(f"no command {command!r}{suggest_choice(command, names)}")
     if defaults.options_of_all(all_commands()).get(key) is False:
         raise UsageError("takes no default: give it on the command line", option=name.rpartition(".")[2])
     commands = [load_command(command)] if command else all_commands()
-    options = [one for each in commands for one in each.params if isinstance(one, TyperOption) and one.envvar]
-    if not (same := [one for one in options if one.name == key]):
+    options = [
+        option for each in commands for option in each.params if isinstance(option, TyperOption) and option.envvar
+    ]
+    if not (same := [option for option in options if option.name == key]):
         has = f"{command} has no" if command else "no command has an"
-        near = suggest_choice(key, [one.name or "" for one in options])
+        near = suggest_choice(key, [option.name or "" for option in options])
         raise UsageError(f"{has} option --{name.rpartition('.')[2]}{near}")
     return same
 
 
 def _check_value(item: str, options: Sequence[TyperOption], value: str) -> None:
-    """Raise UsageError if none of the options reads the value, or if it is not Unicode."""
+    """Raise UsageError if the value is not Unicode, or if no option accepts it."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -163,18 +167,18 @@ def _check_value(item: str, options: Sequence[TyperOption], value: str) -> None:
 
 
 def _typed_value(value: str) -> object:
-    """Return a value as TOML has it: true and false, finite numbers, else text."""
+    """Return a value with its type in TOML: true or false, a finite number, or else text."""
     for read in (limits.whole_number, limits.decimal_number, {"true": True, "false": False}.__getitem__):
         with contextlib.suppress(ValueError, KeyError):
-            return found if abs(found := read(value)) < limits.EXACT else value
+            return number if abs(number := read(value)) < limits.EXACT else value
     return value
 
 
 def _show_settings() -> None:
-    said = defaults.read_defaults()
+    settings = defaults.read_defaults()
     where = defaults.config_path()
-    rows = [(key, value, str(where)) for key, value in said.items() if not isinstance(value, dict)]
-    for name, table in said.items():
+    rows = [(key, value, str(where)) for key, value in settings.items() if not isinstance(value, dict)]
+    for name, table in settings.items():
         if isinstance(table, dict):
             rows += [(f"{name}.{key}", value, str(where)) for key, value in table.items()]
     for name, value in sorted(os.environ.items()):
@@ -184,8 +188,8 @@ def _show_settings() -> None:
         print_wrapped("no defaults are set; attnctl config --set model=smollm2 writes them to")
         print_lines(str(where))
         return
-    known = defaults.options_of_all(all_commands())
+    options = defaults.options_of_all(all_commands())
     width = max(len(f"{name} = {value}") for name, value, _ in rows)
     for name, value, source in rows:
-        wrong = defaults.why_no_default(name, known)
+        wrong = defaults.why_no_default(name, options)
         print_lines(f"{f'{name} = {value}':{width}}  {source}{f' ({wrong})' * bool(wrong)}")

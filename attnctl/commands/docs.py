@@ -18,7 +18,9 @@ from attnctl.cli.output import print_lines, safe_console
 @command(example="attnctl docs lesson")
 def docs_command(
     context: Context,
-    topic: Annotated[str | None, Argument(help="The page to show; without it, the topics.", metavar="[TOPIC]")] = None,
+    topic: Annotated[
+        str | None, Argument(help="The page to show [default: a list of them].", metavar="[TOPIC]")
+    ] = None,
     *,
     open_: Annotated[bool, Option("--open", help="Open the page in a browser.", rich_help_panel=OUTPUT)] = False,
     site: Annotated[
@@ -27,12 +29,12 @@ def docs_command(
     ] = None,
     samples: Annotated[
         str | None,
-        Option(help="Write the samples of the pages into this folder.", metavar="FOLDER", rich_help_panel=OUTPUT),
+        Option(help="Write the sample files of the pages into this folder.", metavar="FOLDER", rich_help_panel=OUTPUT),
     ] = None,
 ) -> None:
     """Show the documentation: a lesson, how-to guides, and the reference of commands, Python and file formats.
 
-    In a pipe a page is plain Markdown. The site needs MkDocs (pip install "attnctl[docs]"); it is read without a network.
+    In a pipe a page is plain Markdown. The site needs MkDocs (pip install "attnctl[docs]"); it can be read offline.
     """
     from attnctl.docs import site as pages
 
@@ -59,7 +61,7 @@ def docs_command(
 
 
 def show_page(markdown: str) -> None:
-    """Show a page in the terminal; write plain Markdown in a pipe."""
+    """Show a page in the terminal; in a pipe, write plain Markdown."""
     from attnctl.docs.site import THEME, WIDEST_PAGE, PageMarkdown, plain_source
 
     text = plain_source(markdown)

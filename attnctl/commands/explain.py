@@ -1,4 +1,4 @@
-"""`attnctl explain`: every step of self-attention, from tokens to context; of a long text its rows and strongest links."""
+"""`attnctl explain`: every step of self-attention, from tokens to context; for a long text, its rows and strongest links."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
     from attnctl.trace.consistency import CheckFinding
 
 
-# Imports inside functions are of what one branch needs: --help imports no NumPy, --json no rich; a start is counted in ms.
+# Functions import what one branch needs: --help imports no NumPy, --json no rich, so that the program starts quickly.
 
 
 @dataclass(frozen=True)
 class ChosenOptions:
-    """Which layers, heads, queries and keys are shown."""
+    """The options that choose layers, heads, queries and keys."""
 
     layer: TellingLayerOption = None
     head: TellingHeadOption = None
@@ -79,7 +79,7 @@ class ChosenOptions:
         int | None,
         Option(
             "--top",
-            help="Only so many, the strongest: links of each query.",
+            help="Only the N strongest: links of each query.",
             metavar="N",
             parser=whole(limits.TOP),
             envvar="ATTNCTL_TOP",
@@ -91,13 +91,13 @@ class ChosenOptions:
 
 @dataclass(frozen=True)
 class WalkOptions:
-    """How the steps are shown."""
+    """The options that say how the steps are shown."""
 
     all: Annotated[
         bool,
         Option(
             "--all",
-            help="Walk through all layers from tokens to output.",
+            help="Show all layers, from tokens to output.",
             envvar="ATTNCTL_ALL",
             rich_help_panel=LOOK,
         ),
@@ -105,11 +105,11 @@ class WalkOptions:
     precision: PrecisionOption = None
     story: Annotated[
         bool,
-        Option("--story", help="Add the classroom reading of each step.", envvar="ATTNCTL_STORY", rich_help_panel=LOOK),
+        Option("--story", help="Explain each step in everyday words.", envvar="ATTNCTL_STORY", rich_help_panel=LOOK),
     ] = False
 
 
-# options of the numbers of a trace, which neither --check nor --steps contributions shows
+# options that change the numbers of a trace: --check and --steps contributions do not use them
 OF_A_TRACE = ("tokens", "key_tokens", WalkOptions, WeightOptions, "predict")
 UNCHECKED = (*OF_A_TRACE, "query", "top", "spans", "steps", "against", "json", "output")
 NOT_SUMMED = (*OF_A_TRACE, "layer", "head", "spans")
@@ -144,14 +144,14 @@ def explain_command(
         bool,
         Option(
             "--check",
-            help="Recompute the weights by other means: do they hold? Exit code 4 if not.",
+            help="Recompute the weights by other means, and compare: exit code 4 if they differ.",
             envvar="ATTNCTL_CHECK",
             rich_help_panel=LOOK,
         ),
     ] = False,
     json: Annotated[
         bool,
-        Option("--json", help="Write JSON: the trace, one line.", envvar="ATTNCTL_JSON", rich_help_panel=OUTPUT),
+        Option("--json", help="Write JSON: the trace, in one line.", envvar="ATTNCTL_JSON", rich_help_panel=OUTPUT),
     ] = False,
     output: Annotated[str | None, output_option("Where to write: .json, .npz, .txt or .svg.")] = None,
     weights: WeightOptions,
@@ -169,7 +169,9 @@ def explain_command(
             refuse_unused(context, "top", because="the output is JSON")
         if names != ["contributions"]:
             raise UsageError(
-                "contributions stand by themselves: they are a sum over the whole model", option="steps", value=steps
+                "contributions go with no other steps: they are a sum over the whole model",
+                option="steps",
+                value=steps,
             )
         _explain_contributions(source, file, model, form, output, against=against, query=chosen.query, top=chosen.top)
         return DONE
@@ -185,15 +187,15 @@ def explain_command(
     pooled = isinstance(opened, OverviewSource) or is_long(opened)
     if names is None and (pooled or chosen.top is not None or chosen.spans is not None):
         refuse_unused(context, WalkOptions, because="the largest weights of rows are shown, and no steps")
-        given = prepare(opened, changes, chosen.layer, chosen.head, say=say_notes)
-        _explain_long(given, form, output, chosen)
+        prepared = prepare(opened, changes, chosen.layer, chosen.head, say=say_notes)
+        _explain_long(prepared, form, output, chosen)
         return DONE
     if names is not None:
         refuse_unused(context, "top", "spans", "all", because="--steps names what is shown")
     if form in ("json", "npz"):
         refuse_unused(context, WalkOptions, because=f"the output is {form.upper()}")
-        given = prepare(opened, changes, chosen.layer, chosen.head, chosen.query, say=say_notes)
-        _write_trace(given.trace(), chosen.query, names, output)
+        prepared = prepare(opened, changes, chosen.layer, chosen.head, chosen.query, say=say_notes)
+        _write_trace(prepared.trace(), chosen.query, names, output)
     else:
         _explain_steps(opened, changes, names, form, output, chosen, walk)
     return DONE
@@ -208,23 +210,23 @@ def _explain_steps(
     chosen: ChosenOptions,
     walk: WalkOptions,
 ) -> None:
-    """Walk through the steps, those of `names` or every one, of the heads that were chosen or that tell most."""
+    """Show the steps, those in `names` or all, of the heads that the user chose or of the most telling head."""
     from attnctl.readings.questions.headline import headline, walked_heads
     from attnctl.selection import find_several, selected_indices
     from attnctl.source import is_long, prepare
     from attnctl.trace.steps import check_steps
 
     layer, head, query = chosen.layer, chosen.head, chosen.query
-    narrow = is_long(opened)  # of a short text every head and row is read: the walk names what heads found
-    some = head if narrow else None
+    narrow = is_long(opened)  # a short text is computed whole: the steps name heads that were not chosen
+    computed_heads = head if narrow else None
     if changes.measure is not None:
         from attnctl.measures import check_measure
 
         check_measure(changes.measure, head not in (None, "all"))
-    given = prepare(opened, changes, layer, some, query, say=say_notes)
+    prepared = prepare(opened, changes, layer, computed_heads, query, say=say_notes)
     heads = selected_indices(head, opened.counts[1], "head", opened.name)
-    trace = (given if narrow else replace(given, rows=None)).trace()
-    if names is not None:  # where the steps are picked, their heading is not shown
+    trace = (prepared if narrow else replace(prepared, rows=None)).trace()
+    if names is not None:  # the heading of the first screen, which has these notes, is not shown
         every = trace.model.kind in ("checkpoint", "matrix")
         say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=every)
         say_notes(check_steps(trace, names))
@@ -238,25 +240,25 @@ def _explain_steps(
     several = any(picked is not None and len(picked) > 1 for picked in (queries, heads, chosen_layers))
     line = None if names is not None or walk.all or several else headline(trace, head=heads, query=queries[0])
     if line is None:
-        trace, lines, shown = walked_heads(trace, layer is None, head is None, heads, queries)
-        screen: Explanation | FirstScreen = Explanation(trace, lines, shown, names, precision, walk.story)
+        trace, lines, steps_of_heads = walked_heads(trace, layer is None, head is None, heads, queries)
+        screen: Explanation | FirstScreen = Explanation(trace, lines, steps_of_heads, names, precision, walk.story)
     else:
         screen = FirstScreen(trace, line, precision, walk.story)
     write_renderable(Shown(screen.forms()), form, output, "attnctl explain", trace.cited)
 
 
-def _print_check(given: Prepared) -> int:
-    """Print what was checked and found; return FINDING where anything is off."""
+def _print_check(prepared: Prepared) -> int:
+    """Print each check and its result; return FINDING if one fails."""
     from attnctl.render.form_builders.findings import findings_table
     from attnctl.render.terminal.console import Shown
 
-    findings = _findings_of(given)
+    findings = _findings_of(prepared)
     show_renderable(Shown([findings_table(findings)]), soft_wrap=True)
     return FINDING if any(finding.holds is False for finding in findings) else DONE
 
 
-def _findings_of(given: Prepared) -> list[CheckFinding]:
-    """Return what comes out where the weights of a text, a trace or a matrix are recomputed by other means.
+def _findings_of(prepared: Prepared) -> list[CheckFinding]:
+    """Return the results of the checks that recompute the weights of a text, a trace or a matrix by other means.
 
     Raises UsageError for an overview.
     """
@@ -264,17 +266,17 @@ def _findings_of(given: Prepared) -> list[CheckFinding]:
     from attnctl.source import OverviewSource
     from attnctl.trace.consistency import findings_of_trace
 
-    if isinstance(given.source, OverviewSource):
-        name = given.source.name
-        why = f"{name} holds an overview, of which nothing can be recomputed: give the text"
+    if isinstance(prepared.source, OverviewSource):
+        name = prepared.source.name
+        why = f"{name} holds an overview, from which nothing can be recomputed: give the text"
         raise UsageError(f"needs every weight: {why}", option="check")
-    if given.model is None:
-        return list(findings_of_trace(given.trace(predictions=False)))
-    return list(check_attention(given.model, given.source.input_text, given.layers, given.heads))
+    if prepared.model is None:
+        return list(findings_of_trace(prepared.trace(predictions=False)))
+    return list(check_attention(prepared.model, prepared.source.input_text, prepared.layers, prepared.heads))
 
 
 def _write_trace(trace: Trace, query: str | None, names: Sequence[str] | None, output: str | None) -> None:
-    """Write a trace, those of its steps that are named, with the headline of a query or of all."""
+    """Write a trace with its headline, cut to the steps in `names`; the headline is of one query, or of all."""
     from attnctl.formats.documents.trace_json import trace_to_json
     from attnctl.formats.storage import save_value
     from attnctl.readings.questions.headline import headline
@@ -305,7 +307,7 @@ def _explain_contributions(
     query: str | None,
     top: int | None,
 ) -> None:
-    """Write the sum for the word of --target, else for the model's own best."""
+    """Write the contributions to the logit of the word in --target, else of the model's likeliest word."""
     from attnctl import inputs
     from attnctl.models.watching import watched_text
     from attnctl.render.form_builders.contributions import contributions_forms
@@ -319,87 +321,89 @@ def _explain_contributions(
         raise UsageError("it is written as .json, .txt or .svg", option="steps", value="contributions")
     ask = EffectRequest(target=model.target, against=against)
     watched = watched_text(model_of(replace(model, target=None)), checked_text(text), query)
-    found, notes = measure_contributions(watched, ask)
+    effects, notes = measure_contributions(watched, ask)
     say_notes((*watched.notes, *notes))
     if form == "json":
-        put_bytes(effects_to_json(found) + b"\n", output)
+        put_bytes(effects_to_json(effects) + b"\n", output)
     else:
-        shown = Shown(contributions_forms(found, top))
-        write_renderable(shown, form, output, "attnctl explain", found.model.citation)
+        screen = Shown(contributions_forms(effects, top))
+        write_renderable(screen, form, output, "attnctl explain", effects.model.citation)
 
 
 # --- a long text: one exact row in the terminal, the strongest links as JSON ---
 
 
-def _explain_long(given: Prepared, form: str, output: str | None, chosen: ChosenOptions) -> None:
-    """Write what a long text comes to. Raises AttnctlError where it would be too large."""
+def _explain_long(prepared: Prepared, form: str, output: str | None, chosen: ChosenOptions) -> None:
+    """Write rows of a long text as tables, or rows or strongest links as JSON. Raises AttnctlError for .npz."""
     from attnctl.cli.cost import cost_of_heads
     from attnctl.formats.documents.overview_json import overview_to_json
     from attnctl.links import TOP, check_links, named_query, query_row, read_strongest_links
     from attnctl.readings.overview import LongRow
     from attnctl.selection import find_several
 
-    source, query, top, spans = given.source, chosen.query, chosen.top, chosen.spans
-    n, kept = len(source.tokens), given.overview
+    source, query, top, spans = prepared.source, chosen.query, chosen.top, chosen.spans
+    n, overview = len(source.tokens), prepared.overview
     if form == "npz":
-        size = given.head_count * 12e-9 * n * len(given.key_tokens)  # GB
+        size = prepared.head_count * 12e-9 * n * len(prepared.key_tokens)  # GB
         raise AttnctlError(
-            f"a trace of {n:,} tokens and {given.head_count} heads is about {size:.1f} GB: write .json, the strongest "
+            f"a trace of {n:,} tokens and {prepared.head_count} heads is about {size:.1f} GB: write .json, the strongest "
             "links of each query, or see attnctl heatmap and attnctl heads"
         )
-    # the one query of a file that holds its row
+    # a file with one row has one query
     queries = (
-        [kept.query if isinstance(kept, LongRow) else None] if query is None else find_several(source.tokens, query)
+        [overview.query if isinstance(overview, LongRow) else None]
+        if query is None
+        else find_several(source.tokens, query)
     )
-    bar = heads_over_tokens(given)
+    bar = heads_over_tokens(prepared)
 
-    def read_row(at: int | None, links: int | None = None) -> LongRow:
-        at, said = named_query(given, at)
+    def read_row(query_index: int | None, links: int | None = None) -> LongRow:
+        query_index, notes = named_query(prepared, query_index)
         with cost_progress(bar) as tick:
-            row = query_row(given, at, links, tick)
-        say_notes((*said, *row.notes))
+            row = query_row(prepared, query_index, links, tick)
+        say_notes((*notes, *row.notes))
         return row
 
     if form != "json":
-        tables = [_row_table(given, at, top, spans, read_row) for at in queries]
+        tables = [_row_table(prepared, query_index, top, spans, read_row) for query_index in queries]
         from rich.console import Group
 
         write_renderable(Group(*tables), form, output, "attnctl explain")
         return
-    found: list[Overview | LongRow]
+    readings: list[Overview | LongRow]
     if queries == [None]:
         if spans is not None:
             raise UsageError("sums up where one query looks: name it with --query", option="spans")
-        check_links(given, top or TOP)
-        say_cost(cost_of_heads(source, given.head_count))
+        check_links(prepared, top or TOP)
+        say_cost(cost_of_heads(source, prepared.head_count))
         with cost_progress(bar) as tick:
-            found = [read_strongest_links(given, top or TOP, tick)]
-        say_notes(found[0].notes)
+            readings = [read_strongest_links(prepared, top or TOP, tick)]
+        say_notes(readings[0].notes)
     elif top is not None or spans is not None:
         named = "spans" if top is None else "top"
         raise UsageError("sums up a row in words: with --json and --query all of it is written", option=named)
     elif len(queries) > 1 and output not in (None, "-"):
         raise UsageError(f"-o {output}: a file of JSON holds one row: name one query, or write lines with --json")
     else:
-        found = [read_row(at) for at in queries]
-    put_bytes(b"".join(overview_to_json(one) + b"\n" for one in found), output)
+        readings = [read_row(query_index) for query_index in queries]
+    put_bytes(b"".join(overview_to_json(reading) + b"\n" for reading in readings), output)
 
 
 def _row_table(
-    given: Prepared, at: int | None, top: int | None, spans: str | None, read_row: Callable[..., LongRow]
+    prepared: Prepared, query_index: int | None, top: int | None, spans: str | None, read_row: Callable[..., LongRow]
 ) -> Shown:
-    """Return where a query looks, for the terminal: its exact row, or its strongest links if a file holds no more of it."""
+    """Return a table of where a query looks: its exact row, or its strongest links if the file holds only those."""
     from attnctl.links import TOP, parts_of_keys
     from attnctl.readings.overview import Overview
     from attnctl.render.form_builders.rows import row_forms
     from attnctl.render.terminal.console import Shown
 
-    kept = given.overview
-    if not isinstance(kept, Overview):
-        return Shown(row_forms(read_row(at), parts_of_keys(given, spans), top or TOP))
+    overview = prepared.overview
+    if not isinstance(overview, Overview):
+        return Shown(row_forms(read_row(query_index), parts_of_keys(prepared, spans), top or TOP))
     if spans is not None:
         raise UsageError(
-            f"sums up a whole row, and {given.source.name} holds links: give the text and its model", option="spans"
+            f"sums up a whole row, and {prepared.source.name} holds links: give the text and its model", option="spans"
         )
-    most = top or min(TOP, *(link.keys.shape[1] for link in kept.links.values()), TOP)
-    return Shown(row_forms(read_row(at, most), top=most, whole=False))
+    links_shown = top or min(TOP, *(link.keys.shape[1] for link in overview.links.values()), TOP)
+    return Shown(row_forms(read_row(query_index, links_shown), top=links_shown, whole=False))

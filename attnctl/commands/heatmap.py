@@ -61,13 +61,13 @@ if TYPE_CHECKING:
     Opener = Callable[[], Source]
 
 TELLING = "telling"  # value of --head: the head of the headline
-LABELS = 20  # columns of a terminal that the names of the queries take
+LABELS = 20  # terminal columns for the names of the queries
 NAMES, ZOOM = ("tokens", "key_tokens"), ("rows", "columns", "pool", "spans")
 PICTURE_ALONE = ("size", "dpi", "font_size", "vmin", "vmax", "no_colorbar")
 
 
 class Chosen(NamedTuple):
-    """Which weights are drawn."""
+    """The choice of weights to draw: changes, layers and heads."""
 
     changes: Changes
     layer: str | None
@@ -87,7 +87,7 @@ def heatmap_command(
         str | None,
         Option(
             "--head",
-            help="Heads: 3, 0-5, 1,4,7, -1, all; telling, the headline's [default: all].",
+            help="Heads: 3, 0-5, 1,4,7, -1, all, or telling (the most telling one) [default: all].",
             metavar="HEADS",
             autocompletion=completing("all", TELLING),
             envvar="ATTNCTL_HEAD",
@@ -99,7 +99,7 @@ def heatmap_command(
         Option(
             "--query",
             "-q",
-            help="Of a photograph: the query, by pixel (120,80), index or name [default: CLS, or the last].",
+            help="Query of a photograph: a pixel (120,80), an index or a name [default: CLS, or the last].",
             metavar="TOKEN",
             autocompletion=completing(TOKENS, joined=True),
             envvar="ATTNCTL_QUERY",
@@ -110,7 +110,7 @@ def heatmap_command(
         str | None,
         Option(
             "--rows",
-            help="Only these queries: 0-99, the last one too.",
+            help="Only these queries: 0-99, with both ends.",
             metavar="TOKENS",
             envvar="ATTNCTL_ROWS",
             rich_help_panel=LOOK,
@@ -120,7 +120,7 @@ def heatmap_command(
         str | None,
         Option(
             "--columns",
-            help="Only these keys: 0-99, the last one too.",
+            help="Only these keys: 0-99, with both ends.",
             metavar="TOKENS",
             envvar="ATTNCTL_COLUMNS",
             rich_help_panel=LOOK,
@@ -130,7 +130,7 @@ def heatmap_command(
         Literal["mean", "max"] | None,
         Option(
             "--pool",
-            help="Cells of a long text: mean or max [default: mean].",
+            help="How the cells of a long text are pooled: mean or max [default: mean].",
             envvar="ATTNCTL_POOL",
             rich_help_panel=LOOK,
         ),
@@ -145,7 +145,7 @@ def heatmap_command(
         str | None,
         Option(
             "--run",
-            help="Folder of a training run: its steps, .gif or a strip.",
+            help="Folder of a training run: draw its steps, as .gif or as a strip.",
             metavar="FOLDER",
             envvar="ATTNCTL_RUN",
             rich_help_panel=MODEL,
@@ -153,15 +153,15 @@ def heatmap_command(
     ] = None,
     model: WeightsModelOptions,
     output: Annotated[
-        str | None, output_option(f"Where to write: {suffixes_listed()}; .html, a page; or .json: cells.")
+        str | None, output_option(f"Where to write: {suffixes_listed()}; .html for a page; .json for the cells.")
     ] = None,
 ) -> None:
-    """Draw the attention weights: queries down, keys across, one head or every layer × head.
+    """Draw the attention weights of one head, or of every layer and head: a row for each query, a column for each key.
 
-    Without -o the grid is drawn in the terminal; in a pipe it is written as numbers, tab-separated; a token that a
-    spreadsheet would take for a formula has an apostrophe before it. A text of more than 512 tokens is pooled to a grid of
-    cells; --rows and --columns look closer. A photograph (photo.jpg, and a vision model) is drawn with the weights of one
-    query over it; so is --image, of a prompt about it.
+    Without -o, the grid is drawn in the terminal; in a pipe, its numbers are written tab-separated, with an apostrophe
+    before a token that a spreadsheet would read as a formula. A text of more than 512 tokens is pooled to a grid of cells;
+    --rows and --columns zoom in. For a photograph (photo.jpg, and a vision model), or --image and a prompt about it, the
+    weights of one query are drawn over the picture.
     """
     from attnctl import inputs
     from attnctl.source import Changes
@@ -216,7 +216,7 @@ def _draw_run(
     look: PictureOptions,
     output: str,
 ) -> None:
-    """Draw one head at every step of a run: as a moving picture, or as a strip."""
+    """Draw one head at every step of a training run, as an animation or as a strip."""
     from attnctl.render.figure.heatmap import draw_strip, moving_picture
 
     drawn_as, form = picture_look(look), picture_format(output, "figure", "frames")
@@ -231,7 +231,7 @@ def _draw_run(
 
 
 def _evolution_of_run(steps: Iterable[Source], labels: dict[int, str], folder: str, chosen: Chosen) -> Evolution:
-    """Return one head at every kept step of a run, the most telling one of those chosen.
+    """Return the weights of one head at every saved step of a run: of the chosen heads, the most telling one.
 
     Raises UsageError for a layer or head that does not exist.
     """
@@ -262,21 +262,21 @@ def _write_page_of_run(
     look: PictureOptions,
     output: str,
 ) -> None:
-    """Write the page of every step of a run."""
+    """Write a page with every step of a training run."""
     _check_page_options(context, look)
     steps, labels = _sources_of_run(run, text, model)
     _put_page(steps, _without_telling(chosen), look, output, list(labels.values()))
 
 
 def _sources_of_run(run: str, text: str, model: WeightsModelOptions) -> tuple[Iterator[Source], dict[int, str]]:
-    """Return the text under the weights of each step, and step → its label."""
+    """Return the text with the weights of each step, and a label for each step."""
     from attnctl import inputs
 
     return inputs.sources_of_run(run, text, lambda path: model_of(replace(model, model=path)))
 
 
 def _without_telling(chosen: Chosen) -> Chosen:
-    """Return what is chosen with all heads in place of --head telling: of a run the most telling one is shown anyway."""
+    """Return the choice with all heads in place of --head telling: a run shows the most telling head anyway."""
     return chosen._replace(head=None) if chosen.head == TELLING else chosen
 
 
@@ -293,7 +293,7 @@ def _write_page(context: Context, opener: Opener, chosen: Chosen, look: PictureO
 
 
 def _check_page_options(context: Context, look: PictureOptions) -> None:
-    """Raise UsageError for options that a page does not use, and for a colour map that it lacks."""
+    """Raise UsageError for options that a page does not use, and for a colour map that a page does not have."""
     from attnctl.pages import PAGE_MAPS
 
     refuse_unused(context, "values", *PICTURE_ALONE, because="a page is written")
@@ -304,7 +304,7 @@ def _check_page_options(context: Context, look: PictureOptions) -> None:
 def _put_page(
     sources: Iterable[Source], chosen: Chosen, look: PictureOptions, output: str, labels: list[str] | None = None
 ) -> None:
-    """Write the page of one source; or, with their labels, of the steps of a run."""
+    """Write a page of one source, or with labels a page of the steps of a run."""
     from attnctl.pages import page_of_sources
 
     html = page_of_sources(
@@ -326,7 +326,7 @@ def _put_page(
 def _show_photograph(
     context: Context, opener: Opener, photograph: str, chosen: Chosen, query: str | None, look: PictureOptions
 ) -> None:
-    """Show where a query looks in a photograph, on a terminal."""
+    """Show on a terminal where a query looks in a photograph."""
     from attnctl.formats.photographs import read_photograph
     from attnctl.render.terminal.photograph import PhotographPanels
 
@@ -353,7 +353,7 @@ def _draw_photograph(
 
     refuse_unused(context, "size", because="the photograph has a size of its own")
     drawn_as = picture_look(look)
-    colour_map(drawn_as.cmap)  # an unknown name is refused before long work
+    colour_map(drawn_as.cmap)  # refuses an unknown name before long work
     row = _row_of_photograph(opener, chosen, query)
     write_drawing(draw_over_photograph(row, read_photograph(photograph), drawn_as), form, output)
 
@@ -372,7 +372,7 @@ def _write_patches(context: Context, opener: Opener, chosen: Chosen, query: str 
 
 
 def _row_of_photograph(opener: Opener, chosen: Chosen, query: str | None) -> LongRow:
-    """Return the weights of one query; of several layers those of the last, unless layers are named."""
+    """Return the weights of one query; of a model with several layers, the last layer unless the user names others."""
     from attnctl.links import query_row
     from attnctl.readings.picture_heat import query_of_picture
     from attnctl.source import prepare
@@ -415,8 +415,8 @@ def _write_cells(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, o
     from attnctl.formats.storage import save_value
 
     refuse_unused(context, WeightOptions, PictureOptions, because="the output is JSON, the cells of the weights")
-    given, _ = _prepare(opener(), chosen)
-    save_value(_read_cells(given, zoom), output)
+    prepared, _ = _prepare(opener(), chosen)
+    save_value(_read_cells(prepared, zoom), output)
 
 
 def _draw_grid(opener: Opener, chosen: Chosen, zoom: Zoom, look: PictureOptions, form: str, output: str) -> None:
@@ -424,7 +424,7 @@ def _draw_grid(opener: Opener, chosen: Chosen, zoom: Zoom, look: PictureOptions,
     from attnctl.render.figure.heatmap import colour_map, draw_heatmap
 
     drawn_as = picture_look(look)
-    colour_map(drawn_as.cmap)  # an unknown name is refused before long work
+    colour_map(drawn_as.cmap)  # refuses an unknown name before long work
     opened = opener()
     grid = _read_grid(opened, chosen, zoom)
     if look.log is None and look.vmin is None and _needs_log(opened, grid):
@@ -435,17 +435,17 @@ def _draw_grid(opener: Opener, chosen: Chosen, zoom: Zoom, look: PictureOptions,
 def _read_grid(
     opened: Source, chosen: Chosen, zoom: Zoom, room: int | None = None, *, bare: bool = False
 ) -> HeatmapGrid:
-    """Return the grid, with the headline where its head was asked for."""
+    """Return the grid of weights, with the headline if the user asked for its head."""
     from attnctl.readings.heatmap import with_headline
     from attnctl.zoom import heatmap_grid
 
-    given, line = _prepare(opened, chosen)
-    grid = heatmap_grid(given, _read_cells(given, zoom, room, bare=bare))
+    prepared, line = _prepare(opened, chosen)
+    grid = heatmap_grid(prepared, _read_cells(prepared, zoom, room, bare=bare))
     return grid if line is None else with_headline(grid, *line)
 
 
 def _prepare(opened: Source, chosen: Chosen) -> tuple[Prepared, tuple[Trace, Headline] | None]:
-    """Return the part of a source that is chosen; and the headline with its trace, where its head was asked for."""
+    """Return the source with the choice applied; and the trace with its headline, for --head telling."""
     from attnctl.source import prepare
 
     line = None
@@ -454,22 +454,22 @@ def _prepare(opened: Source, chosen: Chosen) -> tuple[Prepared, tuple[Trace, Hea
     return prepare(opened, *chosen, say=say_notes), line
 
 
-def _read_cells(given: Prepared, zoom: Zoom, room: int | None = None, *, bare: bool = False) -> Overview:
-    """Return the cells of what was prepared; `bare` numbers have no notes beside them."""
+def _read_cells(prepared: Prepared, zoom: Zoom, room: int | None = None, *, bare: bool = False) -> Overview:
+    """Return the cells of a prepared source; `bare` output shows no notes, so that all of them go to stderr."""
     from attnctl.cli.cost import cost_of_heads
     from attnctl.readings.heatmap import OverviewReading
     from attnctl.zoom import grid_of
 
-    say_cost(cost_of_heads(given.source, given.head_count))
-    with cost_progress(heads_over_tokens(given)) as tick:
-        cells: Overview = given.read(OverviewReading(grid_of(given, zoom, room)), tick)
+    say_cost(cost_of_heads(prepared.source, prepared.head_count))
+    with cost_progress(heads_over_tokens(prepared)) as tick:
+        cells: Overview = prepared.read(OverviewReading(grid_of(prepared, zoom, room)), tick)
     every = bare or cells.model.kind in ("checkpoint", "matrix")
     say_unknown(cells.tokens, cells.key_axis, notes=cells.notes, every=every)
     return cells
 
 
 def _needs_log(opened: Source, grid: HeatmapGrid) -> bool:
-    """Return whether a few cells of a long text hold most of the weight, and say what follows from it."""
+    """Return whether a few cells of a long text hold most of the weight; print a note if so."""
     from attnctl.readings.heatmap import is_drowned
     from attnctl.source import is_long
 
@@ -483,7 +483,7 @@ def _needs_log(opened: Source, grid: HeatmapGrid) -> bool:
 
 
 def _telling_head(opened: Source, chosen: Chosen) -> tuple[Chosen, tuple[Trace, Headline]]:
-    """Return the layer and the head of the headline as what is chosen; and the headline, with its trace.
+    """Return the choice narrowed to the layer and head of the headline; and the trace with its headline.
 
     Raises UsageError for a long text, AttnctlError for a source without weights.
     """
@@ -506,7 +506,7 @@ def _telling_head(opened: Source, chosen: Chosen) -> tuple[Chosen, tuple[Trace, 
 
 
 def _colour_function(cmap: str | None) -> Colour | None:
-    """Return the colours of a map for a terminal; None for the usual one. Raises UsageError for an unknown name."""
+    """Return the colours of a map for a terminal; None for the default map. Raises UsageError for an unknown name."""
     if cmap in (None, CMAP):
         return None
     from attnctl.render.figure.heatmap import colour_function
@@ -515,7 +515,10 @@ def _colour_function(cmap: str | None) -> Colour | None:
 
 
 def _picture_format(output: str | None, run: str | None) -> str | None:
-    """Return png, svg, pdf, html, json or gif; None for the terminal. Raises UsageError, before any work, for another."""
+    """Return the output format, png, svg, pdf, html, json or gif; None for the terminal.
+
+    Raises UsageError, before any work, for a name with another suffix.
+    """
     if run is not None:
         form = None if output is None else picture_format(output, "figure", "frames", "page")
         if output is None or form is None:

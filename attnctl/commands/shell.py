@@ -37,15 +37,16 @@ WORDS = {
     "use": "use MODEL        ask another model; use alone names it",
     "exit": "exit             leave (so does Ctrl-D)",
 }
-WORDS_INDENT = 19  # columns before what a word does
+WORDS_INDENT = 19  # columns before the explanation of a word
 
 
 @command(example="attnctl shell --model smollm2 --file prompt.txt", more=(NUMBERS, MATHEMATICS, MADE, CHECKPOINT))
 def shell_command(context: Context, text: TextArgument = None, *, file: FileOption = None, model: ModelOptions) -> int:
-    """Ask one question after the other about a text: the commands and options of attnctl, without attnctl and the text.
+    """Ask many questions about one text: type commands with their options, without the word attnctl and without the text.
 
-    Model, text and what was computed of them are kept, so that a second question is answered at once. `text`, `file` and
-    `use` change text and model, Ctrl-C goes back to the prompt, Ctrl-D leaves. Lines from a pipe are run one by one.
+    The model, the text and the results stay in memory, so that the next question is answered at once. `text` and `file`
+    change the text, `use` changes the model, Ctrl-C returns to the prompt, Ctrl-D leaves. Lines from a pipe are run one by
+    one.
     """
     from attnctl import inputs
     from attnctl.cli import output
@@ -57,10 +58,12 @@ def shell_command(context: Context, text: TextArgument = None, *, file: FileOpti
     if model.chat is not None:
         if read is not None:
             raise UsageError("give the text, --file, or --chat: one of them")
-        inputs.conversation_in(model.chat)  # one that cannot be read is told now
+        inputs.conversation_in(model.chat)  # raises now if it cannot be read
     options = {name: value for name, value in option_values(model).items() if name != "chat"}
-    kept = {name: value for name, value in options.items() if was_typed(context, name) or value not in (None, False)}
-    session = Session(read, kept, chat=model.chat, quiet=output.quiet)
+    session_options = {
+        name: value for name, value in options.items() if was_typed(context, name) or value not in (None, False)
+    }
+    session = Session(read, session_options, chat=model.chat, quiet=output.quiet)
     network.loaded_networks = {}
     failed, at_terminal = False, sys.stdin.isatty()
     try:
@@ -75,21 +78,21 @@ def shell_command(context: Context, text: TextArgument = None, *, file: FileOpti
 
 
 def run_line(line: str, session: Session) -> int:
-    """Run one line; return the exit code of its command. Raises EOFError if it asks to leave."""
-    word, _, rest = line.strip().removeprefix("attnctl ").lstrip().partition(" ")
+    """Run one line; return the exit code of its command. Raises EOFError if the line leaves the shell."""
+    word, _, arguments = line.strip().removeprefix("attnctl ").lstrip().partition(" ")
     if not word or word.startswith("#"):
         return DONE
     if word in ("exit", "quit"):
         raise EOFError
     try:
         if word == "help":
-            return _print_help(rest.strip(), session)
+            return _print_help(arguments.strip(), session)
         if word in WORDS:
-            _change(session, word, rest.strip())
+            _change(session, word, arguments.strip())
             return DONE
         if word == "shell":
             raise UsageError("this is the shell already: text, file and use change what it asks about")
-        return run_command([word, *_words_of(rest)], session)
+        return run_command([word, *_words_of(arguments)], session)
     except AttnctlError as error:
         print_complaint(str(error))
         return error.exit_code
@@ -98,7 +101,7 @@ def run_line(line: str, session: Session) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         raise EOFError from None
-    except Exception:  # a fault of the program: the traceback says where, and the shell goes on
+    except Exception:  # a bug: print the traceback, and the shell goes on
         import traceback
 
         traceback.print_exc()
@@ -118,46 +121,46 @@ def _print_help(name: str, session: Session) -> int:
     return DONE
 
 
-def _words_of(rest: str) -> list[str]:
-    """Return the arguments of a command's line. Raises UsageError for a quotation that does not end."""
+def _words_of(arguments: str) -> list[str]:
+    """Return the arguments in a line, split as a shell splits them. Raises UsageError for a quotation that does not end."""
     try:
-        return shlex.split(rest)
+        return shlex.split(arguments)
     except ValueError as error:
         raise UsageError(f"{str(error).lower()}: put a text with an apostrophe in double quotes") from None
 
 
-def _change(session: Session, word: str, rest: str) -> None:
-    """Change, or without `rest` show, the text or the model. Raises AttnctlError for a model that does not exist."""
+def _change(session: Session, word: str, value: str) -> None:
+    """Set the text or the model; without `rest`, show it. Raises AttnctlError for a model that does not exist."""
     from attnctl import inputs
 
     if word == "use":
-        if rest:
-            model_of({"model": rest})  # one that cannot be opened is told now, and the model before stays
-            session.options = {"model": rest}
+        if value:
+            model_of({"model": value})  # raises if it cannot be opened: the previous model stays
+            session.options = {"model": value}
         print_lines(session.model or "demo")
         return
-    if word == "file" and rest:
-        session.text, session.chat = inputs.text_of(None, rest), None
-    elif word == "text" and rest:
-        session.text = rest[1:-1] if len(rest) > 1 and rest[0] == rest[-1] and rest[0] in "\"'" else rest
+    if word == "file" and value:
+        session.text, session.chat = inputs.text_of(None, value), None
+    elif word == "text" and value:
+        session.text = value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value
         session.chat = None
     print_lines(_shown_text(session, "there is no text yet: text …, or file PATH", 200))
 
 
-def _shown_text(session: Session, nothing: str, most: int) -> str:
+def _shown_text(session: Session, nothing: str, limit: int) -> str:
     """Return the text, cut to `most` characters, or the name of the conversation; `nothing` if there is neither."""
     if session.chat is not None:
         return f"the conversation in {session.chat}"
-    return nothing if session.text is None else shortened(" ".join(session.text.split()), most)
+    return nothing if session.text is None else shortened(" ".join(session.text.split()), limit)
 
 
 def _lines(session: Session) -> Iterator[str]:
-    """Yield the lines of a pipe as they come, or what is typed at a prompt; bytes that are no UTF-8 as surrogates.
+    """Yield the lines of a pipe, or the lines typed at a prompt; bytes that are not UTF-8 become surrogates.
 
-    Raises AttnctlError for a line that does not end.
+    Raises AttnctlError for a line that is too long.
     """
     if not sys.stdin.isatty():
-        lines, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO())  # of which no command reads its text
+        lines, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO())  # commands must not read these lines as their text
         try:
             while line := lines.buffer.readline(limits.TEXT_BYTES + 1):
                 check_size(len(line), limits.TEXT_BYTES, "a line of standard input")
@@ -165,7 +168,7 @@ def _lines(session: Session) -> Iterator[str]:
         finally:
             sys.stdin = lines
         return
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started by a script in the background, which passes that on
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job of a script inherits this
         signal.signal(signal.SIGINT, interrupts.take_interrupt)
     about = _shown_text(session, "no text yet (text … gives one)", 60)
     print_wrapped(f"attnctl shell: {session.model or 'demo'}, {about}; help lists the commands, Ctrl-D leaves")
@@ -179,7 +182,7 @@ def _lines(session: Session) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _line_editing(session: Session) -> Iterator[None]:
-    """Complete words at the prompt by Tab, and keep the history for the next shell."""
+    """Complete words at the prompt with Tab, and save the history for the next shell."""
     try:
         import readline
     except ImportError:  # Windows has none: the prompt works without it
@@ -190,7 +193,7 @@ def _line_editing(session: Session) -> Iterator[None]:
     history = user_state_path("attnctl", ensure_exists=True) / "shell_history"
     history.touch(0o600)
     history.chmod(0o600)  # texts may be private
-    with contextlib.suppress(OSError):  # another library's format, as libedit's
+    with contextlib.suppress(OSError):  # a history of another library, such as libedit
         readline.read_history_file(history)
     readline.set_completer_delims(" ")
     readline.set_completer(_completer(session, readline.get_line_buffer, readline.get_begidx))
@@ -204,7 +207,7 @@ def _line_editing(session: Session) -> Iterator[None]:
 
 
 def _completer(session: Session, line: Callable[[], str], begin: Callable[[], int]) -> Callable[[str, int], str | None]:
-    """Return what readline asks for completions: of the shell's own words, and of every command as in the user's shell."""
+    """Return readline's completion function: it completes the shell's own words, and commands as bash does."""
     from typer._completion_classes import BashComplete
     from typer.main import get_command
 

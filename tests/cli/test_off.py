@@ -40,8 +40,8 @@ def test_compare_of_without_and_with(run: Run, off: str) -> None:
     assert result.code == 0 and typed == result
     assert f"B  demo-causal without {off}" in result.out
     first, second = result.err.splitlines()[:2]
-    assert first.startswith("attnctl: note: demo-causal goes on with")
-    assert second.startswith(f"attnctl: note: demo-causal without {off} goes on with")
+    assert first.startswith("attnctl: note: demo-causal continues with")
+    assert second.startswith(f"attnctl: note: demo-causal without {off} continues with")
 
 
 def test_in_python_the_residual_stream_lacks_what_the_head_wrote() -> None:

@@ -263,7 +263,7 @@ def test_check_recomputes_a_file(run: Run, refused: Callable[..., str], tmp_path
     assert run("explain", path, "--check", "--head", "0").code == 0
     long = str(tmp_path / "long.json")
     run("explain", "word " * 600, "--model", "random", "--json", "--top", "3", "-o", long)
-    assert "of which nothing can be recomputed" in refused("explain", long, "--check", code=2)
+    assert "from which nothing can be recomputed" in refused("explain", long, "--check", code=2)
 
 
 @pytest.mark.parametrize(

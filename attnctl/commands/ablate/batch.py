@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from attnctl.batching.formats import MeanFormat, Tally, tally_of_values
 from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError
 from attnctl.models.watching import watched_text
+from attnctl.source.model import Model
 from attnctl.tokens import checked_text
 from attnctl.trace import Trace
+from attnctl.watched.effects import HeadEffect
 from attnctl.watched.measure import EffectRequest, measure_effects
 
-# of each head: what it looks at most, what it writes, what its removal does (after minus before; nats, logits, 1 - cosine)
+# of each head: its largest weight, what it writes, the effect of its removal (after minus before; nats, logits, 1 - cosine)
 MEASURES = ("weight", "writes", "log_probability", "logit_difference", "distance")
 
 
@@ -22,11 +22,11 @@ class EffectMeans(MeanFormat):
     form, measures, spread = "effects", MEASURES, "standard_error"
 
     @staticmethod
-    def make(item: Item, trace: Trace, model: Any) -> Tally:
-        """Return MEASURES of every head of the trace, ablated in turn over its text.
+    def make(item: Item, trace: Trace, model: Model) -> Tally:
+        """Return MEASURES of every head of the trace; each head is ablated in turn over the text.
 
-        The word watched is the item's own `word`, less its `against`, or the likeliest. Raises AttnctlError where the item
-        is a trace: its numbers are computed already.
+        The watched word is the item's `word`, compared with its `against`, else the likeliest word. Raises AttnctlError if
+        the item is a trace: its numbers are computed already.
         """
         if item.trace is not None:
             raise AttnctlError("a trace has no heads to switch off: give its text")
@@ -34,9 +34,14 @@ class EffectMeans(MeanFormat):
         layers = [layer.layer for layer in trace.layers]
         heads = sorted({head for layer in trace.layers for head in layer.heads})
         ask = EffectRequest(options.get("word"), options.get("against"), layers=layers, heads=heads)
-        found = measure_effects(watched_text(model, checked_text(item.text), options.get("query")), ask)
+        effects = measure_effects(watched_text(model, checked_text(item.text), options.get("query")), ask)
         return tally_of_values(
-            (one.layer, one.head, name, one.looks.weight if name == "weight" else getattr(one, name))
-            for one in found.heads
-            for name in MEASURES
+            (effect.layer, effect.head, name, value)
+            for effect in effects.heads
+            for name, value in zip(MEASURES, _measured_values(effect), strict=True)
         )
+
+
+def _measured_values(effect: HeadEffect) -> tuple[float | None, ...]:
+    """Return the values of MEASURES of one head, in their order."""
+    return effect.looks.weight, effect.writes, effect.log_probability, effect.logit_difference, effect.distance

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WatchedModelOptions(TextModelOptions):
-    """A model of any kind whose prediction is watched; --target is the command's own."""
+    """The options of a model whose prediction is watched; --target is an option of the command."""
 
     chat: ChatOption = None
 
@@ -60,7 +60,7 @@ def ablate_command(
         Option(
             "--target",
             "-t",
-            help='What the model is to write: the word watched (" Mary") [default: the likeliest].',
+            help='What the model is to write: the watched word, such as " Mary" [default: the likeliest].',
             metavar="TEXT",
             envvar="ATTNCTL_TARGET",
             rich_help_panel=MODEL,
@@ -72,7 +72,7 @@ def ablate_command(
         Option(
             "--query",
             "-q",
-            help="Query token: the word watched is predicted from it [default: the last, or the mask].",
+            help="Query token: the watched word is predicted from this token [default: the last, or the mask].",
             metavar="TOKEN",
             autocompletion=completing(TOKENS, joined=True),
             envvar="ATTNCTL_QUERY",
@@ -85,7 +85,7 @@ def ablate_command(
         Literal["zero", "mean", "resample"],
         Option(
             "--how",
-            help="zero, mean, or resample.",
+            help="Replace a head's output by zero, by its mean, or by its output on another text.",
             envvar="ATTNCTL_HOW",
             rich_help_panel=LOOK,
         ),
@@ -94,7 +94,7 @@ def ablate_command(
         str | None,
         Option(
             "--reference",
-            help="Texts, one a line, for mean or resample.",
+            help="Texts for --how mean or resample, one a line.",
             metavar="FILE",
             envvar="ATTNCTL_REFERENCE",
             rich_help_panel=LOOK,
@@ -104,7 +104,7 @@ def ablate_command(
         bool,
         Option(
             "--edges",
-            help="Cut each key from the watched token.",
+            help="Cut each key in turn from the watched token.",
             envvar="ATTNCTL_EDGES",
             rich_help_panel=LOOK,
         ),
@@ -113,7 +113,7 @@ def ablate_command(
         list[str] | None,
         Option(
             "--edge",
-            help='Cut this edge, "gave→Mary" or "11>2"; several: also all at once.',
+            help='Cut this edge: "gave→Mary" or "11>2"; several edges: also all at once.',
             metavar="TEXT",
             envvar="ATTNCTL_EDGE",
             rich_help_panel=LOOK,
@@ -124,7 +124,7 @@ def ablate_command(
         bool,
         Option(
             "--approximate",
-            help="Gradient × activation: everything from one forward and backward.",
+            help="Approximate all effects by gradient × activation, from one forward and backward.",
             envvar="ATTNCTL_APPROXIMATE",
             rich_help_panel=LOOK,
         ),
@@ -144,7 +144,7 @@ def ablate_command(
         int | None,
         Option(
             "--top",
-            help="Only so many, the strongest: heads, edges or parts; without it a table has 10 heads.",
+            help="Only the N strongest: heads, edges or parts; without it, a table has 10 heads.",
             metavar="N",
             parser=whole(limits.TOP),
             envvar="ATTNCTL_TOP",
@@ -155,10 +155,10 @@ def ablate_command(
     output: Annotated[str | None, output_option(f"Where to write: .json, .txt, .html, {suffixes_listed()}.")] = None,
     model: WatchedModelOptions,
 ) -> None:
-    """Tell what matters: every head ablated in turn, or edges of attention cut, and what that does to a prediction.
+    """Measure what matters for a prediction: ablate each head in turn, or cut edges of attention, and see what changes.
 
-    A head looks (its largest weight from the watched token), writes (its direct contribution to the logit), and does (how
-    the prediction changes without it; after minus before, in nats and logits).
+    The table shows where a head looks (its largest weight from the watched token), what it writes (its direct contribution
+    to the logit), and what it does (how the prediction changes without it: after minus before, in nats and logits).
     """
     form = output_format("ablate", output, ("json", "txt", "html", *format_names()), "json" if json else "")
     if form in format_names():
@@ -199,13 +199,13 @@ def ablate_command(
         batch_size=batch_size,
         cross=model.attention is None,
     )
-    found = _measured_effects(watched, request)
-    say_notes(found.notes)
-    _write_effects(found, form, output, top, text, model.image)
+    effects = _measured_effects(watched, request)
+    say_notes(effects.notes)
+    _write_effects(effects, form, output, top, text, model.image)
 
 
 def _measured_effects(watched: Watched, request: EffectRequest) -> Effects:
-    """Return what is asked for, the cost of exact passes told beforehand."""
+    """Return the effects that are requested; announce the cost of exact passes before they run."""
     from attnctl.cli.cost import LESS_HEADS, cost_of_passes
     from attnctl.watched.measure import chosen_heads, measure_effects
 
@@ -221,21 +221,21 @@ def _measured_effects(watched: Watched, request: EffectRequest) -> Effects:
 
 
 def _write_effects(
-    found: Effects, form: str, output: str | None, top: int | None, text: str | None, image: str | None
+    effects: Effects, form: str, output: str | None, top: int | None, text: str | None, image: str | None
 ) -> None:
-    """Write the effects in this format."""
+    """Write the effects in the format `form`."""
     if form == "json":
         from attnctl.watched.effects import effects_to_json
 
-        put_bytes(effects_to_json(found, top) + b"\n", output)
+        put_bytes(effects_to_json(effects, top) + b"\n", output)
     elif form in format_names():
         from attnctl import inputs
         from attnctl.commands.ablate.figure import effects_drawing
 
         photograph = inputs.photograph_named(text, image)
-        write_drawing(effects_drawing(found, photograph), form, output)
+        write_drawing(effects_drawing(effects, photograph), form, output)
     else:
         from attnctl.commands.ablate.show import effects_forms
         from attnctl.render.terminal.console import Shown
 
-        write_renderable(Shown(effects_forms(found, top)), form, output, "attnctl ablate", found.model.citation)
+        write_renderable(Shown(effects_forms(effects, top)), form, output, "attnctl ablate", effects.model.citation)

@@ -47,9 +47,9 @@ def ablate(
     batch_size: int | None = None,
     **options: Any,
 ) -> Effects:
-    """What each head, or with `edges` each key, does for a prediction: every one is taken away in turn, as the command does.
+    """Return what each head, or with `edges` each key, does for a prediction: each is removed in turn, as the command does.
 
-    With `edge` ("gave→Mary") or `spans` these are cut instead. For a transformers model that runs in your own code see
+    With `edge` ("gave→Mary") or `spans`, these are cut instead. For a transformers model in your own code, see
     `attnctl.effects`.
 
     >>> from attnctl import ablate
@@ -64,8 +64,8 @@ def ablate(
     check_types("ablate", int | None, batch_size=batch_size)
     check_types("ablate", bool, edges=edges, approximate=approximate)
     checked_text(text)
-    for one in edge or ():
-        require_type("ablate", "each of edge", one, str)
+    for edge_name in edge or ():
+        require_type("ablate", "each of edge", edge_name, str)
     layers, heads = selected_places("ablate", layer, head)
     if batch_size is not None:
         limits.BATCH_SIZE.check_value("batch_size", batch_size)
@@ -109,9 +109,9 @@ def ablation_of_text(
     batch_size: int | None = None,
     cross: bool = True,
 ) -> tuple[Watched, EffectRequest]:
-    """What `measure_effects` is asked over a text, by the options of `attnctl ablate`.
+    """Return a watched text, and what to measure of it, from the options of `attnctl ablate`.
 
-    `cross` looks into an encoder-decoder by its cross attention. Raises UsageError for what does not go together.
+    With `cross`, the attention of an encoder-decoder is its cross attention. Raises UsageError for options that conflict.
     """
     if how not in HOW:
         raise UsageError(f"it is {', '.join(HOW)}", option="how", value=how)
@@ -128,9 +128,9 @@ def ablation_of_text(
     heads = selected_indices(head, info.n_heads or 1, "head", info.name)
     watched = watched_text(model, text, query, base)
     keys = watched.tokens if watched.key_tokens is None else watched.key_tokens
-    pairs = [find_edge(watched.tokens, keys, one) for one in edge or ()]
+    pairs = [find_edge(watched.tokens, keys, edge_name) for edge_name in edge or ()]
     cut = [
-        (part.name, tuple(at for a, b in part.ranges for at in range(a, b)))
+        (part.name, tuple(token_index for a, b in part.ranges for token_index in range(a, b)))
         for part in (() if spans is None else parts_of(spans, watched.text, keys))
         if part.name not in (REST, SPECIAL)
     ]

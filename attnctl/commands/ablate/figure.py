@@ -20,58 +20,65 @@ MORE, LESS = "#b35806", "#542788"  # the ends of the map: for more, for less
 DONE = {"zero": "set to 0", "mean": "replaced by its mean", "resample": "replaced by another text's"}
 
 
-def effects_drawing(found: Effects, photograph: Image | None = None) -> Drawing:
-    """Heads as a grid, edges and spans as bars: whichever was measured; regions of a picture over the photograph."""
-    boxes = {one.box: one for one in found.spans if one.box is not None}
+def effects_drawing(effects: Effects, photograph: Image | None = None) -> Drawing:
+    """Return a drawing of effects: heads as a grid, edges and spans as bars, regions of a picture over the photograph."""
+    boxes = {span.box: span for span in effects.spans if span.box is not None}
     if photograph is None or not boxes:
-        return _draw_heads(found) if found.heads else _draw_bars(found)
-    said = [_effects_title(found), f"Left: share of the attention. Right: {_effect_unit(found)} with the region cut."]
-    looks, does = [one.looked_at for one in boxes.values()], [one.signed_size for one in boxes.values()]
-    return draw_looks_and_effects(list(boxes), looks, does, _effect_unit(found), photograph, said, found.model.citation)
+        return _draw_heads(effects) if effects.heads else _draw_bars(effects)
+    lines = [
+        _effects_title(effects),
+        f"Left: share of the attention. Right: {_effect_unit(effects)} with the region cut.",
+    ]
+    looks, does = [span.looked_at for span in boxes.values()], [span.signed_size for span in boxes.values()]
+    return draw_looks_and_effects(
+        list(boxes), looks, does, _effect_unit(effects), photograph, lines, effects.model.citation
+    )
 
 
-def _effect_unit(found: Effects) -> str:
-    if found.target is None:
+def _effect_unit(effects: Effects) -> str:
+    if effects.target is None:
         return "cosine distance"
-    return "Δ logit difference" if found.against is not None else "Δ log-probability (nats)"
+    return "Δ logit difference" if effects.against is not None else "Δ log-probability (nats)"
 
 
-def _effects_title(found: Effects) -> str:
-    if found.target is None:
-        return found.model.name
-    against = "" if found.against is None else f" against “{found.against.text.strip()}”"
-    at = "after" if found.model.causal else "at"
-    return f"“{found.target.text.strip()}”{against} {at} “{found.tokens[found.query].text}”, {found.model.name}"
+def _effects_title(effects: Effects) -> str:
+    if effects.target is None:
+        return effects.model.name
+    against = "" if effects.against is None else f" against “{effects.against.text.strip()}”"
+    place = "after" if effects.model.causal else "at"
+    return (
+        f"“{effects.target.text.strip()}”{against} {place} “{effects.tokens[effects.query].text}”, {effects.model.name}"
+    )
 
 
-def _draw_heads(found: Effects) -> Drawing:
-    effects = {(one.layer, one.head): one.signed_size for one in found.heads}
-    furthest = max(*map(abs, effects.values()), LEAST)
-    how = "to first order" if found.approximation is not None else f"its output {DONE[found.how]}"
+def _draw_heads(effects: Effects) -> Drawing:
+    sizes = {(effect.layer, effect.head): effect.signed_size for effect in effects.heads}
+    furthest = max(*map(abs, sizes.values()), LEAST)
+    how = "to first order" if effects.approximation is not None else f"its output {DONE[effects.how]}"
     # the line above the grid has the unit in full: beside the colour bar it is no longer than two rows of heads
-    unit = _effect_unit(found).replace("log-probability", "log p").replace("logit difference", "logits")
+    unit = _effect_unit(effects).replace("log-probability", "log p").replace("logit difference", "logits")
     scale = Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), unit)
-    sentence = f"{_effect_unit(found)} without each head, {how}"
+    sentence = f"{_effect_unit(effects)} without each head, {how}"
     return drawing_of(
-        grid_of_heads(effects, scale, _effects_title(found), sentence, "not measured", found.model.citation)
+        grid_of_heads(sizes, scale, _effects_title(effects), sentence, "not measured", effects.model.citation)
     )
 
 
-def _draw_bars(found: Effects) -> Drawing:
-    """One bar an edge or a span, in the order of the text."""
-    cuts: list[EdgeEffect | SpanEffect] = [*found.edges, *found.spans]
-    values, told = [one.signed_size for one in cuts], ".4f" if found.target is None else "+.2f"
-    bars = Bars(_effect_unit(found), values, [MORE if value > 0 else LESS for value in values], told)
-    said = f"{_effect_unit(found)} with {'each edge' if found.edges else 'each part'} cut"
+def _draw_bars(effects: Effects) -> Drawing:
+    """Return a drawing with one bar for each edge or span, in the order of the text."""
+    cuts: list[EdgeEffect | SpanEffect] = [*effects.edges, *effects.spans]
+    values, number_format = [cut.signed_size for cut in cuts], ".4f" if effects.target is None else "+.2f"
+    bars = Bars(_effect_unit(effects), values, [MORE if value > 0 else LESS for value in values], number_format)
+    subtitle = f"{_effect_unit(effects)} with {'each edge' if effects.edges else 'each part'} cut"
     return bar_drawing(
-        _effects_title(found), said, [_bar_label(found, one) for one in cuts], [bars], found.model.citation
+        _effects_title(effects), subtitle, [_bar_label(effects, cut) for cut in cuts], [bars], effects.model.citation
     )
 
 
-def _bar_label(found: Effects, one: EdgeEffect | SpanEffect) -> str:
-    if isinstance(one, SpanEffect):
-        return one.name
-    if one.key is None:
+def _bar_label(effects: Effects, cut: EdgeEffect | SpanEffect) -> str:
+    if isinstance(cut, SpanEffect):
+        return cut.name
+    if cut.key is None:
         return "together"
-    key = f"{found.key_axis[one.key].text} {one.key}"
-    return key if one.query is None else f"{found.tokens[one.query].text} {one.query} → {key}"
+    key = f"{effects.key_axis[cut.key].text} {cut.key}"
+    return key if cut.query is None else f"{effects.tokens[cut.query].text} {cut.query} → {key}"

@@ -54,11 +54,11 @@ def effects(
     batch_size: int | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> Effects:
-    """What every head (or with `edges` every key of the query, or those (query, key) pairs) does for a prediction.
+    """Return what every head does for a prediction, or with `edges` every key of the query, or the (query, key) pairs.
 
-    `model` is any transformers model, `inputs` what it is called with for one text: input_ids (1, n), decoder_input_ids
-    (1, n) for an encoder-decoder. Or `model` is a name or an opened model of attnctl, `inputs` the text. `target` and
-    `against` are ids, or texts where there is a tokenizer; None is the likeliest. Δ is after minus before, in nats.
+    `model` is any transformers model, and `inputs` are its tensors for one text: input_ids (1, n), and decoder_input_ids
+    (1, n) for an encoder-decoder. Or `model` is a name or an opened model of attnctl, and `inputs` is the text. `target`
+    and `against` are ids, or texts if there is a tokenizer; None is the likeliest word. Δ is after minus before, in nats.
 
     >>> attnctl.effects("demo", "Alice will eat").strongest(1)[0].head  # doctest: +SKIP
     3
@@ -74,7 +74,7 @@ def effects(
     _check_model(model, inputs)
     some_layers = checked_selection("effects", "layer", layer)
     some_heads = checked_selection("effects", "head", head)
-    word, other = _as_text("target", target), _as_text("against", against)
+    word, against_word = _as_text("target", target), _as_text("against", against)
     pairs = () if isinstance(edges, bool) else checked_pairs("effects", "edges", edges)
     if tokenizer is not None and not callable(getattr(type(tokenizer), "decode", None)):
         raise TypeError(f"effects(): tokenizer is a tokenizer, not {type(tokenizer).__name__}")
@@ -91,7 +91,7 @@ def effects(
     info = watched.info
     ask = EffectRequest(
         target=word,
-        against=other,
+        against=against_word,
         how=how,
         sweep_heads=not edges,
         layers=None if some_layers is None else chosen_indices(some_layers, info.n_layers or 1, "layer", info.name),
@@ -105,14 +105,14 @@ def effects(
 
 
 def _check_model(model: object, inputs: str | Mapping[str, Array]) -> None:
-    """Raise TypeError unless the model is one for a text, or a network for the tensors that it is called with."""
+    """Raise TypeError unless the model can read a text, or is a network that can be called with tensors."""
     if not isinstance(inputs, str):
         check_network("effects", model)
         check_tensors("effects", "inputs", inputs)
     elif not isinstance(model, (str, os.PathLike, Model)):
-        said = "a transformers model reads what it is called with" if is_network(model) else "a model or its name"
+        expected = "a transformers model reads what it is called with" if is_network(model) else "a model or its name"
         raise TypeError(
-            f"effects(): with a text, model is one of attnctl or its name, not {type(model).__name__}: {said}"
+            f"effects(): with a text, model is one of attnctl or its name, not {type(model).__name__}: {expected}"
         )
 
 
@@ -125,9 +125,9 @@ def _edge_of_pair(watched: Watched, pair: tuple[int, int]) -> tuple[int, int]:
 
 
 def _as_text(name: str, target: Target | None) -> str | None:
-    """The target as a text that `watched.word` reads; ids are written with a mark that no text begins with.
+    """Return the target as a text that `watched.word` reads; ids are written after a mark that no text begins with.
 
-    Raises TypeError, naming the argument, where it is neither a text nor ids; UsageError for a text with that mark.
+    Raises TypeError with the argument's name if it is neither a text nor ids, UsageError for a text with that mark.
     """
     if target is None or isinstance(target, str):
         if target is not None and target.startswith("\0"):
@@ -144,35 +144,38 @@ def watch_given_network(
     attention: str | None,
     tokenizer: PreTrainedTokenizerBase | None,
 ) -> WatchedNetwork:
-    """One text in a transformers model, by what the model is called with. Raises UsageError where that is no one text."""
+    """Return one text in a transformers model, watched: `inputs` are the tensors that the model is called with.
+
+    Raises UsageError unless they hold exactly one text.
+    """
     check_switchable(model)
-    given = dict(inputs)
+    tensors = dict(inputs)
     two = bool(model.config.is_encoder_decoder)
     kind = (attention or "cross") if two else "self"
-    own = "decoder_input_ids" if kind in ("decoder", "cross") else "input_ids"
-    if own not in given or given[own].ndim != 2 or given[own].shape[0] != 1:
-        raise UsageError(f"effects are of one text: give {own} of shape (1, n)")
-    tokens = _tokens_of_ids(given[own], tokenizer)
+    query_input = "decoder_input_ids" if kind in ("decoder", "cross") else "input_ids"
+    if query_input not in tensors or tensors[query_input].ndim != 2 or tensors[query_input].shape[0] != 1:
+        raise UsageError(f"effects are of one text: give {query_input} of shape (1, n)")
+    tokens = _tokens_of_ids(tensors[query_input], tokenizer)
     info = network_info(model, architecture_name(model), kind)
-    at = chosen_indices([query], len(tokens), "token", "the text", "query")[0]
-    spoken = given["decoder_input_ids"] if two else given["input_ids"]  # (1, n)
-    tail = len(tokens) - at if kind != "encoder" else 1
+    position = chosen_indices([query], len(tokens), "token", "the text", "query")[0]
+    spoken = tensors["decoder_input_ids"] if two else tensors["input_ids"]  # (1, n)
+    tail = len(tokens) - position if kind != "encoder" else 1
     return WatchedNetwork(
         network=model,
         info=info,
         kind=kind,
         text=" ".join(token.text for token in tokens),
         tokens=tokens,
-        query=at,
+        query=position,
         tail=tail,
         inputs=lambda continuation: _continued_inputs(
-            given, spoken, "decoder_input_ids" if two else "input_ids", continuation
+            tensors, spoken, "decoder_input_ids" if two else "input_ids", continuation
         ),
         spell=lambda number: _spelled_id(tokenizer, number),
         read=lambda text: _word_of_text(tokenizer, text, model),
         classes=classes_of_network(model),
         base=base,
-        key_tokens=_tokens_of_ids(given["input_ids"], tokenizer) if kind == "cross" else None,
+        key_tokens=_tokens_of_ids(tensors["input_ids"], tokenizer) if kind == "cross" else None,
     )
 
 
@@ -202,16 +205,16 @@ def _word_of_text(tokenizer: PreTrainedTokenizerBase | None, text: str, model: P
 
 
 def _continued_inputs(
-    given: dict[str, Array], ids: Array, name: str, continuation: tuple[int, ...]
+    tensors: dict[str, Array], ids: Array, name: str, continuation: tuple[int, ...]
 ) -> dict[str, Array]:
-    """The inputs with ids appended to what the model continues."""
+    """Return the inputs, with ids appended to the sequence that the model continues."""
     import torch
 
     if not continuation:
-        return given
+        return tensors
     more = torch.tensor([continuation], device=ids.device, dtype=ids.dtype)  # (1, continuation)
-    longer = given | {name: torch.cat([ids, more], dim=1)}  # (1, n + continuation)
+    longer = tensors | {name: torch.cat([ids, more], dim=1)}  # (1, n + continuation)
     mask = "decoder_attention_mask" if name.startswith("decoder") else "attention_mask"
-    if mask in given:
-        longer[mask] = torch.cat([given[mask], torch.ones_like(more)], dim=1)  # (1, n + continuation)
+    if mask in tensors:
+        longer[mask] = torch.cat([tensors[mask], torch.ones_like(more)], dim=1)  # (1, n + continuation)
     return longer

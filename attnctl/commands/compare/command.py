@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ComparedModelOptions(TextModelOptions):
-    """A model of any kind whose weights are compared; it reads texts and no conversations."""
+    """The options of a model whose weights are compared; it reads texts, not conversations."""
 
     generate: GenerateOption = None
     target: TargetOption = None
@@ -69,7 +69,7 @@ def compare_command(
     ],
     b: Annotated[
         str,
-        Argument(help="What to compare it with, of the same kind.", metavar="B", autocompletion=completing(*MODELS)),
+        Argument(help="What to compare A with, of the same kind.", metavar="B", autocompletion=completing(*MODELS)),
     ],
     text: Annotated[str | None, Argument(help="The text that both models read.", metavar="[TEXT]")] = None,
     *,
@@ -79,18 +79,20 @@ def compare_command(
     precision: PrecisionOption = None,
     json: Annotated[
         bool,
-        Option("--json", help="Write JSON: the comparison, one line.", envvar="ATTNCTL_JSON", rich_help_panel=OUTPUT),
+        Option(
+            "--json", help="Write JSON: the comparison, in one line.", envvar="ATTNCTL_JSON", rich_help_panel=OUTPUT
+        ),
     ] = False,
     output: Annotated[str | None, output_option(f"Where to write: .json, .txt, {suffixes_listed()}.")] = None,
-    shown: WeightOptions,
+    weights: WeightOptions,
     look: PictureOptions,
     model: ComparedModelOptions,
 ) -> None:
     """Show two models, two traces, or two texts side by side, with the difference of their weights.
 
-    With TEXT (or --file), A and B are models: names, weight files, steps of a run, checkpoints. Without, each is a trace
-    (.json, .npz, or - for a pipe) or a text for --model. The head where the two differ most is shown, unless --layer and
-    --head say otherwise.
+    With TEXT (or --file), A and B are models: names, weight files, steps of a run, checkpoints. Without a text, each is
+    a trace (.json, .npz, or - for a pipe), or a text that --model reads. By default, the head with the largest difference
+    is shown; --layer and --head choose others.
     """
     form = output_format("compare", output, ("json", "txt", *format_names()), "json" if json else "")
     drawn = form in format_names()
@@ -105,12 +107,12 @@ def compare_command(
     from attnctl.measures import check_measure
 
     how = picture_look(look)
-    check_measure(shown.measure, head is not None)
+    check_measure(weights.measure, head is not None)
     if text is None and file is None:
-        pair = _pair_of_texts(context, a, b, shown, model)
+        pair = _pair_of_texts(context, a, b, weights, model)
     else:
         refuse_unused(context, "model", because="A and B are the models that read the text")
-        pair = _pair_of_models(a, b, text, file, shown, model)
+        pair = _pair_of_models(a, b, text, file, weights, model)
     places = chosen_places(pair, layer, head)
     if form == "json":
         from attnctl.commands.compare.result import comparison_to_json
@@ -130,27 +132,27 @@ def compare_command(
         write_renderable(Shown(forms), form, output)
 
 
-def _pair_of_texts(context: Context, a: str, b: str, shown: WeightOptions, model: ComparedModelOptions) -> Comparison:
-    """Return both sides, each a trace in a file or pipe, or a text that the model reads."""
+def _pair_of_texts(context: Context, a: str, b: str, weights: WeightOptions, model: ComparedModelOptions) -> Comparison:
+    """Return the comparison of A and B, each a trace in a file or pipe, or a text that the model reads."""
     from attnctl import inputs
 
     if a == b == "-":
         raise UsageError('only one of the two can be "-"')
     inputs.refuse_models("compare", a, b)
-    stored = [one == "-" or inputs.names_numbers(one) for one in (a, b)]
+    stored = [name == "-" or inputs.names_numbers(name) for name in (a, b)]
     if all(stored):
         refuse_unused(context, ComparedModelOptions, because="A and B are computed already")
     sides = [
-        open_source(context, one, model=None if is_stored else model)
-        for one, is_stored in zip((a, b), stored, strict=True)
+        open_source(context, name, model=None if is_stored else model)
+        for name, is_stored in zip((a, b), stored, strict=True)
     ]
-    return _compared(sides, (a, b), shown)
+    return _compared(sides, (a, b), weights)
 
 
 def _pair_of_models(
-    a: str, b: str, text: str | None, file: str | None, shown: WeightOptions, model: ComparedModelOptions
+    a: str, b: str, text: str | None, file: str | None, weights: WeightOptions, model: ComparedModelOptions
 ) -> Comparison:
-    """Return both sides, each a model that reads the text; with --off the first without it."""
+    """Return the comparison of two models that read the text; --off switches off heads of B alone."""
     from attnctl import inputs
     from attnctl.models import names_model
 
@@ -161,22 +163,25 @@ def _pair_of_models(
         )
     words = inputs.text_of(text, file)
     both = replace(model, model=a, off=None), replace(model, model=b)
-    sides = [text_source(one, words) for one in both]
+    sides = [text_source(side_model, words) for side_model in both]
     if model.off is None:
-        return _compared(sides, (a, b), shown)
-    pair = _compared(sides, (a, sides[1].info.name), shown)
+        return _compared(sides, (a, b), weights)
+    pair = _compared(sides, (a, sides[1].info.name), weights)
     for name, trace in zip(pair.names, (pair.a, pair.b), strict=True):
-        likeliest = (f"{visible_text(one.text)} {100 * one.probability:.0f} %" for one in trace.predictions[:3])
-        say_notes([f"{name} goes on with {', '.join(likeliest)}"] if trace.predictions else ())
+        likeliest = (
+            f"{visible_text(prediction.text)} {100 * prediction.probability:.0f} %"
+            for prediction in trace.predictions[:3]
+        )
+        say_notes([f"{name} continues with {', '.join(likeliest)}"] if trace.predictions else ())
     return pair
 
 
-def _compared(sides: Sequence[Source], names: tuple[str, str], shown: WeightOptions) -> Comparison:
-    """Return the sides compared, and say what a user must know of them."""
+def _compared(sides: Sequence[Source], names: tuple[str, str], weights: WeightOptions) -> Comparison:
+    """Return the comparison of two sources, and print the notes on them."""
     from attnctl.commands.compare.compute import compare_sources
     from attnctl.source import Changes
 
-    changes = Changes(shown.measure, shown.words, shown.renormalise, shown.drop or None)
+    changes = Changes(weights.measure, weights.words, weights.renormalise, weights.drop or None)
     pair = compare_sources(sides[0], sides[1], names, changes, say_notes)
     notes = [note for trace in (pair.a, pair.b) for note in trace.notes]
     say_unknown(*(side.tokens for side in sides), notes=notes)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnctl.argument_types import check_types, is_network
 from attnctl.arguments import changes_of_arguments, source_of_argument
 from attnctl.errors import UsageError
 from attnctl.measures import needs_of
-from attnctl.model_options import ModelOptions
 from attnctl.models import DEFAULT, Model
 from attnctl.readings.comparison import Comparison, compare_traces
 from attnctl.selection import selected_indices
@@ -17,13 +16,14 @@ from attnctl.source import NO_CHANGES, Changes, prepare
 from attnctl.trace import Trace
 
 if TYPE_CHECKING:
+    from attnctl.models import ModelArgument
     from attnctl.selection import Selection
     from attnctl.source import Say, Source
 
 
 def compare(
-    a: Any,
-    b: Any,
+    a: ModelArgument | Trace,
+    b: ModelArgument | Trace,
     text: str | None = None,
     *,
     text_pair: str | None = None,
@@ -33,9 +33,9 @@ def compare(
     drop: str | list[str] | tuple[str, ...] | None = None,
     renormalise: bool = False,
 ) -> Comparison:
-    """Two traces, or with `text` two models on it: `both_weights(layer, head)`, `largest_difference()`.
+    """Return the comparison of two traces, or of two models on `text`: `both_weights(layer, head)`, `largest_difference()`.
 
-    With `text_pair` both models read that as the second of two texts.
+    With `text_pair`, both models read it as the second of two texts.
 
     >>> from attnctl import compare
     >>> compare("demo", "random", "Alice will eat pizza").names
@@ -50,24 +50,24 @@ def compare(
     changes = changes_of_arguments("compare", measure, words, renormalise, drop)
     sides = []
     for name, side in (("a", a), ("b", b)):
-        if text is None and not isinstance(side, Trace):
-            raise TypeError(f"compare(): {name} is a Trace where there is no text, not {type(side).__name__}")
-        if text is not None and not (isinstance(side, (str, os.PathLike, Model)) or is_network(side)):
-            raise TypeError(f"compare(): {name} is a model where there is a text, not {type(side).__name__}")
-        how: ModelOptions = {"text_pair": text_pair}
-        sides.append(
-            source_of_argument("compare", side, DEFAULT, {})
-            if text is None
-            else source_of_argument("compare", text, side, how)
-        )
-    said = tuple(side if isinstance(side, str) else sides[at].info.name for at, side in enumerate((a, b)))
-    return compare_sources(sides[0], sides[1], names or (said[0], said[1]), changes)
+        if text is None:
+            if not isinstance(side, Trace):
+                raise TypeError(f"compare(): without a text, {name} is a Trace, not {type(side).__name__}")
+            sides.append(source_of_argument("compare", side, DEFAULT, {}))
+        else:
+            if not (isinstance(side, (str, os.PathLike, Model)) or is_network(side)):
+                raise TypeError(f"compare(): with a text, {name} is a model, not {type(side).__name__}")
+            sides.append(source_of_argument("compare", text, side, {"text_pair": text_pair}))
+    default_names = tuple(
+        side if isinstance(side, str) else sides[index].info.name for index, side in enumerate((a, b))
+    )
+    return compare_sources(sides[0], sides[1], names or (default_names[0], default_names[1]), changes)
 
 
 def compare_sources(
     a: Source, b: Source, names: tuple[str, str], changes: Changes = NO_CHANGES, say: Say | None = None
 ) -> Comparison:
-    """Two sources side by side, with the same changes; `say` hears what a large one takes."""
+    """Return the comparison of two sources, with the same changes to both; `say` receives notes on a long one."""
     instead = "compare needs them all: take a shorter text, or attnctl heatmap of each side"
     every_layer = needs_of(changes.measure) == "layers"
     traces = [
@@ -78,23 +78,23 @@ def compare_sources(
 
 
 def chosen_places(pair: Comparison, layer: Selection, head: Selection) -> list[tuple[int, int]]:
-    """The (layer, head) to show of two: those named, or the one where most has changed.
+    """Return each (layer, head) to show: those that the user names, or the one with the largest difference.
 
-    Raises UsageError for one that the two do not share.
+    Raises UsageError for a layer or head that only one of the two has.
     """
     of_both = "what {} and {} share".format(*pair.names)
-    layers = selected_indices(layer, 1 + max(at for at, _ in pair.places), "layer", of_both)
-    heads = selected_indices(head, 1 + max(at for _, at in pair.places), "head", of_both)
+    layers = selected_indices(layer, 1 + max(layer_index for layer_index, _ in pair.places), "layer", of_both)
+    heads = selected_indices(head, 1 + max(head_index for _, head_index in pair.places), "head", of_both)
     chosen = [
-        (at, number)
-        for at, number in pair.places
-        if (layers is None or at in layers) and (heads is None or number in heads)
+        (layer_index, head_index)
+        for layer_index, head_index in pair.places
+        if (layers is None or layer_index in layers) and (heads is None or head_index in heads)
     ]
     if not chosen:
-        held = ", ".join(f"{at}.{number}" for at, number in pair.places[:8])
-        raise UsageError(f"no such layer and head in {of_both}: it has {held}{', …' * (len(pair.places) > 8)}")
+        places = ", ".join(f"{layer_index}.{head_index}" for layer_index, head_index in pair.places[:8])
+        raise UsageError(f"no such layer and head in {of_both}: it has {places}{', …' * (len(pair.places) > 8)}")
     if layer is None and head is None:
         return [pair.largest_difference()[:2]]
-    # where one of the two is named, the other is chosen, unless it says all
+    # if only the layer or only the head is named, the other is chosen, unless it is "all"
     one_is_open = layer is None or head is None
     return [max(chosen, key=pair.gap_of_head)] if one_is_open and "all" not in (layer, head) else chosen

@@ -15,7 +15,7 @@ from attnctl.render.forms import CHANGE
 
 
 def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAIN) -> Drawing:
-    """The weights of A and B at one place, and their difference."""
+    """Return the drawing of one head: the weights of A, the weights of B, and their difference."""
     a, b = pair.both_weights(layer, head)  # (n_q, n_k) each
     rows, columns = pair.axis_labels()
     masks = pair.both_masks(layer)
@@ -28,11 +28,13 @@ def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAI
     names = f"A  {pair.names[0]}", f"B  {pair.names[1]}", "B - A"
     arrays = zip(names, (a, b, change_of), (0, 0, 1), masks, strict=True)
     grids = Grids(
-        panels=tuple(Panel(0, at, name, array, mask, scale) for at, (name, array, scale, mask) in enumerate(arrays)),
+        panels=tuple(
+            Panel(0, index, name, array, mask, scale) for index, (name, array, scale, mask) in enumerate(arrays)
+        ),
         rows=tuple(rows),
         columns=tuple(columns),
         scales=(weights, change),
-        notes=(said,) if (said := pair.unmatched_tokens()) else (),
+        notes=(note,) if (note := pair.unmatched_tokens()) else (),
         title=f"layer {layer}, head {head}" if look.title is None else look.title,
         cited=f"A {pair.a.model.citation}; B {pair.b.model.citation}",
     )

@@ -64,7 +64,7 @@ class ComparisonDocument(JsonDocument, kw_only=True, tag="attnctl.comparison/1")
 
 
 def comparison_to_json(pair: Comparison) -> bytes:
-    """Two runs side by side as one line of JSON, without the newline."""
+    """Return the comparison as one line of JSON, without the newline."""
     layer, head, i, j = pair.largest_difference()
     x, y = (float(weights[i, j]) for weights in pair.both_weights(layer, head))
     layers: dict[int, list[ComparedHead]] = {}
@@ -82,6 +82,6 @@ def comparison_to_json(pair: Comparison) -> bytes:
         tokens=tuple(rows),
         key_tokens=tuple(columns),
         largest=LargestDifference(layer, head, i, j, x, y, y - x),
-        layers=tuple(ComparedLayer(at, tuple(heads)) for at, heads in layers.items()),
+        layers=tuple(ComparedLayer(layer_index, tuple(heads)) for layer_index, heads in layers.items()),
     )
     return write_json(document, "comparison")

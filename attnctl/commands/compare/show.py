@@ -12,7 +12,7 @@ INDENT = 5
 
 
 def comparison_forms(pair: Comparison, places: Sequence[tuple[int, int]], precision: int = 2) -> Iterator[Form]:
-    """The grids of each place, and the largest change of all."""
+    """Yield the grids of each (layer, head), then the largest difference over all heads."""
     rows, columns = ([token_label(name) for name in side] for side in pair.axis_labels())
     for layer, head in places:
         yield ""
@@ -22,16 +22,16 @@ def comparison_forms(pair: Comparison, places: Sequence[tuple[int, int]], precis
         for side, (trace, array, mask) in enumerate(
             zip((pair.a, pair.b), pair.whole_weights(layer, head), masks, strict=True)
         ):
-            at, names = (i, j), (rows, columns)
+            cell, names = (i, j), (rows, columns)
             if pair.aligned is not None:  # each with all its tokens
-                at = (pair.aligned.queries[i][side], pair.aligned.keys[j][side])
+                cell = (pair.aligned.queries[i][side], pair.aligned.keys[j][side])
                 names = (
-                    [token_label(one.text) for one in trace.tokens],
-                    [token_label(one.text) for one in trace.key_axis],
+                    [token_label(token.text) for token in trace.tokens],
+                    [token_label(token.text) for token in trace.key_axis],
                 )
             yield ""
             yield Line(token_label(f"{'AB'[side]}  {pair.names[side]}"), "bold", INDENT, cut=True)
-            yield Grid(array, *names, precision, mask=mask, heat=True, marks=at[:1], must=at)
+            yield Grid(array, *names, precision, mask=mask, heat=True, marks=cell[:1], must=cell)
         a, b = pair.both_weights(layer, head)
         *_, mask = pair.both_masks(layer)
         yield ""
@@ -39,11 +39,11 @@ def comparison_forms(pair: Comparison, places: Sequence[tuple[int, int]], precis
         yield Grid(b - a, rows, columns, precision, mask=mask, change=True, marks=(i,), must=(i, j))
         if (hidden := pair.hidden_in_one(layer)) is not None:
             yield ""
-            said = f"{hidden.sum():,} of {hidden.size:,} places are hidden in one of the two: no weights to compare"
-            yield Line(said, "dim", INDENT)
-    if said := pair.unmatched_tokens():
+            note = f"{hidden.sum():,} of {hidden.size:,} places are hidden in one of the two: no weights to compare"
+            yield Line(note, "dim", INDENT)
+    if note := pair.unmatched_tokens():
         yield ""
-        yield Line(said, "dim", INDENT)
+        yield Line(note, "dim", INDENT)
     yield ""
     layer, head, i, j = pair.largest_difference()
     x, y = (float(side[i, j]) for side in pair.both_weights(layer, head))
@@ -52,5 +52,5 @@ def comparison_forms(pair: Comparison, places: Sequence[tuple[int, int]], precis
         yield Line(f"{where}A and B are the same, to the last bit.", "bold accent", INDENT)
         return
     change = f"{rows[i]} → {columns[j]}  {number_text(x, precision)} → {number_text(y, precision)}"
-    said = f"   the largest change of all, in layer {layer}, head {head}"
-    yield Line([(change, "bold accent"), (said, "dim")], indent=INDENT)
+    note = f"   the largest change of all, in layer {layer}, head {head}"
+    yield Line([(change, "bold accent"), (note, "dim")], indent=INDENT)

@@ -74,7 +74,7 @@ def heads_command(
         str | None,
         Option(
             "--by",
-            help="Most of this first: entropy, first, previous, induction, …",
+            help="Sort by this, the largest first: entropy, first, previous, induction, …",
             metavar="STATISTIC",
             autocompletion=completing("attnctl.readings.head_statistics:STATISTICS"),
             envvar="ATTNCTL_BY",
@@ -85,7 +85,7 @@ def heads_command(
         int | None,
         Option(
             "--top",
-            help="Only so many, the strongest: heads with most of --by, or of confidence.",
+            help="Only the N strongest: heads by --by, or by confidence.",
             metavar="N",
             parser=whole(limits.TOP),
             envvar="ATTNCTL_TOP",
@@ -96,7 +96,7 @@ def heads_command(
         bool,
         Option(
             "--probe",
-            help="Induction and duplicates by the usual probe, random tokens said twice: needs no text.",
+            help="Measure induction and duplicates with the usual probe, repeated random tokens: needs no text.",
             envvar="ATTNCTL_PROBE",
             rich_help_panel=LOOK,
         ),
@@ -105,7 +105,7 @@ def heads_command(
         str | None,
         Option(
             "--census",
-            help="Name heads after what they find in a corpus: evaluate's JSON.",
+            help="Name heads after what they find in a corpus: the JSON of attnctl evaluate.",
             metavar="FILE",
             envvar="ATTNCTL_CENSUS",
             rich_help_panel=LOOK,
@@ -126,12 +126,12 @@ def heads_command(
         str | None, output_option(f"Where to write: .csv, .json, .html, or a picture: {suffixes_listed()}.")
     ] = None,
 ) -> None:
-    """Tell what each head does over a text: entropy, where its attention goes, how far, and what kind of head that makes it.
+    """Show what each head does on a text: its entropy, where and how far its attention goes, and which kind of head it is.
 
-    Masses are shares of a query's attention, averaged over the queries. A head "looks like" a previous-token, induction,
-    duplicate-token, sink or broad head where it passes the usual threshold.
+    A mass is a share of a query's attention, averaged over the queries. A head "looks like" a previous-token, induction,
+    duplicate-token, sink or broad head if it passes the usual threshold.
 
-    Columns, means over the queries: entropy: entropy (nats); of max: entropy, as a share of the most there can be (broad:
+    Columns (means over the queries): entropy: entropy (nats); of max: entropy, as a share of the most there can be (broad:
     0.8 or more); confid: largest weight of a query; sink: mass that a learned sink takes; brings: share of the context's
     norm from sinks (keys with 30% of a head); s norm: norm of the values of such sinks, of the mean norm of all values
     (passing sink: 0.2 or more; empty sink: less); gate: share of the context that a learned gate lets through; first: mass
@@ -150,7 +150,7 @@ def heads_command(
         "heads", output, ("csv", "json", "html", *format_names()), "json" if json else "csv" if csv else ""
     )
     by = _statistic_name(by)
-    if probe and all(one is None for one in (source, file, tokens, key_tokens, model.chat, model.qkv)):
+    if probe and all(value is None for value in (source, file, tokens, key_tokens, model.chat, model.qkv)):
         opener: Callable[[], Source] = partial(_open_probe, model)
     else:
         opener = partial(open_source, context, source, file, model, tokens=tokens, key_tokens=key_tokens)
@@ -183,7 +183,7 @@ def _open_probe(model: WeightsModelOptions) -> Source:
     from attnctl.models.watching import probe_text
 
     opened = probe_text(model_of(model))
-    say_notes(["there is no text: every statistic is of the probe's, random tokens said twice"])
+    say_notes(["there is no text: every statistic is measured on random tokens that are repeated"])
     return opened
 
 
@@ -195,19 +195,19 @@ def _measure_heads(
     probe: bool,
     names: HeadNames | None = None,
 ) -> Overview:
-    """Return the statistics of the heads, the cost told beforehand, the notes afterwards."""
+    """Return the statistics of the heads; print the cost before, and notes after."""
     from attnctl.cli.cost import cost_of_heads
     from attnctl.commands.heads.compute import measure_heads
     from attnctl.source import check_attention_weights, prepare
 
     opened = opener()
     check_attention_weights(opened, "heads")
-    given = prepare(opened, changes, layer, head, keeps_columns=True, say=say_notes)
-    say_cost(cost_of_heads(opened, given.head_count))
-    with cost_progress(heads_over_tokens(given)) as tick:
-        measured = measure_heads(given, probe, names, tick)
+    prepared = prepare(opened, changes, layer, head, keeps_columns=True, say=say_notes)
+    say_cost(cost_of_heads(opened, prepared.head_count))
+    with cost_progress(heads_over_tokens(prepared)) as tick:
+        measured = measure_heads(prepared, probe, names, tick)
     say_notes(measured.notes)
-    say_unknown(given.source.tokens)
+    say_unknown(prepared.source.tokens)
     return measured
 
 
@@ -231,7 +231,7 @@ def _write_heads(
     form: str,
     output: str | None,
 ) -> None:
-    """Write the heads, sorted and cut as is asked: as CSV, JSON, a page, or on the terminal."""
+    """Write the heads, sorted and cut to `top`: as CSV, JSON, a page, or on the terminal."""
     from attnctl.commands.heads.show import heads_table, names_origin, ranked_by
     from attnctl.formats.documents.overview_json import overview_to_json
     from attnctl.render.terminal.console import Shown
@@ -250,8 +250,8 @@ def _write_heads(
 
 
 def _names_in_file(path: str) -> HeadNames:
-    """Return what a file of another command calls the heads. Raises UsageError if that command is not there."""
-    reader = next((one.names_heads for one in COMMANDS.values() if one.names_heads), None)
+    """Return the names of heads in a file of another command. Raises UsageError if that command is not installed."""
+    reader = next((package.names_heads for package in COMMANDS.values() if package.names_heads), None)
     if reader is None:
         raise UsageError("this attnctl has no command that writes such a file", option="census", value=path)
     table: NamesHeads = find_named(reader)(path)

@@ -41,7 +41,7 @@ def heads(
 ) -> tuple[HeadStatistics, ...]:
     """Return what each head does over a text, long or short: `values` by statistic (entropy, first, …), and `names`.
 
-    Heads are called after `census`, the table of a corpus, as well.
+    With `census`, the table of a corpus, heads are also named after what they find there.
 
     >>> from attnctl import heads
     >>> measured = heads("Alice will eat pizza", model="random", n_heads=2)
@@ -55,52 +55,54 @@ def heads(
         check_types("heads", NamesHeads, census=census)
     changes = changes_of_arguments("heads", measure, words, renormalise, drop)
     source = source_of_argument("heads", text, model, options)
-    given = prepare(source, changes, *selected_places("heads", layer, head), keeps_columns=True)
-    return measure_heads(given, probe, None if census is None else census.head_names()).head_statistics
+    prepared = prepare(source, changes, *selected_places("heads", layer, head), keeps_columns=True)
+    return measure_heads(prepared, probe, None if census is None else census.head_names()).head_statistics
 
 
 def measure_heads(
-    given: Prepared, probe: bool = False, names: HeadNames | None = None, tick: Tick | None = None
+    prepared: Prepared, probe: bool = False, names: HeadNames | None = None, tick: Tick | None = None
 ) -> Overview:
-    """The statistics of the heads of a source that was prepared with `keeps_columns`.
+    """Return the statistics of the heads of a source that was prepared with `keeps_columns`.
 
-    With `probe`, induction and duplicates are those of random tokens said twice; `names` stand behind those of the text.
-    Raises UsageError where these cannot be.
+    With `probe`, induction and duplicates are measured on random tokens that are repeated. `names` follow the names that
+    the text gives. Raises UsageError if the source does not allow `probe` or `names`.
     """
     from attnctl.readings.head_statistics import name_head
     from attnctl.readings.heatmap import OverviewReading
     from attnctl.readings.statistics_reading import HeadStatisticsReading
 
-    source, model = given.source, given.model
+    source, model = prepared.source, prepared.model
     if probe and model is None:
         raise UsageError(f"runs a model: {source.name} holds numbers that have been computed already", option="probe")
-    if probe and given.measure is not None:
-        why = f"it does not go with {given.measure}"
+    if probe and prepared.measure is not None:
+        why = f"it does not go with {prepared.measure}"
         raise UsageError(f"measures the weights of single heads: {why}", option="probe")
-    if names is not None and joins_heads(given.measure):
-        raise UsageError(f"names single heads, and {given.measure} is of all heads together", option="census")
-    statistics = HeadStatisticsReading(source.tokens, given.key_tokens)
-    found: Overview = given.read(OverviewReading(statistics=statistics), tick)
-    measured = list(found.head_statistics)
+    if names is not None and joins_heads(prepared.measure):
+        raise UsageError(f"names single heads, and {prepared.measure} is of all heads together", option="census")
+    statistics = HeadStatisticsReading(source.tokens, prepared.key_tokens)
+    overview: Overview = prepared.read(OverviewReading(statistics=statistics), tick)
+    measured = list(overview.head_statistics)
     if probe and model is not None:
         from attnctl.models.watching import ProbeReading, probe_text
 
-        scores = probe_text(model).read(ProbeReading(), given.layers, given.heads)
-        for at, one in enumerate(measured):
-            probed = dict(zip(("induction", "duplicate"), scores[one.layer, one.head], strict=True))
-            measured[at] = name_head(replace(one, values={**one.values, **probed}), len(found.tokens), probed)
-    before, after = _names_around(found.model, names)
+        scores = probe_text(model).read(ProbeReading(), prepared.layers, prepared.heads)
+        for index, head in enumerate(measured):
+            probed = dict(zip(("induction", "duplicate"), scores[head.layer, head.head], strict=True))
+            measured[index] = name_head(replace(head, values={**head.values, **probed}), len(overview.tokens), probed)
+    before, after = _names_around(overview.model, names)
     named = (
-        replace(one, names=(*before.get((one.layer, one.head), ()), *one.names, *after.get((one.layer, one.head), ())))
-        for one in measured
+        replace(
+            head, names=(*before.get((head.layer, head.head), ()), *head.names, *after.get((head.layer, head.head), ()))
+        )
+        for head in measured
     )
-    return replace(found, head_statistics=tuple(named))
+    return replace(overview, head_statistics=tuple(named))
 
 
 def _names_around(info: ModelInfo, names: HeadNames | None) -> tuple[Names, Names]:
-    """Return the names that stand before those of a text, and behind them: of the model's own evaluation, or `names`.
+    """Return the names of heads to put before, and after, the names that the text gives.
 
-    Raises UsageError if `names` are of a model of other sizes.
+    They come from the model's own evaluation, or are `names`. Raises UsageError if `names` are of a model of other sizes.
     """
     from attnctl.readings.questions.headline import roles_of_heads
 

@@ -13,8 +13,8 @@ from attnctl.render.figure.layout import Drawing, Scale, colour_norm
 def statistic_grid(
     heads: Sequence[HeadStatistics], name: str, title: str, look: Look = PLAIN, cited: str = ""
 ) -> Drawing:
-    """The statistic `name` of STATISTICS as colour and number; a head without it is hatched; `cited` is for the metadata."""
-    values = {(one.layer, one.head): one[name] for one in heads}
+    """Return a drawing of the statistic `name` as colour and number, one cell a head; a head without it is hatched."""
+    values = {(head.layer, head.head): head[name] for head in heads}
     top = max((value for value in values.values() if value is not None), default=0.0)
     ends = look.vmin or 0.0, look.vmax if look.vmax is not None else top or 1.0
     scale = Scale(colour_norm(*ends), colour_map(look.cmap), STATISTICS[name].unit or name)

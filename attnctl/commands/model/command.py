@@ -20,7 +20,7 @@ def model_command(
     model: Annotated[
         str | None,
         Argument(
-            help="A known name, a checkpoint's folder or .gguf file, owner/name; demo, a weights file or a run.",
+            help="A known name, owner/name, a checkpoint's folder or .gguf file; for a card: demo, a weights file or a run.",
             metavar="[NAME]",
             autocompletion=completing("attnctl.commands.model.compute:known_configurations"),
         ),
@@ -29,7 +29,7 @@ def model_command(
     length: Annotated[
         int | None,
         Option(
-            help="Tokens of the text [default: the context].",
+            help="Tokens of the text [default: the longest that the model reads].",
             metavar="N",
             parser=whole(limits.LENGTH),
             envvar="ATTNCTL_LENGTH",
@@ -38,9 +38,9 @@ def model_command(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Say how large a model's attention is: heads, parameters, the n × n, the cache. No weights are read.
+    """Show how large a model's attention is: heads, parameters, n × n matrices, and cache. No weights are read.
 
-    Of a model that attnctl trained, print its card: data, objective, and what its heads have learned. Without a name, list
+    For a model that attnctl trained, show its card: data, objective, and what its heads have learned. Without a name, list
     the configurations that are known offline.
     """
     from attnctl.commands.model.compute import known_configurations, model_card, model_sizes

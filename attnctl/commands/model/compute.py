@@ -1,7 +1,7 @@
-"""The size of a model's attention from its configuration alone: no weights are read.
+"""Find the size of a model's attention from its configuration alone: no weights are read.
 
-The network is built without memory and counted. Where that cannot be, four matrices a layer are what the
-configuration states, and the output says so.
+The network is built without memory, and its parameters are counted. If that fails, four matrices a layer are computed
+from the configuration, and the output says so.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def known_configurations() -> dict[str, Document]:
     """Return the configurations that come with attnctl, by name.
 
-    Each was held against a copy of its numbers, in November 2026. transformers' defaults: GPT-2 small, BERT base, RoBERTa,
+    Each was compared with another source in November 2026. transformers' defaults: GPT-2 small, BERT base, RoBERTa,
     GPT-NeoX, Gemma 2 2B, gpt-oss 120B. The files of packages: all-MiniLM-L6-v2, SmolLM2. LitGPT's `config.py`: Falcon,
     Phi, Llama, Mixtral, Qwen, Gemma 2, OLMo 2. Google's gemma_pytorch: Gemma 3. DeepSeek's `config_671B.json`: DeepSeek-V3.
     nanoGPT: the other GPT-2s. Google's BERT README: BERT large. Copies of config.json: T5, BLOOM, Mistral, gpt-oss 20B, and
@@ -44,7 +44,7 @@ def known_configurations() -> dict[str, Document]:
 def model_sizes(name: str) -> ModelSizes:
     """Return the sizes of a model by a known name, a hub id, a checkpoint's folder or its GGUF file.
 
-    Raises UsageError where there is no such model, AttnctlError where its configuration does not say enough.
+    Raises UsageError if there is no such model, AttnctlError if its configuration lacks a size.
     """
     from attnctl.models import REGISTRY
 
@@ -52,7 +52,7 @@ def model_sizes(name: str) -> ModelSizes:
     by_id = {str(entry.get("hub_id", "")).lower(): key for key, entry in table.items()}
     key = name.lower() if name.lower() in table else by_id.get(name.lower())
     if key is not None and not Path(name).exists():
-        settings = {what: value for what, value in table[key].items() if what not in ("title", "hub_id")}
+        settings = {key_name: value for key_name, value in table[key].items() if key_name not in ("title", "hub_id")}
         return sizes_of_settings(settings, str(table[key]["title"]), "a configuration that comes with attnctl")
     if is_checkpoint(name):
         path = find_checkpoint(name, weights=False)
@@ -60,8 +60,8 @@ def model_sizes(name: str) -> ModelSizes:
             return sizes_of_settings(_gguf_settings(path), path.stem, str(path))
         return sizes_of_settings(read_json(path / "config.json"), path.name if Path(name).exists() else name, str(path))
     if name in REGISTRY or (Path(name).suffix.lower() in (".safetensors", ".npz") and Path(name).exists()):
-        shown = f"attnctl explain --model {for_pasting(name)} shows all there is"
-        raise UsageError(f"{name} has no configuration to read: {shown}", value=name)
+        hint_text = f"attnctl explain --model {for_pasting(name)} shows all there is"
+        raise UsageError(f"{name} has no configuration to read: {hint_text}", value=name)
     if Path(name).exists():
         raise UsageError(f"{name} is no model: it is a known name, a checkpoint's folder or .gguf file, or owner/name")
     near = difflib.get_close_matches(name.lower(), [*table, *KNOWN], n=1)
@@ -91,14 +91,14 @@ def _gguf_settings(path: Path) -> Document:
         "vocab_size": "vocab_size",
         "sliding_window": "attention.sliding_window",
     }
-    said = {to: value for to, name in names.items() if (value := header.entries.get(f"{kind}.{name}")) is not None}
-    if "vocab_size" not in said and "tokenizer.ggml.tokens" in header.lengths:
-        said["vocab_size"] = header.lengths["tokenizer.ggml.tokens"]
-    return {"model_type": kind} | said
+    settings = {to: value for to, name in names.items() if (value := header.entries.get(f"{kind}.{name}")) is not None}
+    if "vocab_size" not in settings and "tokenizer.ggml.tokens" in header.lengths:
+        settings["vocab_size"] = header.lengths["tokenizer.ggml.tokens"]
+    return {"model_type": kind} | settings
 
 
-MAY_BE_0 = ("sliding_window", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim")  # where there is no such thing
-# what says that layers differ, that some do not attend, or that they have other matrices than four
+MAY_BE_0 = ("sliding_window", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim")  # 0: the model has none
+# keys of models whose layers differ, do not all attend, or have other matrices than W_Q, W_K, W_V, W_O
 OTHERWISE = (
     *("layer_types", "layers_block_type", "block_types", "attn_layer_period", "attn_layer_indices"),
     *("kv_lora_rank", "num_kv_shared_layers", "num_hidden_groups", "per_layer_config", "state_size"),
@@ -106,9 +106,9 @@ OTHERWISE = (
 
 
 def sizes_of_settings(settings: Document, name: str, source: str) -> ModelSizes:
-    """Return the sizes of the network that a config.json describes, built without memory if possible.
+    """Return the sizes of the network that a config.json describes; the network is built without memory if possible.
 
-    Raises AttnctlError where its sizes cannot be, or where it cannot be built and does not say enough.
+    Raises AttnctlError for impossible sizes, or if it cannot be built and lacks a size.
     """
     with _errors_said(name):
         _check_sizes(settings)
@@ -127,8 +127,8 @@ def _errors_said(name: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        what = f"it lacks {error}" if isinstance(error, KeyError) else in_one_line(error)
-        raise AttnctlError(f"the configuration of {name} cannot be read: {what}") from error
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else in_one_line(error)
+        raise AttnctlError(f"the configuration of {name} cannot be read: {reason}") from error
 
 
 def _check_sizes(settings: Document) -> None:
@@ -137,7 +137,7 @@ def _check_sizes(settings: Document) -> None:
         if isinstance(value, dict):
             _check_sizes(value)
         elif value is not None and key in MAY_BE_0:
-            checked_size(key, value, least=1 if value is False or value else 0)
+            checked_size(key, value, smallest=1 if value is False or value else 0)
         elif value is not None and any(key in names for names in NAMES.values()):
             checked_size(key, value)
     heads, kv_heads = (
@@ -147,72 +147,73 @@ def _check_sizes(settings: Document) -> None:
         raise ValueError(f"{heads} heads cannot share {kv_heads} key/value heads evenly")
 
 
-def checked_size(key: str, value: object, least: int = 1) -> int:
+def checked_size(key: str, value: object, smallest: int = 1) -> int:
     """Return a count of a configuration as an integer; 1200.0 is 1200. Raises ValueError if it is not one."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= limits.CONFIGURED_SIZE:
-        span = f"from {least} to {limits.CONFIGURED_SIZE:,}"
+    if not isinstance(value, int) or isinstance(value, bool) or not smallest <= value <= limits.CONFIGURED_SIZE:
+        span = f"from {smallest} to {limits.CONFIGURED_SIZE:,}"
         raise ValueError(f"{key} is {json.dumps(value)[:40]}, not a whole number {span}")
     return value
 
 
 def _most_parts(settings: Document, kind: str) -> int:
-    """Return the largest count under a key of this pattern: transformers would build that many parts."""
+    """Return the largest count under a key that matches this pattern: transformers would build that many modules."""
     several = [_most_parts(part, kind) for part in settings.values() if isinstance(part, dict)]
     stated = [value for key, value in settings.items() if isinstance(value, int) and re.search(kind, key)]
     return max([0, *several, *stated])
 
 
 def stated_sizes(settings: Document, name: str, source: str) -> ModelSizes:
-    """Return the sizes that a config.json states, with four matrices in each layer; a cache is not counted.
+    """Return the sizes that a config.json states, with four matrices in each layer; the cache is not counted.
 
-    Raises AttnctlError where it does not state its layers, heads and d_model, or states that its layers are otherwise.
+    Raises AttnctlError if it lacks layers, heads or d_model, or says that its layers have other matrices.
     """
     inner = settings.get("text_config")
     settings = settings | inner if isinstance(inner, dict) else settings
-    said = {
-        what: next((settings[k] for k in keys if settings.get(k) is not None), None) for what, keys in NAMES.items()
+    stated = {
+        size_name: next((settings[k] for k in keys if settings.get(k) is not None), None)
+        for size_name, keys in NAMES.items()
     }
-    layers, heads, d_model = (said[what] for what in ("layers", "heads", "d_model"))
+    layers, heads, d_model = (stated[size_name] for size_name in ("layers", "heads", "d_model"))
     if layers is None or heads is None or d_model is None:
         raise AttnctlError(f"the configuration of {name} does not say its layers, heads and d_model")
     if unlike := [key for key in OTHERWISE if settings.get(key)]:
         raise AttnctlError(
-            f"the sizes of {name} cannot be told: by its {unlike[0]} it needs transformers that builds it"
+            f"the sizes of {name} cannot be computed: its {unlike[0]} needs a version of transformers that can build it"
         )
-    kv_heads = said["kv_heads"] or heads
-    if said["d_k"] is None and d_model % heads:
+    kv_heads = stated["kv_heads"] or heads
+    if stated["d_k"] is None and d_model % heads:
         raise ValueError(f"d_model {d_model} does not divide by {heads} heads, and no head_dim is given")
-    d_k = said["d_k"] or d_model // heads
-    d_v = said["d_v"] or d_k
+    d_k = stated["d_k"] or d_model // heads
+    d_v = stated["d_v"] or d_k
     sizes = {"W_Q": heads * d_k, "W_K": kv_heads * d_k, "W_V": kv_heads * d_v, "W_O": heads * d_v}
     matrices = tuple((name, d_model * size) for name, size in sizes.items())
     counts = {"self": layers}
     if settings.get("is_encoder_decoder"):
-        decoding = said["decoder_layers"] or layers
+        decoding = stated["decoder_layers"] or layers
         counts = {"encoder": layers, "decoder": decoding, "cross": decoding}
     groups = (
         AttentionLayers(range(count), kind, heads, kv_heads, d_k, d_v, matrices, count)
         for kind, count in counts.items()
     )
-    vocabulary = said["vocabulary"]
+    vocabulary = stated["vocabulary"]
     return ModelSizes(
         name,
         str(settings.get("model_type") or "unknown"),
         tuple(groups),
         d_model,
         vocabulary,
-        said["context"],
+        stated["context"],
         None if vocabulary is None else vocabulary * d_model,
         source=source,
     )
 
 
 def model_card(name: str, file: WeightFile) -> Card:
-    """Return the card of a trained model: shapes, and the metadata with what is JSON in it read.
+    """Return the card of a trained model: the shapes of its tensors, and its metadata with the JSON in it parsed.
 
-    Raises AttnctlError if that is damaged.
+    Raises AttnctlError if the JSON is damaged.
     """
     metadata: Document = dict(file.metadata)
     for key in {"recipe", "figures", "tokens"} & set(metadata):

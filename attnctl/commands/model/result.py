@@ -40,8 +40,8 @@ class CachedLayers(Struct, frozen=True):
 
     def cache_bytes(self, n: int) -> int:
         """Return the bytes of the cache for n tokens, at 16 bits a number."""
-        kept = n if self.window is None else min(n, self.window)
-        return 2 * self.layers * (self.heads * (self.d_k + self.d_v) + self.indexer) * kept
+        tokens = n if self.window is None else min(n, self.window)
+        return 2 * self.layers * (self.heads * (self.d_k + self.d_v) + self.indexer) * tokens
 
     def kept_sentence(self) -> str:
         """Return the contents of the cache for a table: "20 layers × 2 heads × (256 + 256)"."""

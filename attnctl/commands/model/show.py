@@ -28,12 +28,12 @@ def parameter_text(count: float) -> str:
 
 
 def _named(facts: Mapping[str, str | None], wide: int) -> Iterator[Form]:
-    """Return names in `wide` cells, each with its value."""
-    return (Line(said, indent=2, hanging=wide, mark=name) for name, said in facts.items() if said)
+    """Return one line for each fact: its name in `wide` cells, then its value."""
+    return (Line(value, indent=2, hanging=wide, mark=name) for name, value in facts.items() if value)
 
 
 def sizes_forms(sizes: ModelSizes, tokens: int) -> Iterator[Form]:
-    """Return `sizes` as forms for a text of `tokens` tokens; a number has 32 bits by default."""
+    """Yield the sizes of a model, and the memory for a text of `tokens` tokens."""
     main = sizes.main_layers
     shared = f", sharing {counted(main.kv_heads, 'key/value head')}" if main.kv_heads != main.heads else ""
     kinds: Counter[str] = Counter()
@@ -61,7 +61,7 @@ def sizes_forms(sizes: ModelSizes, tokens: int) -> Iterator[Form]:
 
 
 def _parameter_forms(sizes: ModelSizes) -> Iterator[Form]:
-    """Return the table of parameters: each matrix in one layer, in all, and short; the embedding last."""
+    """Yield the table of parameters: each matrix in one layer and in all layers; the embedding is last."""
     head, layer, every = sizes.per_head(), sizes.per_layer(), sizes.in_all()
     parts: dict[str, Mapping[str, int | str]] = {} if head is None else {"a head": head}
     parts["a layer"] = {**layer, "together": sum(layer.values())}
@@ -115,16 +115,16 @@ def _memory_forms(sizes: ModelSizes, tokens: int) -> Iterator[Form]:
     if (cache := sizes.cache_bytes(tokens)) is None:
         yield Line(f"KV cache: that of {sizes.architecture} is not counted here", indent=2)
     elif cache:
-        kept = "; ".join(part.kept_sentence() for part in sizes.cache or () if not part.of_source)
+        contents = "; ".join(part.kept_sentence() for part in sizes.cache or () if not part.of_source)
         yield Line("KV cache, 16 bits a number", indent=2)
-        rows = [("one token", sizes.cache_bytes(1) or 0, kept), (f"{tokens:,} tokens", cache, "")]
+        rows = [("one token", sizes.cache_bytes(1) or 0, contents), (f"{tokens:,} tokens", cache, "")]
         if source := sizes.cache_bytes(tokens, of_source=True):
             rows.append((f"{tokens:,} read", source, "of the text that the encoder reads"))
         yield _memory_table(*rows)
 
 
 def _memory_table(*rows: tuple[str, int, str]) -> Table:
-    """Return what memory holds, its bytes, and their meaning."""
+    """Return a table of memory: a name, the bytes, and an explanation in each row."""
     names, sizes, about = zip(*rows, strict=True)
     return Table(
         [Column("", names, "text"), Column("", sizes, format=bytes_text), Column("", about, "text", cut="below")],
@@ -154,7 +154,7 @@ LIMITS = (
 def card_forms(name: str, metadata: dict[str, str], shapes: Mapping[str, Sequence[int]], size: int) -> list[Form]:
     """Return the card; `size` is the file's size in bytes. Missing metadata is left out.
 
-    Raises AttnctlError where the metadata is damaged.
+    Raises AttnctlError if the metadata is damaged.
     """
     try:
         return list(_card_forms(name, metadata, shapes, size))

@@ -1,4 +1,7 @@
-"""How large a network's attention is, counted on torch's meta device, without memory; and what follows from that."""
+"""Count the attention of a network on torch's meta device, without memory, and compute what follows from the counts.
+
+`getattr` and `stated_number` ask objects of transformers, whose attributes differ from family to family.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class AttentionLayers:
     """Layers of the same sizes; parameters without biases and norms."""
 
     layers: Sequence[int]
-    kind: str  # self, or of an encoder-decoder encoder, decoder, cross
+    kind: str  # self; for an encoder-decoder: encoder, decoder or cross
     heads: int
     kv_heads: int
     d_k: int
@@ -41,11 +44,11 @@ class AttentionLayers:
     distinct: int  # how many layers have parameters of their own
 
     def parameter_count(self) -> int:
-        """Parameters of one layer."""
+        """Return the number of parameters of one layer."""
         return sum(count for _, count in self.matrices)
 
     def layers_sentence(self) -> str:
-        """The layers for a table: "2: 8 heads, 2 of keys, d_k 64; 1,024 parameters each"."""
+        """Return a line about the layers for a table: "2: 8 heads, 2 of keys, d_k 64; 1,024 parameters each"."""
         kind = "" if self.kind == "self" else f"{self.kind} "
         shared = f", {self.kv_heads} of keys" if self.kv_heads != self.heads else ""
         sizes = f", d_k {self.d_k}" + (f", d_v {self.d_v}" if self.d_v != self.d_k else "")
@@ -65,36 +68,39 @@ class ModelSizes:
     context: int | None = None
     embedding: int | None = None  # parameters of the table
     cache: tuple[CachedLayers, ...] | None = None  # None: not counted
-    built: bool = False  # of a network that transformers built; else of four matrices a layer
+    built: bool = False  # counted in a network that transformers built; else computed as four matrices a layer
     source: str = ""
 
     @property
     def layers(self) -> int:
-        """Calls of attention, one on another; a decoder layer that also reads an encoder counts as two."""
+        """Return the number of attention calls in a forward; a decoder layer that also reads an encoder counts as two."""
         return sum(len(group.layers) for group in self.groups)
 
     @property
     def main_layers(self) -> AttentionLayers:
-        """The layers of the commonest sizes."""
+        """Return the layers with the commonest sizes."""
         return max(self.groups, key=lambda group: len(group.layers))
 
     @property
     def window(self) -> int | None:
-        """Tokens that the cache keeps in the layers with a window; None where none has one."""
+        """Return how many tokens the cache keeps in the layers with a window; None if no layer has a window."""
         return max((part.window for part in self.cache or () if part.window is not None), default=None)
 
     def per_head(self) -> dict[str, int] | None:
-        """Parameters of one head: W_Q, W_K (d_model × d_k), W_V, W_O (d_model × d_v); None where layers have others."""
+        """Return the parameters of one head: W_Q, W_K (d_model × d_k), W_V, W_O (d_model × d_v).
+
+        Return None if the heads differ from layer to layer, or a layer has other matrices.
+        """
         main, d = self.main_layers, self.d_model
-        one = {"W_Q": d * main.d_k, "W_K": d * main.d_k, "W_V": d * main.d_v, "W_O": d * main.d_v}
+        parameters = {"W_Q": d * main.d_k, "W_K": d * main.d_k, "W_V": d * main.d_v, "W_O": d * main.d_v}
         heads = {"W_Q": main.heads, "W_K": main.kv_heads, "W_V": main.kv_heads, "W_O": main.heads}
-        together = sum(one[name] * heads[name] for name in one)
+        together = sum(parameters[name] * heads[name] for name in parameters)
         sizes = (main.heads, main.kv_heads, main.d_k, main.d_v, together)
         each = {(part.heads, part.kv_heads, part.d_k, part.d_v, part.parameter_count()) for part in self.groups}
-        return one if each == {sizes} else None
+        return parameters if each == {sizes} else None
 
     def per_layer(self) -> dict[str, int]:
-        """Parameters of one layer of the commonest sizes: the four matrices, else those that it has, by their names."""
+        """Return the parameters of one layer with the commonest sizes, by the name of the matrix."""
         main = self.main_layers
         if (head := self.per_head()) is None:
             return dict(main.matrices)
@@ -102,36 +108,36 @@ class ModelSizes:
         return {name: size * heads[name] for name, size in head.items()}
 
     def in_all(self) -> dict[str, int]:
-        """Parameters of all layers; those that several layers share count once."""
+        """Return the parameters of all layers; a matrix that several layers share counts once."""
         counts: Counter[str] = Counter()
         for part in self.groups:
-            one = dict(part.matrices) if self.per_head() is None else self.per_layer()
-            counts.update({name: size * part.distinct for name, size in one.items()})
+            parameters = dict(part.matrices) if self.per_head() is None else self.per_layer()
+            counts.update({name: size * part.distinct for name, size in parameters.items()})
         return dict(counts)
 
     def cache_bytes(self, n: int, of_source: bool = False) -> int | None:
-        """Bytes of the key/value cache of n tokens, 16 bits a number; None where it is not counted.
+        """Return the bytes of the key/value cache of n tokens, 16 bits a number; None if the cache is not counted.
 
-        Of an encoder-decoder, what its decoder keeps of n tokens of its own, or `of_source`, of n that the encoder read.
+        For an encoder-decoder: the decoder's cache of n tokens it wrote, or with `of_source`, of n tokens the encoder read.
         """
         if self.cache is None:
             return None
         return sum(part.cache_bytes(n) for part in self.cache if part.of_source is of_source)
 
     def bytes_of_grid(self, n: int) -> int:
-        """Bytes of one n × n, 32 bits a number."""
+        """Return the bytes of one n × n matrix, 32 bits a number."""
         return 4 * n * n
 
     def bytes_of_grids(self, n: int) -> int:
-        """Bytes of every layer's and head's n × n."""
+        """Return the bytes of the n × n matrices of all layers and heads."""
         return self.bytes_of_grid(n) * sum(len(part.layers) * part.heads for part in self.groups)
 
     def bytes_unfactored(self, n: int) -> int:
-        """Bytes of n × n × d_model × d_model: a matrix of its own for every two tokens, which queries and keys spare us."""
+        """Return the bytes of n × n × d_model × d_model: a full matrix for each pair of tokens, if there were no Q and K."""
         return self.bytes_of_grid(n) * self.d_model * self.d_model
 
     def document(self, n: int) -> Sizes:
-        """The sizes, and what follows from them for a text of n tokens; bytes may need more than 64 bits."""
+        """Return the sizes as a document, with the memory for a text of n tokens; bytes may need more than 64 bits."""
         main, cross = self.main_layers, self.cache_bytes(n, of_source=True)
         groups = (
             AttentionGroup(**vars(part) | {"layers": len(part.layers), "matrices": dict(part.matrices)})
@@ -165,7 +171,7 @@ class ModelSizes:
         )
 
 
-# the names under which configurations keep one thing
+# size → its names in configurations
 NAMES = {
     "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers"),
     "heads": ("num_attention_heads", "n_head", "num_heads", "n_heads", "encoder_attention_heads", "attention_heads"),
@@ -187,9 +193,11 @@ SIZES = ("qk_head_dim", "head_dim", "attention_head_size", "d_head", "dim_head",
 
 
 def built_network(settings: Document, name: str) -> PreTrainedModel | None:
-    """The network that a config.json describes, on the meta device; None without transformers, or of no family of its.
+    """Build the network that a config.json describes, on the meta device.
 
-    Raises AttnctlError where transformers cannot build it.
+    Return None if transformers is not installed or does not know the family.
+
+    Raises AttnctlError if transformers cannot build it.
     """
 
     def lay_out_network() -> PreTrainedModel | None:
@@ -203,12 +211,12 @@ def built_network(settings: Document, name: str) -> PreTrainedModel | None:
         with quiet_library(), torch.device("meta"):
             config = families[kind].from_dict(_with_floats(settings))
             text = config.get_text_config()
-            if text is not config and "num_hidden_layers" in settings:  # a text model's own (a GGUF file's Gemma 3)
+            if text is not config and "num_hidden_layers" in settings:  # only the text model's sizes (Gemma 3 in GGUF)
                 config = text = type(text).from_dict(settings | {"model_type": text.model_type})
-            chosen = {"attn_implementation": "eager", "dtype": torch.bfloat16}  # which more families run with here
+            chosen = {"attn_implementation": "eager", "dtype": torch.bfloat16}  # most families can be built with these
             try:
                 network: Any = _class_of(transformers, settings, config)._from_config(config, **chosen)
-            except ImportError:  # what its other inputs need
+            except ImportError:  # a library for its other inputs: build the text model alone
                 network = _class_of(transformers, {}, text)._from_config(text, **chosen)
             laid_out: PreTrainedModel = network.eval()
             return laid_out
@@ -216,17 +224,17 @@ def built_network(settings: Document, name: str) -> PreTrainedModel | None:
     try:
         check_extra()
         return import_lightly(lay_out_network)
-    except AttnctlError:  # it, or torch, is not installed
+    except AttnctlError:  # transformers or torch is not installed
         return None
-    except Exception as error:  # whatever a configuration of any kind makes of its class
-        for key in re.findall(r'"(\w+)": null', json.dumps(settings)):  # some may be null, as a window
+    except Exception as error:  # a class of transformers may raise anything
+        for key in re.findall(r'"(\w+)": null', json.dumps(settings)):  # some keys may be null, as a window
             if f"'{key}'" in str(error):
                 raise AttnctlError(f"the configuration of {name} cannot be read: {key} is null") from error
         raise AttnctlError(f"transformers cannot build the network of {name}: {in_one_line(error)}") from error
 
 
 def _with_floats(value: Any) -> Any:
-    """A value of a config.json with the numbers that JSON has none for, which transformers writes as objects."""
+    """Return a value of a config.json with the numbers that JSON cannot hold, which transformers writes as objects."""
     if isinstance(value, dict) and value.keys() == {"__float__"}:
         return float(value["__float__"])
     if isinstance(value, dict):
@@ -235,29 +243,30 @@ def _with_floats(value: Any) -> Any:
 
 
 def _class_of(transformers: Any, settings: Document, config: PreTrainedConfig) -> Any:
-    """The class that a configuration names, else the plain one of its family."""
+    """Return the class that a configuration names, else the base class of its family."""
+    from transformers import PreTrainedModel
     from transformers.models.auto.modeling_auto import MODEL_MAPPING
 
-    named = settings.get("architectures")
-    known = getattr(transformers, str(named[0]), None) if isinstance(named, list) and named else None
-    if hasattr(known, "_can_set_attn_implementation") and known is not None and isinstance(config, known.config_class):
-        return known
+    names = settings.get("architectures")
+    named = getattr(transformers, str(names[0]), None) if isinstance(names, list) and names else None
+    if isinstance(named, type) and issubclass(named, PreTrainedModel) and named.config_class is not None:
+        return named if isinstance(config, named.config_class) else MODEL_MAPPING[type(config)]
     return MODEL_MAPPING[type(config)]
 
 
 def sizes_of_network(network: PreTrainedModel, name: str, source: str) -> ModelSizes:
-    """The sizes of a network on the meta device. Raises AttnctlError where none of its layers is softmax attention."""
+    """Return the sizes of a network on the meta device. Raises AttnctlError if it has no layer of softmax attention."""
     groups = attention_layers(network)
     if not groups:
         raise AttnctlError(f"{name} has no layers of softmax attention, by its configuration")
     config = network.config
     text = config.get_text_config(decoder=True)
     d_model = stated_number(text, NAMES["d_model"])
-    if d_model is None:  # of parts that have configurations of their own (BLT) the widest
+    if d_model is None:  # each part has a configuration (BLT): take the widest
         d_model = max((stated_number(part, NAMES["d_model"]) or 0 for part in vars(config).values()), default=0)
-    reads_text: Any = getattr(network, "text_model", network)  # one of two towers (CLIP)
+    reads_text: Any = getattr(network, "text_model", network)  # CLIP has a text and an image tower
     table = None
-    with suppress(NotImplementedError):  # that of a network without one (DETR)
+    with suppress(NotImplementedError):  # DETR has no embedding
         table = getattr(reads_text.get_input_embeddings(), "weight", None)
     return ModelSizes(
         name,
@@ -274,38 +283,40 @@ def sizes_of_network(network: PreTrainedModel, name: str, source: str) -> ModelS
 
 
 def attention_layers(network: PreTrainedModel) -> tuple[AttentionLayers, ...]:
-    """The layers of a network that attend to text, those of the same sizes together, in the order of the network."""
+    """Return the layers of a network that attend to text, in its order; layers of the same sizes are one entry."""
     from attnctl.models.huggingface.attention_sites import layer_count, sites_of_modules
 
-    sites, found = sites_of_modules(network), dict[AttentionLayers, AttentionLayers]()
+    sites, layers_by_size = sites_of_modules(network), dict[AttentionLayers, AttentionLayers]()
     counted_before: set[int] = set()  # ids of parameters: modules may be copies that share them (Zamba)
     sizes = network.config.get_text_config()
     for module, whole in _text_attentions(network):
-        own = sites[id(module)]
+        module_sites = sites[id(module)]
         matrices = {key: p for key, p in whole.named_parameters() if p.ndim >= 2 and not NO_MATRIX.search(key)}
         named = tuple((key.removesuffix(".weight"), p.numel()) for key, p in matrices.items())
         ids = set(map(id, matrices.values()))
-        alike = AttentionLayers((), own[0].kind, *_sizes_of_heads(module, sizes), named, 0)
-        before = found.get(alike, alike)
-        found[alike] = replace(
+        alike = AttentionLayers((), module_sites[0].kind, *_sizes_of_heads(module, sizes), named, 0)
+        before = layers_by_size.get(alike, alike)
+        layers_by_size[alike] = replace(
             alike,
-            layers=(*before.layers, *(site.layer for site in own)),
+            layers=(*before.layers, *(site.layer for site in module_sites)),
             distinct=before.distinct + (not ids <= counted_before),
         )
         counted_before |= ids
-    if hasattr(network.config, "num_hidden_groups"):  # a few modules stand for all layers (ALBERT)
-        return tuple(replace(one, layers=range(layer_count(network, one.kind))) for one in found.values())
-    return tuple(found.values())
+    if stated_number(network.config, ("num_hidden_groups",)):  # ALBERT uses a few modules for all layers
+        return tuple(
+            replace(group, layers=range(layer_count(network, group.kind))) for group in layers_by_size.values()
+        )
+    return tuple(layers_by_size.values())
 
 
 def _text_parts(network: PreTrainedModel) -> list[Any]:
-    """The parts of a network that its text configuration describes; all of it where it has none for text alone."""
+    """Return the modules of a network that its text configuration describes, or the network if there are none."""
     text = getattr(network.config, "text_config", network.config)
     return [part for part in network.modules() if getattr(part, "config", None) is text] or [network]
 
 
 def _text_attentions(network: PreTrainedModel) -> Iterator[tuple[Module, Module]]:
-    """Each module that attends to text, and the one that holds it with its output projection."""
+    """Yield each module that attends to text, with the module that also holds its output projection."""
     from attnctl.models.huggingface.attention_sites import attention_modules
 
     inside = {id(part) for root in _text_parts(network) for part in root.modules()}
@@ -315,7 +326,7 @@ def _text_attentions(network: PreTrainedModel) -> Iterator[tuple[Module, Module]
 
 
 def _with_projection(network: PreTrainedModel, name: str) -> Module:
-    """The module itself, or the one around it that holds its output projection beside (BERT's, Reformer's)."""
+    """Return the module `name`, or the module around it if that holds the output projection (BERT, Reformer)."""
     module = network.get_submodule(name)
     while "." in name:
         name = name.rpartition(".")[0]
@@ -327,22 +338,22 @@ def _with_projection(network: PreTrainedModel, name: str) -> Module:
 
 
 def _sizes_of_heads(module: Module, sizes: PreTrainedConfig) -> tuple[int, int, int, int]:
-    """Heads, key/value heads, d_k and d_v of a module, as it says them itself, or its configuration does."""
-    own = getattr(module, "config", sizes)
-    heads = stated_number(module, HEADS) or stated_number(own, HEADS) or 0
-    shared = getattr(module, "num_key_value_groups", None)
-    kv_heads = heads // shared if isinstance(shared, int) and shared > 0 else stated_number(module, KV_HEADS)
-    d_k = stated_number(module, SIZES) or stated_number(own, SIZES)
-    d_k = d_k or (stated_number(own, NAMES["d_model"]) or 0) // max(heads, 1)
+    """Return heads, key/value heads, d_k and d_v of a module, from its attributes or its configuration."""
+    config = getattr(module, "config", sizes)
+    heads = stated_number(module, HEADS) or stated_number(config, HEADS) or 0
+    group_size = stated_number(module, ("num_key_value_groups",))
+    kv_heads = heads // group_size if group_size else stated_number(module, KV_HEADS)
+    d_k = stated_number(module, SIZES) or stated_number(config, SIZES)
+    d_k = d_k or (stated_number(config, NAMES["d_model"]) or 0) // max(heads, 1)
     return heads, kv_heads or heads, d_k, stated_number(module, ("v_head_dim",)) or d_k
 
 
-def stated_number(whose: object, names: tuple[str, ...]) -> int | None:
-    """The first of these attributes that is a number above 0; one that differs from layer to layer is none."""
+def stated_number(holder: object, names: tuple[str, ...]) -> int | None:
+    """Return the first of these attributes that is a number above 0; skip one that differs from layer to layer."""
     for name in names:
         try:
-            value = getattr(whose, name, None)
-        except Exception:  # of transformers' own: "is a per-layer attribute"
+            value = getattr(holder, name, None)
+        except Exception:  # transformers raises its own: "is a per-layer attribute"
             continue
         if isinstance(value, int) and value > 0:
             return value
@@ -350,10 +361,10 @@ def stated_number(whose: object, names: tuple[str, ...]) -> int | None:
 
 
 def cached_layers(network: PreTrainedModel) -> tuple[CachedLayers, ...] | None:
-    """What the network keeps of a text, by a forward of one token; None where that fails, or keeps anything else.
+    """Return what the network caches of a text, found by a forward of one token; None if it cannot be counted.
 
-    Counted are keys, values and an indexer's keys, in layers of transformers' own cache: it keeps all tokens, or the last
-    of a window. What does not grow with the text (states of recurrent layers) is none of it.
+    Counts keys, values and an indexer's keys, in the layers of transformers' own cache, which keeps all tokens or those of
+    a window. States of recurrent layers do not grow with the text, and are not counted.
     """
     import torch
 
@@ -363,37 +374,42 @@ def cached_layers(network: PreTrainedModel) -> tuple[CachedLayers, ...] | None:
     if not takes_cache and not {"past_key_values", "use_cache", "use_mems"} & parameters.keys():
         return ()
     token = torch.ones(1, 1, dtype=torch.long, device="meta")
-    given = {"input_ids": token} | ({"decoder_input_ids": token} if part.config.is_encoder_decoder else {})
-    # a mask of four axes, whose numbers no code that makes masks asks for
-    seen = torch.ones(1, 1, 1, 1, dtype=torch.bfloat16, device="meta")  # (batch, heads, n, n)
-    for more in ({"attention_mask": seen, "use_cache": True}, {"use_cache": True}, {}):
+    inputs = {"input_ids": token} | ({"decoder_input_ids": token} if part.config.is_encoder_decoder else {})
+    # a mask with four axes is used as it is: no code reads its numbers, which a meta tensor does not have
+    mask = torch.ones(1, 1, 1, 1, dtype=torch.bfloat16, device="meta")  # (batch, heads, n, n)
+    for more in ({"attention_mask": mask, "use_cache": True}, {"use_cache": True}, {}):
         try:
             with torch.no_grad(), quiet_library():
-                output = part(**given, **more)
-        except Exception:  # whatever a forward without numbers runs into
+                output = part(**inputs, **more)
+        except Exception:  # a forward without numbers may raise anything
             continue
-        if (kept := getattr(output, "past_key_values", None)) is None:  # BERT's kin keep none but as decoders
+        if (cache := getattr(output, "past_key_values", None)) is None:  # BERT and its relatives cache only as decoders
             return () if getattr(part.config, "is_decoder", None) is False else None
-        return _layers_of_cache(kept)
+        return _layers_of_cache(cache)
     return None
 
 
-def _layers_of_cache(kept: Any) -> tuple[CachedLayers, ...] | None:
-    """The layers of a cache that has read one token, alike ones together; None where one is of a family's own kind."""
-    source = getattr(kept, "cross_attention_cache", None)
-    own = getattr(kept, "self_attention_cache", kept)
+def _layers_of_cache(cache: object) -> tuple[CachedLayers, ...] | None:
+    """Return the layers of a cache that has read one token, equal ones together; None if a layer has an unknown class."""
+    from transformers.cache_utils import EncoderDecoderCache
+
+    cross_layers: Sequence[object] = ()
+    if isinstance(cache, EncoderDecoderCache):
+        cross_layers = cache.cross_attention_cache.layers
+        cache = cache.self_attention_cache
+    self_layers = getattr(cache, "layers", [])
     counts: Counter[CachedLayers] = Counter()
-    for layer in (*getattr(own, "layers", ()), *getattr(source, "layers", ())):
+    for index, layer in enumerate([*self_layers, *cross_layers]):
         if type(layer).__module__ != "transformers.cache_utils":
             return None
         keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
-        if keys is None or values is None:  # it keeps states, or reads another layer's keys
+        if keys is None or values is None:  # a recurrent state, or another layer's keys
             continue
         (batch, heads, tokens, d_k), d_v = keys.shape, values.shape[-1]
-        if (batch, tokens) != (1, 1) or values.shape[:3] != keys.shape[:3]:  # tokens of the model's own (CPM-Ant)
+        if (batch, tokens) != (1, 1) or values.shape[:3] != keys.shape[:3]:  # the model adds tokens (CPM-Ant)
             return None
         indexer = getattr(layer, "indexer_keys", None)
         window = getattr(layer, "sliding_window", None)
-        of_source = source is not None and any(layer is one for one in source.layers)
+        of_source = index >= len(self_layers)
         counts[CachedLayers(1, heads, d_k, d_v, 0 if indexer is None else indexer.numel(), window, of_source)] += 1
-    return tuple(structs.replace(one, layers=count) for one, count in counts.items())
+    return tuple(structs.replace(cached, layers=count) for cached, count in counts.items())

@@ -48,7 +48,7 @@ def quiz_command(
         Option(
             "--questions",
             "-n",
-            help="How many questions.",
+            help="Number of questions.",
             metavar="N",
             parser=whole(limits.QUESTIONS),
             envvar="ATTNCTL_QUESTIONS",
@@ -59,16 +59,16 @@ def quiz_command(
         bool,
         Option(
             "--json",
-            help="Write JSON: questions and answers; nothing is asked.",
+            help="Write JSON: the questions with their answers, without asking them.",
             envvar="ATTNCTL_JSON",
             rich_help_panel=OUTPUT,
         ),
     ] = False,
     model: WeightsModelOptions,
 ) -> None:
-    """Ask questions about the attention of a sentence, mark the answers, give a score.
+    """Ask questions about the attention of a sentence, mark the answers, and give a score.
 
-    Answers are read from standard input, one a line: a letter, a token, or a number. An empty line passes.
+    Answers are read from standard input, one a line: a letter, a token, or a number. An empty line skips the question.
     """
     from attnctl.commands.quiz.compute import questions_of_trace
     from attnctl.commands.quiz.show import beginning_forms
@@ -86,14 +86,14 @@ def quiz_command(
     say_unknown(trace.tokens, notes=trace.notes)
     place = None if query is None else find_token(trace.tokens, query)
     whole_model = prepared.model if layer is None and head is None else None
-    asked = questions_of_trace(trace, questions, model.seed or 0, place, whole_model)
+    quiz_questions = questions_of_trace(trace, questions, model.seed or 0, place, whole_model)
     if json:
         from msgspec import convert
 
         from attnctl.commands.quiz.result import QuestionEntry, Quiz
         from attnctl.formats.documents.json_documents import write_json
 
-        entries = convert(asked, tuple[QuestionEntry, ...], from_attributes=True)
+        entries = convert(quiz_questions, tuple[QuestionEntry, ...], from_attributes=True)
         put_bytes(write_json(Quiz(text=trace.text, model=trace.model, questions=entries), "quiz") + b"\n")
         return
     page = safe_console()
@@ -101,24 +101,24 @@ def quiz_command(
         many = (trace.model.n_layers or 1) * (trace.model.n_heads or 1) > 1
         where = f"layer {first.layer}, head {first.head}" if many else ""
         page.print(Shown(beginning_forms(first, visible_text(trace.tokens[first.query].text), where)))
-    run_quiz(page, asked)
+    run_quiz(page, quiz_questions)
 
 
-def run_quiz(page: Console, asked: Sequence[QuizQuestion]) -> None:
-    """Ask, mark and count. If the input ends early, the quiz ends with the answers so far."""
+def run_quiz(page: Console, questions: Sequence[QuizQuestion]) -> None:
+    """Ask the questions, mark the answers, and print the score. If the input ends early, the quiz ends with it."""
     from attnctl.commands.quiz.result import is_right
     from attnctl.commands.quiz.show import answer_forms, question_forms, score_forms
     from attnctl.render.terminal.console import Shown
 
     marks: list[bool] = []
-    for number, question in enumerate(asked, 1):
-        page.print(Shown(question_forms(question, number, len(asked))))
+    for number, question in enumerate(questions, 1):
+        page.print(Shown(question_forms(question, number, len(questions))))
         line = read_answer(page, question)
         if line is None:
             break
         marks.append(bool(line) and bool(is_right(question, line)))
         page.print(Shown(answer_forms(question, line, marks[-1])))
-    page.print(Shown(score_forms(sum(marks), len(marks), len(asked))))
+    page.print(Shown(score_forms(sum(marks), len(marks), len(questions))))
 
 
 def read_answer(page: Console, question: QuizQuestion) -> str | None:
@@ -135,5 +135,5 @@ def read_answer(page: Console, question: QuizQuestion) -> str | None:
             return None
         if not at_terminal or not line.strip() or is_right(question, line) is not None:
             return line.strip()
-        wanted = "one of the letters" if question.choices else "a number, such as 0.42"
-        page.print(f"  That is no answer: give {wanted}, or an empty line to pass.")
+        expected = "one of the letters" if question.choices else "a number, such as 0.42"
+        page.print(f"  That is no answer: give {expected}, or an empty line to pass.")

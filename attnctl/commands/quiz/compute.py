@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 Doubles = npt.NDArray[np.float64]
 
-TRIVIAL = 0.05  # a weight nearer to 0 or 1 can be guessed
-MOST_KEYS = 12  # rows longer than this are no exercise for the head
+TRIVIAL = 0.05  # a weight nearer to 0 or 1 is easy to guess
+MOST_KEYS = 12  # longer rows are too much mental arithmetic
 
 
-# --- making them -------------------------------------------------------------------------------------------------
+# --- making the questions -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class QuizRow:
 
     trace: Trace
     layer: LayerTrace
-    at: int  # of the head in the layer's arrays
+    head_index: int  # in the layer's arrays
     row: int
     place: tuple[int, int, int]  # layer, head, query
     dice: random.Random
@@ -62,13 +62,13 @@ class QuizRow:
         return int(np.argmax(self.weights))
 
     def some_key(self) -> int:
-        """Return the index of some key."""
+        """Return the index of a random key."""
         return self.dice.randrange(len(self.keys))
 
     def keys_with_numbers(self, numbers: Doubles, but: int | None = None) -> tuple[str, ...]:
-        """Return each key with its number; one number is left out."""
+        """Return each key with its number; the number of the key `but` is replaced by "?"."""
         pairs = zip(self.names, numbers, strict=True)
-        return tuple(f"{name} {'?' if at == but else number_text(x, 2)}" for at, (name, x) in enumerate(pairs))
+        return tuple(f"{name} {'?' if index == but else number_text(x, 2)}" for index, (name, x) in enumerate(pairs))
 
 
 def questions_of_trace(
@@ -76,28 +76,28 @@ def questions_of_trace(
 ) -> list[QuizQuestion]:
     """Return `count` questions about a trace, as `attnctl quiz` asks them; the same seed gives the same questions.
 
-    The last of three or more is on what matters, where `model`, the built-in one that the trace is of, makes a prediction
-    that one head carries. Raises AttnctlError where there is nothing to ask.
+    The last of three or more asks which head matters, if `model`, the built-in model of the trace, makes a prediction that
+    depends on one head. Raises AttnctlError if there is nothing to ask.
     """
     from attnctl.models.watching import watched_text
     from attnctl.watched.measure import EffectRequest, measure_effects
 
-    asked, text = quiz_questions(trace, count, seed, query), trace.text
-    if len(asked) < 3 or not isinstance(model, Predicts) or not model.predicts_words:
-        return asked
+    questions, text = quiz_questions(trace, count, seed, query), trace.text
+    if len(questions) < 3 or not isinstance(model, Predicts) or not model.predicts_words:
+        return questions
     tokens = model.tokenize(text)
     if not model.info.causal and not any(token.text in BLANKS for token in tokens):
-        # a model that sees both sides predicts what is hidden: the last word
+        # a bidirectional model predicts a hidden word: hide the last one
         last = next((token for token in reversed(tokens) if token.text.isalpha()), tokens[-1])
         text = f"{text[: last.start]}{BLANKS[0]}{text[last.end :]}"
-    found = removal_question(measure_effects(watched_text(model, text), EffectRequest()), random.Random(seed))
-    return asked if found is None else [*asked[:-1], found]
+    last_question = removal_question(measure_effects(watched_text(model, text), EffectRequest()), random.Random(seed))
+    return questions if last_question is None else [*questions[:-1], last_question]
 
 
 def quiz_questions(trace: Trace, count: int = 5, seed: int = 0, query: int | None = None) -> list[QuizQuestion]:
     """Return `count` questions about `trace`, of as many kinds as possible; the same seed gives the same questions.
 
-    Raises AttnctlError where the trace has no weights, or no row with two keys to choose from.
+    Raises AttnctlError if the trace has no weights, or no row with two keys to choose from.
     """
     dice = random.Random(seed)
     rows = _telling_rows(trace, dice, query)
@@ -105,50 +105,56 @@ def quiz_questions(trace: Trace, count: int = 5, seed: int = 0, query: int | Non
         raise AttnctlError(
             f"there is nothing to ask: no query here sees 2 to {MOST_KEYS} keys; take a sentence of a few words"
         )
-    asked = [first] if (first := _ask_prediction(rows[0], headline(trace, query=query))) is not None else []
+    questions = [first] if (first := _ask_prediction(rows[0], headline(trace, query=query))) is not None else []
     for _ in range(24):
-        if len(asked) == count:
-            return asked
-        makers, before = list(MAKERS), len(asked)
+        if len(questions) == count:
+            return questions
+        makers, before = list(MAKERS), len(questions)
         dice.shuffle(makers)
         for make in makers:
-            question = make(rows[len(asked) % len(rows)])
-            if question is not None and question.text not in [q.text for q in asked]:
-                asked.append(question)
-            if len(asked) == count:
-                return asked
-        if len(asked) == before:
+            question = make(rows[len(questions) % len(rows)])
+            if question is not None and question.text not in [q.text for q in questions]:
+                questions.append(question)
+            if len(questions) == count:
+                return questions
+        if len(questions) == before:
             dice.shuffle(rows)
             if before and len(rows) == 1:
                 break
-    return asked
+    return questions
 
 
 def _telling_rows(trace: Trace, dice: random.Random, query: int | None) -> list[QuizRow]:
-    """Return the rows to ask about, the most informative first, then the others in random order."""
-    found = headline(trace, query=query)
+    """Return the rows to ask about, the most informative first, then the rest in random order."""
+    line = headline(trace, query=query)
     places = [
-        (layer, at, row)
+        (layer, head_index, row)
         for layer in trace.layers
         if layer.weights is not None
-        for at in range(len(layer.heads))
+        for head_index in range(len(layer.heads))
         for row in range(layer.weights.shape[1])
     ]
     dice.shuffle(places)
     queries, names = _distinct_labels(trace.tokens), _distinct_labels(trace.key_axis)
     rows = []
-    for layer, at, row in places:
+    for layer, head_index, row in places:
         keys = [j for j in range(len(names)) if layer.mask is None or layer.mask[row, j]]
         i = row if layer.rows is None else layer.rows[row]
         if not 2 <= len(keys) <= MOST_KEYS or query not in (None, i):
             continue
-        arrays = {name: getattr(layer, name) for name in ("weights", "scaled_scores", "scores")}
-        own: dict[str, Any] = {
-            name: None if there is None else there[at, row, keys].astype(np.float64) for name, there in arrays.items()
-        }
-        place = layer.layer, layer.heads[at], i
-        rows.append(QuizRow(trace, layer, at, row, place, dice, queries[i], keys, tuple(names[j] for j in keys), **own))
-    chosen = None if found is None else (found.layer, found.head, found.query)
+        weights, scaled_scores, scores = (
+            None if grid is None else grid[head_index, row, keys].astype(np.float64)  # (n,)
+            for grid in (layer.weights, layer.scaled_scores, layer.scores)
+        )
+        assert weights is not None
+        place = layer.layer, layer.heads[head_index], i
+        key_names = tuple(names[j] for j in keys)
+        rows.append(
+            QuizRow(
+                trace, layer, head_index, row, place, dice, queries[i], keys, key_names, weights, scaled_scores, scores
+            )
+        )
+    chosen = None if line is None else (line.layer, line.head, line.query)
     return sorted(rows, key=lambda row: row.place == chosen, reverse=True)
 
 
@@ -156,7 +162,7 @@ def _distinct_labels(tokens: Sequence[Token]) -> list[str]:
     """Return labels of tokens; a repeated token gets its position."""
     labels = [visible_text(token.text) for token in tokens]
     times = Counter(labels)
-    return [f"{name}({at})" if times[name] > 1 else name for at, name in enumerate(labels)]
+    return [f"{name}({index})" if times[name] > 1 else name for index, name in enumerate(labels)]
 
 
 def _row_name(row: QuizRow) -> str:
@@ -165,7 +171,7 @@ def _row_name(row: QuizRow) -> str:
 
 
 def _ask_prediction(row: QuizRow, line: Headline | None) -> QuizQuestion | None:
-    """Return a question to answer before any number is shown; None where the row is not the headline's, or has no role."""
+    """Return the question that comes before any number; None unless the row is the headline's and its head has a role."""
     if line is None or not line.role or row.place != (line.layer, line.head, line.query):
         return None
     shares = ", ".join(f"{name} {weight:.2f}" for name, weight in zip(row.names, row.weights, strict=True))
@@ -185,10 +191,10 @@ def _ask_strongest(row: QuizRow) -> QuizQuestion | None:
     if len(by_size) < 3 or by_size[-1] - by_size[-2] < 0.01:
         return None
     facts = row.keys_with_numbers(row.scaled_scores) if row.scaled_scores is not None else ()
-    said = "From these scaled scores, which token" if facts else "Which token"
+    beginning = "From these scaled scores, which token" if facts else "Which token"
     return QuizQuestion(
         "strongest",
-        f"{said} does “{row.query}” attend to most{_row_name(row)}?",
+        f"{beginning} does “{row.query}” attend to most{_row_name(row)}?",
         facts,
         row.names[row.largest_key],
         row.names,
@@ -207,7 +213,7 @@ def _ask_softmax(row: QuizRow) -> QuizQuestion | None:
     j = row.some_key()
     if not TRIVIAL <= row.weights[j] <= 1 - TRIVIAL:
         return None
-    rounded = np.round(row.scaled_scores, 2)  # (n,): what the reader is given to work with
+    rounded = np.round(row.scaled_scores, 2)  # (n,): the numbers that the question shows
     total = float(np.exp(rounded).sum())
     return QuizQuestion(
         "softmax",
@@ -223,16 +229,16 @@ def _ask_missing(row: QuizRow) -> QuizQuestion | None:
     if abs(row.weights.sum() - 1) > WHOLE_ROW:
         return None
     j = row.some_key()
-    rest = round(float(np.delete(np.round(row.weights, 2), j).sum()), 2)
-    if not TRIVIAL <= rest <= 1 - TRIVIAL:  # "1 - 1.00" teaches nothing
+    others_sum = round(float(np.delete(np.round(row.weights, 2), j).sum()), 2)
+    if not TRIVIAL <= others_sum <= 1 - TRIVIAL:  # "1 - 1.00" teaches nothing
         return None
     return QuizQuestion(
         "sum",
         f"One weight in the row of “{row.query}” is missing{_row_name(row)}. What is its weight on “{row.names[j]}”?",
         row.keys_with_numbers(row.weights, but=j),
-        round(1 - rest, 6),
+        round(1 - others_sum, 6),
         tolerance=0.0101,
-        why=f"A row sums to 1, so 1 - {rest:.2f} = {1 - rest:.2f}.",
+        why=f"A row sums to 1, so 1 - {others_sum:.2f} = {1 - others_sum:.2f}.",
     )
 
 
@@ -306,17 +312,17 @@ def _ask_visible(row: QuizRow) -> QuizQuestion | None:
     if reach is not None:
         rules.append(f"none may look {counted(reach + 1, 'token')} away or farther")
     elif not causal or not bool((mask == np.tri(n, dtype=bool)[list(row.layer.rows or range(n))]).all()):
-        return None  # nobody could count what another mask leaves
-    at = row.place[2]
-    others = "those" if reach is None else f"up to {reach}"
-    seen = f"itself and {others} {'before it' if causal else 'on either side'}"
+        return None  # other masks follow no rule that a question can state
+    position = row.place[2]
+    neighbours = "those" if reach is None else f"up to {reach}"
+    visible = f"itself and {neighbours} {'before it' if causal else 'on either side'}"
     return QuizQuestion(
         "mask",
-        f"Of {n} tokens, counted from 0, “{row.query}” is number {at}; {', and '.join(rules)}. At how many tokens may it "
-        f"look, itself among them{_row_name(row)}?",
+        f"Of {n} tokens, counted from 0, “{row.query}” is number {position}; {', and '.join(rules)}. At how many tokens may "
+        f"it look, itself among them{_row_name(row)}?",
         (),
         float(len(row.keys)),
-        why=f"At {len(row.keys)}: {seen}.",
+        why=f"At {len(row.keys)}: {visible}.",
     )
 
 
@@ -325,16 +331,16 @@ def _ask_mixed(row: QuizRow) -> QuizQuestion | None:
         return None
     if row.weights.max() > 1 - TRIVIAL:
         return None
-    values = row.layer.values[row.at, list(row.keys)].astype(np.float64)  # (n, d_v)
+    values = row.layer.values[row.head_index, list(row.keys)].astype(np.float64)  # (n, d_v)
     d = row.dice.randrange(values.shape[1])
     w, v = np.round(row.weights, 2), np.round(values[:, d], 2)  # (n,), (n,)
-    told = [number_text(y, 2) for y in v]
-    terms = " + ".join(f"{x:.2f}×{f'({y})' if y.startswith('-') else y}" for x, y in zip(w, told, strict=True))
+    value_texts = [number_text(y, 2) for y in v]
+    terms = " + ".join(f"{x:.2f}×{f'({y})' if y.startswith('-') else y}" for x, y in zip(w, value_texts, strict=True))
     return QuizQuestion(
         "context",
         f"What is dimension {d}, counted from 0, of the context of “{row.query}”{_row_name(row)}, given its weights and "
         f"that dimension of each value?",
-        tuple(f"{name} {x:.2f} × {y}" for name, x, y in zip(row.names, w, told, strict=True)),
+        tuple(f"{name} {x:.2f} × {y}" for name, x, y in zip(row.names, w, value_texts, strict=True)),
         round(float(w @ v), 6),
         tolerance=0.0201,
         why=f"{terms} = {number_text(float(w @ v), 2)}.",
@@ -353,49 +359,49 @@ MAKERS: tuple[Callable[[QuizRow], QuizQuestion | None], ...] = (
 
 
 CHOICES = 4  # heads to choose from
-CLEAR = 1.25  # times the next largest drop, below which nobody could tell
+CLEAR = 1.25  # the largest drop is at least this many times the next; else nobody could tell
 
 
-def removal_question(found: Effects, dice: random.Random) -> QuizQuestion | None:
-    """Return a question about the head that matters most; None if no head's removal clearly matters most."""
+def removal_question(effects: Effects, dice: random.Random) -> QuizQuestion | None:
+    """Return a question about the head that matters most; None if no head clearly matters most."""
     drops = sorted(
-        (one for one in found.heads if _lost_probability(one) > 0.05), key=lambda one: -_lost_probability(one)
+        (head for head in effects.heads if _lost_probability(head) > 0.05), key=lambda head: -_lost_probability(head)
     )
-    if found.target is None or len(found.heads) < 2 or not drops:
+    if effects.target is None or len(effects.heads) < 2 or not drops:
         return None
     first = drops[0]
     if len(drops) > 1 and _lost_probability(first) < CLEAR * _lost_probability(drops[1]):
         return None
-    others = [one for one in found.heads if one is not first]
+    other_heads = [head for head in effects.heads if head is not first]
     several = sorted(
-        [first, *dice.sample(others, min(CHOICES - 1, len(others)))], key=lambda one: (one.layer, one.head)
+        [first, *dice.sample(other_heads, min(CHOICES - 1, len(other_heads)))], key=lambda head: (head.layer, head.head)
     )
-    word, before, best = visible_text(found.target.text.strip()), found.baseline, first.best
+    word, before, best = visible_text(effects.target.text.strip()), effects.baseline, first.best
     turned = best is not None and before.best is not None and best.text != before.best.text
     instead = f", and the likeliest word is “{visible_text(best.text.strip())}”" if best is not None and turned else ""
-    text, blank = visible_text(found.text), next((blank for blank in BLANKS if blank in found.text), None)
+    text, blank = visible_text(effects.text), next((blank for blank in BLANKS if blank in effects.text), None)
     place = f"After “{text}”" if blank is None else f"At {blank} in “{text}”"
     return QuizQuestion(
         "removal",
         f"{place} the model expects “{word}” with {percent(before.probability or 0)}. Which "
         "of these heads, switched off, brings that down most?",
-        tuple(_removal_fact(found, one) for one in several),
+        tuple(_removal_fact(effects, head) for head in several),
         _head_name(first),
-        tuple(_head_name(one) for one in several),
+        tuple(_head_name(head) for head in several),
         why=f"Without {_head_name(first)} it is {percent(first.probability or 0, 1)}{instead}: attnctl ablate measures it. "
-        "What a head writes is a hint, but later layers and the softmax answer to it.",
+        "What a head writes is a hint, but later layers and the softmax can change its effect.",
     )
 
 
-def _lost_probability(one: HeadEffect) -> float:
-    return -(one.log_probability or 0.0)
+def _lost_probability(head: HeadEffect) -> float:
+    return -(head.log_probability or 0.0)
 
 
-def _head_name(one: HeadEffect) -> str:
-    return f"head {one.head} of layer {one.layer}"
+def _head_name(head: HeadEffect) -> str:
+    return f"head {head.head} of layer {head.layer}"
 
 
-def _removal_fact(found: Effects, one: HeadEffect) -> str:
-    writes = "" if one.writes is None else f", writes {one.writes:+.2f} to the logit"
-    key = visible_text(found.key_axis[one.looks.key].text)
-    return f"{_head_name(one)} looks at {key} with {one.looks.weight:.2f}{writes}"
+def _removal_fact(effects: Effects, head: HeadEffect) -> str:
+    writes = "" if head.writes is None else f", writes {head.writes:+.2f} to the logit"
+    key = visible_text(effects.key_axis[head.looks.key].text)
+    return f"{_head_name(head)} looks at {key} with {head.looks.weight:.2f}{writes}"

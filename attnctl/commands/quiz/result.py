@@ -35,16 +35,16 @@ class Quiz(JsonDocument, kw_only=True, tag="attnctl.quiz/1"):
     questions: tuple[QuestionEntry, ...]
 
 
-def is_right(question: QuizQuestion, given: str) -> bool | None:
+def is_right(question: QuizQuestion, reply: str) -> bool | None:
     """Return whether an answer is right; None if it is not an answer (no such choice, not a number)."""
-    given = given.strip()
+    reply = reply.strip()
     if not question.choices:
-        number = number_in(given)
+        number = number_in(reply)
         return None if number is None else abs(number - float(question.answer)) <= (question.tolerance or 0)
-    meant = [choice for choice in question.choices if choice.casefold() == given.casefold()]
-    if len(given) == 1 and 0 <= (at := ord(given.casefold()) - ord("a")) < len(question.choices):
-        meant.append(question.choices[at])  # "a" may name the first choice, or be a token: both are taken
-    return question.answer in meant if meant else None
+    matches = [choice for choice in question.choices if choice.casefold() == reply.casefold()]
+    if len(reply) == 1 and 0 <= (index := ord(reply.casefold()) - ord("a")) < len(question.choices):
+        matches.append(question.choices[index])  # "a" may name the first choice, or be a token: both are taken
+    return question.answer in matches if matches else None
 
 
 def number_in(text: str) -> float | None:

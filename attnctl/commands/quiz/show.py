@@ -21,7 +21,7 @@ def question_forms(question: QuizQuestion, number: int, count: int) -> Iterator[
         else " (a whole number)"
     )
     yield from _beside(f"{number}/{count}", "dim", (question.text + exact * (not question.choices), "bold"))
-    letters: list[Piece] = [f"{chr(ord('a') + at)}) {choice}" for at, choice in enumerate(question.choices)]
+    letters: list[Piece] = [f"{chr(ord('a') + index)}) {choice}" for index, choice in enumerate(question.choices)]
     facts: list[Piece] = [*question.facts]
     for parts in (facts, letters):
         if parts:
@@ -29,21 +29,21 @@ def question_forms(question: QuizQuestion, number: int, count: int) -> Iterator[
             yield Line(parts, indent=MARGIN, between="   ")
 
 
-def answer_forms(question: QuizQuestion, given: str, good: bool) -> Iterator[Form]:
+def answer_forms(question: QuizQuestion, reply: str, good: bool) -> Iterator[Form]:
     """Return whether an answer was right, and why."""
     if good:
         return _beside("right", "bold accent", question.why)
-    said, decimals = question.answer, 2 if question.tolerance else 0
-    answer = visible_text(said) if isinstance(said, str) else number_text(said, decimals)
-    return _beside("wrong" if given else "passed", "bold", f"It is {answer}. {question.why}")
+    right_answer, decimals = question.answer, 2 if question.tolerance else 0
+    answer_text = visible_text(right_answer) if isinstance(right_answer, str) else number_text(right_answer, decimals)
+    return _beside("wrong" if reply else "passed", "bold", f"It is {answer_text}. {question.why}")
 
 
 def beginning_forms(line: Headline, query: str, where: str) -> Iterator[Form]:
-    """Return the row of the first question with the reason for it, and the origin of the others."""
+    """Return why the first question is about this row, and how the other questions are chosen."""
     place = f"{query}{f' in {where}' if where else ''}"
-    said = f"The first question is about {place}: {line.reason}. "
+    sentence = f"The first question is about {place}: {line.reason}. "
     options = ", ".join(map(option_name, ("layer", "head", "query")))
-    return _beside("", "", (f"{said}The others are drawn by {option_name('seed')} ({options} choose).", "dim"))
+    return _beside("", "", (f"{sentence}The others are drawn by {option_name('seed')} ({options} choose).", "dim"))
 
 
 def score_forms(correct: int, answered: int, count: int) -> Iterator[Form]:
@@ -54,6 +54,6 @@ def score_forms(correct: int, answered: int, count: int) -> Iterator[Form]:
     )
 
 
-def _beside(mark: str, tone: str, said: Piece) -> Iterator[Form]:
+def _beside(mark: str, tone: str, text: Piece) -> Iterator[Form]:
     yield ""
-    yield Line(said, mark=(mark.rjust(MARGIN - 2), tone), hanging=MARGIN)
+    yield Line(text, mark=(mark.rjust(MARGIN - 2), tone), hanging=MARGIN)

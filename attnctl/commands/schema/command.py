@@ -18,13 +18,13 @@ def schema_command(
     what: Annotated[
         str,
         Argument(
-            help=f"{', '.join(DOCUMENTS)}.",
+            help=f"The document: {', '.join(DOCUMENTS)}.",
             metavar="[WHAT]",
             autocompletion=completing("attnctl.commands.schema.documents:DOCUMENTS"),
         ),
     ] = "trace",
 ) -> None:
-    """Print the JSON Schema (draft 2020-12) of what attnctl writes."""
+    """Print the JSON Schema (draft 2020-12) of a document that attnctl writes."""
     import json
 
     from attnctl.commands.schema.documents import SCHEMAS, schema_of
@@ -34,8 +34,8 @@ def schema_command(
     else:
         from attnctl.plugins import entries, load_entry
 
-        others = entries("attnctl.documents", DOCUMENTS)
-        if what not in others:
-            raise UsageError(f"no schema {what!r}: there is {', '.join([*SCHEMAS, *others])}")
-        schema = load_entry(others[what], lambda entry: schema_of(entry.load(), what))
+        plugin_documents = entries("attnctl.documents", DOCUMENTS)
+        if what not in plugin_documents:
+            raise UsageError(f"no schema {what!r}: there is {', '.join([*SCHEMAS, *plugin_documents])}")
+        schema = load_entry(plugin_documents[what], lambda entry: schema_of(entry.load(), what))
     print_lines(json.dumps(schema, indent=2, ensure_ascii=False))

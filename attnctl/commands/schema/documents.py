@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from attnctl.text import Document as Schema
 
-# the documents of the core by name; those of commands stand in `attnctl.commands`
+# the documents of the core by name; the documents of commands are listed in `attnctl.commands`
 _CORE = {
     "trace": "attnctl.formats.documents.trace_json:TraceDocument",
     "overview": "attnctl.formats.documents.overview_json:OverviewDocument",
@@ -24,25 +24,25 @@ DOCUMENTS = _CORE | {name: place for command in COMMANDS.values() for name, plac
 
 
 def make_schema(name: str) -> Schema:
-    """Return the schema of the documents of a name in DOCUMENTS."""
+    """Return the schema of a document, by its name in DOCUMENTS."""
     return schema_of(find_named(DOCUMENTS[name]), name)
 
 
 def schema_of(kind: type[Struct], name: str) -> Schema:
-    """Return the schema of the documents of a type, with its version, as `attnctl.<name>/1`."""
+    """Return the schema of a document type; its id has a version, as `attnctl.<name>/1`."""
     from msgspec.json import schema_components
 
     _, parts = schema_components((kind,), schema_hook=lambda array: {}, ref_template="#/$defs/{name}")
     for part in parts.values():
         _finish_object(part)
-    own = parts.pop(kind.__name__)
+    schema = parts.pop(kind.__name__)
     tag = kind.__struct_config__.tag or f"attnctl.{name}/1"
     named = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": tag}
-    return {**named, "title": f"attnctl {name}", **own} | ({"$defs": parts} if parts else {})
+    return {**named, "title": f"attnctl {name}", **schema} | ({"$defs": parts} if parts else {})
 
 
 def _finish_object(part: Schema) -> None:
-    """Finish the schema of an object: no other fields; an absent field is left out, never null; some fields are required."""
+    """Finish the schema of an object: forbid other fields, drop null for absent fields, and mark required fields."""
     del part["title"]
     part["description"] = " ".join(part["description"].split())
     part["additionalProperties"] = False

@@ -1,4 +1,4 @@
-"""`attnctl softmax`: the softmax of a few scores, and why it is so."""
+"""`attnctl softmax`: the softmax of a few scores, step by step."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from attnctl.cli.suggestions import completing
 from attnctl.errors import AttnctlError, UsageError
 
 
-# a score may be negative: "-1.2" is no option
+# a score may be negative: "-1.2" is not an option
 @command(example="attnctl softmax 8.1 1.2 3.0 6.5 --d-k 64", parsing={"ignore_unknown_options": True})
 def softmax_command(
     context: Context,
     scores: Annotated[
         list[str] | None,
-        Argument(help='Scores, such as 8.1 1.2 3.0; -inf is a masked one. "-" reads them.', metavar="[TEXT]…"),
+        Argument(
+            help='Scores, such as 8.1 1.2 3.0; -inf is a masked score. "-" reads standard input.', metavar="[TEXT]…"
+        ),
     ] = None,
     *,
     scale: Annotated[
@@ -36,7 +38,7 @@ def softmax_command(
     d_k: Annotated[
         int | None,
         Option(
-            help="Length of a query and a key: scores are divided by its root.",
+            help="Length of a query and a key: scores are divided by its square root.",
             metavar="N",
             parser=whole(limits.SIZE),
             envvar="ATTNCTL_D_K",
@@ -56,7 +58,7 @@ def softmax_command(
     tokens: Annotated[
         str | None,
         Option(
-            help="Names of the tokens: of each score, a JSON list or words.",
+            help="Names of the tokens: one for each score, as a JSON list or words.",
             metavar="TOKENS",
             envvar="ATTNCTL_TOKENS",
             rich_help_panel=MODEL,
@@ -74,7 +76,7 @@ def softmax_command(
     ] = 2,
     json: JsonOption = False,
 ) -> None:
-    """Work out the softmax of a few scores: the arithmetic, the weights as bars, other scales, plain division."""
+    """Compute the softmax of a few scores step by step, with bars; then with other scales, and by plain division."""
     import numpy as np
 
     from attnctl.commands.softmax.compute import factor_of, scores_of, work_out_softmax

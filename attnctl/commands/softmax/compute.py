@@ -14,7 +14,7 @@ from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.model_options import scale_of
 
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-CALM = 8.0  # scores up to here have exponentials that can be read; beyond, the largest is taken off first
+CALM = 8.0  # larger scores have exponentials too long to read: the largest score is subtracted first
 
 
 Doubles = npt.NDArray[np.float64]
@@ -23,11 +23,11 @@ Doubles = npt.NDArray[np.float64]
 def scores_of(text: str, error: type[AttnctlError] = UsageError) -> list[float]:
     """Return scores with spaces or commas between them, such as "8.1 1.2" or "[8.1, -inf]", as numbers.
 
-    Raises `error` for a word that is no number or may be two, for no scores, too many, or only masked ones.
+    Raises `error` for a word that is not a number or may be two, for no scores, too many, or only masked scores.
     """
     words = text.strip(" []\n").split()
     for word in words if len(words) > 1 else ():
-        if re.search(r"\d,\d", word):  # in much of the world a decimal
+        if re.search(r"\d,\d", word):  # a decimal comma in many countries
             first = re.sub(r"(\d),(\d)", r"\1.\2", word, count=1)
             raise error(f"{word} may be {first}, or several scores: write a point, or a space after the comma")
     parts = text.replace(",", " ").strip(" []\n").split()
@@ -46,8 +46,8 @@ def _score_value(part: str, error: type[AttnctlError]) -> float:
         x = limits.decimal_number(part.replace("−", "-").replace("∞", "inf").strip())
     except ValueError:
         option = part.startswith("-") and part[1:2].isalpha() or part.startswith("--")
-        what = "no such option" if option else "this is no number"
-        raise error(f"{part[:40]!r}: {what}; scores are numbers such as 8.1 or -2") from None
+        reason = "no such option" if option else "this is no number"
+        raise error(f"{part[:40]!r}: {reason}; scores are numbers such as 8.1 or -2") from None
     if math.isnan(x) or x == math.inf:
         raise error(f"{part[:40]!r}: a score is a finite number, or -inf where it is masked")
     return x
@@ -66,21 +66,21 @@ def factor_of(scale: str | None, d_k: int | None) -> float:
 
 
 def scores_times(scores: Doubles, scale: float) -> Doubles:
-    """Return scores × scale, masked ones -inf: (n,)."""
+    """Return scores × scale; masked scores stay -inf. Shape: (n,)."""
     return np.where(np.isfinite(scores), unmasked_scores(scores) * scale, -np.inf)
 
 
 def unmasked_scores(scores: Doubles) -> Doubles:
-    """Return the scores, 0 where they are masked: (n,)."""
+    """Return the scores, with 0 in place of masked ones. Shape: (n,)."""
     return np.where(np.isfinite(scores), scores, 0.0)
 
 
 def work_out_softmax(
     scores: Doubles, labels: tuple[str, ...] | None = None, scale: float = 1.0, temperature: float = 1.0
 ) -> Softmax:
-    """Work out the softmax of scores (n,), with -inf for a masked one; all in float64.
+    """Return the softmax of scores (n,), -inf for a masked score, with every step; all in float64.
 
-    Raises UsageError for scores whose sums float64 does not hold, and where `labels` are not one a score.
+    Raises UsageError if float64 cannot hold the sums, or if there is not one label for each score.
     """
     n, visible, unmasked, scales = len(scores), np.isfinite(scores), unmasked_scores(scores), sorted({*FACTORS, scale})
     if labels is not None and len(labels) != n:
@@ -88,14 +88,14 @@ def work_out_softmax(
     size = float(np.abs(unmasked).max())
     if not math.isfinite(
         size * max(1.0, *map(abs, scales)) / min(1.0, temperature) * 2 * n
-    ):  # sums of all of them, too
+    ):  # the sums must be finite, too
         raise UsageError(f"scores up to {size:g} × {scale:g} / {temperature:g} are too large to work with")
     weights = {factor: attention.softmax(unmasked * factor, visible, temperature=temperature) for factor in scales}
-    scaled, own, total = scores_times(scores, scale) / temperature, weights[scale], unmasked.sum()
+    scaled, shares, total = scores_times(scores, scale) / temperature, weights[scale], unmasked.sum()
     top = float(scaled.max())
     shift = top if abs(top) > CALM else 0.0  # changes no weight
     exponentials = np.exp(scaled - shift)
-    some = own[own > 0]
+    positive = shares[shares > 0]
     return Softmax(
         labels=labels,
         scores=scores,
@@ -105,8 +105,8 @@ def work_out_softmax(
         exponent_shift=shift,
         exponentials=exponentials,
         sum=float(exponentials.sum()),
-        weights=tuple(own.tolist()),
-        entropy=float(abs(-(some * np.log(some)).sum())),
+        weights=tuple(shares.tolist()),
+        entropy=float(abs(-(positive * np.log(positive)).sum())),
         divided_by_sum=None if abs(total) <= 1e-12 * size else tuple((unmasked / total).tolist()),
         scales=tuple(ScaledWeights(factor, row) for factor, row in weights.items()),
     )

@@ -13,18 +13,18 @@ from attnctl.render.forms import Column, Form, Grid, Line, Table, exponential_he
 from attnctl.text import number_text
 
 INDENT = 2
-Step = tuple[str, Doubles, str]  # title, numbers, what stands below them
+Step = tuple[str, Doubles, str]  # title, numbers, the cell below them
 
 
 def softmax_forms(worked: Softmax, precision: int = 2) -> Iterator[Form]:
-    """Return softmax weights with every step."""
+    """Yield the softmax with every step."""
     number = partial(_number, precision=precision)
     scores = [f"{x:g}" if np.isfinite(x) else "-∞" for x in worked.scores]
     names = scores if worked.labels is None else [token_label(name, 18) for name in worked.labels]
     table = partial(_share_table, names, "score" if worked.labels is None else "", number)
-    given: list[Step] = [] if worked.labels is None else [("score", worked.scores, "")]
+    score_steps: list[Step] = [] if worked.labels is None else [("score", worked.scores, "")]
     yield from _section("softmax", "weights = exp(scaled scores) / Σ exp(scaled scores)")
-    steps, shift, shares = list(given), worked.exponent_shift, np.array(worked.weights)
+    steps, shift, shares = list(score_steps), worked.exponent_shift, np.array(worked.weights)
     if worked.scale != 1.0:
         steps.append((scale_factor(worked.scale), scores_times(worked.scores, worked.scale), ""))
     if worked.temperature != 1.0:
@@ -32,13 +32,13 @@ def softmax_forms(worked: Softmax, precision: int = 2) -> Iterator[Form]:
     steps.append((exponential_heading(shift, number), worked.exponentials, number(worked.sum)))
     yield table([*steps, ("÷ Σ", shares, number(shares.sum()))])
     if shift:
-        said = f"{number(shift)}, the largest, is taken off each score before exp, so that none overflows: "
-        yield Line(f"{said}the shares stay the same.", "dim", INDENT)
+        note = f"{number(shift)}, the largest, is taken off each score before exp, so that none overflows: "
+        yield Line(f"{note}the shares stay the same.", "dim", INDENT)
     yield ""
     best = int(np.argmax(shares))
     even = f"{np.exp(worked.entropy):.1f}"
-    said = f" takes {100 * shares[best]:.3g} %; the whole is as even as {even} equal shares would be."
-    yield Line([(names[best], "bold accent"), said], indent=INDENT)
+    sentence = f" takes {100 * shares[best]:.3g} %; the whole is as even as {even} equal shares would be."
+    yield Line([(names[best], "bold accent"), sentence], indent=INDENT)
     over = "" if worked.temperature == 1.0 else f" / {worked.temperature:g}"
     yield from _section("scale by scale", f"weights = softmax(scores × scale{over})")
     scales = [row.scale for row in worked.scales]
@@ -50,7 +50,7 @@ def softmax_forms(worked: Softmax, precision: int = 2) -> Iterator[Form]:
         yield Line("exp makes every score positive first.", "dim", INDENT)
         return
     divided = np.array(worked.divided_by_sum)
-    yield table([*given, (f"÷ {number(unmasked_scores(worked.scores).sum())}", divided, number(1))])
+    yield table([*score_steps, (f"÷ {number(unmasked_scores(worked.scores).sum())}", divided, number(1))])
     yield ""
     if (divided < 0).any():
         yield Line("Shares below 0 or above 1 are no shares. exp makes every score positive first.", "dim", INDENT)
@@ -72,7 +72,7 @@ def _section(name: str, formula: str) -> Iterator[Form]:
 
 
 def _share_table(names: Sequence[str], heading: str, number: Callable[[float], str], steps: Sequence[Step]) -> Table:
-    """Return names, the numbers of each step, a bar for each share of the last step, and the foot."""
+    """Return a table: names, the numbers of each step, a bar for each share of the last step, and a foot."""
     columns = [Column(title, numbers, format=number) for title, numbers, _ in steps]
     bars = Column("", steps[-1][1], "bar", max_width=32, rank=0)
     feet = ["Σ", *(foot for _, _, foot in steps)]
@@ -82,13 +82,13 @@ def _share_table(names: Sequence[str], heading: str, number: Callable[[float], s
 def _change_by_shift(scores: Doubles, divided: Doubles, number: Callable[[float], str]) -> str:
     """Say how plain division changes if every score is larger or smaller; empty if no change is visible."""
     best = int(np.argmax(divided))
-    before, least = number(divided[best]), float(scores[np.isfinite(scores)].min())
-    for shift in (10.0, 1 - least):  # by which the least score is 1
+    before, smallest = number(divided[best]), float(scores[np.isfinite(scores)].min())
+    for shift in (10.0, 1 - smallest):  # the second makes the smallest score 1
         shifted = unmasked_scores(scores + shift)  # (n,)
         total = float(shifted.sum())
         if total > 0 and (after := number(float(shifted[best]) / total)) != before:
-            done = f"Adding {shift:g} to" if shift > 0 else f"Taking {-shift:g} off"
-            return f"{done} every score turns {before} into {after}"
+            action = f"Adding {shift:g} to" if shift > 0 else f"Taking {-shift:g} off"
+            return f"{action} every score turns {before} into {after}"
     return ""
 
 

@@ -46,10 +46,10 @@ from attnctl.files import check_writable
 if TYPE_CHECKING:
     from attnctl.source import Source
 
-# options of weights, which --sources does not show
+# options of weights: --sources does not use them
 OF_WEIGHTS = ("other", "text", "tokens", "key_tokens", "run", "layer", "head", "query", "log", "effects", "against")
-# options of models that are asked no prompt
-OF_NO_PROMPT = [one.name for one in fields(ModelOptions) if one not in fields(PromptOptions)]
+# options of models that --sources does not use
+OF_NO_PROMPT = [field.name for field in fields(ModelOptions) if field not in fields(PromptOptions)]
 
 
 @command(example='attnctl view "Alice will eat pizza"', more=(CHANGED, NUMBERS, MATHEMATICS, MADE, CHECKPOINT))
@@ -57,10 +57,11 @@ def view_command(
     context: Context,
     source: SourceArgument = None,
     other: Annotated[
-        str | None, Argument(help="A second one, to be seen beside the first.", metavar="[TEXT|FILE]")
+        str | None, Argument(help="A second text or file, to show beside the first.", metavar="[TEXT|FILE]")
     ] = None,
     text: Annotated[
-        str | None, Argument(help="A text for both: the two before it are models then.", metavar="[TEXT]")
+        str | None,
+        Argument(help="A text for two models: the first two arguments are then the models.", metavar="[TEXT]"),
     ] = None,
     *,
     file: FileOption = None,
@@ -70,7 +71,7 @@ def view_command(
         str | None,
         Option(
             "--run",
-            help="Folder of a training run: the text at every step of it.",
+            help="Folder of a training run: show the text at each of its steps.",
             metavar="FOLDER",
             envvar="ATTNCTL_RUN",
             rich_help_panel=MODEL,
@@ -82,13 +83,15 @@ def view_command(
     output: Annotated[str | None, output_option('Where to write: .html, or "-".')] = None,
     no_open: Annotated[
         bool,
-        Option("--no-open", help="Write the page, do not open it.", envvar="ATTNCTL_NO_OPEN", rich_help_panel=OUTPUT),
+        Option(
+            "--no-open", help="Write the page without opening it.", envvar="ATTNCTL_NO_OPEN", rich_help_panel=OUTPUT
+        ),
     ] = False,
     log: Annotated[
         bool | None,
         Option(
             "--log/--no-log",
-            help="Colours on a logarithmic scale: the page begins so.",
+            help="Colours on a logarithmic scale: when the page opens.",
             envvar="ATTNCTL_LOG",
             rich_help_panel=SHOW,
         ),
@@ -97,7 +100,7 @@ def view_command(
         bool,
         Option(
             "--effects",
-            help="Shade the tokens by what they do for the prediction, too.",
+            help="Also shade the tokens by their effect on the prediction.",
             envvar="ATTNCTL_EFFECTS",
             rich_help_panel=LOOK,
         ),
@@ -107,7 +110,7 @@ def view_command(
         bool,
         Option(
             "--sources",
-            help="Of a prompt: the parts that the model's answer to it came from.",
+            help="Show which parts of a prompt the model's answer came from.",
             envvar="ATTNCTL_SOURCES",
             rich_help_panel=LOOK,
         ),
@@ -115,10 +118,10 @@ def view_command(
     weights: WeightOptions,
     model: ModelOptions,
 ) -> None:
-    """Make one HTML file to explore attention in a browser, and open it: no network, nothing to install.
+    """Write one HTML page to explore attention, and open it in a browser. The page needs no network and no installation.
 
-    With two texts or traces, or two models and a text, both are there side by side, with their difference. A long text is
-    pooled to an overview, with its strongest links and exact blocks around them; an overview's file is shown as it is.
+    Two texts or traces, or two models and a text, are shown side by side, with their difference. A long text is shown as
+    an overview: pooled cells, the strongest links, and exact blocks around them. A file of an overview is shown as it is.
     """
     if output not in (None, "-"):
         if Path(str(output)).suffix.lower() not in (".html", ".htm"):
@@ -138,25 +141,25 @@ def view_command(
     from attnctl.watched.measure import EffectRequest
 
     ask = EffectRequest(target=model.target, against=against, every_edge=True) if effects else None
-    if effects:  # --target is the word that is watched, and no text of a decoder
+    if effects:  # --target is the watched word here, not a decoder's text
         model = replace(model, target=None)
     labels: list[str] | None = None
-    seen: Iterable[Source]
+    shown_sources: Iterable[Source]
     if run is not None:
         unused = ("other", "text", "tokens", "key_tokens", "model")
         refuse_unused(context, *unused, because="--run shows one text at every step of a training run")
-        seen, labels, name = _steps_of_run(run, source, file, model)
+        shown_sources, labels, name = _steps_of_run(run, source, file, model)
     else:
         if other is None:
-            seen = [open_source(context, source, file, model, tokens=tokens, key_tokens=key_tokens)]
+            shown_sources = [open_source(context, source, file, model, tokens=tokens, key_tokens=key_tokens)]
         elif text is not None:
             refuse_unused(context, "file", "tokens", "key_tokens", "model", because="two models read one text")
-            seen, labels = _two_models((str(source), other), text, model), [str(source), other]
+            shown_sources, labels = _two_models((str(source), other), text, model), [str(source), other]
         else:
-            seen = _two_sources(context, source, other, tokens, key_tokens, model)
-        name = seen[0].text
+            shown_sources = _two_sources(context, source, other, tokens, key_tokens, model)
+        name = shown_sources[0].text
     html = page_of_sources(
-        seen,
+        shown_sources,
         Changes(weights.measure, weights.words, weights.renormalise, weights.drop),
         layer,
         head,
@@ -171,27 +174,27 @@ def view_command(
 
 
 def _page_of_answer(name: str, source: str | None, file: str | None, model: ModelOptions) -> str:
-    """Return the page that a command makes of a prompt and the answer to it. Raises UsageError without that command."""
+    """Return the page of a prompt and its answer, made by the command `name`. Raises UsageError if that is not installed."""
     if name not in PAGES:
         raise UsageError(f"needs the command {name}, which this attnctl does not have", option=name)
-    asked = PromptOptions(**{one.name: getattr(model, one.name) for one in fields(PromptOptions)})
-    page: str = find_named(PAGES[name])(source, file, asked)
+    prompt_options = PromptOptions(**{field.name: getattr(model, field.name) for field in fields(PromptOptions)})
+    page: str = find_named(PAGES[name])(source, file, prompt_options)
     return page
 
 
 def _steps_of_run(
     run: str, source: str | None, file: str | None, model: ModelOptions
 ) -> tuple[Iterable[Source], list[str], str]:
-    """Return a text under the weights of each step of a training run, the labels of the steps, and the text."""
+    """Return a text with the weights of each step of a training run, labels of the steps, and the text itself."""
     from attnctl import inputs
 
     text = inputs.text_of(source, file)
-    seen, steps = inputs.sources_of_run(run, text, lambda path: model_of(replace(model, model=path)))
-    return seen, list(steps.values()), text
+    step_sources, steps = inputs.sources_of_run(run, text, lambda path: model_of(replace(model, model=path)))
+    return step_sources, list(steps.values()), text
 
 
 def _two_models(names: tuple[str, str], text: str, model: ModelOptions) -> list[Source]:
-    """Return a text through two models."""
+    """Return one text read by two models."""
     from attnctl import inputs
 
     words = inputs.text_of(text, None)
@@ -206,11 +209,11 @@ def _two_sources(
     key_tokens: str | None,
     model: ModelOptions,
 ) -> list[Source]:
-    """Return two sources; the options of a model are for the texts among them, names of tokens for the numbers."""
+    """Return two sources: model options apply to texts, token names to files of weights."""
     from attnctl import inputs
 
-    sides = [one for one in (source, other) if one]
-    computed = [one == "-" or inputs.names_numbers(one) for one in sides]
+    sides = [name for name in (source, other) if name]
+    computed = [name == "-" or inputs.names_numbers(name) for name in sides]
     refuse_unused(context, "file", because="the two are named already")
     if not any(computed):
         refuse_unused(context, "tokens", "key_tokens", because="both are texts")
@@ -220,15 +223,15 @@ def _two_sources(
         raise UsageError('only one of the two can be "-"')
     inputs.refuse_models("view", source or "", other)
     return [
-        open_source(context, one, tokens=tokens, key_tokens=key_tokens)
-        if given
-        else open_source(context, one, model=model)
-        for one, given in zip(sides, computed, strict=True)
+        open_source(context, name, tokens=tokens, key_tokens=key_tokens)
+        if is_computed
+        else open_source(context, name, model=model)
+        for name, is_computed in zip(sides, computed, strict=True)
     ]
 
 
 def _write_page(html: str, name: str, output: str | None, no_open: bool) -> None:
-    """Write a page and open it in a browser; without `output` into a file in a new temporary folder, called after `name`."""
+    """Write a page and open it in a browser; without `output`, write to a temporary folder a file named after `name`."""
     if output is None:
         slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:40]
         output = str(Path(tempfile.mkdtemp(prefix="attnctl-")) / f"{slug or 'attention'}.html")

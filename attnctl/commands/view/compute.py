@@ -39,12 +39,12 @@ def view(
     output: str | os.PathLike[str] | None = None,
     **options: Unpack[ModelOptions],
 ) -> Page:
-    """Return the page of a text or trace, or of two traces side by side: its HTML, which a notebook shows.
+    """Return the page of a text or trace, or of two traces side by side: HTML, which a notebook displays.
 
-    It is written to `output` as well if one is named.
+    With `output`, the page is also written to this file.
 
-    `query` is chosen at first, and `words`, `drop`, `renormalise` and `log` say how the page begins. With `effects` the
-    tokens are shaded by what they do for a prediction: that of `target` of the options, above that of `against`.
+    The page begins with `query` selected, and with `words`, `drop`, `renormalise` and `log`. With `effects`, the tokens are
+    shaded by their effect on the prediction of `target` (an option), compared with `against`.
 
     >>> from attnctl import view
     >>> view("Alice will eat pizza", model="random")[:15]

@@ -211,7 +211,7 @@ def test_edges_and_parts_stand_in_the_order_of_the_text(run: Run, room: Path, mo
     [
         ((TEXT, "--edges", "--layer", "1", "--head", "0,2"), "Cut in layer 1, heads 0, 2 alone: elsewhere the key is seen"),
         (("w9 w17", "-m", "llama", "--target", "w7"), "The target 'w7' is 2 tokens ('w', '7'): numbers are sums over them"),
-        ((TEXT,), "stands there to be seen: put ____"),
+        ((TEXT,), "is visible to the model: put ____"),
     ],
 )  # fmt: skip
 def test_what_limits_a_number_is_noted(

@@ -45,7 +45,7 @@ def test_the_probe_needs_no_text(run: Run) -> None:
     found = {(one["layer"], one["head"]): (one["induction"], one["duplicate"]) for one in alone.json["heads"]}
     assert found.keys() == scores.keys() and all(found[at] == pytest.approx(scores[at], abs=1e-6) for at in scores)
     tokens = [token["text"] for token in alone.json["tokens"]]
-    assert len(tokens) == 200 and tokens[:100] == tokens[100:] and "random tokens said twice" in alone.err
+    assert len(tokens) == 200 and tokens[:100] == tokens[100:] and "measured on random tokens" in alone.err
     assert run("heads", "--json").code == 2
 
 
