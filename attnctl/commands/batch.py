@@ -214,7 +214,7 @@ def batch_command(
         bool,
         Option(
             "--remove",
-            help=f"Render the prompt without each part, too{OF_PROMPTS}.",
+            help=f"Also measure the prompt rendered without each part{OF_PROMPTS}.",
             envvar="ATTNCTL_REMOVE",
             rich_help_panel=LOOK,
         ),

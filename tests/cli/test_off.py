@@ -62,7 +62,7 @@ def test_what_is_shown_of_a_head_that_is_off_adds_up(run: Run) -> None:
     (step,) = (step for step in walk_steps(trace, None, ["output"]) if step.layer == 1)
     side_by_side, output = (part.array for part in step.parts)
     np.testing.assert_allclose(side_by_side @ trace.layers[1].parameters["W_O"], output, atol=1e-4)
-    assert step.sentence.endswith("Heads 2 and 4 are off: 0 stands in their place.")
+    assert step.sentence.endswith("Heads 2 and 4 are off: 0 replaces their contexts.")
     assert "is off" not in run("explain", "Alice will eat pizza", "--off", "1.2", "--layer", "0").out
 
 

@@ -30,6 +30,7 @@ DEFAULTS = {
     "--layer": "all are computed and drawn; commands that show one place at a time say which",
     "--head": "as --layer",
     "--jobs": "pictures and built-in models are made by a process a core, a checkpoint by one",
+    "--batch-size": "a training step has more sentences than a pass of a checkpoint has texts",
     "--max-tokens": "a trace has n × n numbers, a census a few a sentence",
 }
 

@@ -108,7 +108,7 @@ def evaluate_command(
         int,
         Option(
             "--max-tokens",
-            help="Longest sentence, in tokens; a longer one is left out.",
+            help="Tokens of the longest text that is read: a longer sentence is left out.",
             metavar="N",
             parser=whole(limits.MAX_TOKENS),
             envvar="ATTNCTL_MAX_TOKENS",
@@ -119,7 +119,7 @@ def evaluate_command(
         int,
         Option(
             "--batch-size",
-            help="Sentences of similar length that share one pass (checkpoints).",
+            help="How many share one pass: sentences of similar length (checkpoints).",
             metavar="N",
             parser=whole(limits.BATCH_SIZE),
             envvar="ATTNCTL_BATCH_SIZE",
@@ -131,7 +131,7 @@ def evaluate_command(
         Option(
             "--jobs",
             "-j",
-            help="Number of processes; each opens its own model.",
+            help="Processes, each with a model of its own.",
             metavar="N",
             parser=whole(limits.JOBS),
             envvar="ATTNCTL_JOBS",
@@ -162,7 +162,12 @@ def evaluate_command(
     ] = None,
     json: Annotated[
         bool,
-        Option("--json", help="Write JSON instead of the table.", envvar="ATTNCTL_JSON", rich_help_panel=OUTPUT),
+        Option(
+            "--json",
+            help="Write JSON: the census, in place of the table.",
+            envvar="ATTNCTL_JSON",
+            rich_help_panel=OUTPUT,
+        ),
     ] = False,
     output: Annotated[
         list[str] | None,

@@ -90,7 +90,7 @@ def train_command(
         bool,
         Option(
             "--json",
-            help="Write JSON, a line for each report, on a terminal too.",
+            help="Write JSON: a line for each report, on a terminal too.",
             envvar="ATTNCTL_JSON",
             rich_help_panel=OUTPUT,
         ),
@@ -155,7 +155,7 @@ def train_command(
         int | None,
         Option(
             "--batch-size",
-            help="Sentences in a step [default: 112 for the grammar, 128 for your text].",
+            help="How many share one pass: sentences in a step [default: 112 for the grammar, 128 for your text].",
             metavar="N",
             parser=whole(limits.BATCH_SIZE),
             envvar="ATTNCTL_BATCH_SIZE",

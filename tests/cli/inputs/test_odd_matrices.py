@@ -23,7 +23,7 @@ def test_numbers_that_are_no_weights_are_no_shares(numbers: Any, run: Run, refus
     assert page.code == 0 and "are these scores?" in " ".join(page.out.split())
     assert "%" not in page.out and "where attention went" not in page.out and "shares out" not in page.out
     run("explain", "x.npy", "-o", "x.json")
-    assert "%" not in run("explain", "x.json").out and "tells of" in refused("heads", "x.json")
+    assert "%" not in run("explain", "x.json").out and "is for attention weights" in refused("heads", "x.json")
 
 
 @pytest.mark.parametrize("numbers", [[[1, 0], [0.5, 0.5]], [[0.2, 0.3], [0.1, 0]], [[1.0001, 0], [0.5, 0.505]]])
