@@ -164,7 +164,7 @@ def evaluate_command(
         bool,
         Option(
             "--json",
-            help="Write JSON: the census, in place of the table.",
+            help="Write JSON: the whole census.",
             envvar="ATTNCTL_JSON",
             rich_help_panel=OUTPUT,
         ),
