@@ -299,7 +299,7 @@ def test_a_batch_format_of_a_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, refused: Refused
 ) -> None:
     install(tmp_path, monkeypatch, "lengths", LENGTHS.format(name="lengths"), "batch_formats")
-    assert "sources, lengths: json,png." in " ".join(run("batch", "--help-all").out.replace("│", "").split())
+    assert ", lengths: json,png." in " ".join(run("batch", "--help-all").out.replace("│", "").split())
     file, out = tmp_path / "in.jsonl", tmp_path / "out"
     file.write_text('{"text": "a b"}\n{"text": "a b c d"}\n{"text": "e", "id": "bad"}\n{"text": "a b c d e f"}\n')
     args = ("batch", file, "-o", out, "--model", "random", "--heads", "2", "--jobs", "2", "--layer", "0")
