@@ -143,14 +143,15 @@ def fused_sweep(
     parts = []
     for start in range(0, n_heads, step):
         heads = range(start, min(start + step, n_heads))
-        sweep = FusedSweep(call, heads, rows)
-        lse = sweep.lse / LOG2_E  # (heads, n_q), nats
-        seen = sweep.lse > FLOOR / 2  # (heads, n_q)
-        lse, log_share = share_with_sinks(call, heads, lse)
-        pooled, found = sweep.weigh(key_edges, row_edges, marked, peaks, log_share.exp() * seen)
-        fields = (None,) * 6 if found is None else row_fields(found, lse, log_share, seen)
-        parts.append((lse.masked_fill(~seen, -math.inf), pooled, *fields))
-        if tick is not None:
-            torch.cuda.synchronize()
-            tick(len(heads) / n_heads)
+        with torch.cuda.device(call.queries.device):  # Triton launches on the current device
+            sweep = FusedSweep(call, heads, rows)
+            lse = sweep.lse / LOG2_E  # (heads, n_q), nats
+            visible = sweep.lse > FLOOR / 2  # (heads, n_q), rows that see a key
+            lse, log_share = share_with_sinks(call, heads, lse)
+            pooled, tally = sweep.weigh(key_edges, row_edges, marked, peaks, log_share.exp() * visible)
+            fields = (None,) * 6 if tally is None else row_fields(tally, lse, log_share, visible)
+            parts.append((lse.masked_fill(~visible, -math.inf), pooled, *fields))
+            if tick is not None:
+                torch.cuda.synchronize()
+                tick(len(heads) / n_heads)
     return RowStatistics(*(None if part[0] is None else torch.cat(part) for part in zip(*parts, strict=True)))

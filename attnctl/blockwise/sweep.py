@@ -26,7 +26,16 @@ from attnctl.arrays import as_numpy, one_thread
 from attnctl.attention import Array, Call
 from attnctl.blockwise import Parts, Ranges, RowStatistics, Tick, cut_call, joined_bins, neighbouring_edges
 from attnctl.blockwise.row_tally import Rows, row_fields, share_with_sinks
-from attnctl.blockwise.tiles import FLOOR, HeadGroup, as_torch, is_fusible, open_group, row_tiles, shaped_buffer
+from attnctl.blockwise.tiles import (
+    FLOOR,
+    FUSED_MARKS,
+    HeadGroup,
+    as_torch,
+    is_fusible,
+    open_group,
+    row_tiles,
+    shaped_buffer,
+)
 
 Result = TypeVar("Result")
 
@@ -140,7 +149,7 @@ def sweep_keys(
     the fused kernels (see `is_fusible`).
     """
     n_q, n_k = call.n_q, call.n_k
-    if is_fusible(call):
+    if is_fusible(call) and (marks is None or len(marks) <= FUSED_MARKS):
         from attnctl.blockwise.fused import fused_sweep
 
         return fused_sweep(

@@ -102,6 +102,7 @@ class HeadGroup:
 
 
 FUSED_FROM = 1 << 22  # queries × keys: below that the compilation of a kernel takes longer than the sweep
+FUSED_MARKS = 16  # sets of marked keys that a kernel can add up
 
 
 def is_fusible(call: Call) -> bool:
@@ -114,9 +115,14 @@ def is_fusible(call: Call) -> bool:
 
 @cache
 def has_triton() -> bool:
-    """Return whether Triton is installed, and the C compiler that it needs."""
+    """Return whether Triton can compile the kernels here.
+
+    Triton needs a C compiler. The kernels need an NVIDIA GPU of Ampere or later: older ones have neither tf32 nor bfloat16.
+    """
+    if torch.version.cuda is None or find_spec("triton") is None:
+        return False
     compilers = (os.environ.get("CC", ""), "cc", "gcc", "clang")
-    return find_spec("triton") is not None and any(which(name) for name in compilers if name)
+    return any(which(name) for name in compilers if name) and torch.cuda.get_device_capability()[0] >= 8
 
 
 def shaped_buffer(buffer: torch.Tensor, *shape: int) -> torch.Tensor:
