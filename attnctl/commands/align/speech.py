@@ -38,6 +38,7 @@ from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
 from attnctl.models.huggingface.network import device_of_inputs, end_ids, running_network
 from attnctl.models.huggingface.opening import open_checkpoint, short_name
+from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.models.huggingface.readers.sound import SoundReader
 from attnctl.readings.head_place import HeadPlace
 from attnctl.text import counted
@@ -68,7 +69,7 @@ def named_heads(speech: Checkpoint) -> tuple[HeadPlace, ...]:
 
     Raises AttnctlError for anything but heads of the model.
     """
-    written = getattr(speech.network.generation_config, "alignment_heads", None) or ()
+    written = config_value(speech.network.generation_config, "alignment_heads") or ()
     try:
         return align_heads([(int(layer), int(head)) for layer, head in written], speech.info)
     except (TypeError, ValueError, UsageError) as error:

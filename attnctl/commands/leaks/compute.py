@@ -28,6 +28,7 @@ from attnctl.models.huggingface.attention_call import HARMLESS, call_of_text
 from attnctl.models.huggingface.attention_interface import architecture_name, check_inference, watch_attention
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, model_follows_interface, unseen_sentence
 from attnctl.models.huggingface.network import device_of_inputs, network_info, running_network
+from attnctl.models.huggingface.optional_fields import config_value, output_value
 from attnctl.tolerances import LEAK, tolerance
 from attnctl.trace.run import StopForward
 
@@ -170,7 +171,7 @@ class LeakSearch:
         ends = self.entries.get(BOUNDARIES[0], self.entries.get(BOUNDARIES[1]))
         if segment_ids is not None:
             numbers, real = segment_ids, real & (segment_ids >= 0)
-            first, pad = segment_ids == 0, getattr(self.network.config, "pad_token_id", None)
+            first, pad = segment_ids == 0, config_value(self.network.config, "pad_token_id")
             if bool((segment_ids > 0).any()) and pad is not None and bool((self.ids[first] == pad).all()):
                 real = real & ~first  # T5X numbers documents from 1, and padding 0
         elif bool((flat > 1).any()):
@@ -227,7 +228,7 @@ class LeakSearch:
             "no-attention": not attention_modules(self.runner),
         }
         self.facts = {fact for fact, holds in batch_facts.items() if holds}
-        cached = getattr(self.network.config, "use_cache", False) and self.entries.get("use_cache") is None
+        cached = config_value(self.network.config, "use_cache") and self.entries.get("use_cache") is None
         if batch_facts["restarts"] and mask is None and cached and self.info.causal and not batch_facts["no-attention"]:
             self.notes.append(OF_CACHE)
         self.targets = torch.full(self.ids.shape, -100)  # (batch, n)
@@ -383,9 +384,8 @@ class LeakSearch:
         """Return the logits (batch, n, vocabulary), or without any the last hidden states (batch, n, d_model)."""
         with running_network(self.runner, self.ids.numel(), self.name):
             out = self.runner(input_ids=ids, **self.entries)
-        result = getattr(out, "logits", None)
-        self.kind = "hidden states" if result is None else "logits"
-        result = getattr(out, "last_hidden_state", None) if result is None else result
+        self.kind = "hidden states" if output_value(out, "logits") is None else "logits"
+        result = output_value(out, "logits", "last_hidden_state")
         if result is None or result.shape[:2] != self.ids.shape:
             raise AttnctlError(f"{self.name} has no output for each token: give the model without its head")
         return result

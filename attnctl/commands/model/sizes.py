@@ -1,6 +1,6 @@
 """Count the attention of a network on torch's meta device, without memory, and compute what follows from the counts.
 
-`getattr` and `stated_number` ask objects of transformers, whose attributes differ from family to family.
+`stated_number` asks objects of transformers, whose attributes differ from family to family.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from attnctl.errors import AttnctlError, in_one_line
 from attnctl.light_import import complete_torch, import_lightly
 from attnctl.models.huggingface.hub import check_extra, import_extra
 from attnctl.models.huggingface.network import quiet_library, usable_positions
+from attnctl.models.huggingface.optional_fields import cache_of_output, config_value, keys_and_values, tensor_of
 from attnctl.text import counted, number_list
 
 if TYPE_CHECKING:
     from torch.nn import Module
-    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers import Cache, PreTrainedConfig, PreTrainedModel
 
     from attnctl.text import Document
 
@@ -267,7 +268,7 @@ def sizes_of_network(network: PreTrainedModel, name: str, source: str) -> ModelS
     reads_text: Any = getattr(network, "text_model", network)  # CLIP has a text and an image tower
     table = None
     with suppress(NotImplementedError):  # DETR has no embedding
-        table = getattr(reads_text.get_input_embeddings(), "weight", None)
+        table = tensor_of(reads_text.get_input_embeddings(), "weight")
     return ModelSizes(
         name,
         str(config.model_type),
@@ -311,7 +312,7 @@ def attention_layers(network: PreTrainedModel) -> tuple[AttentionLayers, ...]:
 
 def _text_parts(network: PreTrainedModel) -> list[Any]:
     """Return the modules of a network that its text configuration describes, or the network if there are none."""
-    text = getattr(network.config, "text_config", network.config)
+    text = config_value(network.config, "text_config") or network.config
     return [part for part in network.modules() if getattr(part, "config", None) is text] or [network]
 
 
@@ -350,14 +351,8 @@ def _sizes_of_heads(module: Module, sizes: PreTrainedConfig) -> tuple[int, int, 
 
 def stated_number(holder: object, names: tuple[str, ...]) -> int | None:
     """Return the first of these attributes that is a number above 0; skip one that differs from layer to layer."""
-    for name in names:
-        try:
-            value = getattr(holder, name, None)
-        except Exception:  # transformers raises its own: "is a per-layer attribute"
-            continue
-        if isinstance(value, int) and value > 0:
-            return value
-    return None
+    values = (config_value(holder, name) for name in names)
+    return next((value for value in values if isinstance(value, int) and value > 0), None)
 
 
 def cached_layers(network: PreTrainedModel) -> tuple[CachedLayers, ...] | None:
@@ -383,13 +378,13 @@ def cached_layers(network: PreTrainedModel) -> tuple[CachedLayers, ...] | None:
                 output = part(**inputs, **more)
         except Exception:  # a forward without numbers may raise anything
             continue
-        if (cache := getattr(output, "past_key_values", None)) is None:  # BERT and its relatives cache only as decoders
-            return () if getattr(part.config, "is_decoder", None) is False else None
+        if (cache := cache_of_output(output)) is None:  # BERT and its relatives cache only as decoders
+            return () if config_value(part.config, "is_decoder") is False else None
         return _layers_of_cache(cache)
     return None
 
 
-def _layers_of_cache(cache: object) -> tuple[CachedLayers, ...] | None:
+def _layers_of_cache(cache: Cache) -> tuple[CachedLayers, ...] | None:
     """Return the layers of a cache that has read one token, equal ones together; None if a layer has an unknown class."""
     from transformers.cache_utils import EncoderDecoderCache
 
@@ -397,12 +392,11 @@ def _layers_of_cache(cache: object) -> tuple[CachedLayers, ...] | None:
     if isinstance(cache, EncoderDecoderCache):
         cross_layers = cache.cross_attention_cache.layers
         cache = cache.self_attention_cache
-    self_layers = getattr(cache, "layers", [])
+    layers = [*cache.layers, *cross_layers]
     counts: Counter[CachedLayers] = Counter()
-    for index, layer in enumerate([*self_layers, *cross_layers]):
+    for index, (layer, (keys, values)) in enumerate(zip(layers, keys_and_values(layers), strict=True)):
         if type(layer).__module__ != "transformers.cache_utils":
             return None
-        keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
         if keys is None or values is None:  # a recurrent state, or another layer's keys
             continue
         (batch, heads, tokens, d_k), d_v = keys.shape, values.shape[-1]
@@ -410,6 +404,6 @@ def _layers_of_cache(cache: object) -> tuple[CachedLayers, ...] | None:
             return None
         indexer = getattr(layer, "indexer_keys", None)
         window = getattr(layer, "sliding_window", None)
-        of_source = index >= len(self_layers)
+        of_source = index >= len(cache.layers)
         counts[CachedLayers(1, heads, d_k, d_v, 0 if indexer is None else indexer.numel(), window, of_source)] += 1
     return tuple(structs.replace(cached, layers=count) for cached, count in counts.items())

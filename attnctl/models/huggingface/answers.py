@@ -26,12 +26,12 @@ from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.network import device_of_inputs, end_ids, running_network
+from attnctl.models.huggingface.optional_fields import cache_of_output, config_value, keys_and_values
 from attnctl.models.huggingface.readers.text import generate_greedily
 
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel
 
-    from attnctl.models.huggingface.attention_sites import Output
     from attnctl.models.huggingface.checkpoint import ModelInput
 
 
@@ -46,7 +46,7 @@ def check_cache(network: PreTrainedModel) -> None:
 
     layers = DynamicCache(config=network.config).layers
     # CPM-Ant reads this many tokens of its own before the text
-    prompt_length = getattr(network.config, "prompt_length", None)
+    prompt_length = config_value(network.config, "prompt_length")
     if prompt_length or any(type(layer).__name__ not in PLAIN_CACHES for layer in layers):
         raise AttnctlError(_no_cache(network))
 
@@ -104,8 +104,7 @@ class AnsweredPrompt:
         else:
             shared = common_start(self.prompt[:-1], after.prompt[:-1]) if after else 0
             cache = self._run_network(self.prompt[shared:-1], after.cache_of(shared) if after else None, 0)[0]
-        layers = getattr(cache, "layers", None)
-        states = [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in layers or ()]
+        states = keys_and_values(() if cache is None else cache.layers)
         n_read = len(self.prompt) - 1
         if n_read and not all(k is not None and v is not None and k.shape[-2] == n_read for k, v in states):
             raise AttnctlError(_no_cache(self.model.network))
@@ -126,15 +125,15 @@ class AnsweredPrompt:
 
         Raises AttnctlError if that last token, read again after the cache, would not see the whole prompt.
         """
-        window = getattr(self.model.network.config.get_text_config(), "sliding_window", None)
+        window = config_value(self.model.network.config.get_text_config(), "sliding_window")
         if window and window < len(self.prompt):
             raise AttnctlError(
                 f"{self.model.info.name} has layers that see {window:,} tokens back, and its prompt, seen whole, has "
                 f"{len(self.prompt):,}: the sources of an answer are measured for prompts up to that length"
             )
-        cache: Any = self._run_network(self.prompt, None, 0)[0]
+        cache = self._run_network(self.prompt, None, 0)[0]
         cache.crop(-1)
-        return cache  # type: ignore[no-any-return]
+        return cache
 
     def cache_of(self, count: int) -> Cache:
         """Return a cache of the first `count` tokens of the prompt."""
@@ -147,7 +146,7 @@ class AnsweredPrompt:
 
     def _run_network(
         self, ids: Sequence[int], cache: Cache | None, n_logits: int, positions: Sequence[int] | None = None
-    ) -> tuple[Output, Array | None]:
+    ) -> tuple[Cache, Array | None]:
         """Run the network over `ids` after a cache; return the cache and the logits of the last `n_logits` tokens.
 
         The logits are (n_logits, vocabulary). `positions` are the positions of the ids in the text; None: they follow the
@@ -179,9 +178,9 @@ class AnsweredPrompt:
                 output = network(
                     input_ids=chunk, past_key_values=cache, use_cache=True, logits_to_keep=logits_to_keep, **extra
                 )
-                cache, logits = getattr(output, "past_key_values", None), output.logits[0]  # (keep, vocabulary)
-                if cache is None:
+                if (cache := cache_of_output(output)) is None:
                     raise AttnctlError(_no_cache(network))
+                logits = output.logits[0]  # (keep, vocabulary)
         return cache, logits
 
     # --- the answer ----------------------------------------------------------------------------------------------

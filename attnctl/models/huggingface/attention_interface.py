@@ -32,6 +32,7 @@ from attnctl.models.huggingface.attention_sites import (
     attends_over_depth,
     attention_modules,
     configurations_within,
+    is_differential,
     model_follows_interface,
     shares_modules,
     sites_of_modules,
@@ -202,10 +203,9 @@ def _is_random_in_training(model: Module) -> bool:
 
     if any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules()):
         return True
-    settings = [getattr(part, "config", None) for part in model.modules()]
-    parts = [*model.modules(), *{id(config): config for config in settings if config is not None}.values()]
+    parts = [*model.modules(), *attention_configurations(model)]
     shares = [value for part in parts for name, value in vars(part).items() if RANDOM.search(name)]
-    shares += [getattr(part, "p", 0) for part in model.modules() if "dropout" in type(part).__name__.lower()]
+    shares += [part.p for part in model.modules() if isinstance(part, torch.nn.modules.dropout._DropoutNd)]
     return any(isinstance(share, int | float) and share > 0 for share in shares)
 
 
@@ -262,7 +262,7 @@ def _attend_call(
         return run()
     own_answer, joined_answer, half = None, None, 0
     sessions = _sessions_of(module)
-    if sessions and hasattr(module, "lambda_init"):
+    if sessions and is_differential(module):
         own_answer = run()
         half, value, joined_answer = joined_calls(module, query, value, own_answer)
         if joined_answer is None:
@@ -387,6 +387,6 @@ def attention_set_to(
         yield
 
 
-def attention_configurations(model: PreTrainedModel) -> list[PreTrainedConfig]:
+def attention_configurations(model: Module) -> list[PreTrainedConfig]:
     """Return every configuration within `model` that names an attention, also those without a module."""
     return configurations_within(*(part.config for part in model.modules() if hasattr(part, "config")))

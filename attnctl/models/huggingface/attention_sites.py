@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from attnctl.models.huggingface.optional_fields import config_value
+
 if TYPE_CHECKING:
     from torch.nn import Module
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -70,6 +72,11 @@ def attends_over_depth(module: Module) -> bool:
     return bool(_OVER_DEPTH.search(type(module).__name__))
 
 
+def is_differential(module: Module) -> bool:
+    """Return whether a module subtracts one softmax from another, λ times (Ye et al. 2024)."""
+    return hasattr(module, "lambda_q1")
+
+
 def model_follows_interface(model: PreTrainedModel) -> bool:
     """Return whether a part of `model` that attends asks transformers' interface for its attention function."""
     modules = attention_modules(model)
@@ -116,7 +123,7 @@ def reads_text(name: str) -> bool:
 def sites_of_modules(model: PreTrainedModel) -> dict[int, tuple[Site, ...]]:
     """Return id of the module → its sites, one per layer, for every module that could attend."""
     is_encoder_decoder = bool(model.config.is_encoder_decoder)
-    beside_text = any(getattr(model.config, f"{sense}_config", None) is not None for sense in ("vision", "audio"))
+    beside_text = any(config_value(model.config, f"{sense}_config") is not None for sense in ("vision", "audio"))
     sites: dict[int, dict[int, Site]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         layer = _layer_number(name, module)
@@ -155,13 +162,13 @@ def _layer_number(name: str, module: Module) -> int:
 
 def shares_modules(model: PreTrainedModel) -> bool:
     """Return whether a few modules serve all layers in turn (ALBERT): their calls are counted."""
-    return hasattr(model.config, "num_hidden_groups")
+    return config_value(model.config, "num_hidden_groups") is not None
 
 
 def layer_count(model: PreTrainedModel, kind: str) -> int:
     """Return how many layers a model has for a kind of attention, in its own numbering, with those that do not attend."""
     if shares_modules(model):
-        return int(model.config.num_hidden_layers) * int(getattr(model.config, "inner_group_num", 1))
+        return int(model.config.num_hidden_layers) * int(config_value(model.config, "inner_group_num") or 1)
     return max((site.layer for site in attention_sites(model, kind)), default=-1) + 1
 
 

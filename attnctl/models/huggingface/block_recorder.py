@@ -20,6 +20,7 @@ from attnctl.models.huggingface.attention_interface import LOOKING_ON, Visit, Wa
 from attnctl.models.huggingface.attention_sites import Site, blocks_of
 from attnctl.models.huggingface.family_traits import Traits
 from attnctl.models.huggingface.intervention import Applied, apply_interventions
+from attnctl.models.huggingface.optional_fields import output_value
 from attnctl.tolerances import KERNEL, RESUMED, tolerance
 
 if TYPE_CHECKING:
@@ -282,7 +283,5 @@ def first_of(output: Output) -> Array:
 
 def logits_of(output: Output) -> Array:
     """Return a network's logits (batch, positions, vocabulary), or its final states (batch, n, d_model) if it has none."""
-    for name in ("logits", "logits_per_image", "prediction_logits", "last_hidden_state"):
-        if (logits := getattr(output, name, None)) is not None:
-            return logits.float()
-    return output[0].float()
+    logits = output_value(output, "logits", "logits_per_image", "prediction_logits", "last_hidden_state")
+    return (output[0] if logits is None else logits).float()

@@ -21,6 +21,7 @@ from attnctl.layer import LayerAttention, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
 from attnctl.models.huggingface.network import device_of_inputs, lacks_head, running_network, version_notes
+from attnctl.models.huggingface.optional_fields import config_value, output_value
 from attnctl.tokens import Token
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Prediction, Run, StopForward
@@ -470,7 +471,7 @@ class Checkpoint:
         import inspect
 
         names = frozenset(inspect.signature(self.network.forward).parameters)
-        shares = getattr(self.network.config.get_text_config(), "num_kv_shared_layers", None)
+        shares = config_value(self.network.config.get_text_config(), "num_kv_shared_layers")
         # BioGPT's picks the last token after its head
         classifies = "ForSequenceClassification" in type(self.network).__name__
         return names - {"logits_to_keep"} if shares or classifies else names
@@ -505,14 +506,14 @@ class Checkpoint:
         tokens, classes = model_input.tokens, self.classes if model_input.classes is None else model_input.classes
         # with a picture whose tokens see each other
         causal = causal or bool(model_input.together and self.network.can_generate())
-        logits = getattr(output, "logits_per_image" if self.kind == "vision" else "logits", None)
+        logits = output_value(output, "logits_per_image" if self.kind == "vision" else "logits")
         if logits is not None and classes:
             shares = logits[0].float().softmax(-1)  # (classes,)
             values, ids = shares.topk(min(MOST_LIKELY, len(shares)))
             position = len(tokens) - 1 if causal else 0
             likeliest = zip(values.tolist(), ids.tolist(), strict=True)
             return tuple(Prediction(position, str(classes[i]), i, share, True) for share, i in likeliest)
-        vocabulary = getattr(self.network.config.get_text_config(), "vocab_size", 0)
+        vocabulary = config_value(self.network.config.get_text_config(), "vocab_size") or 0
         if logits is None or logits.ndim != 3 or logits.shape[-1] < vocabulary or self.kind in ("encoder", "cross"):
             return ()
         causal = self.kind == "decoder" or causal

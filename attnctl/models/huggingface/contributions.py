@@ -31,6 +31,7 @@ from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.block_recorder import BlockCall, BlockRecorder, PartCall
 from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.network import running_network
+from attnctl.models.huggingface.optional_fields import config_value, tensor_of
 from attnctl.watched.effects import ContributionPart, Contributions, summed_contributions
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def record_rows(
     RefusedError if the network has no unembedding, attends outside its blocks, or attends twice in one block.
     """
     head = network.get_output_embeddings()  # type: ignore[no-untyped-call]
-    if not isinstance(getattr(head, "weight", None), torch.Tensor):
+    if head is None or tensor_of(head, "weight") is None:
         raise RefusedError("it has no unembedding matrix")
     rows, heads = slice(-tail, len(queries) - tail or None), dict[int, Heads]()
 
@@ -170,9 +171,8 @@ def added_by_block(block: BlockCall) -> Array:
 
 def _matrices_after_attention(block: BlockCall) -> list[PartCall]:
     """Return the calls of a block's projections after its attention; the earlier ones belong to the attention."""
-    return [
-        part for part in block.parts[block.before :] if getattr(getattr(part.module, "weight", None), "ndim", 0) == 2
-    ]
+    weights = ((part, tensor_of(part.module, "weight")) for part in block.parts[block.before :])
+    return [part for part, weight in weights if weight is not None and weight.ndim == 2]
 
 
 def is_near(first: Array, second: Array) -> bool:
@@ -234,13 +234,13 @@ def _unembedded(head: Any, mix: Array) -> tuple[Array, float]:
         direction = mix[:, mixed] @ head.weight[mixed].double()  # (rows, d_model)
     else:  # all words: avoid a float64 copy of the whole matrix
         direction = (mix.to(head.weight.dtype) @ head.weight).double()  # (rows, d_model)
-    bias = getattr(head, "bias", None)
+    bias = tensor_of(head, "bias")
     return direction, 0.0 if bias is None else _along(mix, bias.double().expand_as(mix))
 
 
 def _after_head(forward: WatchedRows, unembedded: Array, logits: Array) -> tuple[float, float | None, tuple[str, ...]]:
     """Return the factor on the logits after the unembedding; or 1 and a soft cap, before which the sum is; and notes."""
-    cap = getattr(forward.network.config.get_text_config(), "final_logit_softcapping", None)
+    cap = config_value(forward.network.config.get_text_config(), "final_logit_softcapping")
     if cap and is_near(torch.tanh(unembedded / cap) * cap, logits):
         note = (
             f"{architecture_name(forward.network)} caps its logits at ±{cap:g}: the sum is of the logit before the cap."
@@ -264,7 +264,7 @@ class _Linear:
     @classmethod
     def of_norm(cls, norm: PartCall) -> _Linear:
         """Return the norm at the scale of these rows. Raises RefusedError if it is neither an RMS norm nor a layer norm."""
-        weight, bias = getattr(norm.module, "weight", None), getattr(norm.module, "bias", None)
+        weight, bias = tensor_of(norm.module, "weight"), tensor_of(norm.module, "bias")
         gain = torch.ones_like(norm.rows_in) if weight is None else weight.double()  # (d,), or (rows, d) of ones
         shift = torch.zeros_like(norm.rows_in) if bias is None else bias.double()  # (d,)
         names = ("variance_epsilon", "eps", "epsilon", "norm_eps")
@@ -356,7 +356,7 @@ def _attention_branch(
         if is_near(child.rows_in, projection.rows_out) and "norm" in type(child.module).__name__.lower():
             candidates.insert(0, (child.rows_out, _Linear.of_norm(child)))
     factors = [1.0]
-    if (multiplier := getattr(config.get_text_config(), "residual_multiplier", None)) is not None:
+    if (multiplier := config_value(config.get_text_config(), "residual_multiplier")) is not None:
         factors.insert(0, float(multiplier))
     other_outputs = [child.rows_out for child in called if child.rows_out.shape == added.shape]
     matrices = [part for part in _matrices_after_attention(block) if part is not projection]
@@ -385,7 +385,7 @@ def _projection_matrix(projection: PartCall, direction: Array) -> tuple[Array, A
         matrix = matrix.T
     if matrix.shape != (direction.shape[-1], width):
         raise RefusedError("its output projection is packed")
-    bias = getattr(projection.module, "bias", None)
+    bias = tensor_of(projection.module, "bias")
     shift = torch.zeros_like(projection.rows_out[0]) if bias is None else bias.double()  # (d_model,)
     if not is_near(projection.rows_in @ matrix.T + shift, projection.rows_out):
         raise RefusedError("its output projection is more than a matrix")

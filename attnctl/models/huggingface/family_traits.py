@@ -20,6 +20,7 @@ from attnctl.models.huggingface.attention_sites import (
     Site,
     attention_modules,
     blocks_of,
+    is_differential,
     sites_of_modules,
     unseen_sentence,
 )
@@ -268,7 +269,7 @@ def differential_lambda(module: Any) -> float | None:
 
     Return None for a module with another attention.
     """
-    if not hasattr(module, "lambda_init") or not hasattr(module, "lambda_q1"):
+    if not is_differential(module):
         return None
     first = torch.exp((module.lambda_q1 * module.lambda_k1).sum(dtype=torch.float32))
     second = torch.exp((module.lambda_q2 * module.lambda_k2).sum(dtype=torch.float32))

@@ -19,8 +19,9 @@ from attnctl.errors import AttnctlError, error_place, in_one_line
 from attnctl.files import state_of_files, write_whole
 from attnctl.formats.arrays import safetensors_header
 from attnctl.light_import import import_lightly
-from attnctl.models.huggingface.attention_sites import configurations_within, layer_count, reads_text
+from attnctl.models.huggingface.attention_sites import configurations_within, layer_count, reads_text, shares_modules
 from attnctl.models.huggingface.hub import KNOWN, import_extra, stored_files
+from attnctl.models.huggingface.optional_fields import config_value, generation_config
 from attnctl.trace.model_info import ModelInfo
 
 if TYPE_CHECKING:
@@ -272,85 +273,71 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
     decoder = kind in ("decoder", "cross")
     config = network.config
     if kind != "self":  # some have a configuration for each half
-        config = getattr(config, "decoder" if decoder else "encoder", config)
+        config = config_value(config, "decoder" if decoder else "encoder") or config
     if kind == "self" or config is not network.config:
         config = config.get_text_config()
     heads_name = "decoder_attention_heads" if decoder else "encoder_attention_heads"
-    stated: Any = _first_setting(config, heads_name, "num_attention_heads", "num_heads") or _largest_head_count(config)
+    stated: Any = config_value(config, heads_name, "num_attention_heads", "num_heads") or _largest_head_count(config)
     # Swin: one number per stage
     heads: int | None = max(stated) if isinstance(stated, list | tuple) and stated else stated
-    heads_per_layer = _first_setting(config, "num_attention_heads_per_layer")  # Laguna
+    heads_per_layer = config_value(config, "num_attention_heads_per_layer")  # Laguna
     heads = (
         max([heads or 0, *heads_per_layer]) if isinstance(heads_per_layer, list | tuple) and heads_per_layer else heads
     )
-    layers = _first_setting(
-        config, "decoder_layers" if decoder else "encoder_layers", "num_hidden_layers", "num_layers"
-    )
-    if decoder and hasattr(config, "num_decoder_layers"):
-        layers = config.num_decoder_layers
-    if kind == "self" and hasattr(config, "num_hidden_groups"):
+    layers = config_value(config, "decoder_layers" if decoder else "encoder_layers", "num_hidden_layers", "num_layers")
+    if decoder:
+        layers = config_value(config, "num_decoder_layers") or layers
+    if kind == "self" and shares_modules(network):
         layers = layer_count(network, kind)
-    d_model = _first_setting(config, "hidden_size", "d_model")
+    d_model = config_value(config, "hidden_size", "d_model")
     module = next(iter(_directed_modules(network)), None)
     causal = kind == "decoder" if kind != "self" else bool(module.is_causal) if module else network.can_generate()
     scaling = getattr(module, "scaling", None) if kind == "self" else None
-    d_k = _first_setting(config, "qk_head_dim", "head_dim", "d_kv") or (d_model // heads if d_model and heads else None)
+    d_k = config_value(config, "qk_head_dim", "head_dim", "d_kv") or (d_model // heads if d_model and heads else None)
     return ModelInfo(
         name,
         "checkpoint",
         d_model=d_model,
         d_k=d_k,
-        d_v=_first_setting(config, "v_head_dim") or d_k,
+        d_v=config_value(config, "v_head_dim") or d_k,
         n_heads=heads,
-        n_kv_heads=_first_setting(config, "num_key_value_heads") or heads,
+        n_kv_heads=config_value(config, "num_key_value_heads") or heads,
         n_layers=layers,
         causal=causal,
         scale=float(scaling) if isinstance(scaling, int | float) else None,
-        soft_cap=_first_setting(config, "attn_logit_softcapping"),
-        rope_theta=(getattr(config, "rope_parameters", None) or {}).get("rope_theta"),
+        soft_cap=config_value(config, "attn_logit_softcapping"),
+        rope_theta=(config_value(config, "rope_parameters") or {}).get("rope_theta"),
         dtype=str(network.dtype).removeprefix("torch."),
         device=str(device_of_inputs(network)),
     )
 
 
-def _first_setting(config: PreTrainedConfig, *names: str) -> Any:
-    """Return the first of these settings that has a value; a setting that differs between layers counts as missing."""
-    for name in names:
-        try:
-            value = getattr(config, name, None)
-        except Exception:  # transformers raises: "is a per-layer attribute"
-            continue
-        if value is not None:
-            return value
-    return None
-
-
 def _largest_head_count(config: PreTrainedConfig) -> int | None:
     """Return the largest number of heads of a layer, for a configuration with settings per layer; else None."""
-    try:
-        parts = getattr(config, "per_layer_config", None) or {}
-        layer_configs = list(parts.values() if isinstance(parts, dict) else parts)
-    except Exception:  # transformers raises if a configuration has no layers
-        return None
+    parts = config_value(config, "per_layer_config") or {}
+    layer_configs = list(parts.values() if isinstance(parts, dict) else parts)
     return max(
-        (value for part in layer_configs if (value := _first_setting(part, "num_attention_heads")) is not None),
+        (value for part in layer_configs if (value := config_value(part, "num_attention_heads")) is not None),
         default=None,
     )
 
 
-def generation_setting(network: PreTrainedModel, name: str) -> Any:
-    """Return a setting of generation, from generation_config, which `generate` uses, or the configuration; else None.
+def generation_setting(network: PreTrainedModel, *names: str) -> Any:
+    """Return the first of these settings, from generation_config, which `generate` uses, or the configuration; else None.
 
     The two files may disagree, for example if fine-tuning changed one of them.
     """
-    config = network.config
-    parts = (getattr(network, "generation_config", None), config, config.get_text_config())
-    return next((value for part in parts if (value := getattr(part, name, None)) is not None), None)
+    own = generation_config(network)
+    stated = None if own is None else config_value(own, *names)
+    for config in (network.config, network.config.get_text_config()):
+        stated = config_value(config, *names) if stated is None else stated
+    return stated
 
 
 def forced_first_id(network: PreTrainedModel) -> int | None:
     """Return the id that `generate` puts after a decoder's start, such as a language; it does not read config.json."""
-    return getattr(getattr(network, "generation_config", None), "forced_bos_token_id", None)
+    own = generation_config(network)
+    return None if own is None else config_value(own, "forced_bos_token_id")
 
 
 def end_ids(network: PreTrainedModel) -> tuple[int, ...]:

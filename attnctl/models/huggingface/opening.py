@@ -25,6 +25,7 @@ from attnctl.models.huggingface.network import (
     origin_of,
     usable_positions,
 )
+from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.models.huggingface.readers.text import SourceTargetReader, TextReader
 from attnctl.models.huggingface.readers.two_towers import TextTowerReader
 from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
@@ -238,7 +239,7 @@ def _kind_of_model(settings: Document, request: DecoderRequest, name: str) -> st
 def _token_limit(network: PreTrainedModel, tokenizer_limit: int | None = None) -> int | None:
     """Return how many tokens a network reads, by its positions and the tokenizer's limit; None: any number."""
     config = network.config
-    stated = getattr(config.get_text_config(), "max_position_embeddings", None)
+    stated = config_value(config.get_text_config(), "max_position_embeddings")
     if not isinstance(stated, int) or stated < 1 or config.model_type == "t5":
         return tokenizer_limit
     longest = usable_positions(network, stated)
@@ -254,7 +255,7 @@ def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
 
     check_inference(network)
     network = _inner_model(network)
-    name = getattr(network.config, "name_or_path", "") or architecture_name(network)
+    name = network.config.name_or_path or architecture_name(network)
     name = name.rstrip("/").rpartition("/")[2]
     if tokenizer is None:
         raise AttnctlError(f"{name} is a transformers model: give its tokenizer, as tokenizer=…")
@@ -271,7 +272,7 @@ def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
         limit,
         open_library=None if library is None else lambda: library,
     )
-    kind = "encoder" if getattr(network.config, "is_encoder_decoder", False) else "self"
+    kind = "encoder" if network.config.is_encoder_decoder else "self"
     return _with_direction(Checkpoint(network_info(network, name, kind), network, _text_reader(kind, pieces), kind))
 
 

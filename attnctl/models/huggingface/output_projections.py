@@ -12,8 +12,9 @@ from torch.nn import Linear
 
 from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array
-from attnctl.models.huggingface.attention_sites import Site, attention_modules, sites_of_modules
+from attnctl.models.huggingface.attention_sites import Site, attention_modules, is_differential, sites_of_modules
 from attnctl.models.huggingface.hub import import_extra
+from attnctl.models.huggingface.optional_fields import tensor_of
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -36,8 +37,8 @@ def output_projections(network: PreTrainedModel, own: bool = False) -> dict[int,
         holders = [module] if own or "." not in name else [module, network.get_submodule(name.rpartition(".")[0])]
         parts_by_name = [dict(holder.named_modules(remove_duplicate=False)) for holder in holders]
         parts = [inside[part_name] for inside in parts_by_name for part_name in OUTPUT_NAMES if part_name in inside]
-        if parts and not hasattr(module, "lambda_init"):
-            projection = min(parts, key=lambda part: getattr(part, "weight", None) is None)  # one may wrap another
+        if parts and not is_differential(module):
+            projection = min(parts, key=lambda part: tensor_of(part, "weight") is None)  # one may wrap another
             projections[id(module)] = sites[id(module)][0], projection
     return projections
 
@@ -80,7 +81,7 @@ def is_changed_between(module: Module, query_width: int) -> bool:
 
 def projection_matrix(projection: Any, width: int) -> Floats | None:
     """Return W_O (width, d_out) of an output projection; None if it has no such matrix."""
-    weight = getattr(projection, "weight", None)
+    weight = tensor_of(projection, "weight")
     if weight is None or weight.ndim != 2 or not weight.is_floating_point():
         return None
     turned = type(projection).__name__ == "Conv1D"  # GPT-2's is transposed

@@ -17,6 +17,7 @@ from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.huggingface.checkpoint import Checkpoint, other_keys_sentence
+from attnctl.models.huggingface.optional_fields import output_value
 from attnctl.tokens import Token
 from attnctl.trace.run import Run, StopForward
 
@@ -188,7 +189,7 @@ def padded_inputs(model: Checkpoint, texts: Sequence[tuple[Token, ...]]) -> tupl
 
 def _text_logits(output: Output, b: int, n: int, positions: list[int] | None, classifies: bool) -> Array | None:
     """Return one text's logits (1, positions, vocabulary), up to its last token; for a classifier (1, classes)."""
-    logits: Array | None = getattr(output, "logits", None)
+    logits = output_value(output, "logits")
     if logits is not None and classifies:
         return logits[b : b + 1]
     if logits is None or logits.ndim != 3:

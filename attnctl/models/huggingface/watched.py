@@ -21,6 +21,7 @@ from attnctl.models.huggingface.checkpoint import Checkpoint, classes_of_network
 from attnctl.models.huggingface.first_order import first_order_effects
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import lacks_head, running_network
+from attnctl.models.huggingface.optional_fields import config_value, output_value
 from attnctl.readings.picture_heat import query_of_picture
 from attnctl.selection import find_token
 from attnctl.text import visible_text
@@ -80,8 +81,8 @@ class WatchedNetwork:
             return True
         if lacks_head(self.network):
             return False
-        logits = getattr(self.forward(()).result, "logits", None)
-        vocabulary = getattr(self.network.config.get_text_config(), "vocab_size", None)
+        logits = output_value(self.forward(()).result, "logits")
+        vocabulary = config_value(self.network.config.get_text_config(), "vocab_size")
         return logits is not None and logits.ndim == 3 and vocabulary is not None and logits.shape[-1] >= vocabulary
 
     def target_word(self, text: str) -> Word:

@@ -20,6 +20,7 @@ from attnctl.models.huggingface.attention_sites import attention_sites
 from attnctl.models.huggingface.checkpoint import ModelInput, Reader
 from attnctl.models.huggingface.hub import has_processor, import_extra
 from attnctl.models.huggingface.network import device_of_inputs, quiet_library
+from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.tokens import PADDING, Token
 from attnctl.trace.run import StopForward
 
@@ -53,12 +54,12 @@ class PictureReader(Reader):
         values, config = self.processed(model, photograph), picture_config(model)
         patches = self._patches(model, photograph, values)
         n_special = _token_count(model, values) - len(patches)
-        n_detection = int(getattr(config, "num_detection_tokens", 0) or 0)
+        n_detection = int(config_value(config, "num_detection_tokens") or 0)
         names = ["[CLS]"] if n_special - n_detection > 0 else []
         names += ["[DIST]"] if config.model_type == "deit" and n_special > 1 else []
         names += [f"[REG{number}]" for number in range(n_special - n_detection - len(names))]
         if n_special < 0 or n_special - n_detection > 1 + max(
-            int(getattr(config, "num_register_tokens", 0) or 0), len(names) - 1
+            int(config_value(config, "num_register_tokens") or 0), len(names) - 1
         ):
             raise AttnctlError(
                 f"{model.info.name} makes other tokens of a picture than its {len(patches)} patches: their "
@@ -94,9 +95,9 @@ class PictureReader(Reader):
         return boxes_of_grid(photograph, grid, sides, partial(self.processed, model), covered)
 
 
-def picture_config(model: Checkpoint) -> Any:
+def picture_config(model: Checkpoint) -> Any:  # the fields depend on its class
     """Return the configuration of the part of the network that reads pictures."""
-    return getattr(model.network.config, "vision_config", model.network.config)
+    return config_value(model.network.config, "vision_config") or model.network.config
 
 
 def _token_count(model: Checkpoint, values: Array) -> int:

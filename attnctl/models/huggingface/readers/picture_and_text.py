@@ -14,6 +14,7 @@ from attnctl.formats.photographs import read_photographs, side_by_side
 from attnctl.models.huggingface.checkpoint import ModelInput, Reader
 from attnctl.models.huggingface.hub import import_extra, read_json
 from attnctl.models.huggingface.network import device_of_inputs, quiet_library
+from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.models.huggingface.prompts import fill_templates
 from attnctl.models.huggingface.readers.picture import read_processor
 from attnctl.models.huggingface.readers.picture_views import PictureLayout
@@ -143,9 +144,8 @@ class PicturePromptReader(Reader):
     def _picture_id(self, model: Checkpoint, processed: Mapping[str, Any]) -> int:
         """Return the token id that stands for a part of a picture."""
         config = model.network.config
-        named = (getattr(config, name, None) for name in ("image_token_id", "image_token_index"))
-        mark = next((number for number in named if isinstance(number, int)), None)
-        if mark is None or not bool((processed["input_ids"] == mark).any()):
+        mark = config_value(config, "image_token_id", "image_token_index")
+        if not isinstance(mark, int) or not bool((processed["input_ids"] == mark).any()):
             raise AttnctlError(
                 f"{model.info.name} has no picture tokens in its prompt: the keys of the picture are not known"
             )
@@ -157,7 +157,7 @@ def beside_picture(model: Checkpoint, folder: Path, path: str) -> Checkpoint:
 
     Raises UsageError if the checkpoint reads no pictures.
     """
-    if getattr(model.network.config, "vision_config", None) is None or model.kind != "self":
+    if config_value(model.network.config, "vision_config") is None or model.kind != "self":
         raise UsageError(f"{model.info.name} reads no picture beside a text", option="image", value=path)
     photographs = read_photographs(path)
     processor = read_processor(model.info.name, lambda: _processor_of_pictures(folder, model.network.config))

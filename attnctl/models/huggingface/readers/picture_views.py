@@ -13,6 +13,7 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.formats.photographs import strip_offsets
 from attnctl.models.huggingface.hub import import_extra
+from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.models.huggingface.readers.picture import boxes_between, boxes_of_grid
 from attnctl.tokens import WHOLE, Token
 
@@ -61,7 +62,7 @@ class PictureLayout:
         """Return the tokens of each picture, with their boxes in that picture."""
         values, sizes = self.processed.get("pixel_values"), self.processed.get("image_sizes")
         if (grids := self.processed.get("image_grid_thw")) is not None:
-            merged = getattr(self.config.vision_config, "spatial_merge_size", 1)
+            merged = config_value(self.config.vision_config, "spatial_merge_size") or 1
             shapes = [(int(grid[1]) // merged, int(grid[2]) // merged) for grid in grids]
             return [boxes_of_grid(*each, None) for each in zip(self.pictures, shapes, strict=False)]
         if any(before == _GLOBAL or _TILE.fullmatch(before) for before, _ in self.runs):
@@ -71,7 +72,7 @@ class PictureLayout:
         if values is None or len(values) != len(self.pictures):
             return []
         if sizes is not None:  # each picture has its own shape; smaller ones are padded (Pixtral)
-            side = self.config.vision_config.patch_size * getattr(self.config, "spatial_merge_size", 1)
+            side = self.config.vision_config.patch_size * (config_value(self.config, "spatial_merge_size") or 1)
             shapes = [(int(high) // side, int(wide) // side) for high, wide in sizes]
             return [boxes_of_grid(*each, None) for each in zip(self.pictures, shapes, strict=True)]
         side = math.isqrt(sum(count for _, count in self.runs) // len(self.pictures))

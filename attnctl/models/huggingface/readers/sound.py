@@ -20,6 +20,7 @@ from attnctl.formats.audio import RATE, read_audio
 from attnctl.models.huggingface.checkpoint import ModelInput, Reader
 from attnctl.models.huggingface.hub import has_processor, import_extra
 from attnctl.models.huggingface.network import device_of_inputs, end_ids, quiet_library, running_network
+from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.models.huggingface.readers.text import GREEDY, decoder_start_id
 from attnctl.tokens import Token
 
@@ -158,7 +159,7 @@ class Sound:
         if network.main_input_name == "input_features":
             count, step = int(config.max_source_positions), 2 * int(self.reader.extractor.hop_length) / RATE
         else:
-            squeezed = getattr(config, "squeeze_factor", 1)  # SEW attends to means of this many frames
+            squeezed = config_value(config, "squeeze_factor") or 1  # SEW attends to means of this many frames
             count = int(network._get_feat_extract_output_lengths(self.values.shape[-1])) // squeezed
             step = squeezed * math.prod(config.conv_stride) / RATE
         starts = [round(number * step, 4) for number in range(count + 1)]
@@ -181,7 +182,7 @@ class Sound:
         """
         network = self.network
         tokenizer, name, first = self.reader.pieces.tokenizer, self.model.info.name, decoder_start_id(self.model)
-        language_ids = getattr(network.generation_config, "lang_to_id", None) or {}
+        language_ids = config_value(network.generation_config, "lang_to_id") or {}
         configured, task = self._configured_speech() if language_ids else (None, None)
         requested, language = language, configured if language is None else language
         if language_ids and language is None:
@@ -211,9 +212,9 @@ class Sound:
         from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
 
         settings = self.network.generation_config
-        language, task = getattr(settings, "language", None), getattr(settings, "task", None)
+        language, task = config_value(settings, "language"), config_value(settings, "task")
         if language is None and task is None:  # older checkpoints force the tokens at positions 1 and 2
-            pairs = getattr(settings, "forced_decoder_ids", None) or ()
+            pairs = config_value(settings, "forced_decoder_ids") or ()
             try:
                 forced = dict(pairs)
                 names = [

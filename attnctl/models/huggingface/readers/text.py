@@ -13,6 +13,7 @@ from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import ModelInput, Reader
 from attnctl.models.huggingface.network import end_ids, forced_first_id, generation_setting, running_network
+from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.source.model import check_text
 from attnctl.text import visible_text
@@ -58,7 +59,7 @@ class TextReader(Reader):
 
     def model_for(self, model: Checkpoint, text: str) -> Checkpoint:
         """Return the model. Raises UsageError if `text` is the file of a picture or a sound."""
-        beside = hasattr(model.network.config, "vision_config")  # a vision-language model
+        beside = config_value(model.network.config, "vision_config") is not None  # a vision-language model
         instead = f'ask about it: "…" {option_name("image", text)}' if beside else "name a vision model"
         check_text(text, model.info.name, instead)
         return model
@@ -145,7 +146,7 @@ class SourceTargetReader(TextReader):
         if shift is None:
             return False
         config = model.network.config
-        arguments = (model.token_ids(labels), config.pad_token_id, getattr(config, "decoder_start_token_id", None))
+        arguments = (model.token_ids(labels), config.pad_token_id, config_value(config, "decoder_start_token_id"))
         shifted = shift(*arguments[: len(inspect.signature(shift).parameters)])  # (1, n)
         return bool(shifted[0, 0] == labels[-1].id)
 
@@ -157,10 +158,8 @@ def _ends_text(model: Checkpoint, token: Token) -> bool:
 def decoder_start_id(model: Checkpoint) -> int:
     """Return the id that `generate` begins a decoder's text with; without one the tokenizer's first id, or 0."""
     # generate uses generation_config's bos_token_id before config.json
-    parts = (getattr(model.network, "generation_config", None), model.network.config)
-    names = ("decoder_start_token_id", "bos_token_id")
-    stated = [i for part in parts for name in names if (i := getattr(part, name, None)) is not None]
-    first = next(iter(stated), model.pieces.bos_id or 0)
+    first = generation_setting(model.network, "decoder_start_token_id", "bos_token_id")
+    first = model.pieces.bos_id or 0 if first is None else first
     number = first[0] if isinstance(first, list) and first else first  # a list has one id per text of a batch
     if not isinstance(number, int) or not 0 <= number < 2**31:
         raise AttnctlError(
@@ -184,7 +183,7 @@ def generated_tokens(model: Checkpoint, inputs: Mapping[str, Any], start: Sequen
     Raises UsageError if the network writes no text; AttnctlError if the result would be longer than it can read.
     """
     network, ids, count = model.network, inputs["input_ids"], model.generate or 16
-    if not hasattr(network, "generate") or not network.can_generate():
+    if not network.can_generate():
         why = f"needs a network that continues texts, and {type(network).__name__} does not"
         raise UsageError(why, option="generate")
     n, limit = ids.shape[-1], model.pieces.limit
@@ -215,9 +214,9 @@ def generate_greedily(network: PreTrainedModel, inputs: Mapping[str, Any], count
 
 def input_notes(model: Checkpoint, tokens: Sequence[Token], inputs: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the notes about a network's inputs: a separator within the text, and inputs that a text does not give."""
-    config: Any = model.network.config
+    config = model.network.config
     pieces, keywords = model.pieces, model.forward_keywords
-    one_type = pieces.text_pair is not None and getattr(config, "type_vocab_size", 0) > 1
+    one_type = pieces.text_pair is not None and (config_value(config, "type_vocab_size") or 0) > 1
     one_type = one_type and "token_type_ids" in keywords and all(token.type is None for token in tokens)
     lacking = f"The tokenizer of {model.info.name} gives no token types, by which its network tells two texts apart."
     return (
@@ -239,13 +238,13 @@ _RIGHT_BY_DEFAULT = re.compile(
 
 def default_input_notes(network: PreTrainedModel, not_given: Iterable[str]) -> tuple[str, ...]:
     """Return a note about inputs that affect the result and are `not_given` (boxes, languages); () if there are none."""
-    config: Any = network.config
+    config = network.config
     names = {n for n in not_given if _VALUE_OF_TOKEN.fullmatch(n) and not _RIGHT_BY_DEFAULT.fullmatch(n)}
-    if getattr(config, "n_langs", 1) < 2:  # XLM
+    if (config_value(config, "n_langs") or 1) < 2:  # XLM
         names -= {"langs"}
-    if not getattr(config, "use_task_id", True):  # ERNIE
+    if config_value(config, "use_task_id") is False:  # ERNIE
         names -= {"task_type_ids"}
-    if isinstance(getattr(config, "type_vocab_sizes", None), list):  # TAPAS: seven token types per token
+    if isinstance(config_value(config, "type_vocab_sizes"), list):  # TAPAS: seven token types per token
         names |= {"token_type_ids"} & set(not_given)
     if not names:
         return ()
