@@ -21,7 +21,9 @@ from types import FrameType
 AGAIN_SECONDS = 0.02  # between two checks whether the import is over
 IMPORTING = "<frozen importlib"  # the file names of Python's own import begin so
 CODE = 130
-ENDING = ("SIGTERM", "SIGHUP")  # signals that end a process which does not handle them
+POSIX = os.name == "posix"  # Windows has no SIGHUP, no timers, and no blocked signals
+# signals that end a process which does not handle them
+ENDING = (signal.SIGTERM, signal.SIGHUP) if POSIX else (signal.SIGTERM,)
 
 came = False  # whether Ctrl-C was pressed since the command began
 restoring = b""  # clears the line of a spinner and shows the cursor again
@@ -50,9 +52,8 @@ def removed_at_end(path: Path) -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
-    ending = [number for name in ENDING if (number := getattr(signal, name, None)) is not None]
     in_main_thread = threading.current_thread() is threading.main_thread()  # other threads cannot handle signals
-    handled = [number for number in ending if in_main_thread and signal.getsignal(number) == signal.SIG_DFL]
+    handled = [number for number in ENDING if in_main_thread and signal.getsignal(number) == signal.SIG_DFL]
     for number in handled:
         signal.signal(number, remove_and_end)
     try:
@@ -68,7 +69,7 @@ def take_interrupt(_: int, frame: FrameType | None) -> None:
     came = True
     if not _is_importing(frame):
         raise KeyboardInterrupt
-    if not _to_tidy or not hasattr(signal, "setitimer"):
+    if not _to_tidy or not POSIX:
         os.write(
             2, restoring + b"attnctl: interrupted\n"
         )  # there is nothing to clean up, and no line of Python to show
@@ -85,7 +86,7 @@ def forget_interrupt() -> None:
 def watch_interrupts() -> None:
     """Handle Ctrl-C by `take_interrupt` from now on, also if it comes while Python cleans up an object."""
     signal.signal(signal.SIGINT, take_interrupt)
-    if hasattr(signal, "SIGALRM"):
+    if POSIX:
         signal.signal(signal.SIGALRM, take_interrupt)
     sys.unraisablehook = _heard_later
     # registered first, so runs last: Python would restore the signal's default, which ends the process
@@ -99,7 +100,7 @@ def kept_from_children() -> Iterator[None]:
     Only the calling thread blocks the signal. Python runs a handler in the main thread whichever thread got the signal, so
     the handler only records it, and the signal is raised again at the end.
     """
-    if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
+    if not POSIX or threading.current_thread() is not threading.main_thread():
         yield
         return
     received = []
@@ -128,7 +129,7 @@ def _ask_again() -> None:
 
 def _heard_later(unraisable: sys.UnraisableHookArgs) -> None:
     """Repeat an interrupt that came where nothing can be raised; report anything else as Python does."""
-    if issubclass(unraisable.exc_type, KeyboardInterrupt) and hasattr(signal, "setitimer"):
+    if issubclass(unraisable.exc_type, KeyboardInterrupt) and POSIX:
         _ask_again()
     else:
         sys.__unraisablehook__(unraisable)
@@ -148,7 +149,7 @@ def asked_to_end() -> Iterator[Callable[[], bool]]:
         signal.signal(number, take_interrupt if number == signal.SIGINT else signal.SIG_DFL)
 
     signals = [signal.SIGINT, signal.SIGTERM]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # otherwise nohup ignores it
+    if POSIX and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # otherwise nohup ignores it
         signals.append(signal.SIGHUP)
     before = {number: signal.signal(number, note_progress) for number in signals}
     try:

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl import light_import
 from attnctl.batching.items import Item, Result
-from attnctl.batching.work import Work, Worker
+from attnctl.batching.work import Request, Work, Worker
 from attnctl.errors import AttnctlError, current_flags, in_one_line
 from attnctl.interrupts import kept_from_children
 from attnctl.models import Model
@@ -50,7 +51,7 @@ class Engine(NamedTuple):
     gpus_per_worker: float = 0.0
 
     def results(
-        self, work: Any, chunks: Iterable[list[Item]], jobs: int | None, model: Model | None
+        self, work: Request, chunks: Iterable[list[Item]], jobs: int | None, model: Model | None
     ) -> Iterator[list[Result]]:
         """Yield the results of the chunks in order, by `jobs` processes or workers (None: all workers of the cluster)."""
         if self.engine == "ray":
@@ -76,7 +77,7 @@ def results_of_items(
     if by.engine == "ray":
         return by.results(work, chunks_of_items(items, size), jobs, model)
     if jobs is None:  # a checkpoint uses threads, and may fill the memory
-        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        processors = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
         jobs = 1 if alone or model.info.kind == "checkpoint" else processors
     if flowing:
         return by.results(work, as_they_come(items, size), jobs, model)
@@ -170,7 +171,7 @@ def results_in_order(chunks: Iterable[list[Item]], workers: Sequence[DoChunk], w
 # --- processes of this machine ------------------------------------------------------------------------------------
 
 
-def run_in_processes(work: Any, chunks: Iterable[list[Item]], jobs: int) -> Iterator[list[Result]]:
+def run_in_processes(work: Request, chunks: Iterable[list[Item]], jobs: int) -> Iterator[list[Result]]:
     """Yield the results of the chunks in order, by `jobs` processes, each with its own model.
 
     Raises AttnctlError if a process was killed.
@@ -190,7 +191,7 @@ def run_in_processes(work: Any, chunks: Iterable[list[Item]], jobs: int) -> Iter
 class WorkerProcess:
     """A process with a `Worker` that receives chunks and sends back their results."""
 
-    def __init__(self, work: Any) -> None:
+    def __init__(self, work: Request) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, worker_pipe = context.Pipe()
         self.process = context.Process(target=_answer_chunks, args=(worker_pipe, work, current_flags()), daemon=True)
@@ -224,7 +225,7 @@ def _one_thread_each() -> Iterator[None]:
         os.environ.update({name: before[name] for name in THREADS if name in before})
 
 
-def _answer_chunks(pipe: Connection, work: Any, flags: Mapping[str, str] | None) -> None:
+def _answer_chunks(pipe: Connection, work: Request, flags: Mapping[str, str] | None) -> None:
     """Send back the results of each chunk, in a new process. It ignores Ctrl-C, and ends with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
@@ -246,7 +247,7 @@ def _answer_chunks(pipe: Connection, work: Any, flags: Mapping[str, str] | None)
 
 
 def run_on_cluster(
-    work: Any,
+    work: Request,
     chunks: Iterable[list[Item]],
     *,
     address: str | None = None,
@@ -294,7 +295,7 @@ def _import_ray() -> ModuleType:
 
 
 def _results_of_actors(
-    ray: ModuleType, work: Any, chunks: Iterable[list[Item]], workers: int | None, gpus: float
+    ray: ModuleType, work: Request, chunks: Iterable[list[Item]], workers: int | None, gpus: float
 ) -> Iterator[list[Result]]:
     """Yield the results of the chunks in order, by actors that each hold a `Worker`."""
     resources = ray.cluster_resources()

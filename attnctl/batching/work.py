@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -128,18 +128,25 @@ class Task:
         return Result(item, error=why)
 
 
+class Request(Protocol):
+    """What a worker is sent, the same for every item: it makes the worker's task."""
+
+    def task(self, model: Model | None = None) -> Task:
+        """Return the task of a worker; without a `model` it opens one."""
+        ...
+
+
 class Worker:
     """A worker that does the work chunk by chunk; it opens the model once and keeps it."""
 
-    def __init__(self, work: Any, model: Model | None = None, flags: Mapping[str, str] | None = None) -> None:
+    def __init__(self, work: Request, model: Model | None = None, flags: Mapping[str, str] | None = None) -> None:
         self._work, self._model, self._flags = work, model, flags
         self._passes: SharedPasses | None = None
 
     @cached_property
     def task(self) -> Task:
         """Return the task of the worker; it opens the model."""
-        task: Task = self._work.task(self._model)
-        return task
+        return self._work.task(self._model)
 
     def chunk_results(self, items: Sequence[Item]) -> list[Result]:
         """Return one result for each item, in order. An error of one text becomes the result of its item."""

@@ -207,7 +207,8 @@ def _report_error(error: BaseException, name: str, session: Session | None) -> i
 def _usage_message(error: Any, command: str) -> str:
     """Return Typer's complaint as one line, with the origin of the value, or with the help to read."""
     message = " ".join(error.format_message().split()).rstrip(".")
-    context, name = error.ctx, getattr(getattr(error, "param", None), "name", None)
+    parameter = error.param if isinstance(error, typer.BadParameter) else None
+    context, name = error.ctx, None if parameter is None else parameter.name
     if type(error) is typer.BadParameter and name is not None and context is not None:
         message = f"{flag_of(context.command.params, name)} {error.message.rstrip('.')}"
     origin = default_origin(context, name) if context and name else ""

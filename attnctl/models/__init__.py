@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from attnctl import limits
 from attnctl.argument_types import check_options, check_types, checked_selection, is_network, plain_number, require_type
@@ -177,7 +177,7 @@ def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> 
         return open_named_model(os.fspath(model), **options)
     chosen: OptionValues = {name: value for name, value in options.items() if value is not None}
     text_pair = chosen.pop("text_pair", None)  # a setting of the text, not of the model
-    opened: Any = model
+    opened: object = model
     if is_network(model):
         from attnctl.models.huggingface.opening import wrap_network
 

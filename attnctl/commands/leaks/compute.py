@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +32,9 @@ from attnctl.models.huggingface.optional_fields import config_value, output_valu
 from attnctl.tolerances import LEAK, tolerance
 from attnctl.trace.run import StopForward
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 BLOCK = 256  # queries whose weights or predictions are in memory together
 HIDING = -1e3  # an additive mask below this hides: no score is large enough to outweigh it
 OF_LOSS, OF_DECODER = ("labels", "num_items_in_batch"), ("decoder_input_ids", "decoder_attention_mask", "labels")
@@ -43,7 +46,9 @@ OF_CACHE = (
 PER_TOKEN = ("segments", "attention_mask", "position_ids", "token_type_ids", "labels", "seq_idx")
 
 
-def leaks(model: Any, *, segments: Any = None, expect: Any = "segments", **batch: Any) -> Leaks:
+def leaks(
+    model: PreTrainedModel, *, segments: Array | None = None, expect: str | Array = "segments", **batch: object
+) -> Leaks:
     """Measure whether a transformers model keeps the segments of a batch apart.
 
     The result's `.apart` is True if nothing leaks; `.wrong` holds the pairs that leak: who, where, and why. `batch` holds
@@ -88,10 +93,10 @@ Layers = tuple[tuple[int, ...], ...]
 class LeakSearch:
     """A batch for a network, checked and laid out in segments; `measure` runs it."""
 
-    network: Any
-    batch: Mapping[str, Any]
-    segment_ids: Any = None
-    expect: Any = "segments"
+    network: PreTrainedModel
+    batch: Mapping[str, object]
+    segment_ids: Array | None = None
+    expect: str | Array = "segments"
     name: str = ""
     facts: set[BatchFact] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
@@ -117,7 +122,8 @@ class LeakSearch:
                 "the batch has no input_ids of shape (batch, tokens): leaks replaces them to see what moves"
             )
         self.ids = ids.reshape(-1, ids.shape[-1]).to(device_of_inputs(self.network))  # (batch, n)
-        self.vocabulary = int(self.network.get_input_embeddings().weight.shape[0])
+        embeddings: Array = self.network.get_input_embeddings().weight  # (vocabulary, d_model)
+        self.vocabulary = len(embeddings)
         if not torch.can_cast(ids.dtype, torch.int64) or int(ids.min()) < 0 or int(ids.max()) >= self.vocabulary:
             raise UsageError(f"input_ids are integers from 0 to {self.vocabulary - 1}, the tokens of {self.name}")
         if self.segment_ids is not None:
@@ -133,11 +139,12 @@ class LeakSearch:
         self.entries.setdefault("use_cache", False)
         if "use_cache" not in parameters:
             del self.entries["use_cache"]
+        part: Any
         for part in self.runner.modules():  # RoBERTa computes positions from the tokens: keep them when tokens change
             if hasattr(part, "create_position_ids_from_input_ids") and "position_ids" not in self.entries:
                 self.entries["position_ids"] = part.create_position_ids_from_input_ids(self.ids, part.padding_idx)
 
-    def _checked_entry(self, name: str, value: Any) -> Any:
+    def _checked_entry(self, name: str, value: Array) -> Array:
         """Return an entry of the batch on the network's device. Raises UsageError for an impossible shape or number."""
         (batch, n), shape = self.ids.shape, tuple(value.shape) if isinstance(value, torch.Tensor) else ()
         if name == "attention_mask" and len(shape) > 2:
@@ -508,7 +515,7 @@ class LeakSearch:
         return tables
 
 
-def _as_tensor(name: str, value: Any) -> Any:
+def _as_tensor(name: str, value: object) -> Array:
     """Return an entry of a batch as a tensor, or as a bool or a number. Raises UsageError for anything else."""
     try:
         tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
@@ -519,7 +526,7 @@ def _as_tensor(name: str, value: Any) -> Any:
     return tensor if tensor.ndim else tensor.item()
 
 
-def _expectation(spec: Any) -> Expectation:
+def _expectation(spec: str | Array) -> Expectation:
     """Return what may be seen, by its name or a table of 0 and 1. Raises UsageError for anything else."""
     if isinstance(spec, str):
         if (expectation := parsed_expectation(spec)) is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from attnctl.models.huggingface.readers.text import generate_greedily
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel
 
+    from attnctl.models.huggingface.attention_sites import Keywords
     from attnctl.models.huggingface.checkpoint import ModelInput
 
 
@@ -169,7 +170,7 @@ class AnsweredPrompt:
                     continue
                 chunk = torch.tensor([ids[a:b]], device=device_of_inputs(network))  # (1, chunk)
                 logits_to_keep = n_logits if b == len(ids) and n_logits else 1
-                extra: dict[str, Any] = {}
+                extra: Keywords = {}
                 if positions is not None:
                     extra = {"position_ids": torch.tensor([positions[a:b]]).to(chunk.device)}
                 elif self.together and not cache.get_seq_length():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,6 +16,8 @@ from attnctl.tolerances import KERNEL, NOTHING, tolerance
 
 if TYPE_CHECKING:
     from torch.nn import Module
+
+    from attnctl.models.huggingface.attention_sites import Keywords
 
 
 Answer = tuple[Array, Array | None]  # the result of an attention function: context (batch, n_q, heads, d_v), weights
@@ -57,7 +59,7 @@ def check_keywords(architecture: str, keywords: Mapping[str, object]) -> None:
 def call_of(
     module: Module,
     arrays: tuple[Array, Array, Array, Array | None],
-    keywords: Mapping[str, Any],
+    keywords: Keywords,
     *,
     fused: bool,
     architecture: str,

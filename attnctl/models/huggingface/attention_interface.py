@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
@@ -41,7 +41,7 @@ from attnctl.trace.run import StopForward
 
 if TYPE_CHECKING:
     from torch.nn import Module
-    from transformers import PreTrainedConfig, PreTrainedModel
+    from transformers import AttentionInterface, PreTrainedConfig, PreTrainedModel
 
 AttentionFunction = Callable[..., Answer]  # called by a module; returns context and weights
 Visit = Callable[[Site, Call], Array | None]
@@ -182,7 +182,12 @@ def watch_attention(
 
 def architecture_name(model: Module) -> str:
     """Return the architecture's name for messages: "GPT2LMHeadModel"."""
-    return type(getattr(model, "_orig_mod", model)).__name__  # the result of torch.compile holds the model
+    return type(uncompiled(model)).__name__
+
+
+def uncompiled(model: Module) -> Module:
+    """Return the model within the result of torch.compile; any other model unchanged."""
+    return getattr(model, "_orig_mod", model)
 
 
 def check_inference(model: Module) -> None:
@@ -233,7 +238,9 @@ def _wrap_interface(stack: ExitStack) -> None:
 
     original = AttentionInterface.get_interface
 
-    def get_interface(interface: Any, implementation: str, default: AttentionFunction) -> AttentionFunction:
+    def get_interface(
+        interface: AttentionInterface, implementation: str, default: AttentionFunction
+    ) -> AttentionFunction:
         return partial(_attend_call, original(interface, implementation, default), implementation)
 
     AttentionInterface.get_interface = get_interface  # type: ignore[assignment, method-assign]

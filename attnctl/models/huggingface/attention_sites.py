@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 Output = Any  # the result of a network's forward: each class of transformers has its own fields
+Keywords = dict[str, Any]  # the keyword arguments of a forward: tensors, switches, a cache
 _CROSS = re.compile(r"cross|encoder_attn|encdec|enc_dec", re.IGNORECASE)
 _ATTENTION = re.compile(r"Attention|Attn")
 _OVER_DEPTH = re.compile(r"AttentionResidual$")  # each token over its own earlier states: Inkling 2
@@ -203,13 +204,15 @@ def merges_source(network: PreTrainedModel) -> bool:
     return any(type(part).__name__.endswith("MergedAttention") for part in network.modules())
 
 
-def configurations_within(*configs: Any) -> list[PreTrainedConfig]:
+def configurations_within(*configs: object) -> list[PreTrainedConfig]:
     """Return these configurations and all nested ones, each once."""
+    from transformers import PreTrainedConfig
+
     configurations: dict[int, PreTrainedConfig] = {}
     waiting = list(configs)
     while waiting:
         config = waiting.pop()
-        if id(config) not in configurations and hasattr(config, "_attn_implementation_internal"):
+        if isinstance(config, PreTrainedConfig) and id(config) not in configurations:
             configurations[id(config)] = config
             waiting += list(vars(config).values())
     return list(configurations.values())

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from transformers import PreTrainedModel
 
-    from attnctl.models.huggingface.attention_sites import Output
+    from attnctl.models.huggingface.attention_sites import Keywords, Output
 
 
 ROWS_AT_ONCE = 4096  # tokens in all rows of a batch, when a block is run again
@@ -54,8 +54,8 @@ class BlockCall:
     """
 
     block: Module
-    args: tuple[Any, ...]
-    keywords: dict[str, Any]
+    args: tuple[object, ...]
+    keywords: Keywords
     output: Output = None
     layers: list[int] = field(default_factory=list)
     parts: list[PartCall] = field(default_factory=list)
@@ -92,7 +92,7 @@ class BlockRecorder:
         kept too: as parts of their block, or outside.
         """
 
-        def begin_block(block: Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        def begin_block(block: Module, args: tuple[object, ...], keywords: Keywords) -> None:
             self.calls.append(BlockCall(block, args, keywords))
 
         def end_block(_: object, __: object, output: Output) -> None:
@@ -123,8 +123,8 @@ class BlockRecorder:
         keep_rows: Callable[[object], Array | None],
         in_block: bool,
         module: Module,
-        args: tuple[Any, ...],
-        keywords: dict[str, Any],
+        args: tuple[object, ...],
+        keywords: Keywords,
         output: Output,
     ) -> None:
         """Keep a call of a module that has one stream as input and one as output."""

@@ -28,9 +28,10 @@ from attnctl.trace.run import Prediction, Run, StopForward
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from torch.nn import Embedding
     from transformers import PreTrainedModel
 
-    from attnctl.models.huggingface.attention_sites import Output, Site
+    from attnctl.models.huggingface.attention_sites import Keywords, Output, Site
     from attnctl.models.huggingface.family_traits import Traits
     from attnctl.models.huggingface.tokenizer import Pieces
 
@@ -43,12 +44,15 @@ def classes_of_network(network: PreTrainedModel) -> Mapping[int, str]:
     return config.id2label if gives_class and one_of_several and not lacks_head(network) else {}
 
 
-def input_table(network: PreTrainedModel) -> Any:
+def input_table(network: PreTrainedModel) -> Embedding | None:
     """Return the table of token embeddings of a network; None if it has none (CANINE hashes characters)."""
+    from torch.nn import Embedding
+
     try:
-        return network.get_input_embeddings()
+        table = network.get_input_embeddings()
     except NotImplementedError:
         return None
+    return table if isinstance(table, Embedding) else None
 
 
 EMBEDDED = 4096  # longest text, in tokens, of which a run keeps the embeddings
@@ -79,7 +83,7 @@ class ModelInput:
     """The keyword arguments of a network's forward for one text, and the tokens of its rows and columns."""
 
     tokens: tuple[Token, ...]  # of the queries
-    inputs: Mapping[str, Any]  # keywords of the network's forward
+    inputs: Keywords
     key_tokens: tuple[Token, ...] | None = None  # of the keys, if they are not the tokens of the queries
     notes: tuple[str, ...] = ()
     source: tuple[Token, ...] | None = None  # of the encoder, if `tokens` are the decoder's
@@ -93,7 +97,7 @@ class ModelInput:
         """Return whether every token is a row of the embedding table: no picture and no sound is among them."""
         return not self.inputs.keys() - {"input_ids", "decoder_input_ids", "token_type_ids"}
 
-    def followed_by(self, more: Sequence[int]) -> dict[str, Any]:
+    def followed_by(self, more: Sequence[int]) -> Keywords:
         """Return the inputs with the ids `more` appended to the decoder's ids, or without a decoder to the text's."""
         name = "decoder_input_ids" if "decoder_input_ids" in self.inputs else "input_ids"
         if not more:
@@ -104,7 +108,7 @@ class ModelInput:
             return {**self.inputs, name: longer}
         return {name: longer, **self.other_inputs(longer.shape[-1])}
 
-    def other_inputs(self, n: int) -> dict[str, Any]:
+    def other_inputs(self, n: int) -> Keywords:
         """Return the inputs other than the ids, cut or padded to a text of `n` tokens."""
         from torch.nn.functional import pad
 
@@ -303,8 +307,8 @@ class Checkpoint:
                         raise AttnctlError(_other_queries_sentence(name, n_q, len(tokens)))
                     result.key_tokens = tokens_of_call_keys(n_k, tokens, source, result.key_tokens, name)
                     visit(layer_of_weights(number, layer_weights))
-            table: Any = input_table(self.network) if model_input.has_only_ids else None
-            if len(tokens) <= EMBEDDED and hasattr(table, "num_embeddings"):
+            table = input_table(self.network) if model_input.has_only_ids else None
+            if len(tokens) <= EMBEDDED and table is not None:
                 ids = inputs["input_ids" if source is None else "decoder_input_ids"]
                 result.embeddings = as_numpy(table(ids)[0])  # (n, d_model)
         result.gates = traits.gates_of_text(0, len(tokens))
@@ -454,9 +458,10 @@ class Checkpoint:
     @property
     def embedding_rows(self) -> int | None:
         """Return how many ids the network has embeddings for; None if it has no embedding table."""
-        return getattr(input_table(self.network), "num_embeddings", None)
+        table = input_table(self.network)
+        return None if table is None else table.num_embeddings
 
-    def _forward_inputs(self, model_input: ModelInput) -> dict[str, Any]:
+    def _forward_inputs(self, model_input: ModelInput) -> Keywords:
         """Return the keyword arguments of the forward, which ask for the logits of the last token only if that is enough."""
         inputs = dict(model_input.inputs)
         if "logits_to_keep" in self.forward_keywords and self.predict is None and not model_input.blanks:

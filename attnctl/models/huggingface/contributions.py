@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from attnctl.models.huggingface.optional_fields import config_value, tensor_of
 from attnctl.watched.effects import ContributionPart, Contributions, summed_contributions
 
 if TYPE_CHECKING:
+    from torch.nn import Module
     from transformers import PreTrainedConfig, PreTrainedModel
 
 
@@ -227,13 +228,14 @@ def _along(x: Array, direction: Array) -> float:
     return float((x * direction).sum())
 
 
-def _unembedded(head: Any, mix: Array) -> tuple[Array, float]:
+def _unembedded(head: Module, mix: Array) -> tuple[Array, float]:
     """Return the directions (rows, d_model) before the unembedding that make a mix of logits, and its bias along them."""
     mixed = mix.any(0).nonzero()[:, 0]  # (words that are mixed,)
+    unembedding: Array = head.weight  # (vocabulary, d_model)
     if len(mixed) < 8:
-        direction = mix[:, mixed] @ head.weight[mixed].double()  # (rows, d_model)
+        direction = mix[:, mixed] @ unembedding[mixed].double()  # (rows, d_model)
     else:  # all words: avoid a float64 copy of the whole matrix
-        direction = (mix.to(head.weight.dtype) @ head.weight).double()  # (rows, d_model)
+        direction = (mix.to(unembedding.dtype) @ unembedding).double()  # (rows, d_model)
     bias = tensor_of(head, "bias")
     return direction, 0.0 if bias is None else _along(mix, bias.double().expand_as(mix))
 

@@ -99,7 +99,7 @@ def _transformer_folder(path: Path) -> Path:
     """
     if (path / "config.json").exists() or not (path / "modules.json").is_file():
         return path
-    modules: Any = parse_json(read_bytes(path / "modules.json", limits.SETTINGS_BYTES), f"{path}/modules.json")
+    modules = parse_json(read_bytes(path / "modules.json", limits.SETTINGS_BYTES), f"{path}/modules.json")
     for module in modules if isinstance(modules, list) else ():
         folder = str(module.get("path", "")) if isinstance(module, dict) else ""
         if str(module).find("Transformer") >= 0 and re.fullmatch(r"\w[\w.-]*", folder) and (path / folder).is_dir():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -110,7 +110,7 @@ def _count_past(model: PreTrainedModel, change: Applied) -> Iterator[None]:
 
     def note_cache_length(_: object, __: object, keywords: dict[str, object]) -> None:
         # its names from transformers 5.24 on, and before
-        cache: Any = keywords.get("cache", keywords.get("past_key_values"))
+        cache = keywords.get("cache", keywords.get("past_key_values"))
         change.past = int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
         change.real.clear()
 

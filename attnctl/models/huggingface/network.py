@@ -154,7 +154,7 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
 
     check_layer_count(settings, _tensor_count(folder, name), name)
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch_device(device)
-    number_type: Any = dtype if dtype == "auto" else getattr(torch, dtype)
+    number_type: str | torch.dtype = dtype if dtype == "auto" else getattr(torch, dtype)
     if dtype == "auto" and place == "cpu":
         number_type = torch.float32
     options = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}

@@ -197,7 +197,7 @@ def _input_other_than_text(settings: Document) -> str | None:
     if settings.get("model_type") in HEARING:
         return "sound"
     # a model of text and pictures has patch_size in its vision_config; a classifier runs only that part
-    architectures: Any = settings.get("architectures") or []
+    architectures = settings.get("architectures") or []
     classifies = "vision_config" in settings and str(architectures[:1]).endswith("ForImageClassification']")
     return "picture" if "patch_size" in settings or classifies else None
 
@@ -259,12 +259,13 @@ def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
     name = name.rstrip("/").rpartition("/")[2]
     if tokenizer is None:
         raise AttnctlError(f"{name} is a transformers model: give its tokenizer, as tokenizer=…")
-    special_tokens = getattr(tokenizer, "special_tokens_map", {})
-    settings = {
-        k: str(token) for k, token in special_tokens.items() if isinstance(token, str) or hasattr(token, "content")
-    }
+    from tokenizers import AddedToken
+    from transformers import PreTrainedTokenizerBase
+
+    library = LibraryTokenizer(tokenizer) if isinstance(tokenizer, PreTrainedTokenizerBase) else None
+    special_tokens = {} if library is None else tokenizer.special_tokens_map
+    settings = {key: str(token) for key, token in special_tokens.items() if isinstance(token, str | AddedToken)}
     limit = _token_limit(network)
-    library = LibraryTokenizer(tokenizer) if hasattr(tokenizer, "convert_ids_to_tokens") else None
     pieces = Pieces(
         name,
         _tokenizer_of_network(tokenizer, name),
@@ -281,7 +282,9 @@ def _inner_model(network: PreTrainedModel) -> PreTrainedModel:
 
     Raises AttnctlError for PEFT's learned prompts: no token of the text belongs to them.
     """
-    inner: Any = getattr(network, "_orig_mod", network)
+    from attnctl.models.huggingface.attention_interface import uncompiled
+
+    inner: Any = uncompiled(network)
     if not hasattr(inner, "get_base_model"):
         return inner  # type: ignore[no-any-return]
     if getattr(getattr(inner, "active_peft_config", None), "is_prompt_learning", False):
@@ -308,8 +311,9 @@ def _with_direction(model: Checkpoint) -> Checkpoint:
 def _tokenizer_of_network(tokenizer: PreTrainedTokenizerBase, name: str) -> Any:
     """Return the tokenizer of the tokenizers library, in a copy without padding and truncation."""
     from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerBase
 
-    if hasattr(tokenizer, "convert_ids_to_tokens") and not getattr(tokenizer, "is_fast", False):
+    if isinstance(tokenizer, PreTrainedTokenizerBase) and not tokenizer.is_fast:
         return LibraryTokenizer(tokenizer)  # written in Python
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if not isinstance(backend, Tokenizer):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch.nn import Linear
 
@@ -79,7 +79,7 @@ def is_changed_between(module: Module, query_width: int) -> bool:
     return wide or any(_BETWEEN.search(name) for name in names)
 
 
-def projection_matrix(projection: Any, width: int) -> Floats | None:
+def projection_matrix(projection: Module, width: int) -> Floats | None:
     """Return W_O (width, d_out) of an output projection; None if it has no such matrix."""
     weight = tensor_of(projection, "weight")
     if weight is None or weight.ndim != 2 or not weight.is_floating_point():
@@ -89,6 +89,7 @@ def projection_matrix(projection: Any, width: int) -> Floats | None:
         return None
     if weight.is_meta:  # accelerate keeps it elsewhere until the projection runs
         with import_extra("accelerate.utils").align_module_device(projection, execution_device="cpu"):
-            weight = projection.weight.detach().clone()
+            on_cpu: Array = projection.weight
+            weight = on_cpu.detach().clone()
     matrix: Floats = as_numpy((weight if turned else weight.T).detach())
     return matrix

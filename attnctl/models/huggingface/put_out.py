@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -19,11 +19,13 @@ from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_sites import (
+    Keywords,
     Output,
     attention_sites,
     modules_named_attention,
     sites_of_modules,
 )
+from attnctl.models.huggingface.optional_fields import output_value
 from attnctl.tolerances import NEGATIVE, OWN_ROW, WHOLE_ROW
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ FIELDS = {  # kind → field of an output with its weights
 
 def attentions_put_out(output: Output, kind: str) -> tuple[Array | None, ...]:
     """Return what a network puts out as the attention of each layer of a kind; () if it puts out none."""
-    parts = tuple(getattr(output, FIELDS[kind], None) or ())
+    parts = tuple(output_value(output, FIELDS[kind]) or ())
     return parts if any(part is not None for part in parts) else ()
 
 
@@ -189,7 +191,7 @@ class _ProductWatch(TorchFunctionMode):
         self.found: dict[int, Floats] = {}
 
     def __torch_function__(
-        self, func: Callable[..., Array], types: object, args: tuple[Array, ...] = (), kwargs: Any = None
+        self, func: Callable[..., Array], types: object, args: tuple[Array, ...] = (), kwargs: Keywords | None = None
     ) -> Array:
         result, name = func(*args, **(kwargs or {})), getattr(func, "__name__", "").strip("_")
         layer, module = self.within[-1] if self.within else (-1, None)
@@ -217,7 +219,7 @@ class TopK(TorchFunctionMode):
         self.taken_of: list[Array] = []
 
     def __torch_function__(
-        self, func: Callable[..., Array], types: object, args: tuple[Array, ...] = (), kwargs: Any = None
+        self, func: Callable[..., Array], types: object, args: tuple[Array, ...] = (), kwargs: Keywords | None = None
     ) -> Array:
         if func in (torch.topk, torch.Tensor.topk):
             self.taken_of.append(args[0])

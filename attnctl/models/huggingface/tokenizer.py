@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, TooLongError, UsageError, option_name, telling_errors
@@ -69,7 +69,7 @@ class Pieces:
         """Return the tokens of a decoder's text, encoded as a `text_target`."""
         with telling_errors(f"the tokenizer of {self.name} fails on this target"):
             if self.has_languages or isinstance(self.tokenizer, LibraryTokenizer):
-                encoding: Any = self._encode_target(text)
+                encoding: Encoding | TextEncoding = self._encode_target(text)
             else:
                 encoding = self.tokenizer.encode(text)
             tokens = self._with_bos(self.tokens_of_encoding(text, encoding))
@@ -251,7 +251,7 @@ class Pieces:
         `first` is the number of characters of the first of two texts.
         """
         check_token_count(len(encoding.ids), text)
-        unknown = getattr(self.tokenizer.model, "unk_token", None) or named_token(self.settings, "unk_token")
+        unknown = unknown_piece(self.tokenizer) or named_token(self.settings, "unk_token")
         unknown_id = self.tokenizer.token_to_id(unknown) if unknown else None
         types: list[int | None] = [*encoding.type_ids] if any(encoding.type_ids) else [None] * len(encoding.ids)
         tokens = []
@@ -361,7 +361,12 @@ def named_token(settings: Document, name: str) -> str:
     return content if isinstance(content, str) else ""
 
 
-def open_pieces(folder: Path, name: str, **options: Any) -> Pieces:
+def unknown_piece(tokenizer: Tokenizer | LibraryTokenizer) -> str | None:
+    """Return the piece that stands for a character which the vocabulary lacks; None for a model without one."""
+    return getattr(tokenizer.model, "unk_token", None)
+
+
+def open_pieces(folder: Path, name: str, *, bos: bool | None = None, truncate: bool = False) -> Pieces:
     """Return the tokenizer in a checkpoint's folder. Raises AttnctlError if there is none that can be read."""
     settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
     if (folder / "chat_template.jinja").exists():
@@ -383,8 +388,8 @@ def open_pieces(folder: Path, name: str, **options: Any) -> Pieces:
     if not path.exists():
         _check_vocabulary(tokenizer, name)
     longest = settings.get("model_max_length")
-    lengths = [x for x in (options.pop("limit", None), longest) if isinstance(x, int | float) and 0 < x < 10**9]
-    return Pieces(name, tokenizer, settings, int(min(lengths)) if lengths else None, open_library=opened, **options)
+    limit = int(longest) if isinstance(longest, int | float) and 0 < longest < 10**9 else None
+    return Pieces(name, tokenizer, settings, limit, bos=bos, truncate=truncate, open_library=opened)
 
 
 def _check_vocabulary(tokenizer: Tokenizer | LibraryTokenizer, name: str) -> None:

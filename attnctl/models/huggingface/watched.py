@@ -22,6 +22,7 @@ from attnctl.models.huggingface.first_order import first_order_effects
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import lacks_head, running_network
 from attnctl.models.huggingface.optional_fields import config_value, output_value
+from attnctl.models.huggingface.tokenizer import unknown_piece
 from attnctl.readings.picture_heat import query_of_picture
 from attnctl.selection import find_token
 from attnctl.text import visible_text
@@ -322,7 +323,7 @@ def word_of(tokenizer: Tokenizer | LibraryTokenizer, text: str, name: str, *, as
         raise UsageError("is empty: give a word, with the space before it if it has one", option="target")
     options: dict[str, Any] = {"as_target": as_target} if isinstance(tokenizer, LibraryTokenizer) else {}
     ids = tokenizer.encode(text, add_special_tokens=False, **options).ids
-    unknown = getattr(tokenizer.model, "unk_token", None)
+    unknown = unknown_piece(tokenizer)
     if not ids or (unknown is not None and tokenizer.token_to_id(unknown) in ids):
         raise UsageError(f"the vocabulary of {name} has no such word", option="target", value=text)
     return spelled_word(text, ids)

@@ -9,7 +9,7 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -26,15 +26,18 @@ from attnctl.trace.run import StopForward
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from torch.nn import Module
+    from transformers import PreTrainedConfig
 
+    from attnctl.models.huggingface.attention_sites import Keywords
     from attnctl.models.huggingface.checkpoint import Checkpoint
+
+Processor = TypeVar("Processor")
 
 
 @dataclass(frozen=True)
 class PictureReader(Reader):
     """The reader of pictures: a user gives the name of a picture's file in place of a text.
-
-    `processor` is the image processor of the checkpoint: it resizes, crops and scales.
 
     `processor` is the checkpoint's own: it resizes, crops and scales.
     """
@@ -95,7 +98,7 @@ class PictureReader(Reader):
         return boxes_of_grid(photograph, grid, sides, partial(self.processed, model), covered)
 
 
-def picture_config(model: Checkpoint) -> Any:  # the fields depend on its class
+def picture_config(model: Checkpoint) -> PreTrainedConfig:
     """Return the configuration of the part of the network that reads pictures."""
     return config_value(model.network.config, "vision_config") or model.network.config
 
@@ -104,7 +107,7 @@ def _token_count(model: Checkpoint, values: Array) -> int:
     """Return how many tokens the first attention reads; -1 if it does not read the tokens of one picture."""
     counts: list[int] = []
 
-    def stop(module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    def stop(_: Module, arguments: tuple[Array, ...], keywords: Keywords) -> None:
         states = arguments[0] if arguments else keywords["hidden_states"]
         counts.append(int(states.shape[1]) if states.ndim == 3 and len(states) == 1 else -1)
         raise StopForward
@@ -161,8 +164,6 @@ def _place_in_processed(
     """Return the size (height, width) of a processed picture before the crop, and where the picture lies in it.
 
     The processor runs on a white and on a black picture of this size: where both results are equal is padding.
-
-    Padding is what a white picture and a black one of this size have in common.
     """
     from PIL import Image
 
@@ -203,7 +204,7 @@ def _boxes_of_spans(
     ]
 
 
-def read_processor(name: str, load: Callable[[], Any]) -> Any:
+def read_processor(name: str, load: Callable[[], Processor]) -> Processor:
     """Return the processor that `load` reads for the checkpoint `name`. Raises AttnctlError, in one line, if that fails."""
     try:
         with quiet_library():

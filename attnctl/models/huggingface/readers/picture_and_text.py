@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
@@ -29,7 +28,9 @@ from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from transformers import PreTrainedConfig, ProcessorMixin
 
+    from attnctl.models.huggingface.attention_sites import Keywords
     from attnctl.models.huggingface.checkpoint import Checkpoint
     from attnctl.models.huggingface.tokenizer import Pieces
 
@@ -43,9 +44,9 @@ class PicturePromptReader(Reader):
     """
 
     tokenizer: Pieces
-    processor: Any
+    processor: ProcessorMixin
     photographs: tuple[Image, ...]
-    _last: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _last: dict[str, Keywords] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def photograph(self) -> Image:
@@ -102,7 +103,7 @@ class PicturePromptReader(Reader):
         notes = (*input_notes(model, tokens[n:], inputs), *continuation_notes(model, tokens), *table_notes(model))
         return replace(prompt, inputs=inputs, notes=notes, blanks=self.pieces.mask_positions(tokens))
 
-    def _processed(self, model: Checkpoint, text: str) -> dict[str, Any]:
+    def _processed(self, model: Checkpoint, text: str) -> Keywords:
         """Return the processor's result for pictures and text. Raises AttnctlError if the processor fails."""
         if text not in self._last:
             prompt = self.prompt(model, text)
@@ -117,7 +118,7 @@ class PicturePromptReader(Reader):
             self._last[text] = dict(processed)
         return self._last[text]
 
-    def _is_seen_whole(self, model: Checkpoint, processed: Mapping[str, Any]) -> bool:
+    def _is_seen_whole(self, model: Checkpoint, processed: Keywords) -> bool:
         """Return whether all tokens of the prompt see each other: their token type is 0, and 1 after them (PaliGemma)."""
         types = None if model.info.causal else processed.get("token_type_ids")
         return types is not None and not bool(types.any())
@@ -141,7 +142,7 @@ class PicturePromptReader(Reader):
             why = f"the chat template of {model.info.name} refuses a picture beside a text: {in_one_line(error)}"
             raise AttnctlError(why) from error
 
-    def _picture_id(self, model: Checkpoint, processed: Mapping[str, Any]) -> int:
+    def _picture_id(self, model: Checkpoint, processed: Keywords) -> int:
         """Return the token id that stands for a part of a picture."""
         config = model.network.config
         mark = config_value(config, "image_token_id", "image_token_index")
@@ -169,7 +170,7 @@ def beside_picture(model: Checkpoint, folder: Path, path: str) -> Checkpoint:
     return replace(model, reader=PicturePromptReader(pieces, processor, photographs))
 
 
-def _processor_of_pictures(folder: Path, config: Any) -> Any:
+def _processor_of_pictures(folder: Path, config: PreTrainedConfig) -> Any:
     """Return the processor in a checkpoint's folder, without its part for videos, which would need torchvision."""
     processing = import_extra("transformers.models.auto.processing_auto")
     options = {"local_files_only": True, "trust_remote_code": False}
@@ -189,7 +190,7 @@ def _processor_of_pictures(folder: Path, config: Any) -> Any:
             return None if argument is None else super().check_argument_for_proper_class(argument_name, argument)
 
     auto = import_extra("transformers.processing_utils").MODALITY_TO_AUTOPROCESSOR_MAPPING
-    parts: list[Any] = []
+    parts: list[object] = []
     for part in kind.get_attributes():
         pil = {"backend": "pil"} if part == "image_processor" else {}
         parts.append(None if part == "video_processor" else auto[part].from_pretrained(folder, **options, **pil))

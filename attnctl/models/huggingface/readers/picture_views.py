@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,9 @@ from attnctl.tokens import WHOLE, Token
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from transformers import PreTrainedConfig
+
+    from attnctl.models.huggingface.attention_sites import Keywords
 
 _TILE = re.compile(r"<row_(\d+)_col_(\d+)>")  # before each tile of Idefics 3 and SmolVLM
 _GLOBAL = "<global-img>"
@@ -32,8 +35,8 @@ class PictureLayout:
     """
 
     processor: Any
-    config: Any
-    processed: Mapping[str, Any]
+    config: PreTrainedConfig
+    processed: Keywords
     pictures: Sequence[Image]
     runs: Sequence[tuple[str, int]]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.models.huggingface.attention_sites import merges_source
@@ -23,6 +23,7 @@ from attnctl.trace.run import Note
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from attnctl.models.huggingface.attention_sites import Keywords
     from attnctl.models.huggingface.checkpoint import Checkpoint
 
 
@@ -169,7 +170,7 @@ def decoder_start_id(model: Checkpoint) -> int:
     return number
 
 
-def text_inputs(model: Checkpoint, tokens: Sequence[Token]) -> dict[str, Any]:
+def text_inputs(model: Checkpoint, tokens: Sequence[Token]) -> Keywords:
     """Return the ids of a text's tokens, and their types if the network and the tokenizer have any: (1, n) each."""
     inputs = {"input_ids": model.token_ids(tokens)}
     if "token_type_ids" in model.forward_keywords and any(token.type for token in tokens):
@@ -177,7 +178,7 @@ def text_inputs(model: Checkpoint, tokens: Sequence[Token]) -> dict[str, Any]:
     return inputs
 
 
-def generated_tokens(model: Checkpoint, inputs: Mapping[str, Any], start: Sequence[Token] = ()) -> tuple[Token, ...]:
+def generated_tokens(model: Checkpoint, inputs: Keywords, start: Sequence[Token] = ()) -> tuple[Token, ...]:
     """Return the tokens that the network generates greedily after `inputs`; for a decoder, those after its `start`.
 
     Raises UsageError if the network writes no text; AttnctlError if the result would be longer than it can read.
@@ -189,7 +190,7 @@ def generated_tokens(model: Checkpoint, inputs: Mapping[str, Any], start: Sequen
     n, limit = ids.shape[-1], model.pieces.limit
     if limit is not None and not start and n + count > limit:
         raise AttnctlError(f"{n:,} tokens and {count:,} new ones are more than {model.info.name} reads: {limit:,}")
-    decoder_inputs: dict[str, Any] = {}
+    decoder_inputs: Keywords = {}
     if len(start) > 1:  # a decoder that writes in a language
         decoder_inputs["decoder_input_ids"] = model.token_ids(start)
     if start and model.pieces.target_language is not None:
@@ -200,7 +201,7 @@ def generated_tokens(model: Checkpoint, inputs: Mapping[str, Any], start: Sequen
     return model.pieces.continued_tokens(ids_with_new[:n_known], ids_with_new[n_known:])
 
 
-def generate_greedily(network: PreTrainedModel, inputs: Mapping[str, Any], count: int) -> list[int]:
+def generate_greedily(network: PreTrainedModel, inputs: Keywords, count: int) -> list[int]:
     """Return the ids of a text and of at most `count` new tokens, as `generate` writes them for these inputs."""
     ids, padding = inputs["input_ids"], generation_setting(network, "pad_token_id")
     padding = padding if isinstance(padding, int) and padding >= 0 else 0
@@ -212,7 +213,7 @@ def generate_greedily(network: PreTrainedModel, inputs: Mapping[str, Any], count
 # --- what a reader must know of a text -------------------------------------------------------------------------------
 
 
-def input_notes(model: Checkpoint, tokens: Sequence[Token], inputs: Mapping[str, Any]) -> tuple[str, ...]:
+def input_notes(model: Checkpoint, tokens: Sequence[Token], inputs: Keywords) -> tuple[str, ...]:
     """Return the notes about a network's inputs: a separator within the text, and inputs that a text does not give."""
     config = model.network.config
     pieces, keywords = model.pieces, model.forward_keywords
