@@ -198,11 +198,11 @@ class Table:
     in_full: bool = False  # in a pipe no column is left out
     omission: str = ""  # a line about the rows that are left out, below the others
 
-    def as_csv(self, digits: int | None = 6, delimiter: str = ",") -> str:
-        """Return the values as CSV text, with a first line of names."""
+    def as_csv(self, delimiter: str = ",") -> str:
+        """Return the values as CSV text, with a first line of names and six digits of each decimal number."""
         named = [column for column in self.columns if column.name != ""]
         rows = zip(*(column.values for column in named), strict=True)
-        return csv_table([column.name or column.heading for column in named], rows, digits, delimiter)
+        return csv_table([column.name or column.heading for column in named], rows, 6, delimiter)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import os
 import re
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -209,7 +209,9 @@ def check_complete(network: PreTrainedModel, loading_info: Document, name: str) 
     A missing pooler is ignored: it is never run. If the head is missing, nothing is predicted.
     """
     for key, theirs, ours in sorted(loading_info["mismatched_keys"]):
-        raise _sizes_differ(name, key, theirs, ours)
+        raise AttnctlError(
+            f"cannot read {name}: {key} is {tuple(theirs)} in its file and {tuple(ours)} by its config.json"
+        )
     prefix = network.base_model_prefix + "."
     lacking = sorted(key for key in loading_info["missing_keys"] if "pooler" not in key)
     lacking_inside = [key for key in lacking if network.base_model is network or key.startswith(prefix)]
@@ -428,12 +430,6 @@ def check_layer_count(settings: dict[str, object], count: int, name: str) -> Non
                 raise AttnctlError(
                     f"{name}: config.json says {field} {str(layers)[:40]}, its files hold {count:,} tensors"
                 )
-
-
-def _sizes_differ(name: str, key: str, stored: Sequence[int], configured: Sequence[int]) -> AttnctlError:
-    return AttnctlError(
-        f"cannot read {name}: {key} is {tuple(stored)} in its file and {tuple(configured)} by its config.json"
-    )
 
 
 def usable_positions(network: PreTrainedModel, longest: int | None) -> int | None:
