@@ -55,15 +55,8 @@ def by_cross_attention(model: Model) -> Model:
     from attnctl.models.huggingface.network import network_info
 
     info, kind = model.info, "decoder" if merges_source(checkpoint.network) else "cross"
-    shown_info = replace(
-        network_info(checkpoint.network, info.name, kind),
-        source=info.source,
-        revision=info.revision,
-        sha256=info.sha256,
-        quantised=info.quantised,
-        off=info.off,
-    )
-    return replace(checkpoint, kind=kind, info=shown_info)
+    shown_info = network_info(checkpoint.network, info.name, kind).with_origin_of(info)
+    return replace(checkpoint, kind=kind, info=replace(shown_info, off=info.off))
 
 
 def reference_contexts(model: Model, text: str, how: str, file: str | None) -> Mapping[int, Array] | None:

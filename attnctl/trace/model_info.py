@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from attnctl import __version__
@@ -60,6 +60,12 @@ class ModelInfo:
     def card_name(self) -> str:
         """Return the name of the model in `attnctl model`, even if heads of it are off."""
         return self.name.removesuffix(f" without {spoken_heads(self.off)}") if self.off else self.name
+
+    def with_origin_of(self, other: ModelInfo) -> ModelInfo:
+        """Return these facts with the origin of `other`, which describes another part of the same checkpoint."""
+        return replace(
+            self, source=other.source, revision=other.revision, sha256=other.sha256, quantised=other.quantised
+        )
 
     def heads_off_in(self, layer: int) -> tuple[int, ...]:
         """Return the heads of a layer that are switched off."""

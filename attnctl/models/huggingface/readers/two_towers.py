@@ -61,16 +61,8 @@ class TextTowerReader(TextReader):
         return Reader.with_text_pair(self, model, text_pair)
 
     def _picture_info(self, model: Checkpoint) -> ModelInfo:
-        info = network_info(self.both.vision_model, model.info.name, "self")
-        text_info = model.info
-        return replace(
-            info,
-            causal=False,
-            source=text_info.source,
-            revision=text_info.revision,
-            sha256=text_info.sha256,
-            quantised=text_info.quantised,
-        )
+        info = network_info(self.both.vision_model, model.info.name, "self").with_origin_of(model.info)
+        return replace(info, causal=False)
 
 
 @dataclass(frozen=True)
