@@ -54,7 +54,7 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object], 
     """Write bytes (or what `write` writes into a binary file) to `path`, whole or not at all.
 
     A temporary file beside it is renamed to it at the end, so a failure leaves the earlier file; its permissions stay. A
-    path that is no regular file (a device, a named pipe) is written directly, and a link is written through. `inside` a
+    path that is not a regular file (a device, a named pipe) is written directly, and a link is written through. `inside` a
     folder that this program fills, the file replaces a link, and no link on the way there is followed. Raises AttnctlError
     if it cannot be written.
     """
@@ -305,7 +305,7 @@ def parse_json(data: bytes | str, source: str) -> Any:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def need_pyarrow(what: str) -> None:

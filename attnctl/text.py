@@ -142,7 +142,7 @@ def number_list(numbers: Iterable[int]) -> str:
 def in_a_cell(text: str) -> str:
     """Return a token as a cell of a text table: as `visible_text`, and never a formula for a spreadsheet.
 
-    A longer text that begins with =, +, - or @ gets an apostrophe; the sign alone is no formula.
+    A longer text that begins with =, +, - or @ gets an apostrophe; the sign alone is not a formula.
     """
     cell = visible_text(text)
     return f"'{cell}" if len(cell) > 1 and cell[0] in "=+-@＝＋－＠" else cell

@@ -37,5 +37,5 @@ LEAK = {"float64": 1e-13, "float32": 4e-6, "bfloat16": 2e-2, "float16": 3e-3}
 
 
 def tolerance(by_type: Mapping[str, float], dtype: object) -> float:
-    """Return the tolerance of a number type, named as in NumPy or torch; a type without an entry has that of float32."""
+    """Return the tolerance of a number type, named as in NumPy or torch; a type without an entry has float32's."""
     return by_type.get(str(dtype).removeprefix("torch."), by_type["float32"])

@@ -117,7 +117,7 @@ def load_format(entry: EntryPoint) -> type[BatchFormat]:
     """Return the format of an entry point. Raises TypeError if it is not a format, ValueError if its name differs."""
     kind = entry.load()
     if not isinstance(kind, type) or not issubclass(kind, BatchFormat):
-        raise TypeError(f"{entry.value} is no class below BatchFormat")
+        raise TypeError(f"{entry.value} is not a class below BatchFormat")
     if kind.form != entry.name or not entry.name.replace("-", "").isalnum():
         raise ValueError(f"{entry.value} is called {kind.form!r}")
     return kind

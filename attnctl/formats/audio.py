@@ -41,7 +41,7 @@ def read_audio(path: str) -> Floats:
         reason = in_one_line(error.error_string).rstrip(".")
         raise AttnctlError(f"cannot read the sound of {name}: it is damaged ({reason})") from error
     if len(samples) and (not 1_000 <= rate <= 1_000_000 or not np.isfinite(samples).all()):
-        raise AttnctlError(f"{name} is damaged: {rate:,} samples a second, or samples that are no numbers")
+        raise AttnctlError(f"{name} is damaged: {rate:,} samples a second, or samples that are not numbers")
     mean: Floats = soxr.resample(samples.mean(axis=1), rate, RATE)  # (n,)
     if not len(mean):
         raise AttnctlError(f"{name} holds no sound: it has no samples")

@@ -97,7 +97,7 @@ def chosen_measure(name: str | None) -> Measure | None:
 
 
 def check_measure(name: str | None, chosen_heads: bool = False) -> None:
-    """Raise UsageError if there is no such measure, or it cannot be combined with chosen heads."""
+    """Raise UsageError for an unknown measure, or for one that cannot be combined with chosen heads."""
     if measure := chosen_measure(name):
         measure.check_heads(chosen_heads)
 

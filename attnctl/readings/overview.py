@@ -117,7 +117,7 @@ class Overview(WithAxes):
             if any(a <= key < b for key in out)
         }
         if any(grid.columns[column].token_count > 1 for column in gone):
-            raise UsageError(f"does not go with {name}: the key is pooled with others already", option="drop")
+            raise UsageError(f"cannot be combined with {name}: the key is pooled with others already", option="drop")
         columns = [column for column in range(len(grid.columns)) if column not in gone]
         narrowed = replace(
             grid,

@@ -1,4 +1,4 @@
-"""Where one query looks in a picture: its weights drawn over the boxes of the patches."""
+"""Show where one query looks in a picture: draw its weights over the boxes of the patches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SINK = 0.3  # a token with this share of a query's weight or more is named
 
 
 def query_of_picture(tokens: tuple[Token, ...], query: str | None, causal: bool) -> int:
-    """Return the query that `query` names; by default CLS (the first token that is no patch), beside a text the last token.
+    """Return the query that `query` names; by default CLS (the first token that is not a patch), with a text beside the picture the last token.
 
     Raises UsageError if there is no such token, or no CLS token.
     """
@@ -71,7 +71,7 @@ def _area(box: tuple[int, int, int, int]) -> int:
 
 
 def _cells_between(first: int, end: int, scale: float) -> slice:
-    """Return the cells that show pixels [first, end) of the picture, at least one."""
+    """Return the cells, at least one, that show pixels [first, end) of the picture."""
     start = math.floor(first * scale + 1e-9)
     return slice(start, max(math.floor(end * scale + 1e-9), start + 1))
 

@@ -119,7 +119,7 @@ def align_speech(
     if len(windows) > 1:
         if target is not None:
             raise UsageError(
-                f"goes with up to {WINDOW_SECONDS} seconds of sound, and {name} has {len(samples) / RATE:.1f}: "
+                f"works for up to {WINDOW_SECONDS} seconds of sound, and {name} has {len(samples) / RATE:.1f}: "
                 "cut it, or leave the text to the model",
                 option="target",
             )

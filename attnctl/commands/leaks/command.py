@@ -96,7 +96,7 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
     if (len(inputs) < 2) == pack:
         if pack:
             raise UsageError("packs texts: give two or more", option="pack")
-        raise UsageError("leaks reads one batch; texts go with --pack")
+        raise UsageError("leaks reads one batch; for texts, add --pack")
     batch: dict[str, Any] = {} if pack else dict(read_batch(inputs[0]))
     expected = expect if parsed_expectation(expect) else read_table(expect)
     check_extra()

@@ -362,7 +362,7 @@ def named_token(settings: Document, name: str) -> str:
 
 
 def open_pieces(folder: Path, name: str, **options: Any) -> Pieces:
-    """Return the tokenizer in a checkpoint's folder. Raises AttnctlError if there is none that can be read."""
+    """Return the tokenizer in a checkpoint's folder. Raises AttnctlError if no file of it can be read."""
     settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
     if (folder / "chat_template.jinja").exists():
         template = str(folder / "chat_template.jinja")

@@ -684,7 +684,7 @@ def test_regions_are_drawn_over_the_picture(run: Run, tmp_path: Path, picture: s
     said = run("sources", *asked, "--generate", "2").out.splitlines()
     assert said[0].split("\t")[0] == "part" and {line.split("\t")[0] for line in said} >= {"upper left", "middle"}
     for more, why in {
-        ("--remove",): "--remove does not go with --image",
+        ("--remove",): "--remove cannot be combined with --image",
         ("--spans", "lines"): "none of these tokens stands in it",
         ("-o", "a.html"): "--image has no effect here",
     }.items():
@@ -717,7 +717,7 @@ def test_commands_take_a_picture_beside_the_text_or_refuse_it(run: Run, tmp_path
     row = next(one for one in regions if one["name"] == "upper left")
     assert 0 < row["looked_at"] < 1 and row["token_count"] >= 1
     for words, said in {
-        ("explain", "What is this?", "--image", picture): "--image does not go with --model demo",
+        ("explain", "What is this?", "--image", picture): "--image cannot be combined with --model demo",
         ("explain", "What is this?", *model[:3], "none.png"): "no picture 'none.png'",
         ("explain", "What is this?", *model, "--no-bos"): "--bos cannot be combined with --image",
         ("explain", "What is this?", "--model", "minilm", "--image", picture): "reads no picture beside a text",

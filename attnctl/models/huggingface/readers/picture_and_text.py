@@ -141,7 +141,7 @@ class PicturePromptReader(Reader):
             raise AttnctlError(why) from error
 
     def _picture_id(self, model: Checkpoint, processed: Mapping[str, Any]) -> int:
-        """Return the token id that stands for a part of a picture."""
+        """Return the id of the token that is replaced by a part of a picture."""
         config = model.network.config
         named = (getattr(config, name, None) for name in ("image_token_id", "image_token_index"))
         mark = next((number for number in named if isinstance(number, int)), None)
