@@ -212,18 +212,18 @@ def open_regular(path: str | Path) -> IO[bytes]:
         return Path(path).open("rb")
 
 
-def read_bytes(path: str | Path, most: int = limits.DATA_BYTES) -> bytes:
-    """Return the bytes of a regular file, `most` at most, or of standard input for "-".
+def read_bytes(path: str | Path, max_bytes: int = limits.DATA_BYTES) -> bytes:
+    """Return the bytes of a regular file, `max_bytes` at most, or of standard input for "-".
 
     Raises AttnctlError if it cannot be read, is larger, or would fill the memory.
     """
     if str(path) == "-":
-        return read_standard_input(lambda _: most)
+        return read_standard_input(lambda _: max_bytes)
     size = check_regular(path)
-    check_size(size, most, str(path))
+    check_size(size, max_bytes, str(path))
     limits.check_memory(2.0 * size, f"reading {path}", "give a smaller file")
     with said_plainly("read", path), Path(path).open("rb") as file:
-        return _read_at_most(file, lambda _: most, str(path))
+        return _read_at_most(file, lambda _: max_bytes, str(path))
 
 
 def read_standard_input(most_of: Callable[[bytes], int]) -> bytes:
@@ -255,10 +255,10 @@ def _read_at_most(file: IO[bytes], limit_of: Callable[[bytes], int], where: str)
     return whole.getvalue()
 
 
-def check_size(size: int, most: int, where: str) -> None:
-    """Raise AttnctlError if an input has more than `most` bytes."""
-    if size > most:
-        raise AttnctlError(f"{where} is larger than the {limits.bytes_text(most)} that are read of such input")
+def check_size(size: int, max_bytes: int, where: str) -> None:
+    """Raise AttnctlError if an input has more than `max_bytes` bytes."""
+    if size > max_bytes:
+        raise AttnctlError(f"{where} is larger than the {limits.bytes_text(max_bytes)} that are read of such input")
 
 
 def decode_text(data: bytes, where: str) -> str:

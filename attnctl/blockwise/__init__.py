@@ -195,7 +195,7 @@ def single_tokens(parts: Sequence[Ranges]) -> list[int] | None:
 
 
 def parts_visible(call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Array:
-    """Return whether any query of a row part sees any key of a column part → (rows, columns); None if this holds everywhere.
+    """Return whether any query of a row part sees any key of a column part → (rows, columns); None if true everywhere.
 
     A part of several stretches counts as everything between its ends; with a mask, parts of keys count exactly.
     """

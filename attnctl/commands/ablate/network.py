@@ -54,7 +54,7 @@ def effects(
     batch_size: int | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> Effects:
-    """Return what every head does for a prediction; with `edges`, what every key of the query does, or the (query, key) pairs.
+    """Return what every head does for a prediction; with `edges`, every key of the query, or the (query, key) pairs.
 
     `model` is any transformers model, and `inputs` are its tensors for one text: input_ids (1, n), and decoder_input_ids
     (1, n) for an encoder-decoder. Or `model` is a name or an opened model of attnctl, and `inputs` is the text. `target`

@@ -126,7 +126,7 @@ def _question_of(link: Link, sentence: ParsedSentence) -> TreeQuestion:
 
 
 def candidate_places(relation: str, sentence: ParsedSentence, query: int) -> Sequence[int]:
-    """Return the places of words of the right kind on the relation's side, nearest first; [-1] if there are no such words."""
+    """Return the places of words of the right kind on the relation's side, nearest first; [-1] if there are none."""
     tags, n = LOOKED_FOR.get(relation, NOUNS), len(sentence.forms)
     after, before = range(query + 1, n), range(query - 1, -1, -1)
     if relation == english.DETERMINER:

@@ -1,6 +1,6 @@
 """Measure whether a model keeps the segments of a packed batch apart: in its masks, its weights, and its outputs.
 
-The outputs also show leaks that bypass attention: a segment's tokens are replaced, the model runs with its own kernel, and the
+The outputs also show leaks outside attention: a segment's tokens are replaced, the model runs with its own kernel, and the
 outputs of the other segments must not change. If segments are computed separately, not even the last bit changes.
 """
 
@@ -380,7 +380,7 @@ class LeakSearch:
         return pair
 
     def _outputs(self, ids: Array) -> Array:
-        """Return the logits (batch, n, vocabulary); of a network without logits, the last hidden states (batch, n, d_model)."""
+        """Return the logits (batch, n, vocabulary); without logits, the last hidden states (batch, n, d_model)."""
         with running_network(self.runner, self.ids.numel(), self.name):
             out = self.runner(input_ids=ids, **self.entries)
         result = getattr(out, "logits", None)
@@ -430,7 +430,7 @@ class LeakSearch:
     # --- attention ---
 
     def _watch(self) -> dict[int, Array]:
-        """Return what each layer's attention may and does move between segments; empty, with a note, if it cannot be read."""
+        """Return what each layer's attention may and does move between segments; empty, with a note, if unreadable."""
         # segment → its first token that sees the future, and the farthest token that it sees
         self.seen_future: dict[int, tuple[int, int]] = {}
         layers: dict[int, Array] = {}

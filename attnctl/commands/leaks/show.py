@@ -74,7 +74,7 @@ def _number(value: float) -> str:
 
 
 def leaks_drawing(leaks: Leaks) -> Drawing:
-    """Draw segment × segment: who may see whom, who does, and how far outputs move; the diagonal is a segment's own future."""
+    """Draw segment × segment: who may see whom, who does, how far outputs move; the diagonal is a segment's own future."""
     from matplotlib.colors import Normalize
 
     from attnctl.formats.pictures import CMAP

@@ -63,7 +63,9 @@ def model_sizes(name: str) -> ModelSizes:
         hint_text = f"attnctl explain --model {for_pasting(name)} shows all there is"
         raise UsageError(f"{name} has no configuration to read: {hint_text}", value=name)
     if Path(name).exists():
-        raise UsageError(f"{name} is not a model: it is a known name, a checkpoint's folder or .gguf file, or owner/name")
+        raise UsageError(
+            f"{name} is not a model: it is a known name, a checkpoint's folder or .gguf file, or owner/name"
+        )
     near = difflib.get_close_matches(name.lower(), [*table, *KNOWN], n=1)
     hint = (
         f"did you mean {near[0]}?" if near else "`attnctl model` lists the known ones, or give a folder, or owner/name"

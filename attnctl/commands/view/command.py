@@ -231,7 +231,7 @@ def _two_sources(
 
 
 def _write_page(html: str, name: str, output: str | None, no_open: bool) -> None:
-    """Write a page and open it in a browser; without `output`, write it to a temporary folder, under a file name like `name`."""
+    """Write a page and open it in a browser; without `output`, write it to a temporary folder, named like `name`."""
     if output is None:
         slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:40]
         output = str(Path(tempfile.mkdtemp(prefix="attnctl-")) / f"{slug or 'attention'}.html")
