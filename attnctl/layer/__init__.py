@@ -143,7 +143,7 @@ class LayerAttention:
         return self.mask[self._grid_places(rows)[:, :, None], columns[:, None, :]]  # type: ignore[no-any-return]
 
     def visible_parts(self, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Bools | None:
-        """Return whether any query of a row part sees any key of a column part → (rows, columns); None if true everywhere."""
+        """Return whether any query of a row part sees any key of a column part → (rows, columns); None if always true."""
         if (mask := self.mask) is None:
             return None
         queries, keys = single_tokens(rows), single_tokens(columns)

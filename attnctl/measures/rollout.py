@@ -13,8 +13,8 @@ from attnctl.measures import Measure
 def attention_rollout(layers: Sequence[LayerAttention]) -> Iterator[LayerTrace]:
     """Yield one map for each layer, from layer 0 on: how much of each token has reached each row there.
 
-    A layer counts as the average of its mean head and of the identity, which is the residual stream. The map of a layer is the
-    product of the layers up to it.
+    A layer counts as the average of its mean head and of the identity, which is the residual stream. The map of a layer is
+    the product of the layers up to it.
     """
     identity = np.eye(layers[0].n_k)  # (n, n)
     reached, reachable = identity, identity > 0  # (n, n) each: `reachable` is true where something can have arrived

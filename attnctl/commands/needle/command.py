@@ -122,7 +122,8 @@ def needle_command(
     """Plant a fact (a needle) in filler text, ask for it, and find the heads that fetch the answer.
 
     A head's retrieval score is the share of the answer's tokens for which it looks at the same token inside the needle
-    (Wu et al. 2024). As a check, the needles are asked again without the best heads, then without the same number of random heads.
+    (Wu et al. 2024). As a check, the needles are asked again without the best heads, then without the same number of random
+    heads.
     """
     from attnctl.commands.needle.haystack import NEEDLE
 
