@@ -380,6 +380,15 @@ def what_the_text_reads(model: Any, picture: Image.Image) -> Any:
     return seen[0][0]
 
 
+def with_painted_middle(picture: Image.Image, token: Token) -> Image.Image:
+    """Return the picture with the middle of a token's box in yellow."""
+    left, top, right, bottom = token.box or (0, 0, 0, 0)
+    painted = picture.copy()
+    first = (3 * left + right) // 4, (3 * top + bottom) // 4
+    painted.paste((255, 255, 0), (*first, -(-(left + 3 * right) // 4), -(-(top + 3 * bottom) // 4)))
+    return painted
+
+
 @pytest.mark.parametrize("size", [(80, 40), (50, 37), (33, 90), (64, 64)])
 @pytest.mark.parametrize("family", [*TILED, "qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
 def test_tokens_stand_where_the_network_sees_them(
@@ -397,15 +406,7 @@ def test_tokens_stand_where_the_network_sees_them(
         view = [at for at, token in enumerate(trace.tokens) if token.box and token.text.startswith("whole-") == small]
         assert {trace.tokens[at].text for at in view} and len({trace.tokens[at].text for at in view}) == len(view)
         for at in view[:: max(1, len(view) // 7)]:
-            left, top, right, bottom = trace.tokens[at].box or (0, 0, 0, 0)
-            painted = grey.copy()
-            middle = (
-                (3 * left + right) // 4,
-                (3 * top + bottom) // 4,
-                -(-(left + 3 * right) // 4),
-                -(-(top + 3 * bottom) // 4),
-            )
-            painted.paste((255, 255, 0), middle)
+            painted = with_painted_middle(grey, trace.tokens[at])
             moved = torch.norm(what_the_text_reads(model, painted) - plain, dim=-1)  # (n,)
             found = view[int(moved[view].argmax())]
             assert found == at, (trace.tokens[at], trace.tokens[found])
@@ -646,17 +647,7 @@ def test_padding_has_no_box(
         if token.box is None:
             assert seen[at] < 0.25, token  # what is blended in at the picture's edge
             continue
-        left, top, right, bottom = token.box
-        painted = grey.copy()
-        painted.paste(
-            (255, 255, 0),
-            (
-                (3 * left + right) // 4,
-                (3 * top + bottom) // 4,
-                -(-(left + 3 * right) // 4),
-                -(-(top + 3 * bottom) // 4),
-            ),
-        )
+        painted = with_painted_middle(grey, token)
         assert int(np.abs(patches(painted) - patches(grey)).sum(1).argmax()) == at, token
     boxes = [token.box for token in tokens if token.box]
     assert (min(box[0] for box in boxes), min(box[1] for box in boxes)) == (0, 0)
