@@ -179,12 +179,12 @@ _ISOLATE = re.compile("(\u2068[^\u2066-\u2069\n]*\u2069)")
 
 
 def isolated(text: str) -> str:
-    """Return the text isolated from the direction of its line if it has right-to-left letters: it moves no number."""
+    """Return the text in isolating marks if it has right-to-left letters, so that the numbers beside it keep their place."""
     return f"\u2068{text}\u2069" if _RIGHT_TO_LEFT.search(text) else text
 
 
 def harmless_line(text: str, change: Callable[[str], str] = harmless_text) -> str:
-    """Return the text changed by `change`; isolates of `isolated` stay whole, of a cut isolate only the text stays."""
+    """Return the text changed by `change`. Text in the marks of `isolated` keeps them; single marks are removed."""
     if "\u2068" not in text and "\u2069" not in text:
         return change(text)
     parts = _ISOLATE.split(text)

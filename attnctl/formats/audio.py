@@ -31,7 +31,7 @@ def read_audio(path: str) -> Floats:
     if not data:
         raise AttnctlError(f"{name} is empty: it holds no sound")
     if not SOUNDS.match(data):
-        raise AttnctlError(f"cannot read the sound of {name}: it is no WAV, FLAC, Ogg or MP3, or damaged")
+        raise AttnctlError(f"cannot read the sound of {name}: it is not WAV, FLAC, Ogg or MP3, or it is damaged")
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             # hours of silence are a small file when compressed

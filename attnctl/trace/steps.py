@@ -185,7 +185,7 @@ def _mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
 
 
 def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
-    """Return in words which tokens a layer's mask hides beside later ones: beyond a window or chunk, others; or None."""
+    """Return in words which tokens a layer's mask hides besides later ones (outside a window or chunk, others), or None."""
     if trace.model.window is not None:
         return f"tokens {trace.model.window} positions away or more"
     n = len(trace.tokens)

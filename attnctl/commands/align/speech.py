@@ -106,7 +106,7 @@ def align_speech(
 ) -> Iterator[float | AlignedWindow | AlignedSpeech]:
     """Yield the share of the sound heard, 0 to 1, after each window; then each window; at last the words.
 
-    Raises AttnctlError for silence and for a text that is too long, UsageError for options that do not go together.
+    Raises AttnctlError for silence and for a text that is too long, UsageError for options that cannot be combined.
     """
     info, notes = speech.info, []
     named = named_heads(speech)

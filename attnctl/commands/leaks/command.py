@@ -84,7 +84,7 @@ def leaks_command(
 def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, expect: str) -> LeakSearch:
     """Return the search over a batch in a file, or with `pack` over texts in one row.
 
-    Raises UsageError for arguments that do not go together, AttnctlError for a damaged file or checkpoint.
+    Raises UsageError for arguments that cannot be combined, AttnctlError for a damaged file or checkpoint.
     """
     from attnctl.commands.leaks.result import parsed_expectation
     from attnctl.formats.arrays import read_batch, read_table
