@@ -150,7 +150,7 @@ def load_module(name: str, module: str) -> Command:
                 expose_value=False,
                 callback=_print_all_help,
                 default=False,
-                help=f"Print all options, also the groups {', '.join(more)}.",
+                help=f"Print all options, also of these groups: {', '.join(more)}.",
             )  # fmt: skip
         )
     for parameter in command.params:

@@ -136,7 +136,7 @@ def batch_command(
         str | None,
         Option(
             "--steps",
-            help="Write only these steps: weights, or scores,weights,… (json, npz).",
+            help="Keep only these steps: weights, or scores,weights,… (json, npz).",
             metavar="STEPS",
             autocompletion=completing("attnctl.trace.steps:NAMES", joined=True),
             envvar="ATTNCTL_STEPS",

@@ -79,7 +79,7 @@ class ChosenOptions:
         int | None,
         Option(
             "--top",
-            help="Show the N strongest links of each query.",
+            help="Show only the N strongest: links of each query.",
             metavar="N",
             parser=whole(limits.TOP),
             envvar="ATTNCTL_TOP",
@@ -131,7 +131,7 @@ def explain_command(
         str | None,
         Option(
             "--steps",
-            help="Show only these steps: scores,weights,… (matrices shows W_Q, W_K, W_V)",
+            help="Keep only these steps: scores,weights,… (matrices shows W_Q, W_K, W_V)",
             metavar="STEPS",
             autocompletion=completing("attnctl.trace.steps:NAMES", "contributions", joined=True),
             envvar="ATTNCTL_STEPS",

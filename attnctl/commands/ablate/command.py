@@ -144,7 +144,7 @@ def ablate_command(
         int | None,
         Option(
             "--top",
-            help="Show the N strongest heads, edges or parts [default: 10 heads in a table, else all].",
+            help="Show only the N strongest: heads, edges or parts [default: 10 heads in a table, else all].",
             metavar="N",
             parser=whole(limits.TOP),
             envvar="ATTNCTL_TOP",

@@ -85,7 +85,7 @@ def heads_command(
         int | None,
         Option(
             "--top",
-            help="Show the N strongest heads, by --by or by confidence.",
+            help="Show only the N strongest: heads, by --by or by confidence.",
             metavar="N",
             parser=whole(limits.TOP),
             envvar="ATTNCTL_TOP",

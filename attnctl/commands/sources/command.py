@@ -84,7 +84,7 @@ def sources_command(
         int | None,
         Option(
             "--top",
-            help="Show the N parts that matter most.",
+            help="Show only the N strongest: the parts that matter most.",
             metavar="N",
             parser=whole(limits.TOP),
             envvar="ATTNCTL_TOP",
