@@ -349,7 +349,7 @@ def token_names(tokens: str, option: str = "tokens") -> list[str]:
             return names
         if tokens.lstrip().startswith('["'):
             advice = 'write ["Alice", "will"], or words: "Alice will"'
-            raise UsageError(f"is no JSON list of strings: {advice}", option=option)
+            raise UsageError(f"is not a JSON list of strings: {advice}", option=option)
     if not tokens.split():
         raise UsageError("is empty: name the tokens", option=option)
     return tokens.split()

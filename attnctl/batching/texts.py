@@ -283,7 +283,7 @@ class TextStream(InputFiles):
         if isinstance(document, list) or (isinstance(document, dict) and "messages" in document):
             return _of_messages(where, document if isinstance(document, dict) else {"messages": document})
         if not isinstance(document, dict):
-            return Item(0, where, str(document)[:1000], error='it is no JSON object with a "text"')
+            return Item(0, where, str(document)[:1000], error='it is not a JSON object with a "text"')
         if "schema" in document:
             text = document.get("text")
             return Item(0, where, text if isinstance(text, str) else "", _id_of(document.get("id")), trace=document)
@@ -394,7 +394,7 @@ def _of_messages(where: str, document: dict[str, object]) -> Item:
 
     name, options = _id_of(document.get("id")), document.get("options") or {}
     if not isinstance(options, dict):
-        return Item(0, where, id=name, error='"options" is no JSON object')
+        return Item(0, where, id=name, error='"options" is not a JSON object')
     try:
         conversation = conversation_of(as_json(document), "it")
     except AttnctlError as error:
@@ -436,7 +436,7 @@ def of_row(where: str, row: dict[str, object], column: str = "text", id_column: 
         has = ", ".join(list(row)[:8])
         return Item(0, where, id=name, error=f"there is no text in {column!r} (there is {has or 'nothing'})")
     if not isinstance(options, dict):
-        return Item(0, where, text, name, error='"options" is no JSON object')
+        return Item(0, where, text, name, error='"options" is not a JSON object')
     item = _of_text(where, text, name)
     if item.error:
         return item

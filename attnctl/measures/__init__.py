@@ -85,7 +85,7 @@ def load_measure(entry: EntryPoint) -> Measure:
     """Return the measure of an entry point. Raises TypeError for any other object, ValueError for another name."""
     measure = entry.load()
     if not isinstance(measure, Measure):
-        raise TypeError(f"{entry.value} is no Measure")
+        raise TypeError(f"{entry.value} is not a Measure")
     if measure.name != entry.name:
         raise ValueError(f"{entry.value} is called {measure.name!r}")
     return measure

@@ -252,7 +252,7 @@ def test_a_measure_of_a_package(
     ("name", "code", "why"),
     [
         ("gone", "import nowhere_at_all", "No module named 'nowhere_at_all'"),
-        ("three", "MEASURES = 3", "three_module:MEASURES is no Measure"),
+        ("three", "MEASURES = 3", "three_module:MEASURES is not a Measure"),
         ("renamed", MEASURE.format(name="another"), "renamed_module:MEASURES is called 'another'"),
     ],
 )
