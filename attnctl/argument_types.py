@@ -66,7 +66,7 @@ def naming_options(options: type) -> Callable[[Function], Function]:
 
 
 def require_type(function: str, name: str, value: object, *types: type) -> None:
-    """Raise TypeError, with the argument, if its value is of none of these types; numbers of NumPy are numbers."""
+    """Raise TypeError, with the argument's name, unless its value has one of these types (also as a number of NumPy)."""
     if isinstance(value, bool):
         fits = bool in types or object in types
     else:

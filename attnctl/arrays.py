@@ -38,7 +38,7 @@ def device_for_length(device: str, n: int) -> str | None:
 def torch_device(device: str) -> str:
     """Return the name `device` if torch sees that device.
 
-    Raises UsageError if it is no name of a device, AttnctlError if torch does not see the device.
+    Raises UsageError if it is not the name of a device, AttnctlError if torch does not see the device.
     """
     import torch
 

@@ -429,7 +429,7 @@ def _heads_of_call(call: Call, heads: list[int]) -> Call:
     kv_index = xp.asarray([head // group for head in heads], device=device)
 
     def select(array: Array | None) -> Array | None:
-        """Return the heads of an array (..., heads, n_q, n_k); an array for all heads stays as it is."""
+        """Return the chosen heads of an array (..., heads, n_q, n_k); do not change an array that all heads share."""
         has_heads = array is not None and array.ndim >= 3 and array.shape[-3] == n_heads
         return xp.take(array, index, axis=-3) if has_heads else array
 
@@ -451,7 +451,7 @@ def _rows_of_call(call: Call, rows: list[int]) -> Call:
     index = xp.asarray(rows, device=device_of(call.queries))
 
     def select(array: Array | None) -> Array | None:
-        """Return the rows of an array (..., n_q, n_k); an array for all queries stays as it is."""
+        """Return the chosen rows of an array (..., n_q, n_k); do not change an array that all queries share."""
         has_rows = array is not None and array.shape[-2] == call.n_q
         return xp.take(array, index, axis=-2) if has_rows else array
 

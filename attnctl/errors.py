@@ -52,11 +52,11 @@ def option_name(name: str, value: object = None) -> str:
     """
     flags = _flags.get()
     if flags is None:
-        return f"{name}={'' if value is None else value_text(value, quoted=True, most=VALUE_CHARACTERS)}"
+        return f"{name}={'' if value is None else value_text(value, quoted=True, max_length=VALUE_CHARACTERS)}"
     flag = flags.get(name) or f"--{name.replace('_', '-')}"
     if value is None or value is True:
         return flag
-    return option_name(f"no_{name}") if value is False else f"{flag} {value_text(value, most=VALUE_CHARACTERS)}"
+    return option_name(f"no_{name}") if value is False else f"{flag} {value_text(value, max_length=VALUE_CHARACTERS)}"
 
 
 # the spinner of a silent command: closed before a line is written to a terminal, or read from one
@@ -108,9 +108,9 @@ def about_value(value: object) -> Iterator[None]:
         raise
 
 
-def in_one_line(error: BaseException, most: int = 200) -> str:
-    """Return the message of another library's error in one line of `most` characters."""
-    return shortened(" ".join(str(error).split()) or type(error).__name__, most)
+def in_one_line(error: BaseException, max_length: int = 200) -> str:
+    """Return the message of another library's error in one line of at most `max_length` characters."""
+    return shortened(" ".join(str(error).split()) or type(error).__name__, max_length)
 
 
 def failure_message(error: Exception) -> str | None:

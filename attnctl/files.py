@@ -54,7 +54,7 @@ def write_whole(path: str | Path, write: bytes | Callable[[IO[bytes]], object], 
     """Write bytes (or what `write` writes into a binary file) to `path`, whole or not at all.
 
     A temporary file beside it is renamed to it at the end, so a failure leaves the earlier file; its permissions stay. A
-    path that is no regular file (a device, a named pipe) is written directly, and a link is written through. `inside` a
+    path that is not a regular file (a device, a named pipe) is written directly, and a link is written through. `inside` a
     folder that this program fills, the file replaces a link, and no link on the way there is followed. Raises AttnctlError
     if it cannot be written.
     """
@@ -212,18 +212,18 @@ def open_regular(path: str | Path) -> IO[bytes]:
         return Path(path).open("rb")
 
 
-def read_bytes(path: str | Path, most: int = limits.DATA_BYTES) -> bytes:
-    """Return the bytes of a regular file, `most` at most, or of standard input for "-".
+def read_bytes(path: str | Path, max_bytes: int = limits.DATA_BYTES) -> bytes:
+    """Return the bytes of a regular file, `max_bytes` at most, or of standard input for "-".
 
     Raises AttnctlError if it cannot be read, is larger, or would fill the memory.
     """
     if str(path) == "-":
-        return read_standard_input(lambda _: most)
+        return read_standard_input(lambda _: max_bytes)
     size = check_regular(path)
-    check_size(size, most, str(path))
+    check_size(size, max_bytes, str(path))
     limits.check_memory(2.0 * size, f"reading {path}", "give a smaller file")
     with said_plainly("read", path), Path(path).open("rb") as file:
-        return _read_at_most(file, lambda _: most, str(path))
+        return _read_at_most(file, lambda _: max_bytes, str(path))
 
 
 def read_standard_input(most_of: Callable[[bytes], int]) -> bytes:
@@ -255,10 +255,10 @@ def _read_at_most(file: IO[bytes], limit_of: Callable[[bytes], int], where: str)
     return whole.getvalue()
 
 
-def check_size(size: int, most: int, where: str) -> None:
-    """Raise AttnctlError if an input has more than `most` bytes."""
-    if size > most:
-        raise AttnctlError(f"{where} is larger than the {limits.bytes_text(most)} that are read of such input")
+def check_size(size: int, max_bytes: int, where: str) -> None:
+    """Raise AttnctlError if an input has more than `max_bytes` bytes."""
+    if size > max_bytes:
+        raise AttnctlError(f"{where} is larger than the {limits.bytes_text(max_bytes)} that are read of such input")
 
 
 def decode_text(data: bytes, where: str) -> str:
@@ -305,7 +305,7 @@ def parse_json(data: bytes | str, source: str) -> Any:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def need_pyarrow(what: str) -> None:

@@ -273,7 +273,7 @@ def _begins_as_numbers(start: bytes) -> bool:
 
 
 def _most_bytes(start: bytes) -> int:
-    """Return the limit of bytes for a pipe with this beginning: large for numbers, that of a text file for text."""
+    """Return how many bytes a pipe with this beginning may have: many for numbers, for text the limit of a text file."""
     numbers = _begins_as_numbers(start) or is_table(start[: start.rfind(b"\n") + 1])
     return limits.DATA_BYTES if numbers else limits.TEXT_BYTES
 
@@ -317,14 +317,14 @@ def _computed_input(
 
         return trace_of_matrix(where, *_names_of_axes(named), data=data)
     if typed is not None:
-        raise UsageError(f"does not go with {where}: a trace has its own tokens", option=typed)
+        raise UsageError(f"cannot be combined with {where}: a trace has its own tokens", option=typed)
     if data[:2] == b"PK":
         return trace_from_npz(data, where)
     lines = data.count(b"\n", 0, len(data.rstrip())) + 1
     first = data.split(b"\n", 1)[0].rstrip()
     if lines > 1 and first.endswith(b"}"):
         if b'"schema"' not in first:
-            raise AttnctlError(f"{where} holds {lines} lines of JSON that are no traces: attnctl batch reads texts so")
+            raise AttnctlError(f"{where} holds {lines} lines of JSON that are not traces: attnctl batch reads texts so")
         name = "traces.jsonl" if where == "standard input" else for_pasting(where)
         raise AttnctlError(f"{where} holds {lines} traces, one a line; choose one: sed -n 1p {name} | attnctl … -")
     from attnctl.formats.storage import from_json
@@ -349,7 +349,7 @@ def token_names(tokens: str, option: str = "tokens") -> list[str]:
             return names
         if tokens.lstrip().startswith('["'):
             advice = 'write ["Alice", "will"], or words: "Alice will"'
-            raise UsageError(f"is no JSON list of strings: {advice}", option=option)
+            raise UsageError(f"is not a JSON list of strings: {advice}", option=option)
     if not tokens.split():
         raise UsageError("is empty: name the tokens", option=option)
     return tokens.split()

@@ -1,7 +1,7 @@
 """End on Ctrl-C with one line and exit code 130, in a process of attnctl's own, at any moment.
 
-An exception inside an import may end in C code that does not expect it: as a fatal error of Python, as a half imported
-module, or without any effect. So during an import the process ends at once. If files or the terminal must be cleaned up
+An exception inside an import may reach C code that does not expect it: then Python ends with a fatal error, a module is half
+imported, or nothing happens. So during an import the process ends at once. If files or the terminal must be cleaned up
 first, the interrupt is repeated until the import is over.
 """
 
@@ -128,7 +128,7 @@ def _ask_again() -> None:
 
 
 def _heard_later(unraisable: sys.UnraisableHookArgs) -> None:
-    """Repeat an interrupt that came where nothing can be raised; report anything else as Python does."""
+    """Repeat an interrupt that came while no exception can be raised; report any other error as Python does."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt) and POSIX:
         _ask_again()
     else:
@@ -137,7 +137,7 @@ def _heard_later(unraisable: sys.UnraisableHookArgs) -> None:
 
 @contextmanager
 def asked_to_end() -> Iterator[Callable[[], bool]]:
-    """Yield a function: whether Ctrl-C, SIGTERM or SIGHUP came. The current step is finished first.
+    """Yield a function that returns whether Ctrl-C, SIGTERM or SIGHUP came, so that the current step is finished first.
 
     A second Ctrl-C stops at once.
     """

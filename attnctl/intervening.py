@@ -79,7 +79,7 @@ def _places_off(heads: Mapping[int, int | Sequence[int]]) -> list[tuple[int, int
 def _selection_or_none(name: str, value: object) -> tuple[int, ...] | None:
     """Return the selection as `checked_selection` does, but for an empty list return an empty selection.
 
-    An intervention may be empty, so an empty list is no error.
+    An intervention may be empty, so an empty list is not an error.
     """
     empty = isinstance(value, Sequence) and not isinstance(value, (str, bytes)) and not value
     return () if empty else checked_selection("intervene", name, value)

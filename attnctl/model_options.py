@@ -1,4 +1,4 @@
-"""Define the options of a model, with types and ranges, and turn those of the command line into keywords of `open_model`."""
+"""Define the options of a model, with types and ranges, and turn the typed options into keywords of `open_model`."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def selected_indices(
 
 
 def chosen_indices(selection: Selection, count: int, noun: str, of: str, option: str | None = None) -> tuple[int, ...]:
-    """Return the selected indices, from 0 to `count` - 1; None selects all. Errors are those of `selected_indices`."""
+    """Return the selected indices, from 0 to `count` - 1; None selects all. Raises the errors of `selected_indices`."""
     indices = selected_indices(selection, count, noun, of, option)
     return tuple(range(count)) if indices is None else indices
 
@@ -91,7 +91,7 @@ def _range_of_item(item: str, count: int, option: str, exist: str, written: str 
     start, dash, end = item.partition("-") if item[0].isdigit() else (item, "", "")
     first = int(start)
     if end and int(end) < first:
-        raise UsageError(f"from {first} down to {int(end)} is no range", option=option, value=written or item)
+        raise UsageError(f"from {first} down to {int(end)} is not a range", option=option, value=written or item)
     last = int(end) if end else count - 1 if dash else first
     for index in (first, last):
         _check_index(index, count, option, exist, written or item)

@@ -55,11 +55,11 @@ def plain_letters(word: str) -> str:
     return "".join(letter for letter in unicodedata.normalize("NFKD", word) if not unicodedata.combining(letter))
 
 
-def shortened(text: str, most: int, close: bool = False) -> str:
-    """Return a text in at most `most` characters, the end of a longer one replaced by …; `close`: no space before it."""
-    if len(text) <= most:
+def shortened(text: str, max_length: int, close: bool = False) -> str:
+    """Return a text of at most `max_length` characters; … replaces the end of a longer text; `close`: no space before it."""
+    if len(text) <= max_length:
         return text
-    beginning = text[: most - 1]
+    beginning = text[: max_length - 1]
     return f"{beginning.rstrip() if close else beginning}…"
 
 
@@ -84,17 +84,17 @@ def for_pasting(text: str) -> str:
     return word if len(word) <= PASTED_CHARACTERS else "'…'"
 
 
-def value_text(value: object, quoted: bool = False, most: int = 40) -> str:
-    """Return a value for a message, in at most `most` characters; `quoted`: a string in quotes, as in Python.
+def value_text(value: object, quoted: bool = False, max_length: int = 40) -> str:
+    """Return a value for a message, in at most `max_length` characters; `quoted`: a string in quotes, as in Python.
 
     An empty string, or one of several words, is always in quotes.
     """
     if isinstance(value, int) and abs(value) >= 10**20:
         return f"of {int(abs(value).bit_length() * math.log10(2)) + 1} digits"
     if isinstance(value, str | os.PathLike):
-        word = shortened(os.fspath(value), most)
+        word = shortened(os.fspath(value), max_length)
         return repr(word) if quoted or not re.fullmatch(r"[^\s'\"]+", word) else word
-    return f"{value:g}" if isinstance(value, float) else shortened(str(value), most)
+    return f"{value:g}" if isinstance(value, float) else shortened(str(value), max_length)
 
 
 def counted(count: int, noun: str) -> str:
@@ -142,7 +142,7 @@ def number_list(numbers: Iterable[int]) -> str:
 def in_a_cell(text: str) -> str:
     """Return a token as a cell of a text table: as `visible_text`, and never a formula for a spreadsheet.
 
-    A longer text that begins with =, +, - or @ gets an apostrophe; the sign alone is no formula.
+    A longer text that begins with =, +, - or @ gets an apostrophe; the sign alone is not a formula.
     """
     cell = visible_text(text)
     return f"'{cell}" if len(cell) > 1 and cell[0] in "=+-@＝＋－＠" else cell
@@ -179,12 +179,12 @@ _ISOLATE = re.compile("(\u2068[^\u2066-\u2069\n]*\u2069)")
 
 
 def isolated(text: str) -> str:
-    """Return the text isolated from the direction of its line if it has right-to-left letters: it moves no number."""
+    """Return the text in isolating marks if it has right-to-left letters, so that the numbers beside it keep their place."""
     return f"\u2068{text}\u2069" if _RIGHT_TO_LEFT.search(text) else text
 
 
 def harmless_line(text: str, change: Callable[[str], str] = harmless_text) -> str:
-    """Return the text changed by `change`; isolates of `isolated` stay whole, of a cut isolate only the text stays."""
+    """Return the text changed by `change`. Text in the marks of `isolated` keeps them; single marks are removed."""
     if "\u2068" not in text and "\u2069" not in text:
         return change(text)
     parts = _ISOLATE.split(text)

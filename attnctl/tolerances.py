@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 WHOLE_ROW = 1e-3  # distance of a row's sum from 1: weights of three decimals pass; a larger gap is a sink
 OWN_ROW = 2e-2  # the same, for a network's own weights in half precision
-NEGATIVE = 1e-3  # distance below 0 or above 1 of a network's own weight: more is no softmax
+NEGATIVE = 1e-3  # distance below 0 or above 1 of a network's own weight: more is not a softmax
 
 # --- a trace against its own arrays ---------------------------------------------------------------------------------
 
@@ -37,5 +37,5 @@ LEAK = {"float64": 1e-13, "float32": 4e-6, "bfloat16": 2e-2, "float16": 3e-3}
 
 
 def tolerance(by_type: Mapping[str, float], dtype: object) -> float:
-    """Return the tolerance of a number type, named as in NumPy or torch; a type without an entry has that of float32."""
+    """Return the tolerance of a number type, named as in NumPy or torch; a type without an entry has float32's."""
     return by_type.get(str(dtype).removeprefix("torch."), by_type["float32"])

@@ -107,7 +107,7 @@ def _stored_grid(overview: Overview | LongRow, name: str, zoom: Zoom) -> GridRea
     if grid is None:
         raise AttnctlError(f"{name} holds no grid of weights: give the text and its model")
     if zoom.spans is not None:
-        raise UsageError(f"does not go with {name}: its cells are pooled already", option="spans")
+        raise UsageError(f"cannot be combined with {name}: its cells are pooled already", option="spans")
     chosen = []
     for parts, tokens, spec, option in (
         (grid.rows, overview.tokens, zoom.rows, "rows"),

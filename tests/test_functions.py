@@ -62,7 +62,7 @@ WRONG_TYPES: list[tuple[Callable[[], object], str]] = [
     (lambda: attnctl.attend(TEXT, "random", seed=True), "seed is int, not bool"),
     (lambda: attnctl.attend(TEXT, layer="0"), "layer is int or list, not str"),
     (lambda: attnctl.attend(TEXT, head=[0.5]), "head is int, not float"),
-    (lambda: attnctl.attend(TEXT, attnctl.open_model("random"), n_heads=2), "n_heads goes with the name of a model"),
+    (lambda: attnctl.attend(TEXT, attnctl.open_model("random"), n_heads=2), "n_heads is for the name of a model"),
     (lambda: attnctl.heads(None), "text is a str or a Trace, not None"),
     (lambda: attnctl.compare("demo", "random"), "without a text, a is a Trace, not str"),
     (lambda: list(attnctl.batch([TEXT], "random", n_heads="2")), "batch(): n_heads is int"),
@@ -88,7 +88,7 @@ WRONG_VALUES: list[tuple[Callable[[], object], str]] = [
         "rotary positions turn pairs of dimensions, but d_k is 3: give an even d_k=",
     ),
     (lambda: attnctl.attend("a " * 30_000), "choose layers, heads and queries"),
-    (lambda: attnctl.attend(TEXT, "random", dtype="half"), "dtype does not go with model='random'"),
+    (lambda: attnctl.attend(TEXT, "random", dtype="half"), "dtype cannot be combined with model='random'"),
     (lambda: attnctl.attend(TEXT, "\ud800"), "no file has such a name"),
     (lambda: attnctl.load("\ud800"), ""),
     (lambda: attnctl.open_model("random", n_heads=5, n_kv_heads=2), "n_heads=5: it cannot share n_kv_heads=2 evenly"),
@@ -240,7 +240,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
         (lambda: attnctl.attend("a b", query="the --layer of"), "query='the --layer of': no token has this text"),
         (lambda: attnctl.attend("a b", "--heads --query"), "no model '--heads --query'"),
         (lambda: attnctl.load(Path("no/--head")), "cannot read no/--head"),
-        (lambda: attnctl.attend("a --heads b", "gpt2", n_heads=2), "n_heads does not go with model='gpt2'"),
+        (lambda: attnctl.attend("a --heads b", "gpt2", n_heads=2), "n_heads cannot be combined with model='gpt2'"),
     ],
 )
 def test_what_the_user_wrote_is_quoted_as_it_is(call: Callable[[], object], says: str) -> None:

@@ -67,7 +67,7 @@ LOCAL = Engine()
 def results_of_items(
     work: Work, items: Iterable[Item], by: Engine, jobs: int | None, model: Model, *, flowing: bool, alone: bool
 ) -> Iterator[list[Result]]:
-    """Yield the results of the items in order, by `jobs` processes or workers (None: as many as are useful).
+    """Yield the results of the items in order, by `jobs` processes or workers (None: a number that suits the work).
 
     `flowing`: the items come from a pipe, and each result is written as soon as possible. `alone`: use one process, since
     line-by-line input is seldom worth more.

@@ -152,7 +152,7 @@ class Folder:
             path = self.path / name
             check_no_links(path, self.path)
             if path.exists() and not path.is_file():  # reading a pipe would wait
-                raise AttnctlError(f"{path} is no regular file: give a new folder")
+                raise AttnctlError(f"{path} is not a regular file: give a new folder")
 
     def _remove_temporaries(self) -> None:
         """Remove the temporary files of a run that was killed, and no other files."""
@@ -284,7 +284,7 @@ class Folder:
             self._commit()
 
     def finish_run(self) -> None:
-        """End the run: write the last group as it is, then the files that are made of all others."""
+        """End the run: write the last group, even if it is small, then the files that are made from all other files."""
         if self._group:
             self._end_group()
         if not self._is_in_order:

@@ -60,7 +60,7 @@ class BatchFormat:
         raise NotImplementedError
 
     def rest(self) -> NamedFiles:
-        """Return the files of what is left at the end of a group."""
+        """Return the files of the remaining results at the end of a group."""
         raise NotImplementedError
 
     def finish(self, folder: Path, parts: Iterator[bytes]) -> None:
@@ -72,7 +72,7 @@ class BatchFormat:
         return self.add(made) or []
 
     def end(self) -> NamedFiles:
-        """End a group; return the files of what is left."""
+        """End a group; return the files of its remaining results."""
         files = [] if self.first is None else self.rest()
         self.first = None
         return files
@@ -117,7 +117,7 @@ def load_format(entry: EntryPoint) -> type[BatchFormat]:
     """Return the format of an entry point. Raises TypeError if it is not a format, ValueError if its name differs."""
     kind = entry.load()
     if not isinstance(kind, type) or not issubclass(kind, BatchFormat):
-        raise TypeError(f"{entry.value} is no class below BatchFormat")
+        raise TypeError(f"{entry.value} is not a class below BatchFormat")
     if kind.form != entry.name or not entry.name.replace("-", "").isalnum():
         raise ValueError(f"{entry.value} is called {kind.form!r}")
     return kind

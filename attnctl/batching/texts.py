@@ -48,7 +48,7 @@ def first_bytes(file: IO[bytes]) -> bytes:
 
 
 def decompressed(raw: IO[bytes], name: str) -> IO[bytes]:
-    """Return the file, decompressed if its first bytes are those of gzip or zstd. Reading may raise one of DAMAGE."""
+    """Return the file, decompressed if it begins like a gzip or zstd file. Reading may raise one of DAMAGE."""
     magic = first_bytes(raw)[:4]
     if magic[:2] == b"\x1f\x8b":
         return io.BufferedReader(_SmallReads(gzip.GzipFile(fileobj=raw).read1, 8192))
@@ -126,7 +126,7 @@ def numbered(items: Iterable[Item]) -> Iterator[Item]:
 
 
 class TextStream(InputFiles):
-    """The items of an input, read as they are asked for.
+    """The items of an input; each is read when it is needed.
 
     `form` is one of FORMS (None: by the suffix, or a look at the first line of a pipe), `column` holds the texts of a
     table, `id_column` their ids. Raises UsageError for a form or a column that does not exist, and AttnctlError if there is
@@ -170,7 +170,7 @@ class TextStream(InputFiles):
                     continue
                 any_there = True
                 if not path.is_file():
-                    yield Item(0, str(path), id=name, error="it is no regular file")
+                    yield Item(0, str(path), id=name, error="it is not a regular file")
                 elif form == "text":
                     yield self._item_of_file(path, folder)
                 else:
@@ -238,7 +238,7 @@ class TextStream(InputFiles):
                 while (piece := file.readline(LONGEST)) and not piece.endswith(b"\n"):
                     skipped += len(piece)
                     if skipped > limits.ENDLESS_BYTES:
-                        raise AttnctlError(f"{where} has no end in {limits.bytes_text(skipped)}: it is no text")
+                        raise AttnctlError(f"{where} has no end in {limits.bytes_text(skipped)}: it is not text")
                 yield Item(0, where, error=f"the line is longer than {LONGEST >> 20} MB")
             else:
                 yield from self._items_of_line(where, line, form)
@@ -283,7 +283,7 @@ class TextStream(InputFiles):
         if isinstance(document, list) or (isinstance(document, dict) and "messages" in document):
             return _of_messages(where, document if isinstance(document, dict) else {"messages": document})
         if not isinstance(document, dict):
-            return Item(0, where, str(document)[:1000], error='it is no JSON object with a "text"')
+            return Item(0, where, str(document)[:1000], error='it is not a JSON object with a "text"')
         if "schema" in document:
             text = document.get("text")
             return Item(0, where, text if isinstance(text, str) else "", _id_of(document.get("id")), trace=document)
@@ -306,7 +306,7 @@ class TextStream(InputFiles):
                 yield item if item.error else replace(item, text_pair=None if column == PAIR else _pair_of(row))
         except csv.Error as error:
             line = 1 if rows is None else rows.line_num + 1
-            raise AttnctlError(f"{name}, line {line} is no row of a table: {error}") from error
+            raise AttnctlError(f"{name}, line {line} is not a row of a table: {error}") from error
         finally:
             text.detach()  # the caller, which opened the file, closes it
 
@@ -351,7 +351,7 @@ def _bounded_lines(text: io.TextIOWrapper) -> Iterator[str]:
 
 
 def _is_batch(folder: Path) -> bool:
-    """Return whether a batch wrote the folder: its output is no input."""
+    """Return whether a batch wrote the folder: its output is not read as input."""
     return all(os.path.isfile(folder / name) for name in ("manifest.jsonl", "run.json"))  # noqa: PTH113, False in a closed one
 
 
@@ -394,7 +394,7 @@ def _of_messages(where: str, document: dict[str, object]) -> Item:
 
     name, options = _id_of(document.get("id")), document.get("options") or {}
     if not isinstance(options, dict):
-        return Item(0, where, id=name, error='"options" is no JSON object')
+        return Item(0, where, id=name, error='"options" is not a JSON object')
     try:
         conversation = conversation_of(as_json(document), "it")
     except AttnctlError as error:
@@ -429,19 +429,19 @@ def of_row(where: str, row: dict[str, object], column: str = "text", id_column: 
     if tokens is not None and (
         not isinstance(tokens, list) or not tokens or not all(isinstance(t, str) for t in tokens)
     ):
-        return Item(0, where, id=name, error='"tokens" is no list of strings')
+        return Item(0, where, id=name, error='"tokens" is not a list of strings')
     if text is None and tokens is not None:
         text = " ".join(tokens)
     if not isinstance(text, str):
         has = ", ".join(list(row)[:8])
         return Item(0, where, id=name, error=f"there is no text in {column!r} (there is {has or 'nothing'})")
     if not isinstance(options, dict):
-        return Item(0, where, text, name, error='"options" is no JSON object')
+        return Item(0, where, text, name, error='"options" is not a JSON object')
     item = _of_text(where, text, name)
     if item.error:
         return item
     pair = None if column == PAIR else _pair_of(row)
     if pair is not None and tokens is not None:
-        return Item(0, where, text, name, error=f'"{PAIR}" does not go with "tokens"')
+        return Item(0, where, text, name, error=f'"{PAIR}" cannot be combined with "tokens"')
     token_names = None if tokens is None else tuple(tokens)
     return replace(item, tokens=token_names, options=options, answer=_answer_of(row), text_pair=pair)

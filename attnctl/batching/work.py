@@ -419,7 +419,7 @@ def open_work_model(work: Work) -> Model:
     own_format = next((form for form in (*BATCH_FORMATS, "statistics") if form in work.formats), None)
     if own_format is not None and (work.words or work.measure is not None):
         weights_only = f"{option_name('format', own_format)}, which is of the model's own weights"
-        raise UsageError(f"does not go with {weights_only}", option="words" if work.words else "measure")
+        raise UsageError(f"cannot be combined with {weights_only}", option="words" if work.words else "measure")
     model = open_named_model(**work.options)
     for spec, count, axis in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
         selected_indices(spec, count or 1, axis, model.info.name)

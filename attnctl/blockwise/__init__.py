@@ -34,7 +34,7 @@ class RowStatistics(NamedTuple):
 
 
 def neighbouring_edges(edges: Sequence[int]) -> list[tuple[int, int]]:
-    """Return each edge with the next one: the bins between them."""
+    """Return the bins between the edges, as pairs of an edge and the next edge."""
     return list(zip(edges, edges[1:], strict=False))
 
 
@@ -44,12 +44,12 @@ def even_edges(n: int, max_bins: int) -> list[int]:
 
 
 def pool_keys(weights: Array, edges: Sequence[int], peaks: bool = False) -> Array:
-    """Return the sum, or with `peaks` the largest, of each row's weights in each bin of keys → (heads, rows, bins)."""
+    """Return the sum (with `peaks` the maximum) of each row's weights in each bin of keys → (heads, rows, bins)."""
     return (np.maximum if peaks else np.add).reduceat(weights, edges[:-1], -1)
 
 
 def pool_rows(masses: Array, edges: Sequence[int], peaks: bool = False) -> Array:
-    """Return the mean, or with `peaks` the largest, over rows of each bin: (heads, n_q, bins) → (heads, row bins, bins)."""
+    """Return the mean (with `peaks` the maximum) over the rows of each bin: (heads, n_q, bins) → (heads, row bins, bins)."""
     pooled = (np.maximum if peaks else np.add).reduceat(masses, edges[:-1], -2)  # (heads, row bins, bins)
     return pooled if peaks else pooled / np.diff(edges)[:, None]
 
@@ -83,7 +83,7 @@ def call_positions(call: Call) -> Array:
 
 
 def cut_call(call: Call, lo: int, hi: int) -> Call:
-    """Return the call of the queries [lo, hi) alone, with the keys that these may see; nothing is copied."""
+    """Return the call of queries [lo, hi), with only the keys that they may see; nothing is copied."""
     n_q, n_k = call.n_q, call.n_k
     first, last = lo + call.first_position, hi - 1 + call.first_position
     smallest, largest = attention.visible_gaps(call.causal, call.window)
@@ -138,7 +138,7 @@ Ranges = Sequence[tuple[int, int]]  # tokens [a, b), one stretch or several
 
 @dataclass(frozen=True)
 class Parts:
-    """Parts of one axis, cut at every border of any part: bins, and the part to which each bin belongs."""
+    """Parts of one axis. The bins lie between the borders of all parts, and each bin belongs to a part."""
 
     edges: list[int]  # from the first token of any part to one past the last
     places: Array  # (bins, parts), 1 where a bin belongs to a part
@@ -150,7 +150,7 @@ class Parts:
 
     @classmethod
     def among(cls, parts: Sequence[Ranges], whole: int | None = None) -> Parts:
-        """Return the parts alone, or among all of `whole` tokens."""
+        """Return the parts, or with `whole` all tokens with the parts among them."""
         ends = {index for part in parts for span in part for index in span}
         edges = sorted(ends | (set() if whole is None else {0, whole}))
         places, bin_of_edge = np.zeros((len(edges) - 1, len(parts))), {edge: index for index, edge in enumerate(edges)}
@@ -195,7 +195,7 @@ def single_tokens(parts: Sequence[Ranges]) -> list[int] | None:
 
 
 def parts_visible(call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Array:
-    """Return whether any query of a row part sees any key of a column part → (rows, columns); None if all do.
+    """Return whether any query of a row part sees any key of a column part → (rows, columns); None if true everywhere.
 
     A part of several stretches counts as everything between its ends; with a mask, parts of keys count exactly.
     """

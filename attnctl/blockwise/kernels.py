@@ -44,7 +44,7 @@ def first_pass(
     q_ptr += head.to(tl.int64) * q_head
     k_ptr += (head // SHARE).to(tl.int64) * k_head
     q = tl.load(q_ptr + rows[:, None] * q_row + d[None, :], mask=inside[:, None] & (d[None, :] < D), other=0.0)
-    at = rows + offset  # (rows,)
+    positions = rows + offset  # (rows,)
     begin = tl.maximum(tile * ROWS + offset - greatest, 0) // KEYS * KEYS
     end = tl.minimum(tl.minimum(tile * ROWS + ROWS, n_q) - 1 + offset - least + 1, n_k)
     top = tl.full((ROWS,), FLOOR, tl.float32)
@@ -52,7 +52,7 @@ def first_pass(
     moment = tl.zeros((ROWS,), tl.float32)
     for start in range(begin, end, KEYS):
         keys = start + tl.arange(0, KEYS)
-        gap = at[:, None] - keys[None, :]  # (rows, keys)
+        gap = positions[:, None] - keys[None, :]  # (rows, keys)
         scores = tile_scores(q, k_ptr, keys, n_k, gap, least, greatest, scale, cap, k_row, D, WIDE, FLOOR, CAPPED)
         highest = tl.maximum(top, tl.max(scores, 1))
         e = tl.exp2(scores - highest[:, None])
@@ -89,7 +89,7 @@ def second_pass(
     lse = tl.load(lse_ptr + place, mask=inside, other=FLOOR)
     lse = tl.where(lse <= FLOOR / 2, -FLOOR, lse)  # a row that sees nothing: its weights are 0
     share = tl.load(share_ptr + place, mask=inside, other=0.0)
-    at = rows + offset  # (rows,)
+    positions = rows + offset  # (rows,)
     entropy = tl.zeros((ROWS,), tl.float32)
     distance = tl.zeros((ROWS,), tl.float32)
     variance = tl.zeros((ROWS,), tl.float32)
@@ -100,7 +100,7 @@ def second_pass(
     for tile_k in range(tl.load(first_tiles + tile), tl.load(last_tiles + tile)):
         a, b = tl.load(key_cuts + tile_k), tl.load(key_cuts + tile_k + 1)
         keys = a + tl.arange(0, KEYS)
-        gap = at[:, None] - keys[None, :]  # (rows, keys)
+        gap = positions[:, None] - keys[None, :]  # (rows, keys)
         scores = tile_scores(q, k_ptr, keys, b, gap, least, greatest, scale, cap, k_row, D, WIDE, FLOOR, CAPPED)
         logs = tl.minimum(scores - lse[:, None], 0.0)  # (rows, keys); above 0 only by rounding
         weights = tl.exp2(logs)  # (rows, keys)

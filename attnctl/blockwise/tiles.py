@@ -43,7 +43,7 @@ def as_torch(call: Call) -> Call:
 
 
 def row_tiles(call: Call, a: int, b: int, max_rows: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield ranges [lo, hi) of at most `max_rows` rows that see a key of [a, b), and whether each row sees them all.
+    """Yield ranges [lo, hi) of at most `max_rows` rows that see a key of [a, b), and whether every row sees all these keys.
 
     Arithmetic decides causality and windows; only tiles on a border need a mask.
     """

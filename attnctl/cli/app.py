@@ -55,7 +55,7 @@ def load_command(name: str) -> Command:
 
 
 def all_commands() -> Iterator[Command]:
-    """Yield every command, those of plug-ins included; their modules are imported."""
+    """Import and yield every command, also the commands of plug-ins."""
     yield from map(load_command, COMMANDS)
     from attnctl.cli.plugins import working_plugins
 

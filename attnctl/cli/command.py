@@ -106,7 +106,7 @@ def _as_parameters(group: type | None) -> list[inspect.Parameter]:
 def refuse_unused(context: typer.Context, *unused: type | str, because: str) -> None:
     """Raise UsageError for an option that was typed and has no effect.
 
-    `unused` are groups of options and names of single parameters. The user's defaults are no reason to refuse.
+    `unused` are groups of options and names of single parameters. The user's defaults are never a reason to refuse.
     """
     names = [
         name for group in unused for name in ([group] if isinstance(group, str) else [f.name for f in fields(group)])
@@ -150,7 +150,7 @@ def load_module(name: str, module: str) -> Command:
                 expose_value=False,
                 callback=_print_all_help,
                 default=False,
-                help=f"Print all options, also of: {', '.join(more)}.",
+                help=f"Print all options, also of these groups: {', '.join(more)}.",
             )  # fmt: skip
         )
     for parameter in command.params:

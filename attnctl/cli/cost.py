@@ -39,7 +39,7 @@ def cost_of_heads(source: Source, heads: int, sweeps: int = 1) -> str | None:
 
 
 def cost_of_passes(info: ModelInfo, n: int, passes: int, *, cuts: bool, fewer: str = LESS_HEADS) -> str | None:
-    """Return the cost of `passes` passes over n tokens; None if it is small. A pass with `cuts` holds its mask.
+    """Return the cost of `passes` passes over n tokens; None if it is small. A pass with `cuts` needs memory for its mask.
 
     `fewer` says how to lower the cost. Raises AttnctlError if the memory is not enough.
     """

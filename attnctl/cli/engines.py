@@ -18,5 +18,5 @@ def engine_of(context: Context, options: EngineOptions) -> Engine:
     from attnctl.batching.engines import Engine
 
     if options.engine == "local":
-        refuse_unused(context, "address", "gpus_per_worker", because="it goes with --engine ray")
+        refuse_unused(context, "address", "gpus_per_worker", because="use it with --engine ray")
     return Engine(options.engine, options.address, options.gpus_per_worker)

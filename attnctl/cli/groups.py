@@ -1,7 +1,7 @@
 """Declare the options that several commands have: single options as types, groups of options as frozen dataclasses.
 
 An option of only one command is declared in the signature of its function. An option without `envvar` takes no default of
-the user: it names what one call is about.
+the user, because it belongs to one call.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ OffOption = Annotated[
     Option(
         "--off",
         help="Switch off these heads, as layer.head: 23.3,0.5.",
-        metavar="TEXT",
+        metavar="HEADS",
         envvar="ATTNCTL_OFF",
         rich_help_panel=CHANGED,
     ),
@@ -522,7 +522,7 @@ TargetOption = Annotated[
     str | None,
     Option(
         "--target",
-        help="What the model is to write: the decoder's text (encoder-decoders); with --effects, contributions: a word.",
+        help="What the model should write: the decoder's text (encoder-decoders); with --effects, contributions: a word.",
         metavar="TEXT",
         envvar="ATTNCTL_TARGET",
         rich_help_panel=CHECKPOINT,

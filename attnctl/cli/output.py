@@ -88,7 +88,7 @@ def print_wrapped(text: str, indent: int = 0) -> None:
 
 
 def help_width() -> int:
-    """Return the width of help in columns: that of the terminal, 100 at most."""
+    """Return the width of help in columns: the width of the terminal, 100 at most."""
     return max(20, min(get_terminal_size().columns, 100) - 1)
 
 

@@ -136,7 +136,7 @@ def batch_command(
         str | None,
         Option(
             "--steps",
-            help="Only these steps: weights, or scores,weights,… (json, npz).",
+            help="Keep only these steps: weights, or scores,weights,… (json, npz).",
             metavar="STEPS",
             autocompletion=completing("attnctl.trace.steps:NAMES", joined=True),
             envvar="ATTNCTL_STEPS",
@@ -328,7 +328,7 @@ def _refuse_unused_by(context: Context, formats: tuple[str, ...]) -> None:
         if not used & set(users):
             kinds = [f"--format {name}" for name in users if name not in PICTURES]
             kinds += ["a picture"] if PICTURES[0] in users else []
-            refuse_unused(context, *names, because=f"it goes with {either(kinds)}" if kinds else "no format uses it")
+            refuse_unused(context, *names, because=f"use it with {either(kinds)}" if kinds else "no format uses it")
     if formats[0] in PROMPT_FORMATS:
         prompt_options = {field.name for field in dataclasses.fields(PromptOptions)}
         model_options = [field.name for field in dataclasses.fields(ModelOptions) if field.name not in prompt_options]

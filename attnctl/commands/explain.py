@@ -79,7 +79,7 @@ class ChosenOptions:
         int | None,
         Option(
             "--top",
-            help="Only the N strongest: links of each query.",
+            help="Show only the N strongest: links of each query.",
             metavar="N",
             parser=whole(limits.TOP),
             envvar="ATTNCTL_TOP",
@@ -131,7 +131,7 @@ def explain_command(
         str | None,
         Option(
             "--steps",
-            help="Only these steps: scores,weights,… (matrices shows W_Q, W_K, W_V)",
+            help="Keep only these steps: scores,weights,… (matrices shows W_Q, W_K, W_V)",
             metavar="STEPS",
             autocompletion=completing("attnctl.trace.steps:NAMES", "contributions", joined=True),
             envvar="ATTNCTL_STEPS",
@@ -169,13 +169,13 @@ def explain_command(
             refuse_unused(context, "top", because="the output is JSON")
         if names != ["contributions"]:
             raise UsageError(
-                "contributions go with no other steps: they are a sum over the whole model",
+                "contributions cannot be combined with other steps: they are a sum over the whole model",
                 option="steps",
                 value=steps,
             )
         _explain_contributions(source, file, model, form, output, against=against, query=chosen.query, top=chosen.top)
         return DONE
-    refuse_unused(context, "against", because="it goes with --steps contributions")
+    refuse_unused(context, "against", because="use it with --steps contributions")
     from attnctl.source import Changes, OverviewSource, is_long, prepare
     from attnctl.trace.steps import check_names
 

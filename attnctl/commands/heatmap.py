@@ -110,7 +110,7 @@ def heatmap_command(
         str | None,
         Option(
             "--rows",
-            help="Only these queries: 0-99, with both ends.",
+            help="Show only these queries: 0-99 (both included).",
             metavar="TOKENS",
             envvar="ATTNCTL_ROWS",
             rich_help_panel=LOOK,
@@ -120,7 +120,7 @@ def heatmap_command(
         str | None,
         Option(
             "--columns",
-            help="Only these keys: 0-99, with both ends.",
+            help="Show only these keys: 0-99 (both included).",
             metavar="TOKENS",
             envvar="ATTNCTL_COLUMNS",
             rich_help_panel=LOOK,
@@ -192,7 +192,7 @@ def heatmap_command(
         else:
             _draw_photograph(context, opener, photograph, chosen, query, look, form, str(output))
         return
-    refuse_unused(context, "query", because="it goes with a photograph")
+    refuse_unused(context, "query", because="use it with a photograph")
     zoom = Zoom(rows, columns, pool, spans)
     if terminal:
         _show_grid(context, opener, chosen, zoom, look)
@@ -394,7 +394,7 @@ def _show_grid(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, loo
     """Show the grid on a terminal."""
     from attnctl.render.terminal.heatmap import Blocks
 
-    refuse_unused(context, *PICTURE_ALONE, because="it goes with a picture (-o grid.png)")
+    refuse_unused(context, *PICTURE_ALONE, because="use it with a picture (-o grid.png)")
     colour, page = _colour_function(look.cmap), safe_console()
     opened = opener()
     grid = _read_grid(opened, chosen, zoom, max(16, page.width - LABELS))

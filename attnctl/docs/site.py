@@ -56,7 +56,7 @@ WRITTEN: dict[str, dict[str, str]] = {
         "paper-figure": "make a picture of attention for a paper",
         "my-checkpoint": "look into a checkpoint, or into a model while it runs",
         "long-prompt": "see where a long prompt looks, without its n × n matrix",
-        **{topic: about for one in COMMAND_LIST.values() for topic, about in one.guides.items()},
+        **{topic: about for command in COMMAND_LIST.values() for topic, about in command.guides.items()},
     },
     "Explanation": {
         "models": "the models, and what the trained ones find",

@@ -222,7 +222,7 @@ def read_batch(path: str) -> Mapping[str, Array]:
     else:
         batch = parse_json(data, path)
     if not isinstance(batch, Mapping) or "input_ids" not in batch:
-        raise AttnctlError(f"{path} is no batch: it has no input_ids")
+        raise AttnctlError(f"{path} is not a batch: it has no input_ids")
     return batch
 
 
@@ -305,7 +305,7 @@ def _header_of(lines: Sequence[list[str]]) -> list[str]:
 
 
 def _name_in(cell: str) -> str:
-    """Return a name without the blanks around it; a name of blanks alone, such as a line break, stays as it is."""
+    """Return a name without the blanks around it; keep a name that consists of blanks, such as a line break."""
     return cell.strip() or cell
 
 

@@ -31,7 +31,7 @@ def read_audio(path: str) -> Floats:
     if not data:
         raise AttnctlError(f"{name} is empty: it holds no sound")
     if not SOUNDS.match(data):
-        raise AttnctlError(f"cannot read the sound of {name}: it is no WAV, FLAC, Ogg or MP3, or damaged")
+        raise AttnctlError(f"cannot read the sound of {name}: it is not WAV, FLAC, Ogg or MP3, or it is damaged")
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             # hours of silence are a small file when compressed
@@ -41,7 +41,7 @@ def read_audio(path: str) -> Floats:
         reason = in_one_line(error.error_string).rstrip(".")
         raise AttnctlError(f"cannot read the sound of {name}: it is damaged ({reason})") from error
     if len(samples) and (not 1_000 <= rate <= 1_000_000 or not np.isfinite(samples).all()):
-        raise AttnctlError(f"{name} is damaged: {rate:,} samples a second, or samples that are no numbers")
+        raise AttnctlError(f"{name} is damaged: {rate:,} samples a second, or samples that are not numbers")
     mean: Floats = soxr.resample(samples.mean(axis=1), rate, RATE)  # (n,)
     if not len(mean):
         raise AttnctlError(f"{name} holds no sound: it has no samples")

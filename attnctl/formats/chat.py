@@ -1,7 +1,7 @@
 """Read conversations in the form of serving APIs: a JSON list of messages, each with a role and a content.
 
 The messages follow OpenAI's chat format: `content` is a string, or a list of parts of type text. An object with `messages`
-and perhaps `tools` is also read. If the content is a JSON object, as of a tool, its text is the JSON.
+and perhaps `tools` is also read. If the content is a JSON object, for example from a tool, its text is the JSON.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def conversation_of(data: bytes | str, source: str) -> Conversation:
         tools = document.get("tools") or ()
         document = document.get("messages")
     if not isinstance(document, list):
-        raise AttnctlError(f'{source} is no conversation: it is a JSON list of {{"role": …, "content": …}}')
+        raise AttnctlError(f'{source} is not a conversation: it is a JSON list of {{"role": …, "content": …}}')
     if not document:
         raise AttnctlError(f"{source} holds no messages")
     if not isinstance(tools, (list, tuple)) or not all(isinstance(tool, dict) for tool in tools):
@@ -61,7 +61,7 @@ def conversation_of(data: bytes | str, source: str) -> Conversation:
 
 def _chat_message(entry: object, where: str) -> Message:
     if not isinstance(entry, dict):
-        raise AttnctlError(f"{where} is no object with role and content")
+        raise AttnctlError(f"{where} is not an object with role and content")
     role = entry.get("role")
     if role not in ROLES:
         problem = "has no role" if role is None else f"has the role {visible_text(str(role))!r}"

@@ -94,7 +94,7 @@ class Block:
 
 
 def _comments(lines: Iterable[str]) -> Iterator[tuple[str, str | None]]:
-    """Yield the comments of a sentence, `# key = value`; the value is None if there is no "="."""
+    """Yield the comments of a sentence, `# key = value`; the value is None without "="."""
     for line in lines:
         if line.startswith("#"):
             name, equals, value = line[1:].partition("=")
@@ -149,7 +149,7 @@ def _skip_line(file: IO[bytes], number: int) -> None:
         skipped += len(piece)
         if skipped > limits.ENDLESS_BYTES:
             size = limits.bytes_text(limits.ENDLESS_BYTES)
-            raise AttnctlError(f"line {number} does not end within {size}: this is no treebank")
+            raise AttnctlError(f"line {number} does not end within {size}: this is not a treebank")
 
 
 class TreebankPart(NamedTuple):

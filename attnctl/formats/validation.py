@@ -83,7 +83,7 @@ def telling_unsound(source: str, kind: str) -> Iterator[None]:
 def read_npz(data: bytes, source: str) -> dict[str, Array]:
     """Return the arrays of an NPZ file. Raises AttnctlError if it is damaged or holds pickled objects."""
     if data[:2] != b"PK" and data[:6] != b"\x93NUMPY":
-        raise AttnctlError(f"{source} is not a sound .npz file: it is no archive (nothing is ever unpickled)")
+        raise AttnctlError(f"{source} is not a sound .npz file: it is not an archive (nothing is ever unpickled)")
     with telling_unsound(source, ".npz"):
         archive = np.load(io.BytesIO(data), allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -94,7 +94,7 @@ def read_npz(data: bytes, source: str) -> dict[str, Array]:
             arrays = {name: archive[name] for name in archive.files}
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):
-            raise AttnctlError(f"{source} is not a sound .npz file: {name[:40]} is no array")
+            raise AttnctlError(f"{source} is not a sound .npz file: {name[:40]} is not an array")
     return arrays
 
 

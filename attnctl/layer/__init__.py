@@ -48,7 +48,7 @@ class LayerAttention:
 
     @property
     def n_q(self) -> int:
-        """Return the number of queries of the text; of a part of it, the number up to the last row here."""
+        """Return the number of queries of the text; for a part of the text, the number up to its last row."""
         return int(self.stored.shape[-2]) if self.rows is None else max(self.rows) + 1
 
     @property
@@ -63,7 +63,7 @@ class LayerAttention:
 
     @property
     def output_matrix(self) -> Floats | None:
-        """Return W_O (heads · d_v, d_out) of all heads; None if it is unknown, or more follows than W_O."""
+        """Return W_O (heads · d_v, d_out) of all heads; None if it is unknown, or if other operations follow W_O."""
         return self.parameters.get("W_O")
 
     @property
@@ -143,7 +143,7 @@ class LayerAttention:
         return self.mask[self._grid_places(rows)[:, :, None], columns[:, None, :]]  # type: ignore[no-any-return]
 
     def visible_parts(self, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Bools | None:
-        """Return whether any query of a row part sees any key of a column part → (rows, columns); None if all do."""
+        """Return whether any query of a row part sees any key of a column part → (rows, columns); None if always true."""
         if (mask := self.mask) is None:
             return None
         queries, keys = single_tokens(rows), single_tokens(columns)
@@ -164,7 +164,7 @@ class LayerAttention:
         return weights_at_offset(self.weights_at, self.positions, self.n_k, offset)  # type: ignore[no-any-return]
 
     def on_copies(self, ids: Sequence[int], shift: int = 0) -> Floats:
-        """Return each query's mass on what follows other copies of its token → (heads, n_q): see `weights_on_copies`."""
+        """Return each query's mass on tokens after other copies of its token → (heads, n_q): see `weights_on_copies`."""
         return weights_on_copies(self.weights_at, self.visible_at, ids, shift)  # type: ignore[no-any-return]
 
     def streaming_change(self, first: int, last: int) -> Floats | None:
@@ -191,7 +191,7 @@ class LayerAttention:
     # --- other weights ---
 
     def without_keys(self, keys: Sequence[int]) -> LayerAttention:
-        """Return the layer with some keys, and a sink, hidden: each row shares its attention among the other keys."""
+        """Return the layer with some keys and the learned sink hidden; rows share their attention among the other keys."""
         factors = np.ones(self.n_k, np.float32)
         factors[list(keys)] = 0
         mask = factors[None] > 0 if self.mask is None else self.mask & (factors > 0)
@@ -338,7 +338,7 @@ def _parameter_array(name: str, level: Level, *axes: str) -> TraceArray:
 
 @dataclass(eq=False, repr=False)
 class LayerTrace(LayerAttention):
-    """The stored attention of one layer. `heads` and `rows` say which heads and queries the arrays hold; None is absent.
+    """The stored attention of one layer. The arrays hold the heads `heads` and the queries `rows`; an absent array is None.
 
     The axes of an array follow its level: arrays of a head have the heads first. Keys and values are stored once for
     each query head, as that head reads them, even if heads share them.
@@ -444,7 +444,7 @@ class LayerTrace(LayerAttention):
         return ((array, value) for array, value in self.arrays_kept() if not array.parameter)
 
 
-_OF_FIELDS = [replace(one.metadata["array"], name=one.name) for one in fields(LayerTrace) if one.metadata]
+_OF_FIELDS = [replace(entry.metadata["array"], name=entry.name) for entry in fields(LayerTrace) if entry.metadata]
 TRACE_ARRAYS = (
     TraceArray("embeddings", "text", ("tokens", "d_model"), "embeddings", "X: what the first layer reads"),
     *_OF_FIELDS[:-2],

@@ -61,7 +61,7 @@ class Forward:
 
     @cached_property
     def context_of_heads(self) -> Array:
-        """Return the context that the model goes on with (heads, n_q, d_v): from the steps, or from a fused kernel."""
+        """Return the context for the model's next operation (heads, n_q, d_v): from the steps, or from a fused kernel."""
         if self.has_steps or is_short(self.call):
             return self.all_steps.context
         return fused_context(self.call)
@@ -156,7 +156,7 @@ class ComputedLayer(LayerAttention):
 
     @property
     def output_matrix(self) -> Floats | None:
-        """Return W_O (heads · d_v, d_out) of all heads; None if it is unknown, or more follows than W_O."""
+        """Return W_O (heads · d_v, d_out) of all heads; None if it is unknown, or if W_O is not the last step."""
         read = self.forward.output_matrix
         return self.forward.parameters.get("W_O") if read is None else read()
 

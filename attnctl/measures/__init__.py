@@ -85,7 +85,7 @@ def load_measure(entry: EntryPoint) -> Measure:
     """Return the measure of an entry point. Raises TypeError for any other object, ValueError for another name."""
     measure = entry.load()
     if not isinstance(measure, Measure):
-        raise TypeError(f"{entry.value} is no Measure")
+        raise TypeError(f"{entry.value} is not a Measure")
     if measure.name != entry.name:
         raise ValueError(f"{entry.value} is called {measure.name!r}")
     return measure
@@ -97,7 +97,7 @@ def chosen_measure(name: str | None) -> Measure | None:
 
 
 def check_measure(name: str | None, chosen_heads: bool = False) -> None:
-    """Raise UsageError if there is no such measure, or it cannot be combined with chosen heads."""
+    """Raise UsageError for an unknown measure, or for one that cannot be combined with chosen heads."""
     if measure := chosen_measure(name):
         measure.check_heads(chosen_heads)
 

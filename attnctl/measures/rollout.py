@@ -13,11 +13,11 @@ from attnctl.measures import Measure
 def attention_rollout(layers: Sequence[LayerAttention]) -> Iterator[LayerTrace]:
     """Yield one map for each layer, from layer 0 on: how much of each token has reached each row there.
 
-    Half of a layer is the mean of its heads, half is the token itself, for the residual stream; the layers are
-    multiplied.
+    A layer counts as the average of its mean head and of the identity, which is the residual stream. The map of a layer is
+    the product of the layers up to it.
     """
     identity = np.eye(layers[0].n_k)  # (n, n)
-    reached, reachable = identity, identity > 0  # (n, n) each: `seen` is what a row can have been reached by
+    reached, reachable = identity, identity > 0  # (n, n) each: `reachable` is true where something can have arrived
     every = np.arange(len(identity))[None]  # (1, n)
     for layer in layers:
         mean = layer.all_weights().astype(np.float64).mean(axis=0)  # (n, n)

@@ -68,7 +68,7 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
         raise UsageError(f"no model {name[:40]!r}…: no file has so long a name", value=name)
     if chosen.get("qkv") is not None:
         if name != DEFAULT:
-            why = f"it does not go with {option_name('qkv')}: Q, K and V come from the file"
+            why = f"it cannot be combined with {option_name('qkv')}: Q, K and V come from the file"
             raise UsageError(why, option="model", value=name)
         module, attribute = "attnctl.models.builtin.matrix", "open_qkv"
     elif name in REGISTRY:
@@ -86,7 +86,7 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
     foreign = chosen.keys() - CHECKPOINT_OPTIONS - {"name"} if checkpoint else CHECKPOINT_OPTIONS - {"device"}
     for option in chosen:
         if option in foreign:
-            why = f"does not go with {option_name('model', name)}{instead_of(option)}"
+            why = f"cannot be combined with {option_name('model', name)}{instead_of(option)}"
             raise UsageError(why, option=option)
     with about_value(name):
         model: Model = opener(**chosen)
@@ -183,7 +183,7 @@ def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> 
 
         opened = wrap_network(model, chosen.pop("tokenizer", None))
     for name in chosen:
-        raise TypeError(f"{function}(): {name} goes with the name of a model, and this one is opened already")
+        raise TypeError(f"{function}(): {name} is for the name of a model, and this model is already opened")
     if not isinstance(opened, Model):
         expected = "a name, a path, an opened model or a transformers model"
         raise TypeError(f"{function}(): model is {expected}, not {type(model).__name__}: {repr(model)[:80]}")

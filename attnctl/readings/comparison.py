@@ -89,7 +89,7 @@ class Comparison:
         return "" if not unmatched else f"The difference is of the tokens that both have: {'; '.join(unmatched)}."
 
     def hidden_in_one(self, layer: int) -> Bools | None:
-        """Return true where only one of the traces hides a key, so that there is no weight to compare; None if nowhere."""
+        """Return true where only one of the traces hides a key, so that no weights can be compared; None if nowhere."""
         a, b, _ = self.both_masks(layer)
         if a is None or b is None:
             mask = b if a is None else a
@@ -157,7 +157,7 @@ def compare_traces(a: Trace, b: Trace, names: tuple[str, str] = ("A", "B")) -> C
 
 
 def _aligned_axes(a: Trace, b: Trace, names: tuple[str, str]) -> AlignedTokens | None:
-    """Return the pairs of tokens; None if all pairs have equal indices. Raises AttnctlError if there are no pairs."""
+    """Return the pairs of tokens; None if all pairs have equal indices. Raises AttnctlError without any pair."""
     queries = _token_pairs(a.tokens, b.tokens, a.text, b.text)
     cross = a.key_tokens is not None or b.key_tokens is not None
     keys = _token_pairs(a.key_axis, b.key_axis, "", "") if cross else queries

@@ -57,7 +57,7 @@ def head_statistics(
         marks[2] = [word != "" and all(unicodedata.category(sign)[0] == "P" for sign in word) for word in words]
     statistics = layer.statistics(marks, RANKED)
     if not np.isfinite(statistics.entropy).all():  # a row that sees nothing has entropy 0
-        raise AttnctlError(f"the scores of layer {layer.layer} are no finite numbers: see the weights up to there")
+        raise AttnctlError(f"the scores of layer {layer.layer} are not finite numbers: see the weights up to there")
     largest_entropy = np.log(np.maximum(layer.visible_counts(), 1))  # (n_q,), nats
     # the mass that learned sinks take, (heads, n_q); a row that sees nothing has no sink either
     sink_mass = np.where(statistics.mass > 0, 1 - statistics.mass, 0)
@@ -104,7 +104,7 @@ def head_statistics(
 
 
 def _at_offsets(layer: LayerAttention, ahead: bool) -> dict[int, Array]:
-    """Return offset → mean weight at that offset (heads,), for the offsets that some query can see."""
+    """Return offset → mean weight of the keys at this offset (heads,), for offsets that at least one query can see."""
     means = {
         offset: _mean_over_queries(layer.at_offset(offset))
         for offset in range(-FARTHEST, FARTHEST + 1)
@@ -261,7 +261,7 @@ STATISTICS: dict[str, Statistic] = {
     statistic.name: statistic
     for statistic in (
         Statistic("entropy", "entropy", "entropy", "nats", 4),
-        Statistic("entropy_share", "of max", "entropy, as a share of the most there can be", "share", 13,
+        Statistic("entropy_share", "of max", "entropy, as a share of the largest possible", "share", 13,
                   "broad", 0.8, USUAL),
         Statistic("confidence", "confid", "largest weight of a query", "share", 5, source="Voita et al. 2019"),
         Statistic("sink", "sink", "mass that a learned sink takes", "share", 8),

@@ -91,19 +91,19 @@ class Overview(WithAxes):
         tokens = counted(len(self.tokens), "token")
         return f"Overview of {quoted_beginning(self.text)} by {self.model.name}: {tokens}, {names}"
 
-    def narrowed(self, wanted: Callable[[int, int], bool]) -> Overview:
-        """Return the overview with only the layers and heads for which `wanted` returns true."""
+    def narrowed(self, includes: Callable[[int, int], bool]) -> Overview:
+        """Return the overview with only the layers and heads for which `includes` returns true."""
         grid = self.grid
         if grid is not None:
-            weights = {place: cells for place, cells in grid.weights.items() if wanted(*place)}
+            weights = {place: cells for place, cells in grid.weights.items() if includes(*place)}
             masks = {layer: mask for layer, mask in grid.masks.items() if any(layer == place[0] for place in weights)}
             grid = replace(grid, weights=weights, masks=masks)
-        statistics = tuple(measured for measured in self.head_statistics if wanted(measured.layer, measured.head))
+        statistics = tuple(measured for measured in self.head_statistics if includes(measured.layer, measured.head))
         return replace(
             self,
             grid=grid,
             head_statistics=statistics,
-            links={place: links for place, links in self.links.items() if wanted(*place)},
+            links={place: links for place, links in self.links.items() if includes(*place)},
         )
 
     def without_keys(self, out: Sequence[int], name: str) -> Overview:
@@ -117,7 +117,7 @@ class Overview(WithAxes):
             if any(a <= key < b for key in out)
         }
         if any(grid.columns[column].token_count > 1 for column in gone):
-            raise UsageError(f"does not go with {name}: the key is pooled with others already", option="drop")
+            raise UsageError(f"cannot be combined with {name}: the key is pooled with others already", option="drop")
         columns = [column for column in range(len(grid.columns)) if column not in gone]
         narrowed = replace(
             grid,
@@ -153,9 +153,9 @@ class LongRow:
         """Return the tokens of the key axis."""
         return self.keys
 
-    def narrowed(self, wanted: Callable[[int, int], bool]) -> LongRow:
-        """Return the row with only the layers and heads for which `wanted` returns true."""
-        return replace(self, weights={place: row for place, row in self.weights.items() if wanted(*place)})
+    def narrowed(self, includes: Callable[[int, int], bool]) -> LongRow:
+        """Return the row with only the layers and heads for which `includes` returns true."""
+        return replace(self, weights={place: row for place, row in self.weights.items() if includes(*place)})
 
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""

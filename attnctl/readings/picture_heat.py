@@ -1,4 +1,4 @@
-"""Where one query looks in a picture: its weights drawn over the boxes of the patches."""
+"""Show where one query looks in a picture: draw its weights over the boxes of the patches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SINK = 0.3  # a token with this share of a query's weight or more is named
 
 
 def query_of_picture(tokens: tuple[Token, ...], query: str | None, causal: bool) -> int:
-    """Return the query that `query` names; by default CLS (the first token that is no patch), beside a text the last token.
+    """Return the query that `query` names; by default CLS (the first token but the patches), or the last token of a text.
 
     Raises UsageError if there is no such token, or no CLS token.
     """
@@ -43,8 +43,8 @@ def has_text(tokens: Sequence[Token]) -> bool:
 def heat_of_boxes(weights: Floats, keys: tuple[Token, ...], size: tuple[int, int], shape: tuple[int, int]) -> Floats:
     """Return weights (n_k,) as an image (rows, columns) of their boxes, NaN outside; `size` is (width, height) in pixels.
 
-    If boxes lie over each other (tiles and a small view of the whole), their weights are added up, each spread evenly over
-    its box: a pixel shows the weight of a box of the smallest size in its picture.
+    If boxes overlap (tiles and a small view of the whole), each weight is spread evenly over its box, and the weights of
+    a pixel are added up. The scale is such that one of the smallest boxes shows its whole weight.
     """
     heat = np.full(shape, np.nan, np.float32)  # (rows, columns)
     adds, smallest = lie_over_each_other(keys), dict[int | None, int]()  # the smallest area of a box in each picture
@@ -71,7 +71,7 @@ def _area(box: tuple[int, int, int, int]) -> int:
 
 
 def _cells_between(first: int, end: int, scale: float) -> slice:
-    """Return the cells that show pixels [first, end) of the picture, at least one."""
+    """Return the cells, at least one, that show pixels [first, end) of the picture."""
     start = math.floor(first * scale + 1e-9)
     return slice(start, max(math.floor(end * scale + 1e-9), start + 1))
 

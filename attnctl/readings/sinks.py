@@ -104,7 +104,7 @@ def sinks_of_cells(cells: Cells) -> Sinks | None:
 
 
 def sinks_of_heads(trace: Trace, layer: LayerTrace) -> list[Sinks | None]:
-    """Return the sinks of each head of a layer; None for a head without one."""
+    """Return the sinks of each head of a layer; None for a head without a sink."""
     rows = range(len(trace.tokens)) if layer.rows is None else layer.rows
     if layer.weights is None or trace.measure is not None or "no-weights" in trace.noted:
         return [None] * len(layer.heads)

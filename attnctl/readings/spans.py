@@ -258,7 +258,7 @@ def _json_rows(data: str, path: str) -> list[Document]:
     rows = parse_json(data, path)
     rows = rows.get("spans") if isinstance(rows, dict) else rows
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise AttnctlError(f"{path} is no list of spans: each is an object with name, start and end")
+        raise AttnctlError(f"{path} is not a list of spans: each is an object with name, start and end")
     return rows
 
 
@@ -268,7 +268,7 @@ def _table_rows(data: str, path: str) -> list[Document]:
     try:
         rows = list(csv.DictReader(io.StringIO(data), delimiter=mark))
     except csv.Error as error:
-        raise AttnctlError(f"{path} is no table: {in_one_line(error)}") from error
+        raise AttnctlError(f"{path} is not a table: {in_one_line(error)}") from error
     if rows and not ({"start", "end"} <= rows[0].keys() or "left" in rows[0]):
         raise AttnctlError(f"{path} needs the columns name, start, end in its first line")
     return rows

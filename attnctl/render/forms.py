@@ -113,7 +113,7 @@ def shaded_tokens(tokens: Sequence[Token], shares: Sequence[float] | Floats, kin
 
 
 def listed(texts: Sequence[str]) -> Line:
-    """Return a line of texts beside each other: as many as fit, from the first on."""
+    """Return a line of texts beside each other; if there is too little room, the last texts are left out."""
     return Line([(text, "", -rank or None) for rank, text in enumerate(texts)], between="   ")
 
 
@@ -186,7 +186,7 @@ def sum_columns(
 
 @dataclass(frozen=True)
 class Table:
-    """Columns beside each other; the `legend` explains them, {} in it stands for `about` of the columns that are shown."""
+    """Columns beside each other, with a `legend`; {} in it becomes the `about` of the visible columns."""
 
     columns: Sequence[Column]
     strong: Sequence[bool] = ()  # whether each row is bold

@@ -94,7 +94,7 @@ class Source:
         self.key_numbers: Sequence[int] = range(len(self.key_tokens))  # the number of each key in the text
 
     def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
-        """Give `visit` the layers, at least the chosen ones (None: all); return what is known beside them."""
+        """Give `visit` the layers, at least the chosen ones (None: all); return everything else that the run tells."""
         raise NotImplementedError
 
     def read(
@@ -112,7 +112,7 @@ class Source:
 
 
 class TextSource(Source):
-    """A text through a model, which runs once. `tokens` are by default those of the text."""
+    """A text through a model, which runs once. `tokens` are the tokens of the text by default."""
 
     # runs the model in place of `model.run`: a shell stores runs, so that a second question needs no new run
     runner: Callable[[Model, Sequence[Token], Visit, str], Run] | None = None
@@ -177,7 +177,7 @@ def check_room(
 
 
 class TraceSource(Source):
-    """A trace: its layers as they are stored. `name` is the name of its file, for messages."""
+    """A trace with its stored layers. `name` is the name of its file, for messages."""
 
     def __init__(self, trace: Trace, name: str | None = None) -> None:
         self.trace, layers, info = trace, trace.layers, trace.model
@@ -240,7 +240,7 @@ def is_long(source: Source) -> bool:
 
 
 def check_attention_weights(source: Source, command: str) -> None:
-    """Raise AttnctlError if the numbers of a source are no attention weights, so `command` has nothing to say."""
+    """Raise AttnctlError if the numbers of a source are not attention weights, so that `command` cannot use them."""
     for note in notes_of_kind(source.trace.notes, "no-weights") if isinstance(source, TraceSource) else ():
         raise AttnctlError(f"{command} is for attention weights. {source.name}: {note[:1].lower()}{note[1:]}")
 

@@ -29,7 +29,7 @@ class Model(Protocol):
 
     @property
     def photograph(self) -> Image | None:
-        """Return the picture that each text is read with; None without one."""
+        """Return the picture that each text is read with; None without a picture."""
 
     @property
     def limit(self) -> int | None:

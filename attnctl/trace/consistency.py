@@ -139,7 +139,7 @@ def _check_number(number: int, count: int | None, where: str, noun: str) -> None
 
 
 def _check_shapes(trace: Trace, layer: LayerTrace, source: str) -> None:
-    """Raise AttnctlError for an array whose axes differ from those of the other arrays, the tokens, or the model."""
+    """Raise AttnctlError for an array whose shape does not fit the other arrays, the tokens, or the model."""
     info, n = trace.model, len(trace.tokens)
     sizes = {"rows": n if layer.rows is None else len(layer.rows), "keys": len(trace.key_axis), "tokens": n}
     sizes |= {name: size for name, size in (("d_k", info.d_k), ("d_v", info.d_v)) if size is not None}

@@ -54,7 +54,7 @@ SINK_NOTE = Note("A learned sink takes a part of each row and gives nothing back
 class StopForward(BaseException):
     """Raised by a visitor that needs no more layers: the model leaves the others out.
 
-    It is no Exception, so that a network's own code cannot take it for an error and go on.
+    It is not an Exception, so that a network's own code cannot take it for an error and go on.
     """
 
 

@@ -185,7 +185,7 @@ def _mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
 
 
 def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
-    """Return in words which tokens a layer's mask hides beside later ones: beyond a window or chunk, others; or None."""
+    """Return in words which tokens a layer's mask hides besides later ones (outside a window or chunk, others), or None."""
     if trace.model.window is not None:
         return f"tokens {trace.model.window} positions away or more"
     n = len(trace.tokens)
@@ -482,7 +482,7 @@ def _prediction_step(trace: Trace) -> Step:
 
 
 def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
-    """Return the trace with only the arrays of the named steps. Raises UsageError for a name that is no step."""
+    """Return the trace with only the arrays of the named steps. Raises UsageError for an unknown name."""
     check_names(names)
     layers = []
     for layer in trace.layers:
@@ -531,7 +531,7 @@ def rounded_trace(trace: Trace, decimals: int) -> Trace:
 
 
 def check_names(names: Collection[str]) -> None:
-    """Raise UsageError for a name that is no step, with a similar name if there is one."""
+    """Raise UsageError for an unknown name of a step, with a similar name if possible."""
     from difflib import get_close_matches
 
     for name in names:
@@ -542,7 +542,7 @@ def check_names(names: Collection[str]) -> None:
 
 
 def check_steps(trace: Trace, names: Sequence[str]) -> list[str]:
-    """Return notes on the named steps that a run lacks. Raises UsageError if it has none of them."""
+    """Return notes on the named steps that a run lacks. Raises UsageError if it lacks all of them."""
     lacking = [name for name in names if not any(walk_steps(trace, None, [name]))]
     notes = [f"no {name} step: {_WHY.get(name, 'this run has none')}" for name in lacking]
     if len(lacking) == len(names):

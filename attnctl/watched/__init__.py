@@ -1,1 +1,1 @@
-"""A prediction that is watched while heads are ablated and edges cut: the effects on it."""
+"""Measure how a prediction changes while heads are ablated and edges are cut."""

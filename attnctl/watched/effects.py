@@ -1,4 +1,4 @@
-"""Effects of an intervention on a prediction: every head ablated in turn, every edge cut, and what that changes."""
+"""Effects of interventions on a prediction: each head ablated in turn, each edge cut in turn."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Contributions(Part):
 def summed_contributions(
     logit: float, parts: Sequence[ContributionPart], logit_before_cap: float | None = None
 ) -> Contributions:
-    """Return the logit of a word (minus that of another) with the sum of its parts."""
+    """Return the logit of a word (or the difference of two words' logits) with the sum of its parts."""
     return Contributions(logit, math.fsum(part.value for part in parts), tuple(parts), logit_before_cap)
 
 
@@ -199,7 +199,7 @@ class Effects(WithAxes, JsonDocument, kw_only=True, tag="attnctl.effects/1"):
         return tuple(sorted(self.heads, key=lambda effect: (-effect.absolute_size, effect.layer, effect.head)))[:top]
 
     def ordered(self, top: int | None = None) -> Effects:
-        """Return the effects as they are written: heads strongest first, `top` heads, edges and spans (None: all)."""
+        """Return the effects in the order of files, strongest heads first: `top` heads, edges and spans (None: all)."""
         edges, spans = strongest_cuts(self.edges, top), strongest_cuts(self.spans, top)
         return replace(self, heads=self.strongest(top), edges=edges, spans=spans)
 

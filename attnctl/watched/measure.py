@@ -108,7 +108,7 @@ class EffectRequest:
 def with_heads(
     measured: Effects, watched: Watched, jobs: Sequence[tuple[int, int]], effects: Sequence[Effect]
 ) -> Effects:
-    """Return the effects with those of heads, the key that each head looks at most, and how far the two agree."""
+    """Add the effects of heads, the key with each head's largest weight, and how far effects and weights agree."""
     looks = watched.query_weights()
     heads = []
     for (layer, head), effect in zip(jobs, effects, strict=True):

@@ -79,7 +79,7 @@ def test_a_pipe_is_replaced_where_it_is_a_text_s_and_not_waited_for(run: Run, re
     for name in ("run.json", "manifest.jsonl", "traces.jsonl"):
         (out / name).rename("kept")
         os.mkfifo(out / name)
-        assert refused("batch", *ARGS) == f"out/{name} is no regular file: give a new folder"
+        assert refused("batch", *ARGS) == f"out/{name} is not a regular file: give a new folder"
         Path("kept").rename(out / name)
     signal.alarm(0)
 

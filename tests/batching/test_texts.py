@@ -197,7 +197,7 @@ def test_a_list_in_json_is_its_entries(tmp_path: Path, indent: int | None, monke
             (1, "two", 7),
             (2, "three", None),
         ]
-        assert items[2].messages and items[3].error == 'it is no JSON object with a "text"'
+        assert items[2].messages and items[3].error == 'it is not a JSON object with a "text"'
         assert items[3].where.endswith(", entry 3")
 
 

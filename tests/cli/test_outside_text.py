@@ -268,11 +268,3 @@ def test_nothing_is_written_past_the_door() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in writers
     ]
     assert not past, "it writes past cli/output.py"
-
-
-@pytest.mark.parametrize("title", ["$\\frac{$", "\U0001fae8 \u0f3a \ue000", "a\t\udcff", "{{data}} \\$x^2$"])
-def test_titles_are_drawn_as_they_are(title: str, run: Run) -> None:
-    for name in ("t.png", "t.svg"):
-        result = run("heatmap", "Alice will eat", "--title", title, "-o", name)
-        assert result.code == 0, result
-        clean(result.out, result.err)

@@ -252,7 +252,7 @@ def test_a_measure_of_a_package(
     ("name", "code", "why"),
     [
         ("gone", "import nowhere_at_all", "No module named 'nowhere_at_all'"),
-        ("three", "MEASURES = 3", "three_module:MEASURES is no Measure"),
+        ("three", "MEASURES = 3", "three_module:MEASURES is not a Measure"),
         ("renamed", MEASURE.format(name="another"), "renamed_module:MEASURES is called 'another'"),
     ],
 )
@@ -313,7 +313,7 @@ def test_a_batch_format_of_a_package(
     assert "0 done, 4 finished before (1 of them failed)" in again.err
     (out / ".lengths" / "0000000.json").unlink()
     assert "made again" in run(*args, "--format", "lengths,json").err
-    assert "goes with --format json" in refused(*args, "--format", "lengths", "--steps", "weights", code=2)
+    assert "use it with --format json" in refused(*args, "--format", "lengths", "--steps", "weights", code=2)
     assert run(*args, "--format", "json", "--replace").code == 0
     assert {path.name for path in out.rglob("*") if path.is_file()} <= {
         ".lock",
@@ -327,7 +327,7 @@ def test_a_batch_format_of_a_package(
     ("name", "code", "why"),
     [
         ("goneformat", "import nowhere_at_all", "No module named 'nowhere_at_all'"),
-        ("threeformat", "BATCH_FORMATS = 3", "is no class below BatchFormat"),
+        ("threeformat", "BATCH_FORMATS = 3", "is not a class below BatchFormat"),
         ("renamedformat", LENGTHS.format(name="another"), "is called 'another'"),
         ("sources", "", ""),
     ],

@@ -38,7 +38,7 @@ OTHERS = {
 @pytest.mark.parametrize("form", OTHERS)
 def test_a_format_that_only_its_content_names_is_refused(tmp_path: Path, form: str) -> None:
     (tmp_path / "speech.wav").write_bytes(OTHERS[form] + bytes(4096))
-    with pytest.raises(AttnctlError, match="it is no WAV, FLAC, Ogg or MP3"):
+    with pytest.raises(AttnctlError, match="it is not WAV, FLAC, Ogg or MP3"):
         read_audio(str(tmp_path / "speech.wav"))
 
 

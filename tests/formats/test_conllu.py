@@ -195,5 +195,5 @@ def test_a_line_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
         def readline(self, size: int | None = -1) -> bytes:
             return b"\0" * (size or 0)
 
-    with pytest.raises(AttnctlError, match="line 1 does not end within 4.2 MB: this is no treebank"):
+    with pytest.raises(AttnctlError, match="line 1 does not end within 4.2 MB: this is not a treebank"):
         list(sentence_blocks(Endless()))

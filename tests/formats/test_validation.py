@@ -98,7 +98,7 @@ def test_hostile_npy_headers(data: bytes) -> None:
 
 
 def test_an_archive_of_no_arrays_and_an_array_that_is_no_archive() -> None:
-    with pytest.raises(AttnctlError, match="W_Q is no array"):
+    with pytest.raises(AttnctlError, match="W_Q is not an array"):
         read_npz(zipped("W_Q", b"text"), "x")
     single = io.BytesIO()
     np.save(single, np.zeros(3))

@@ -123,7 +123,7 @@ def test_rows_that_see_nothing_are_no_error(n: int) -> None:
     layer = ComputedLayer.of_call(3, Call(q, k, v, mask=mask))
     assert all(math.isfinite(head["entropy"]) for head in head_statistics(layer, tokens))
     q[1, n - 1] = np.nan
-    with pytest.raises(AttnctlError, match="the scores of layer 3 are no finite numbers"):
+    with pytest.raises(AttnctlError, match="the scores of layer 3 are not finite numbers"):
         head_statistics(ComputedLayer.of_call(3, Call(q, k, v, mask=mask)), tokens)
 
 

@@ -78,7 +78,7 @@ def test_a_text_has_no_regions() -> None:
 
 @pytest.mark.parametrize("limit", [131_072, 1 << 26])  # of a field: batch raises it for its texts
 def test_spans_with_bare_carriage_returns_and_a_name_as_long_as_a_text(limit: int, tmp_path: Path) -> None:
-    """What else is no list of spans stands in tests/refusals.txt."""
+    """What else is not a list of spans stands in tests/refusals.txt."""
     text, path = "Alice will eat pizza", tmp_path / "spans.csv"
     path.write_bytes(b"name,start,end\rwho,0,5\rwhat,6,20\r")
     assert [part.name for part in parts_of(str(path), text, split_words(text))][:2] == ["who", "what"]

@@ -60,7 +60,7 @@ def ablate_command(
         Option(
             "--target",
             "-t",
-            help='What the model is to write: the watched word, such as " Mary" [default: the likeliest].',
+            help='What the model should write: the watched word, such as " Mary" [default: the likeliest].',
             metavar="TEXT",
             envvar="ATTNCTL_TARGET",
             rich_help_panel=MODEL,
@@ -144,7 +144,7 @@ def ablate_command(
         int | None,
         Option(
             "--top",
-            help="Only the N strongest: heads, edges or parts; without it, a table has 10 heads.",
+            help="Show only the N strongest: heads, edges or parts [default: 10 heads in a table, else all].",
             metavar="N",
             parser=whole(limits.TOP),
             envvar="ATTNCTL_TOP",
@@ -171,7 +171,7 @@ def ablate_command(
     if model.off is None and (edges or edge or spans is not None):
         refuse_unused(context, "how", "reference", because="edges and parts are cut, and no head is off")
     if how == "zero":
-        refuse_unused(context, "reference", because="it goes with --how mean or resample")
+        refuse_unused(context, "reference", because="use it with --how mean or resample")
 
     from attnctl import inputs
     from attnctl.commands.ablate.compute import ablation_of_text

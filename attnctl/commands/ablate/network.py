@@ -54,7 +54,7 @@ def effects(
     batch_size: int | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> Effects:
-    """Return what every head does for a prediction, or with `edges` every key of the query, or the (query, key) pairs.
+    """Return what every head does for a prediction; with `edges`, every key of the query, or the (query, key) pairs.
 
     `model` is any transformers model, and `inputs` are its tensors for one text: input_ids (1, n), and decoder_input_ids
     (1, n) for an encoder-decoder. Or `model` is a name or an opened model of attnctl, and `inputs` is the text. `target`
@@ -144,7 +144,7 @@ def watch_given_network(
     attention: str | None,
     tokenizer: PreTrainedTokenizerBase | None,
 ) -> WatchedNetwork:
-    """Return one text in a transformers model, watched: `inputs` are the tensors that the model is called with.
+    """Return a transformers model as a watched prediction for one text; `inputs` are the tensors of its forward.
 
     Raises UsageError unless they hold exactly one text.
     """

@@ -28,7 +28,7 @@ def align(
     `model` is a checkpoint's folder or Hugging Face id. For Whisper, `text` is a file of speech, and the result's `words`
     have text, start, end and confidence. For an encoder-decoder, `text` is the source of `target` (None: the model writes
     it); for other models it is "source >> target". The result's `links` then have text, source, source_text and weight;
-    with `words` they link whole words. `heads` is named (the heads of Whisper's generation config, without any the best),
+    with `words` they link whole words. `heads` is named (those in Whisper's generation config; if it has none, the best),
     auto (the best), or layer.head with commas; None means named for speech, auto for texts.
     """
     check_types("align", str | os.PathLike, text=text, model=model)
@@ -76,7 +76,7 @@ def align_steps(
     wrong = {"words": words and speech, "language": language is not None and not speech}
     for option, is_given in (wrong | dict.fromkeys(of_texts, speech)).items():
         if is_given:
-            raise UsageError(f"does not go with {'speech' if speech else 'texts'}", option=option)
+            raise UsageError(f"cannot be combined with {'speech' if speech else 'texts'}", option=option)
     if not speech:
         from attnctl.commands.align.texts import align_text
 

@@ -107,7 +107,7 @@ def align_speech(
 ) -> Iterator[float | AlignedWindow | AlignedSpeech]:
     """Yield the share of the sound heard, 0 to 1, after each window; then each window; at last the words.
 
-    Raises AttnctlError for silence and for a text that is too long, UsageError for options that do not go together.
+    Raises AttnctlError for silence and for a text that is too long, UsageError for options that cannot be combined.
     """
     info, notes = speech.info, []
     named = named_heads(speech)
@@ -120,7 +120,7 @@ def align_speech(
     if len(windows) > 1:
         if target is not None:
             raise UsageError(
-                f"goes with up to {WINDOW_SECONDS} seconds of sound, and {name} has {len(samples) / RATE:.1f}: "
+                f"works for up to {WINDOW_SECONDS} seconds of sound, and {name} has {len(samples) / RATE:.1f}: "
                 "cut it, or leave the text to the model",
                 option="target",
             )

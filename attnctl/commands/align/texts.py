@@ -70,7 +70,7 @@ def align_text(
             value=heads,
         )
     if not is_checkpoint(name):
-        raise UsageError(f"{short_name(name)} is no checkpoint: give one, as its folder or its Hugging Face id")
+        raise UsageError(f"{short_name(name)} is not a checkpoint: give one, as its folder or its Hugging Face id")
     between = bool(checkpoint_settings(name).get("is_encoder_decoder"))
     sides = (_two_texts if between else _one_text)(checked_text(text), name, target, how)
     info = sides.source.info

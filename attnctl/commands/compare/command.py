@@ -101,7 +101,7 @@ def compare_command(
     elif drawn:
         refuse_unused(context, "precision", "log", because="the output is a picture")
     else:
-        refuse_unused(context, PictureOptions, because="it goes with a picture")
+        refuse_unused(context, PictureOptions, because="use it with a picture")
 
     from attnctl.commands.compare.compute import chosen_places
     from attnctl.measures import check_measure

@@ -46,7 +46,7 @@ def compare(
     if names is not None and (len(names) != 2 or not all(isinstance(name, str) for name in names)):
         raise TypeError(f"compare(): names is two names, not {names!r}")
     if text_pair is not None and text is None:
-        raise TypeError("compare(): text_pair goes with a text")
+        raise TypeError("compare(): text_pair needs a text")
     changes = changes_of_arguments("compare", measure, words, renormalise, drop)
     sides = []
     for name, side in (("a", a), ("b", b)):

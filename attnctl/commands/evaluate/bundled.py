@@ -79,7 +79,7 @@ def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 
 
 
 def _count_parts(model: Model, fresh: Model | None, parts: Sequence[str], count: int) -> CensusTally:
-    """Return what the heads find in two parts of the corpus, which are the halves of a census.
+    """Count what the heads find in two parts of the corpus, the halves of a census.
 
     `fresh` is the same model before training; its counts are added beside those of the model.
     """
@@ -126,7 +126,7 @@ def _question_of(link: Link, sentence: ParsedSentence) -> TreeQuestion:
 
 
 def candidate_places(relation: str, sentence: ParsedSentence, query: int) -> Sequence[int]:
-    """Return places of words of the right kind on the side that the relation looks to, nearest first; [-1] without any."""
+    """Return the places of words of the right kind on the relation's side, nearest first; [-1] if there are none."""
     tags, n = LOOKED_FOR.get(relation, NOUNS), len(sentence.forms)
     after, before = range(query + 1, n), range(query - 1, -1, -1)
     if relation == english.DETERMINER:

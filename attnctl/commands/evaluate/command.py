@@ -202,18 +202,18 @@ def evaluate_command(
         put_bytes(treebank_text(sentences, bool(model_of(options).info.causal)).encode(), write_corpus)
         return DONE
     if not paths:
-        refuse_unused(context, *COUNTING, *COUNTED, because="it goes with a corpus of your own")
+        refuse_unused(context, *COUNTING, *COUNTED, because="use it with a corpus of your own")
         _evaluate_bundled(options, sentences, json)
         return DONE
     stored = len(paths) == 1 and paths[0].lower().endswith(".json")
     if stored:
         because = f"{paths[0]} was counted already"
         refuse_unused(context, *COUNTING, "sentences", CorpusModelOptions, because=because)
-    refuse_unused(context, "sentences", because="it goes with the bundled corpus")
+    refuse_unused(context, "sentences", because="use it with the bundled corpus")
     if json:
         refuse_unused(context, "subtypes", "least", because="the output is JSON")
     if not any(map(picture_format, output or ())):
-        refuse_unused(context, MapOptions, because="it goes with a picture")
+        refuse_unused(context, MapOptions, because="use it with a picture")
 
     from attnctl.commands.evaluate.compute import CensusWork, renamed_relations
     from attnctl.commands.evaluate.result import read_census

@@ -335,7 +335,7 @@ def evaluate(
     check_types("evaluate", str | os.PathLike | None, relations=relations, output=output)
     check_types("evaluate", bool, untrained=untrained, replace_results=replace_results)
     if options.get("text_pair") is not None:
-        raise UsageError("does not go with a corpus: each sentence is read alone", option="text_pair")
+        raise UsageError("cannot be combined with a corpus: each sentence is read alone", option="text_pair")
     opened = opened_model("evaluate", model, options)
     if corpus is None:
         from attnctl.commands.evaluate.bundled import measure_relations

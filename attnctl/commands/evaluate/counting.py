@@ -2,7 +2,7 @@
 
 Clark et al. (2019) cut documents to the length that the model reads. Here neighbouring sentences share a window until the
 next one does not fit, and no sentence is in two windows. A mention whose antecedents all stand before its window is counted
-as a mention, but it is no case.
+as a mention, but it is not a case.
 
 Words are made from pieces as in Clark et al. (2019): the attention to a word is the sum over its pieces, the attention from
 a word is the mean. A head finds the other word that gets most attention; special tokens and the word itself are left out.
@@ -149,7 +149,7 @@ class Census:
         top = np.take_along_axis(mass, best[..., None], -1)[..., 0]  # (batch, heads, units)
         best = np.where(top > 0, best, -1)  # (batch, heads, units)
         if not np.isfinite(entropy).all():
-            raise AttnctlError(f"the weights of layer {layer} are no finite numbers")
+            raise AttnctlError(f"the weights of layer {layer} are not finite numbers")
         sums = self._mass_sums(mass) | {"entropy": entropy, "special": special, "self": as_numpy(own_mass)}
         trees = self._tree_counts(mass)
         sums |= {"looking": (best >= 0).sum(-1), "edges": trees[:, :-1]}

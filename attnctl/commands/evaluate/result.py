@@ -152,7 +152,7 @@ class SentencesRead(Part, kw_only=True):
 
 
 class WordCounts(Part):
-    """How many words were used (words that share a piece count as one), and dependencies within one, which no head shows."""
+    """The words used (words that share a token count as one), and the dependencies inside a token, which no head shows."""
 
     used: Index
     dependencies_within: Index

@@ -225,7 +225,7 @@ def _remark_lines(census: CensusTable, listed: Sequence[Relation]) -> Iterator[F
         yield f"{has.format(number_list(without))} no attention ({ABSENT})."
     ahead = sum(relation.ahead for relation in census.relations if relation.relation == ALL)
     if ahead:
-        yield f"The model is causal: {ahead:,} words that stand ahead are no cases, neither of heads nor of rules."
+        yield f"The model is causal: {ahead:,} words that stand ahead are not cases, neither of heads nor of rules."
     if within := census.words.dependencies_within:
         lie = "dependency lies" if within == 1 else "dependencies lie"
         yield f"{within:,} {lie} within a word that the model cannot tell apart: left out."

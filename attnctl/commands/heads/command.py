@@ -85,7 +85,7 @@ def heads_command(
         int | None,
         Option(
             "--top",
-            help="Only the N strongest: heads by --by, or by confidence.",
+            help="Show only the N strongest: heads, by --by or by confidence.",
             metavar="N",
             parser=whole(limits.TOP),
             envvar="ATTNCTL_TOP",
@@ -131,7 +131,7 @@ def heads_command(
     A mass is a share of a query's attention, averaged over the queries. A head "looks like" a previous-token, induction,
     duplicate-token, sink or broad head if it passes the usual threshold.
 
-    Columns (means over the queries): entropy: entropy (nats); of max: entropy, as a share of the most there can be (broad:
+    Columns (means over the queries): entropy: entropy (nats); of max: entropy, as a share of the largest possible (broad:
     0.8 or more); confid: largest weight of a query; sink: mass that a learned sink takes; brings: share of the context's
     norm from sinks (keys with 30% of a head); s norm: norm of the values of such sinks, of the mean norm of all values
     (passing sink: 0.2 or more; empty sink: less); gate: share of the context that a learned gate lets through; first: mass
@@ -162,7 +162,7 @@ def heads_command(
             raise UsageError("measures induction and duplicate: name the one to draw with --by", option="probe")
         _draw_statistic(measure, by or PICTURED, look, form, str(output))
         return
-    refuse_unused(context, PictureOptions, because="it goes with a picture (-o heads.png)")
+    refuse_unused(context, PictureOptions, because="use it with a picture (-o heads.png)")
     if form == "json":
         refuse_unused(context, "csv", because="the output is JSON")
     _write_heads(measure, by, top, census, form, output)

@@ -75,7 +75,7 @@ def measure_heads(
     if probe and model is None:
         raise UsageError(f"runs a model: {source.name} holds numbers that have been computed already", option="probe")
     if probe and prepared.measure is not None:
-        why = f"it does not go with {prepared.measure}"
+        why = f"it cannot be combined with {prepared.measure}"
         raise UsageError(f"measures the weights of single heads: {why}", option="probe")
     if names is not None and joins_heads(prepared.measure):
         raise UsageError(f"names single heads, and {prepared.measure} is of all heads together", option="census")

@@ -66,7 +66,7 @@ def _statistic_column(statistic: Statistic, heads: Sequence[HeadStatistics], sta
 
 
 def names_origin(model: ModelInfo, heads: Sequence[HeadStatistics], names: HeadNames | None) -> str:
-    """Return a sentence on the source of head names that do not come from this text; empty if there are no such names."""
+    """Return a sentence on where head names come from if not from this text; empty without such names."""
     if names is not None:
         named = not names.by_head.keys().isdisjoint((head.layer, head.head) for head in heads)
         return f" {names.legend}" * named

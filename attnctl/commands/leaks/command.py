@@ -84,7 +84,7 @@ def leaks_command(
 def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, expect: str) -> LeakSearch:
     """Return the search over a batch in a file, or with `pack` over texts in one row.
 
-    Raises UsageError for arguments that do not go together, AttnctlError for a damaged file or checkpoint.
+    Raises UsageError for arguments that cannot be combined, AttnctlError for a damaged file or checkpoint.
     """
     from attnctl.commands.leaks.result import parsed_expectation
     from attnctl.formats.arrays import read_batch, read_table
@@ -96,7 +96,7 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
     if (len(inputs) < 2) == pack:
         if pack:
             raise UsageError("packs texts: give two or more", option="pack")
-        raise UsageError("leaks reads one batch; texts go with --pack")
+        raise UsageError("leaks reads one batch; for texts, add --pack")
     batch: dict[str, Any] = {} if pack else dict(read_batch(inputs[0]))
     expected = expect if parsed_expectation(expect) else read_table(expect)
     check_extra()

@@ -1,6 +1,6 @@
 """Measure whether a model keeps the segments of a packed batch apart: in its masks, its weights, and its outputs.
 
-The outputs show leaks without attention, too: a segment's tokens are replaced, the model runs with its own kernel, and the
+The outputs also show leaks outside attention: a segment's tokens are replaced, the model runs with its own kernel, and the
 outputs of the other segments must not change. If segments are computed separately, not even the last bit changes.
 """
 
@@ -388,7 +388,7 @@ class LeakSearch:
         return pair
 
     def _outputs(self, ids: Array) -> Array:
-        """Return the logits (batch, n, vocabulary), or without any the last hidden states (batch, n, d_model)."""
+        """Return the logits (batch, n, vocabulary); without logits, the last hidden states (batch, n, d_model)."""
         with running_network(self.runner, self.ids.numel(), self.name):
             out = self.runner(input_ids=ids, **self.entries)
         self.kind = "hidden states" if output_value(out, "logits") is None else "logits"
@@ -419,7 +419,7 @@ class LeakSearch:
         return Moved(change, mean, float(np.mean(losses)) if losses else None, largest)
 
     def _other_ids(self) -> Array:
-        """Return another, ordinary token for each, (batch, n); the same ones at each call."""
+        """Return an ordinary token other than each token, (batch, n); each call returns the same tokens."""
         values = [
             value for name, value in vars(self.network.config).items() if re.search(r"_token_(id|index)s?$", name)
         ]
@@ -437,7 +437,7 @@ class LeakSearch:
     # --- attention ---
 
     def _watch(self) -> dict[int, Array]:
-        """Return what each layer's attention lets through and does; empty, with a note, if it cannot be seen."""
+        """Return what each layer's attention may and does move between segments; empty, with a note, if unreadable."""
         # segment → its first token that sees the future, and the farthest token that it sees
         self.seen_future: dict[int, tuple[int, int]] = {}
         layers: dict[int, Array] = {}
@@ -468,7 +468,7 @@ class LeakSearch:
         return layers
 
     def _tables_of(self, call: Call) -> Array:
-        """Return what one call lets through and does: (4, segments, segments)."""
+        """Return what one call of attention may and does move between segments: (4, segments, segments)."""
         (batch, n), tables = self.ids.shape, torch.zeros(4, len(self.segments), len(self.segments), dtype=torch.float64)
         for row in range(batch):
             first = int(self.owner[row].min())

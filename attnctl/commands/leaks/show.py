@@ -38,7 +38,7 @@ def leaks_forms(leaks: Leaks) -> Iterator[Form]:
 
 
 def row_tables(leaks: Leaks, pairs: Sequence[LeakPair], where: str) -> Iterator[Form]:
-    """Return the tables of one row of the batch: what may be seen, what is seen, and what it moves."""
+    """Return the tables of one row of the batch: which segments may see each other, which do, and how far outputs move."""
     for index, group in enumerate(leaks.layers):
         layers = f"layer{'s' * (len(group) > 1)} {number_list(group)}" if len(leaks.layers) > 1 else "every layer"
         yield from _table(
@@ -74,7 +74,7 @@ def _number(value: float) -> str:
 
 
 def leaks_drawing(leaks: Leaks) -> Drawing:
-    """Draw segment × segment: what may be seen, what is seen, and what it moves; the diagonal is a segment's own future."""
+    """Draw segment × segment: who may see whom, who does, how far outputs move; the diagonal is a segment's own future."""
     from matplotlib.colors import Normalize
 
     from attnctl.formats.pictures import CMAP

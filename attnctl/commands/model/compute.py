@@ -63,7 +63,9 @@ def model_sizes(name: str) -> ModelSizes:
         hint_text = f"attnctl explain --model {for_pasting(name)} shows all there is"
         raise UsageError(f"{name} has no configuration to read: {hint_text}", value=name)
     if Path(name).exists():
-        raise UsageError(f"{name} is no model: it is a known name, a checkpoint's folder or .gguf file, or owner/name")
+        raise UsageError(
+            f"{name} is not a model: it is a known name, a checkpoint's folder or .gguf file, or owner/name"
+        )
     near = difflib.get_close_matches(name.lower(), [*table, *KNOWN], n=1)
     hint = (
         f"did you mean {near[0]}?" if near else "`attnctl model` lists the known ones, or give a folder, or owner/name"
@@ -108,7 +110,7 @@ OTHERWISE = (
 def sizes_of_settings(settings: Document, name: str, source: str) -> ModelSizes:
     """Return the sizes of the network that a config.json describes; the network is built without memory if possible.
 
-    Raises AttnctlError for impossible sizes, or if it cannot be built and lacks a size.
+    Raises AttnctlError for impossible sizes, or if the network cannot be built and the configuration lacks a size.
     """
     with _errors_said(name):
         _check_sizes(settings)
@@ -148,7 +150,7 @@ def _check_sizes(settings: Document) -> None:
 
 
 def checked_size(key: str, value: object, smallest: int = 1) -> int:
-    """Return a count of a configuration as an integer; 1200.0 is 1200. Raises ValueError if it is not one."""
+    """Return a count of a configuration as an integer; 1200.0 is 1200. Raises ValueError if it is not a whole number."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not smallest <= value <= limits.CONFIGURED_SIZE:

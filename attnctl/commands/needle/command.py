@@ -122,7 +122,8 @@ def needle_command(
     """Plant a fact (a needle) in filler text, ask for it, and find the heads that fetch the answer.
 
     A head's retrieval score is the share of the answer's tokens for which it looks at the same token inside the needle
-    (Wu et al. 2024). As a check, the needles are asked again without the best heads, and without as many random heads.
+    (Wu et al. 2024). As a check, the needles are asked again without the best heads, then without the same number of random
+    heads.
     """
     from attnctl.commands.needle.haystack import NEEDLE
 
@@ -181,7 +182,7 @@ def _ask_needles(
 
 
 def _tokens_read(length: int, depth: float) -> float:
-    """Return how many tokens a needle costs: the text after it, since the filler before is shared, and an answer."""
+    """Return how many tokens a needle costs: the text after it and an answer; the filler before it is shared."""
     return length * (1 - depth) + ANSWER
 
 

@@ -122,7 +122,7 @@ def run_quiz(page: Console, questions: Sequence[QuizQuestion]) -> None:
 
 
 def read_answer(page: Console, question: QuizQuestion) -> str | None:
-    """Return one line of standard input, None at its end. At a terminal, ask again if the line is no answer."""
+    """Return one line of standard input, None at its end. At a terminal, ask again if the line is not an answer."""
     from attnctl.commands.quiz.result import is_right
 
     at_terminal = sys.stdin.isatty()
@@ -136,4 +136,4 @@ def read_answer(page: Console, question: QuizQuestion) -> str | None:
         if not at_terminal or not line.strip() or is_right(question, line) is not None:
             return line.strip()
         expected = "one of the letters" if question.choices else "a number, such as 0.42"
-        page.print(f"  That is no answer: give {expected}, or an empty line to pass.")
+        page.print(f"  That is not an answer: give {expected}, or an empty line to pass.")

@@ -46,7 +46,7 @@ def _score_value(part: str, error: type[AttnctlError]) -> float:
         x = limits.decimal_number(part.replace("−", "-").replace("∞", "inf").strip())
     except ValueError:
         option = part.startswith("-") and part[1:2].isalpha() or part.startswith("--")
-        reason = "no such option" if option else "this is no number"
+        reason = "no such option" if option else "this is not a number"
         raise error(f"{part[:40]!r}: {reason}; scores are numbers such as 8.1 or -2") from None
     if math.isnan(x) or x == math.inf:
         raise error(f"{part[:40]!r}: a score is a finite number, or -inf where it is masked")

@@ -47,13 +47,13 @@ def softmax_forms(worked: Softmax, precision: int = 2) -> Iterator[Form]:
     yield from _section("why not divide by the sum?", "scores / Σ scores")
     if worked.divided_by_sum is None:
         yield Line("The scores add up to 0: there is nothing to divide by.", indent=INDENT)
-        yield Line("exp makes every score positive first.", "dim", INDENT)
+        yield Line("exp makes each score positive first.", "dim", INDENT)
         return
     divided = np.array(worked.divided_by_sum)
     yield table([*score_steps, (f"÷ {number(unmasked_scores(worked.scores).sum())}", divided, number(1))])
     yield ""
     if (divided < 0).any():
-        yield Line("Shares below 0 or above 1 are no shares. exp makes every score positive first.", "dim", INDENT)
+        yield Line("Shares below 0 or above 1 are not shares. exp makes each score positive first.", "dim", INDENT)
     elif change := _change_by_shift(worked.scores, divided, number):
         yield Line(f"{change} here.", "dim", INDENT)
         yield Line("The softmax stays the same: what counts is by how much a score leads.", "dim", INDENT)

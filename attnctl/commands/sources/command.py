@@ -84,7 +84,7 @@ def sources_command(
         int | None,
         Option(
             "--top",
-            help="Only the N strongest: the parts that matter most.",
+            help="Show only the N strongest: the parts that matter most.",
             metavar="N",
             parser=whole(limits.TOP),
             envvar="ATTNCTL_TOP",
@@ -98,7 +98,7 @@ def sources_command(
     """Find which part of a prompt an answer came from: what it looks at, what writes it, and what matters to it.
 
     looks: the part's share of the answer's attention, over all heads and layers. writes: how much the heads that read the
-    part add directly to the answer's log-probability, in nats. matters: how this log-probability changes if nothing behind
+    part add directly to the answer's log-probability, in nats. matters: how this log-probability changes if no token after
     the part can see it. With --image, the parts are regions of the picture.
     """
     form = output_format("sources", output, ("json", "html", *format_names()), "json" if json else "")

@@ -91,9 +91,9 @@ def search_sources(
     if checkpoint.reader.takes == "sound":
         raise UsageError(f"{checkpoint.info.name} reads sound, and answers no prompts: name a model that reads text")
     if checkpoint.pieces.text_pair is not None:
-        raise UsageError("does not go with a prompt, which is one text", option="text_pair")
+        raise UsageError("cannot be combined with a prompt, which is one text", option="text_pair")
     if remove and checkpoint.photograph is not None:
-        why = f"does not go with {option_name('image')}: no part of a picture can be left out of a prompt"
+        why = f"cannot be combined with {option_name('image')}: no part of a picture can be left out of a prompt"
         raise UsageError(why, option="remove")
     search = SourceSearch(checkpoint, prompt, spans, answer, generate or ANSWER, budget)
     yield search

@@ -35,7 +35,7 @@ class PartSource(Part, kw_only=True):
             "divided by its share when the prompt asks for a general description instead (Zhang et al. 2025)."
         ),
     ] = None
-    matters: Annotated[float, about(f"{_CHANGE} Tokens behind the part cannot see it.")]
+    matters: Annotated[float, about(f"{_CHANGE} Tokens after the part cannot see it.")]
     alone: Annotated[bool, about("False: measured together with its neighbours, which do not matter.")]
     writes: Annotated[
         float | None,

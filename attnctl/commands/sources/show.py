@@ -78,7 +78,7 @@ def parts_table(sources: AnswerSources, top: int | None = None) -> Table:
             Column("matters", [part.matters for part in parts], hidden=True),
             Column(
                 "matters", [part.matters if part.alone else "with others" for part in parts], format=nats_text, name="",
-                about="matters: change of this log-probability if nothing behind the part can see it (nats; −0.69 halves p)",
+                about="matters: change of this log-probability if no token after the part can see it (nats; −0.69 halves p)",
             ),
             Column("", bars, "bar", max_width=8, rank=0, tone="accent", name=""),
             Column(

@@ -38,7 +38,7 @@ class Recipe:
 
     @cached_property
     def checkpoints(self) -> frozenset[int]:
-        """Return the steps whose weights are kept: 1, 2, 5, 10, … while much changes, then twenty in all."""
+        """Return the steps whose weights are saved: 1, 2, 5, 10, … while much changes, then every twentieth of the run."""
         even = max(1, self.steps // 20)
         early = {m * 10**e for e in range(7) for m in (1, 2, 5) if m * 10**e < even}
         return frozenset({0, self.steps} | early | set(range(even, self.steps + 1, even)))

@@ -67,7 +67,7 @@ class TrainingRun:
         with said_plainly("write", self.path):
             is_used = self.path.is_dir() and any(path.name != LOCK for path in self.path.iterdir())
             if is_used or (self.path.exists() and not self.path.is_dir()):
-                raise AttnctlError(f"{self.path} exists already, and is no run: name another folder")
+                raise AttnctlError(f"{self.path} exists already, and is not a run: name another folder")
 
     @contextmanager
     def locked(self) -> Iterator[None]:

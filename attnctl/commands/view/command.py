@@ -133,9 +133,9 @@ def view_command(
         _write_page(_page_of_answer("sources", source, file, model), "sources", output, no_open)
         return
     if run is not None or other is not None:
-        refuse_unused(context, "effects", "against", because="it goes with one source")
+        refuse_unused(context, "effects", "against", because="use it with one source")
     elif not effects:
-        refuse_unused(context, "against", because="it goes with --effects")
+        refuse_unused(context, "against", because="use it with --effects")
     from attnctl.pages import page_of_sources
     from attnctl.source import Changes
     from attnctl.watched.measure import EffectRequest
@@ -185,7 +185,7 @@ def _page_of_answer(name: str, source: str | None, file: str | None, model: Mode
 def _steps_of_run(
     run: str, source: str | None, file: str | None, model: ModelOptions
 ) -> tuple[Iterable[Source], list[str], str]:
-    """Return a text with the weights of each step of a training run, labels of the steps, and the text itself."""
+    """Return the source of a text with the weights of each step of a training run, the steps' labels, and the text."""
     from attnctl import inputs
 
     text = inputs.text_of(source, file)
@@ -231,7 +231,7 @@ def _two_sources(
 
 
 def _write_page(html: str, name: str, output: str | None, no_open: bool) -> None:
-    """Write a page and open it in a browser; without `output`, write to a temporary folder a file named after `name`."""
+    """Write a page and open it in a browser; without `output`, write it to a temporary folder, named like `name`."""
     if output is None:
         slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:40]
         output = str(Path(tempfile.mkdtemp(prefix="attnctl-")) / f"{slug or 'attention'}.html")

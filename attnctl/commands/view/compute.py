@@ -59,7 +59,7 @@ def view(
     changes = changes_of_arguments("view", measure, words, renormalise, drop)
     layers, heads = selected_places("view", layer, head)
     if against is not None and not effects:
-        raise UsageError(f"goes with {option_name('effects')}", option="against")
+        raise UsageError(f"needs {option_name('effects')}", option="against")
     ask = EffectRequest(target=options.pop("target", None), against=against, every_edge=True) if effects else None
     sides = [source_of_argument("view", text, model, options)] + (
         [] if other is None else [source_of_argument("view", other, model, options)]

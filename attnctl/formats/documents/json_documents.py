@@ -273,7 +273,7 @@ def _counts_array(kind: object, rows: object) -> npt.NDArray[np.int64]:
     except ValidationError as error:
         raise ValueError(error) from error  # msgspec adds the path of the counts
     if len(set(map(len, counts))) != 1:
-        raise ValueError("the counts are no table of layers and heads")
+        raise ValueError("the counts are not a table of layers and heads")
     return np.array(counts, np.int64)  # (layers, heads)
 
 

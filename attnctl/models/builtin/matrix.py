@@ -77,7 +77,7 @@ def open_qkv(*, qkv: str, tokenizer: str | None = None, seed: int = 0, **how: An
         "positions",
     ):
         if how.pop(option, None) is not None:
-            why = f"does not go with {option_name('qkv')}: Q, K and V come from the file"
+            why = f"cannot be combined with {option_name('qkv')}: Q, K and V come from the file"
             raise UsageError(why, option=option)
     with about_value(qkv):
         parts = _read_qkv(qkv)

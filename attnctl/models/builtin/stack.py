@@ -286,7 +286,7 @@ class Stack(TextModel):
         return self.run(tokens, visit, text)
 
     def begin_run(self, tokens: Sequence[Token], embeddings: Floats) -> Run:
-        """Return what is known of a text (n tokens, embeddings (n, d_model)) before its first layer."""
+        """Return the run of a text (n tokens, embeddings (n, d_model)) as far as it is known before the first layer."""
         doubt = strange_words(self.info.name, tokens)
         if doubt is None and self.longest is not None and len(tokens) > max(self.longest, READABLE):
             doubt = f"{self.info.name} was trained on sentences of up to {self.longest} words, not of {len(tokens):,}"

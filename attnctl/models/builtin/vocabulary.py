@@ -31,7 +31,7 @@ _ENDINGS = (
 SHAPES = (NAME, NUMBER, WORD, *(shape for shape, _ in _ENDINGS))
 _PATTERNS = [(shape, re.compile(rf".{{2,}}(?:{ends})")) for shape, ends in _ENDINGS]
 
-ENDS = (".", "?", "!", ":", "“", '"', "(", "[")  # a word after one of these may have a capital that is no name's
+ENDS = (".", "?", "!", ":", "“", '"', "(", "[")  # a word after one of these may have a capital that is not a name's
 # number of words whose ids are cached, for batches, and the largest number of characters of such a word
 WORDS_REMEMBERED, LONGEST_REMEMBERED = 50_000, 64
 
@@ -66,7 +66,7 @@ def letter_pieces(word: str, count: int) -> list[int]:
 
 
 def word_spellings(word: str) -> tuple[str, ...]:
-    """Return the spellings of a word in a vocabulary: as it is, in small letters, with a capital, in capitals.
+    """Return the spellings of a word in a vocabulary: unchanged, in small letters, with a capital, in capitals.
 
     A word with accents is also spelled without them.
     """

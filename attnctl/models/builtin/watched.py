@@ -130,7 +130,7 @@ def _written_parts(
 def watch_stack(model: Model, text: str, query: str | None = None, base: Intervention | None = None) -> WatchedStack:
     """Return the text, cut into tokens, with the watched position: `query`, the blank, or the last token.
 
-    Raises UsageError for a query that does not exist, AttnctlError for a source that is no model of words.
+    Raises UsageError for a query that does not exist, AttnctlError for a source that is not a model of words.
     """
     if not isinstance(model, Stack):
         raise AttnctlError(f"{model.info.name} has no heads to switch off: its numbers are given, not computed")

@@ -64,7 +64,7 @@ class WeightFile:
     metadata: dict[str, str]
 
     def metadata_number(self, name: str, read: Callable[[str], Number]) -> Number | None:
-        """Return metadata `name`, converted by `read`; None if it is missing. Raises AttnctlError if it is no number."""
+        """Return metadata `name`, converted by `read`; None if it is missing. Raises AttnctlError if it is not a number."""
         if name not in self.metadata:
             return None
         try:
@@ -219,7 +219,7 @@ def _refuse_sizes(how: OptionValues, name: str) -> None:
 def _layers_of_file(
     file: WeightFile, name: str, heads: int | None, kv_heads: int | None
 ) -> tuple[dict[str, Floats], ...]:
-    """Return the tensors of each layer by head, with the requested number of heads, or that of the metadata.
+    """Return the tensors of each layer by head, with the requested number of heads (None: the number in the metadata).
 
     Raises UsageError if the file has another number of heads than requested.
     """
@@ -285,7 +285,7 @@ def steps_of(run: str) -> dict[int, Path]:
         if (match := re.fullmatch(r"step-(\d+)\.safetensors", path.name))
     }
     if not paths:
-        raise AttnctlError(f"{run} is no training run: it holds no step-*.safetensors (see attnctl train)")
+        raise AttnctlError(f"{run} is not a training run: it holds no step-*.safetensors (see attnctl train)")
     return paths
 
 

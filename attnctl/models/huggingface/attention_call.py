@@ -113,7 +113,7 @@ def check_finite(call: Call, where: str) -> None:
 
 
 def _read_sinks(sinks: Array | None, query: Array) -> Array | None:
-    """Return learned sinks, one per head (heads,) or one per query and head (batch, heads, n_q); None without any."""
+    """Return learned sinks, one per head (heads,) or one per query and head (batch, heads, n_q); None if it has none."""
     batch, heads, n_q = query.shape[:-1]
     if sinks is None:
         return None

@@ -220,7 +220,7 @@ _sessions: list[WatchSession] = []
 
 
 def _sessions_of(module: Module) -> list[WatchSession]:
-    """Return the sessions of this thread that watch this module; if there are none, those of all threads."""
+    """Return the sessions of this thread that watch this module; if it has no such session, the sessions of all threads."""
     watching = [session for session in list(_sessions) if id(module) in session.sites]
     return [session for session in watching if session.thread == threading.get_ident()] or watching
 

@@ -92,7 +92,7 @@ def model_follows_interface(model: PreTrainedModel) -> bool:
 def follows_interface(module: Module) -> bool:
     """Return whether a module's code calls transformers' attention interface, so that its function can be replaced.
 
-    GPT-2 under eager does not if its configuration asks to scale and upcast in another order.
+    Eager GPT-2 does not call it if its configuration asks to scale and upcast in another order.
     """
     if getattr(module, "reorder_and_upcast_attn", False) and module.config._attn_implementation == "eager":  # type: ignore[union-attr]
         return False
@@ -167,20 +167,20 @@ def shares_modules(model: PreTrainedModel) -> bool:
 
 
 def layer_count(model: PreTrainedModel, kind: str) -> int:
-    """Return how many layers a model has for a kind of attention, in its own numbering, with those that do not attend."""
+    """Return how many layers a model has for a kind of attention, in its own numbering; layers without attention count."""
     if shares_modules(model):
         return int(model.config.num_hidden_layers) * int(config_value(model.config, "inner_group_num") or 1)
     return max((site.layer for site in attention_sites(model, kind)), default=-1) + 1
 
 
 def may_repeat_layers(model: PreTrainedModel, kind: str) -> bool:
-    """Return whether several modules that read the text have the same layer number (BLT), or layers recur (HRM)."""
+    """Return whether some modules that read the text share a layer number (BLT), or layers run more than once (HRM)."""
     layers = [site.layer for site in attention_sites(model, kind) if reads_text(site.name)]
     return len(set(layers)) < len(layers) or layers_recur(model)
 
 
 def layers_recur(model: PreTrainedModel) -> bool:
-    """Return whether a model runs its layers in several cycles, by its configuration (HRM)."""
+    """Return whether the configuration says that the layers run in several cycles (HRM)."""
     cycles = [value for name, value in vars(model.config).items() if name.endswith("_cycles")]
     return any(isinstance(count, int) and count > 1 for count in cycles)
 

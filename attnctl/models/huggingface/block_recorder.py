@@ -233,7 +233,7 @@ class BlockRecorder:
             nonlocal n_calls
             n_calls += 1
             if attention_call.n_k != layer.n_k:
-                raise self._refused("it has keys that are no tokens of the text")
+                raise self._refused("it has keys that are not tokens of the text")
             zeroed = zeroed_values(attention_call.values, keys)  # (keys, kv_heads, n_k, d_v)
             context = changed_context(replace(attention_call, values=zeroed))  # (keys, heads, n_q, d_v)
             return Applied([self.base]).change_context(replace(site, layer=layer.layer), context)

@@ -98,7 +98,7 @@ class ModelInput:
         return not self.inputs.keys() - {"input_ids", "decoder_input_ids", "token_type_ids"}
 
     def followed_by(self, more: Sequence[int]) -> Keywords:
-        """Return the inputs with the ids `more` appended to the decoder's ids, or without a decoder to the text's."""
+        """Return the inputs with the ids `more` appended to the decoder's ids; if there is no decoder, to the text's ids."""
         name = "decoder_input_ids" if "decoder_input_ids" in self.inputs else "input_ids"
         if not more:
             return dict(self.inputs)
@@ -130,7 +130,7 @@ class Reader:
 
     @property
     def pieces(self) -> Pieces:
-        """Return the tokenizer. Raises UsageError for a checkpoint without one."""
+        """Return the tokenizer. Raises UsageError if there is no tokenizer."""
         if self.tokenizer is None:
             does = "hears" if self.takes == "sound" else "reads pictures"
             raise UsageError(f"{self.name} {does}: this needs a model that reads texts")
@@ -203,7 +203,7 @@ class Checkpoint:
 
     @property
     def photograph(self) -> Image | None:
-        """Return the picture that is read with each text; None if there is no picture."""
+        """Return the picture that is read with each text; None without a picture."""
         return self.reader.photograph
 
     @property
@@ -462,7 +462,7 @@ class Checkpoint:
         return None if table is None else table.num_embeddings
 
     def _forward_inputs(self, model_input: ModelInput) -> Keywords:
-        """Return the keyword arguments of the forward, which ask for the logits of the last token only if that is enough."""
+        """Return the keyword arguments of the forward; if the last token's logits are enough, they ask for no others."""
         inputs = dict(model_input.inputs)
         if "logits_to_keep" in self.forward_keywords and self.predict is None and not model_input.blanks:
             inputs["logits_to_keep"] = 1
@@ -505,7 +505,7 @@ class Checkpoint:
         return {layer: as_numpy(part[0]) for layer, part in weights.items()}  # (heads, n, n)
 
     def _predicted_tokens(self, model_input: ModelInput, output: Output, causal: bool) -> tuple[Prediction, ...]:
-        """Return the likeliest classes, or the likeliest tokens after a decoder's last token or at an encoder's blanks."""
+        """Return the likeliest classes, or tokens: after a decoder's last token, or at an encoder's masks."""
         import torch
 
         tokens, classes = model_input.tokens, self.classes if model_input.classes is None else model_input.classes
@@ -546,7 +546,7 @@ def nothing_seen_sentence(name: str, kind: str, silent: dict[Site, str]) -> str:
 def tokens_of_call_keys(
     n_k: int, tokens: Sequence[Token], source: Sequence[Token] | None, key_tokens: tuple[Token, ...] | None, layer: str
 ) -> tuple[Token, ...] | None:
-    """Return the tokens of a layer's n_k keys; None: the queries' own.
+    """Return the tokens of a layer's n_k keys; None if they are the tokens of the queries.
 
     Raises AttnctlError, naming the `layer` ("layer 2 of tiny-gpt"), for keys that belong to no token.
     """

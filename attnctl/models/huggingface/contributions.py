@@ -105,7 +105,7 @@ class WatchedRows:
 
     @property
     def head(self) -> PartCall:
-        """Return the call of the unembedding. Raises RefusedError for a network without one."""
+        """Return the call of the unembedding. Raises RefusedError if the network has no unembedding."""
         module = self.network.get_output_embeddings()  # type: ignore[no-untyped-call]
         for part in reversed(self.outside):
             if part.module is module:

@@ -206,7 +206,7 @@ class Traits:
         return {layer: as_numpy(share[item, :, :n]) for layer, share in self.gates.items()}
 
     def reader_notes(self, silent: dict[Site, str], gates: Mapping[int, Floats]) -> tuple[str, ...]:
-        """Return the notes for a reader: `silent` modules attended in code of their own, `gates` are those of the text."""
+        """Return the notes for a reader: `silent` modules attended in code of their own, `gates` are the text's gates."""
         sentence = unseen_sentence(silent)
         notes = [f"{sentence[0].upper()}{sentence[1:]}."] if sentence else []
         if self._sinks:

@@ -77,7 +77,7 @@ def checkpoint_settings(name: str) -> dict[str, object]:
 
 def _gguf_file(path: Path) -> Path:
     if path.suffix.lower() != ".gguf":
-        raise UsageError(f"{path} is no checkpoint: give its folder, or a .gguf file")
+        raise UsageError(f"{path} is not a checkpoint: give its folder, or a .gguf file")
     with open_regular(path) as file:
         if file.read(4) != b"GGUF":
             raise AttnctlError(f"{path} is not a GGUF file: it does not begin with GGUF")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class TextEncoding(NamedTuple):
-    """The encoding of a text or of two, one value per token; the names are those of `tokenizers.Encoding`."""
+    """The encoding of one or two texts, one value per token; the names come from `tokenizers.Encoding`."""
 
     ids: list[int]
     tokens: list[str]

@@ -236,7 +236,7 @@ def class_of(transformers: ModuleType, settings: Document, name: str) -> Any:
     """Return the class that a configuration names; only the module of that class is imported."""
     names = settings.get("architectures") or []
     if not isinstance(names, list) or not all(isinstance(entry, str) and entry for entry in names):
-        raise AttnctlError(f"{name}: config.json says architectures {str(names)[:80]!r}, which is no list of names")
+        raise AttnctlError(f"{name}: config.json says architectures {str(names)[:80]!r}, which is not a list of names")
     if not names:
         from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 

@@ -107,7 +107,7 @@ def _has_heads(part: Array) -> bool:
 
 
 def from_window(window: Array, side: int) -> Array:
-    """Return weights (batch, heads, n, n) from those of each token's window, (batch, heads, n, 2 side + 1).
+    """Return weights (batch, heads, n, n) from weights in each token's window, (batch, heads, n, 2 side + 1).
 
     The window is Longformer's (Beltagy et al. 2020), without tokens that look, or are seen, everywhere.
     """

@@ -367,7 +367,7 @@ def unknown_piece(tokenizer: Tokenizer | LibraryTokenizer) -> str | None:
 
 
 def open_pieces(folder: Path, name: str, *, bos: bool | None = None, truncate: bool = False) -> Pieces:
-    """Return the tokenizer in a checkpoint's folder. Raises AttnctlError if there is none that can be read."""
+    """Return the tokenizer in a checkpoint's folder. Raises AttnctlError if no file of it can be read."""
     settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
     if (folder / "chat_template.jinja").exists():
         template = str(folder / "chat_template.jinja")

@@ -134,7 +134,7 @@ class WatchedNetwork:
             yield as_numpy(self.watched_logits(logits, more) if self.predicts_words else logits)
 
     def watched_logits(self, logits: Array, more: int) -> Array:
-        """Return the logits from the watched position on, or those of classes: (rows, 1 + more, vocabulary)."""
+        """Return the logits from the watched position on, or of a choice among classes: (rows, 1 + more, vocabulary)."""
         if self.classes:
             return logits[:, None]  # (rows, 1, classes)
         first = logits.shape[1] - more - self.tail
@@ -181,7 +181,7 @@ class WatchedNetwork:
 
         name = type(self.network).__name__
         if self.classes or self.kind != "self" or not self.info.causal:
-            why = "predicts classes" if self.classes else "is no decoder alone"
+            why = "predicts classes" if self.classes else "is not a decoder alone"
             raise AttnctlError(f"{name} {why}: its logits are not taken apart into direct contributions")
         against_id = None if against is None else against.id
         with running_network(self.network, len(self.tokens), self.info.name):

@@ -100,7 +100,7 @@ class Sentence:
         return family is not SUBJECT or self.is_subject(key)
 
     def asks(self, family: Family, query: int) -> bool:
-        """Return whether the word at `query` can look for a word of this family; "her" before a noun is no such pronoun."""
+        """Return whether the word at `query` can look for a word of this family; "her" before a noun cannot."""
         if family is not ANTECEDENT:
             return True
         word = self.words[query].lower()

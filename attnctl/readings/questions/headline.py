@@ -325,7 +325,7 @@ WALKED_LAYERS = 2  # a model with more layers shows only those of its headlines 
 def walked_heads(
     trace: Trace, any_layer: bool, any_head: bool, heads: Sequence[int] | None, queries: Sequence[int | None]
 ) -> tuple[Trace, list[Headline], dict[int, tuple[int, ...]]]:
-    """Return the layers to show, the headline of each query, and layer → heads: the chosen or those of the headlines."""
+    """Return the layers to show, the headline of each query, and layer → heads: the chosen ones, or the headlines'."""
     only = trace.layers[0].layer if len(trace.layers) == 1 else None
     lines = [line for query in queries if (line := headline(trace, layer=only, head=heads, query=query)) is not None]
     if any_layer and lines and len(trace.layers) > WALKED_LAYERS:

@@ -53,7 +53,7 @@ def check_source_date() -> None:
     try:
         datetime.fromtimestamp(int(seconds or 0), UTC)
     except (ValueError, OverflowError, OSError):
-        raise AttnctlError(f"SOURCE_DATE_EPOCH={seconds} is no number of seconds since 1970: unset it") from None
+        raise AttnctlError(f"SOURCE_DATE_EPOCH={seconds} is not a number of seconds since 1970: unset it") from None
 
 
 def _source_of(figure: Figure) -> str | None:

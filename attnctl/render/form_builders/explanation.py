@@ -330,13 +330,13 @@ class Explanation:
 
     def _headline_forms(self) -> Iterator[Form]:
         """Yield the rule by which each headline was chosen; nothing for places that the user has chosen."""
-        for at, line in enumerate(line for line in self.headlines if line.reason):
+        for index, line in enumerate(line for line in self.headlines if line.reason):
             where = place_name(self.trace.model, line.layer, line.head)
             query, key = (
-                "".join(distinct_label(tokens, at, LINKED))
-                for tokens, at in ((self.trace.tokens, line.query), (self.trace.key_axis, line.key))
+                "".join(distinct_label(tokens, token, LINKED))
+                for tokens, token in ((self.trace.tokens, line.query), (self.trace.key_axis, line.key))
             )
-            if self.only is not None and not at:
+            if self.only is not None and not index:
                 yield ""
             options = ", ".join(map(option_name, ("layer", "head", "query")))
             sentence = f"Shown: {where + ', ' if where else ''}{query} → {key}: {line.reason} ({options})."

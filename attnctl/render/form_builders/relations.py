@@ -1,4 +1,4 @@
-"""The forms of what the heads of a model learned of the bundled English: a row for each relation."""
+"""Show what the heads of a model learned from the bundled English: a table with a row for each relation."""
 
 from __future__ import annotations
 

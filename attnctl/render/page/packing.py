@@ -254,7 +254,7 @@ def page_label(text: str) -> str:
 
 
 def _touches_token(before: Token, token: Token, text: str) -> bool:
-    """Return whether two tokens stand in the text without a space between them."""
+    """Return whether two tokens touch in the text, without a space between them."""
     if before.special or token.special or before.end is None or token.start is None:
         return False
     blank = text[before.end - 1 : before.end].isspace() or text[token.start : token.start + 1].isspace()
@@ -262,7 +262,7 @@ def _touches_token(before: Token, token: Token, text: str) -> bool:
 
 
 def packed_steps(trace: Trace) -> Document:
-    """Return the words of the steps, the same as those of `explain`; heads with the same words share a list."""
+    """Return the words of the steps, the same words as in `explain`; heads with equal words share a list."""
     lists: list[list[Document]] = []
     list_numbers: dict[str, int] = {}
     whole: list[Document] = []

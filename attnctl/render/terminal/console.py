@@ -184,7 +184,7 @@ def padded_text(text: str, width: int, right: bool = True) -> str:
 
 
 def kept_lines(count: int, room: int, must: Sequence[int] = ()) -> list[int | None]:
-    """Return which of `count` rows or columns are shown if there is room for `room` lines; None stands for an ellipsis.
+    """Return which of `count` rows or columns are shown if there is room for `room` lines; None is an ellipsis.
 
     If there is little room, those that `must` be shown come before the last and the first, in the order of `must`.
     """
@@ -355,7 +355,7 @@ def _styled(piece: Piece) -> Text:
 
 
 def _fitting_line(line: Line, width: int) -> Line:
-    """Return the line with the pieces that fit in `width` cells; those of the lowest rank are left out first.
+    """Return the line with the pieces that fit in `width` cells; pieces of the lowest rank are left out first.
 
     Pieces of a sentence (not of a list) are independent: one of a lower rank is kept if it fits although a higher does not.
     """
@@ -473,7 +473,7 @@ def _column_widths(column: Column, foot: str, gap: int) -> _ColumnWidths:
 
 
 def _columns_that_fit(columns: Sequence[_ColumnWidths], room: int) -> list[_ColumnWidths]:
-    """Return the columns that fit; if there is too little room, those of the lowest rank are left out first."""
+    """Return the columns that fit; if there is too little room, columns of the lowest rank are left out first."""
     fitting = list(columns)
     for widths in sorted(
         (widths for widths in columns if widths.column.rank is not None),
@@ -553,7 +553,7 @@ class _End:
         self.text = safe_text(text, style)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """Return its width: that of the text, or less."""
+        """Return the range of its width: from 1 to the width of the text."""
         return Measurement(1, self.text.cell_len)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

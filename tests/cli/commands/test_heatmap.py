@@ -40,16 +40,6 @@ def cells(result: Result) -> np.ndarray:
     return np.array([[float(cell or "nan") for cell in row] for row in rows])
 
 
-@pytest.mark.parametrize(("form", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_a_picture_is_written_and_written_the_same(form: str, start: bytes, run: Run) -> None:
-    made = []
-    for name in (f"one.{form}", f"two.{form}"):
-        assert run("heatmap", TEXT, "--model", "random", "-o", name) == Result(0, "", "")
-        made.append(Path(name).read_bytes())
-    assert made[0] == made[1] and made[0].startswith(start)
-    assert sorted(path.name for path in Path().iterdir()) == [f"one.{form}", f"two.{form}"]
-
-
 def test_a_trace_draws_as_its_text_does(run: Run, trace: Trace) -> None:
     run("heatmap", TEXT, "--model", "random", "--causal", "-o", "text.png")
     for source, stdin in (

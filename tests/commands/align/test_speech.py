@@ -193,7 +193,7 @@ def test_what_cannot_be_aligned_is_refused(tmp_path: Path, place: Path, refused:
         (1, [paths["text"], "-m", tiny], "cannot read the sound"),
         (1, [paths["cut"], "-m", tiny], "cannot read the sound"),
         (1, ["nowhere.wav", "-m", tiny], "nowhere.wav"),
-        (2, [paths["long"], "-m", tiny, "--target", "a"], "--target goes with up to 30 seconds"),
+        (2, [paths["long"], "-m", tiny, "--target", "a"], "--target works for up to 30 seconds"),
         (1, [tone, "-m", tiny, "--target", "a " * 60], "tokens, and tiny writes"),
         (2, [tone, "-m", tiny, "--target", " "], "--target is empty"),
         (2, [tone, "-m", tiny, "--heads", "best"], "named, auto, or heads as layer.head"),

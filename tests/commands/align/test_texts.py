@@ -188,7 +188,7 @@ def test_forms_of_aligned_texts(place: Path, tmp_path: Path, run: Run) -> None:
 
 def test_options_of_speech_are_refused_in_python(place: Path) -> None:
     """Others stand in tests/refusals.txt, where the command line refuses them as Python does."""
-    with pytest.raises(UsageError, match="^language does not go with texts"):
+    with pytest.raises(UsageError, match="^language cannot be combined with texts"):
         attnctl.align("a", place / "t5", language="en")
-    with pytest.raises(UsageError, match="^words does not go with speech"):
+    with pytest.raises(UsageError, match="^words cannot be combined with speech"):
         attnctl.align("a.wav", place / "t5", words=True)

@@ -90,5 +90,5 @@ def test_a_census_counts_a_space_marker_with_the_word_that_it_begins() -> None:
 
 
 def test_a_corpus_is_read_without_pairs(shelf: Shelf) -> None:
-    with pytest.raises(UsageError, match="does not go with a corpus"):
+    with pytest.raises(UsageError, match="cannot be combined with a corpus"):
         attnctl.evaluate("corpus.conllu", shelf("llama"), text_pair="b")

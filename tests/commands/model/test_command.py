@@ -23,17 +23,6 @@ def test_sizes_of_a_checkpoint_are_the_products_by_hand(at_terminal: Run) -> Non
     assert ["one token", f"{2 * 2 * (8 + 8) * 2} B", "2 layers × 2 heads × (8 + 8)"] in lines
 
 
-@pytest.mark.parametrize("model", ["demo", "demo-causal"])
-def test_the_figures_of_the_demo_are_those_of_its_file(model: str, run: Run) -> None:
-    figures = run("model", model, "--json").json["metadata"]["figures"].values()
-    lines = cells(run("model", model, columns=120).out)
-    assert len(figures) == (10 if model == "demo" else 8)
-    for one in figures:
-        shares = [f"{100 * one[name]:.1f} %" for name in ("held_out", "unseen", "by_hand", "untrained", "by_nearest")]
-        line = next(line for line in lines if line[:2] == [one["relation"], f"{one['layer']}.{one['head']}"])
-        assert [*line[2:5], *line[6:7], *line[8:9]] == shares and line[5] == f"{100 * one['goal']:.0f} %"
-
-
 def test_a_model_of_ones_own_says_how_it_was_made(at_terminal: Run, room: Path) -> None:
     told = dict(line for line in cells(at_terminal("model", "run", columns=120).out) if len(line) == 2)
     shapes = at_terminal("model", "run", "--json").json["shapes"]

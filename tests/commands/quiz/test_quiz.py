@@ -135,7 +135,7 @@ def test_it_works_in_a_pipe(run: Run) -> None:
 
 def test_at_a_terminal_it_asks_again_and_ends_quietly() -> None:
     child = spawned("quiz", TEXT, "--model", "random", "-n", "2")
-    for answer, said in (("certainly not an answer", "That is no answer"), ("", "passed"), (None, "0 of 2 right")):
+    for answer, said in (("certainly not an answer", "That is not an answer"), ("", "passed"), (None, "0 of 2 right")):
         child.expect("> ")
         child.sendeof() if answer is None else child.sendline(answer)
         child.expect(said)

@@ -41,7 +41,7 @@ def test_negative_masked_and_large_scores(run: Run) -> None:
     document = run("softmax", "-1", "2.5", "-inf", "--json").json
     assert document["scores"] == [-1, 2.5, None] and document["weights"][2] == 0
     assert np.allclose(document["weights"][:2], by_hand([-1, 2.5]), rtol=1e-12)
-    assert "no shares" in run("softmax", "-1", "2.5", "-inf").out
+    assert "not shares" in run("softmax", "-1", "2.5", "-inf").out
     assert run("softmax", "1e4", "-1e4", "--json").json["weights"] == [1, 0]
     assert "add up to 0" in run("softmax", "1", "-1").out
     assert run("softmax", "0", "--json").json["weights"] == [1]

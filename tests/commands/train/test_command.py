@@ -130,14 +130,6 @@ def test_ctrl_c_saves_and_exits_130(sent: signal.Signals, run: Run) -> None:
     assert again.code == 0 and json.loads(again.out.splitlines()[-1])["step"] == step + 1
 
 
-def test_a_kill_leaves_a_sound_run(run: Run) -> None:
-    process = started()
-    process.kill()
-    process.communicate()
-    assert run("explain", "the cat ran", "--model", "run", "--json").code == 0
-    assert run("train", "-o", "run", "--resume", "--max-steps", "100").code == 0
-
-
 def test_the_live_view() -> None:
     more = ("--max-steps", "20", *SMALL, "--watch", "the cat ran home")
     child = spawned("train", "corpus.txt", "-o", "run", *more, rows=40, columns=100)

@@ -170,7 +170,9 @@ def test_q_k_v_given_outright_start_at_the_scores(tmp_path: Path) -> None:
     trace = attend(TEXT, "demo", qkv=str(tmp_path / "m.npz"), causal=True)
     assert trace.embeddings is None and trace.model.kind == "matrix"
     np.testing.assert_allclose(trace.layers[0].scores[0], q @ k.T, atol=1e-6)  # type: ignore[index]
-    with pytest.raises(UsageError, match="model='minilm': it does not go with qkv=: Q, K and V come from the file"):
+    with pytest.raises(
+        UsageError, match="model='minilm': it cannot be combined with qkv=: Q, K and V come from the file"
+    ):
         open_model("minilm", qkv=str(tmp_path / "m.npz"))
     np.savez(tmp_path / "bad.npz", Q=q, K=rng(4, 5), V=v)
     with pytest.raises(AttnctlError, match=r"Q \(4, 3\) and K \(4, 5\) do not fit"):

@@ -380,6 +380,15 @@ def what_the_text_reads(model: Any, picture: Image.Image) -> Any:
     return seen[0][0]
 
 
+def with_painted_middle(picture: Image.Image, token: Token) -> Image.Image:
+    """Return the picture with the middle of a token's box in yellow."""
+    left, top, right, bottom = token.box or (0, 0, 0, 0)
+    painted = picture.copy()
+    first = (3 * left + right) // 4, (3 * top + bottom) // 4
+    painted.paste((255, 255, 0), (*first, -(-(left + 3 * right) // 4), -(-(top + 3 * bottom) // 4)))
+    return painted
+
+
 @pytest.mark.parametrize("size", [(80, 40), (50, 37), (33, 90), (64, 64)])
 @pytest.mark.parametrize("family", [*TILED, "qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
 def test_tokens_stand_where_the_network_sees_them(
@@ -397,15 +406,7 @@ def test_tokens_stand_where_the_network_sees_them(
         view = [at for at, token in enumerate(trace.tokens) if token.box and token.text.startswith("whole-") == small]
         assert {trace.tokens[at].text for at in view} and len({trace.tokens[at].text for at in view}) == len(view)
         for at in view[:: max(1, len(view) // 7)]:
-            left, top, right, bottom = trace.tokens[at].box or (0, 0, 0, 0)
-            painted = grey.copy()
-            middle = (
-                (3 * left + right) // 4,
-                (3 * top + bottom) // 4,
-                -(-(left + 3 * right) // 4),
-                -(-(top + 3 * bottom) // 4),
-            )
-            painted.paste((255, 255, 0), middle)
+            painted = with_painted_middle(grey, trace.tokens[at])
             moved = torch.norm(what_the_text_reads(model, painted) - plain, dim=-1)  # (n,)
             found = view[int(moved[view].argmax())]
             assert found == at, (trace.tokens[at], trace.tokens[found])
@@ -646,17 +647,7 @@ def test_padding_has_no_box(
         if token.box is None:
             assert seen[at] < 0.25, token  # what is blended in at the picture's edge
             continue
-        left, top, right, bottom = token.box
-        painted = grey.copy()
-        painted.paste(
-            (255, 255, 0),
-            (
-                (3 * left + right) // 4,
-                (3 * top + bottom) // 4,
-                -(-(left + 3 * right) // 4),
-                -(-(top + 3 * bottom) // 4),
-            ),
-        )
+        painted = with_painted_middle(grey, token)
         assert int(np.abs(patches(painted) - patches(grey)).sum(1).argmax()) == at, token
     boxes = [token.box for token in tokens if token.box]
     assert (min(box[0] for box in boxes), min(box[1] for box in boxes)) == (0, 0)
@@ -684,7 +675,7 @@ def test_regions_are_drawn_over_the_picture(run: Run, tmp_path: Path, picture: s
     said = run("sources", *asked, "--generate", "2").out.splitlines()
     assert said[0].split("\t")[0] == "part" and {line.split("\t")[0] for line in said} >= {"upper left", "middle"}
     for more, why in {
-        ("--remove",): "--remove does not go with --image",
+        ("--remove",): "--remove cannot be combined with --image",
         ("--spans", "lines"): "none of these tokens stands in it",
         ("-o", "a.html"): "--image has no effect here",
     }.items():
@@ -717,7 +708,7 @@ def test_commands_take_a_picture_beside_the_text_or_refuse_it(run: Run, tmp_path
     row = next(one for one in regions if one["name"] == "upper left")
     assert 0 < row["looked_at"] < 1 and row["token_count"] >= 1
     for words, said in {
-        ("explain", "What is this?", "--image", picture): "--image does not go with --model demo",
+        ("explain", "What is this?", "--image", picture): "--image cannot be combined with --model demo",
         ("explain", "What is this?", *model[:3], "none.png"): "no picture 'none.png'",
         ("explain", "What is this?", *model, "--no-bos"): "--bos cannot be combined with --image",
         ("explain", "What is this?", "--model", "minilm", "--image", picture): "reads no picture beside a text",

@@ -209,12 +209,12 @@ def test_a_batch_reads_a_column_of_second_texts(
 
 def test_pairs_are_refused_where_one_text_is_read(folder: Callable[[str], Path], refused: Refused, run: Run) -> None:
     path = folder("bert")
-    assert refused("explain", "a", "--text-pair", "b", code=2) == "--text-pair does not go with --model demo"
+    assert refused("explain", "a", "--text-pair", "b", code=2) == "--text-pair cannot be combined with --model demo"
     said = refused("explain", "a", "--model", path, "--text-pair", " ", code=2)
     assert said == "--text-pair is empty: it is the second of two texts"
     with pytest.raises(UsageError, match="^text_pair is for checkpoints: demo reads one text"):
         attnctl.attend("a", attnctl.open_model("demo"), text_pair="b")
-    with pytest.raises(TypeError, match="text_pair goes with a text"):
+    with pytest.raises(TypeError, match="text_pair needs a text"):
         attnctl.compare(attnctl.attend("a"), attnctl.attend("a"), text_pair="b")
     batch = run("batch", "-", "--model", "demo", stdin=b'{"text": "a", "text_pair": "b"}\n')
     assert batch.code == 3 and "reads one text" in batch.err

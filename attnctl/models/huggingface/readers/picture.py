@@ -213,7 +213,7 @@ def read_processor(name: str, load: Callable[[], Processor]) -> Processor:
         if "torchvision" in str(error).lower() and find_spec("torchvision") is None:
             raise AttnctlError(
                 f"the processor of {name} needs torchvision, which is not installed: pip install torchvision (the version "
-                "that goes with your torch)"
+                "that fits your torch)"
             ) from error
         raise AttnctlError(f"the processor of {name} cannot be read: {in_one_line(error)}") from error
 

@@ -143,7 +143,7 @@ class PicturePromptReader(Reader):
             raise AttnctlError(why) from error
 
     def _picture_id(self, model: Checkpoint, processed: Keywords) -> int:
-        """Return the token id that stands for a part of a picture."""
+        """Return the id of the token that is replaced by a part of a picture."""
         config = model.network.config
         mark = config_value(config, "image_token_id", "image_token_index")
         if not isinstance(mark, int) or not bool((processed["input_ids"] == mark).any()):

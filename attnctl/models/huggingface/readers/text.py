@@ -157,7 +157,7 @@ def _ends_text(model: Checkpoint, token: Token) -> bool:
 
 
 def decoder_start_id(model: Checkpoint) -> int:
-    """Return the id that `generate` begins a decoder's text with; without one the tokenizer's first id, or 0."""
+    """Return the id that `generate` begins a decoder's text with; if it has no such id, the tokenizer's first id, or 0."""
     # generate uses generation_config's bos_token_id before config.json
     first = generation_setting(model.network, "decoder_start_token_id", "bos_token_id")
     first = model.pieces.bos_id or 0 if first is None else first

@@ -115,7 +115,7 @@ REFUSED: list[tuple[Damage, str]] = [
     (files(config__json="{"), "config.json is not JSON"),
     (settings(model_type="llama-of-ours", auto_map={"AutoModel": "own.Own"}), "is llama-of-ours, .* never runs code"),
     (settings(architectures=["Strange"], auto_map={"AutoModel": "x.Y"}), "is Strange, .* never runs code"),
-    (settings(architectures="LlamaForCausalLM"), "which is no list of names"),
+    (settings(architectures="LlamaForCausalLM"), "which is not a list of names"),
     (settings(architectures=["logging"]), "is logging, which transformers .* does not know"),
     (settings(architectures=["AutoModel"]), "is AutoModel, which transformers .* does not know"),
     (settings(num_hidden_layers=3), "lacks .* of its weights, model.layers.2"),
