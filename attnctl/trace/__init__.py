@@ -176,6 +176,7 @@ class Trace(WithAxes):
     measure: str | None = None  # what stands in place of the weights
     notes: tuple[str, ...] = ()  # sentences that a reader must know; a Note has a kind
     id: str | int | None = None  # the name of the text in a batch
+    number: int | None = None  # the place of the text in the input of its batch, from 0
 
     def __repr__(self) -> str:
         heads = sum(len(layer.heads) for layer in self.layers)

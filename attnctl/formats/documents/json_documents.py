@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind")
 Field = tuple[str, Any, Any]  # name, type, default; a type may be Annotated, for which Python has no type
 
+FAILED = "attnctl.failed/1"  # the schema of a text of a batch that failed
 WRITTEN_BY_ORJSON = (np.ndarray, np.float32, np.float64, np.int64, np.bool_, Fragment, Note)
 
 
@@ -240,6 +241,8 @@ def document_read(kind: type[Kind], document: object, source: str, name: str, da
     tag = kind.__struct_config__.tag  # type: ignore[attr-defined]
     if not isinstance(document, dict) or "schema" not in document:
         raise AttnctlError(f'{source} is not {name}: it has no "schema"')
+    if document["schema"] == FAILED:
+        raise AttnctlError(f"{source} is a text of a batch that failed: {document.get('error')}")
     if document["schema"] != tag:
         raise AttnctlError(f"{source} has schema {str(document['schema'])[:60]!r}; this attnctl reads {tag!r}")
     try:
