@@ -412,7 +412,7 @@ def _answer_of(row: dict[str, object]) -> str | None:
     return answer if isinstance(answer, str) else None
 
 
-def _more_texts(row: Mapping[str, object], column: str) -> dict[str, str]:
+def _more_texts(row: Mapping[str, object], column: str) -> dict[str, Any]:
     """Return the MORE_TEXTS that a row has beside the text in `column`, without those that are empty."""
     return {name: str(row[name]) for name in MORE_TEXTS if name != column and str(row.get(name) or "").strip()}
 
