@@ -34,6 +34,7 @@ CARD_DIGEST_BYTES = 64 << 20  # a weights file with its digest in every result: 
 CORPUS_LINE_CHARACTERS = 4 << 20  # a line of a corpus to train on: a novel without line ends has two million
 LINE_BYTES = 64 << 20  # one text of a batch: nothing longer is a sentence
 SPANS_BYTES = 4 << 20  # a file of spans: there are 200 at most, each with a name
+TABLE_WEIGHTS = 100_000_000  # weights of a table, one a row: CSV of about 4 GB
 ENDLESS_BYTES = 1 << 30  # a line without an end: after this length, none is expected
 
 READER_SECONDS = 10  # wait for the reader of a named pipe: the shell starts both at once

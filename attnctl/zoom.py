@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from attnctl import limits
 from attnctl.blockwise import even_parts
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.readings.heatmap import GridReading, HeatmapGrid, OverviewReading, of_overview
@@ -60,10 +61,12 @@ def read_heatmap(
     return replace(heatmap_grid(prepared, prepared.read(grid)), cited=trace.cited)
 
 
-def grid_of(prepared: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None) -> GridReading:
-    """Return the cells of a grid, at most `room` a side.
+def grid_of(
+    prepared: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None, *, each_token: bool = False
+) -> GridReading:
+    """Return the cells of a grid, at most `room` a side; with `each_token` a cell for each token, however many.
 
-    Raises UsageError for a zoom outside the text.
+    Raises UsageError for a zoom outside the text, AttnctlError for more than limits.TABLE_WEIGHTS cells of single tokens.
     """
     source, heads = prepared.source, prepared.head_count
     if zoom.pool not in (None, "mean", "max"):
@@ -73,6 +76,8 @@ def grid_of(prepared: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None
         raise UsageError(f"cannot be combined with {options}: its cells are the shares of the parts", option="spans")
     if prepared.overview is not None:
         return _stored_grid(prepared.overview, source.name, zoom)
+    if each_token and zoom.spans is None and zoom.rows is zoom.columns is None:
+        _check_table(heads * len(source.tokens) * len(prepared.key_tokens))
     if zoom == EVERY_CELL and max(len(source.tokens), len(prepared.key_tokens)) <= LONG:
         return _single_tokens(prepared)
     if zoom.spans is not None:
@@ -81,6 +86,8 @@ def grid_of(prepared: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None
         rows, columns = (parts_of(zoom.spans, source.text, axis) for axis in (source.tokens, prepared.key_tokens))
         return GridReading(rows, columns, "mass")
     size = SIZE if heads <= MANY else SIZE // 4
+    if each_token:
+        size = max(len(source.tokens), len(prepared.key_tokens))
     if room is not None:
         size = min(room, size) if heads <= MANY else 32
     name = 18 if heads == 1 or room is not None else 13  # number of characters of a name in a picture
@@ -88,7 +95,19 @@ def grid_of(prepared: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None
     columns = zoom_cells(prepared.key_tokens, prepared.key_numbers, zoom.columns, "columns", size, source.text, name)
     if not columns:
         raise UsageError("dropping every key leaves nothing to show")
+    if each_token:
+        _check_table(heads * len(rows) * len(columns))
     return GridReading(rows, columns, zoom.pool or "mean")
+
+
+def _check_table(cells: int) -> None:
+    """Raise AttnctlError if a table has too many cells, a row each."""
+    advice = (
+        f"choose layers and heads, {option_name('rows')} and {option_name('columns')}, or {option_name('pool', 'mean')}"
+    )
+    if cells > limits.TABLE_WEIGHTS:
+        raise AttnctlError(f"a table of {cells:,} weights has more than {limits.TABLE_WEIGHTS:,} rows: {advice}")
+    limits.check_memory(5.0 * cells, f"a table of {cells:,} weights", advice)
 
 
 def _single_tokens(prepared: Prepared) -> GridReading:

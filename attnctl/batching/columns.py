@@ -18,6 +18,7 @@ from attnctl.trace import Trace
 
 if TYPE_CHECKING:
     from attnctl.attention import Array
+    from attnctl.text import Document
 
 LARGEST = 64 << 20  # bytes of a table in memory
 _ROW = pa.list_(pa.float32())
@@ -26,6 +27,7 @@ SCHEMA = pa.schema(
     [
         ("number", pa.int64()),
         ("id", pa.string()),
+        ("error", pa.string()),  # why the text failed; its row then has a number, an id and nothing more
         ("text", pa.string()),
         ("model", pa.string()),
         ("tokens", pa.list_(pa.string())),
@@ -56,6 +58,17 @@ class Tables(BatchFormat):
         with pa.ipc.new_stream(sink, SCHEMA) as stream:
             for layer in trace.layers:
                 stream.write_batch(_layer_rows(trace, layer, item))
+            if not trace.layers:  # the chosen steps have no arrays
+                stream.write_batch(pa.RecordBatch.from_pylist([_text_columns(trace, item)], SCHEMA))
+        return bytes(sink.getvalue())
+
+    @staticmethod
+    def failed(item: Item, why: str) -> bytes:
+        """Return the row of a text that failed, as an Arrow stream."""
+        row = {"number": item.number, "id": None if item.id is None else str(item.id), "error": why}
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, SCHEMA) as stream:
+            stream.write_batch(pa.RecordBatch.from_pylist([row], SCHEMA))
         return bytes(sink.getvalue())
 
     def add(self, made: bytes) -> NamedFiles:
@@ -73,19 +86,22 @@ class Tables(BatchFormat):
         return [(self.name_of_part(".parquet"), out.getvalue())]
 
 
-def _layer_rows(trace: Trace, layer: LayerTrace, item: Item) -> pa.RecordBatch:
-    """Return one row for each head; some columns are the same in all rows."""
-    heads = len(layer.heads)
-    common = {
+def _text_columns(trace: Trace, item: Item) -> Document:
+    """Return the columns that are the same in all rows of a text."""
+    return {
         "number": item.number,
         "id": None if trace.id is None else str(trace.id),
         "text": trace.text,
         "model": trace.model.name,
         "tokens": [token.text for token in trace.tokens],
         "key_tokens": [token.text for token in trace.key_axis],
-        "layer": layer.layer,
-        "rows": layer.rows,
     }
+
+
+def _layer_rows(trace: Trace, layer: LayerTrace, item: Item) -> pa.RecordBatch:
+    """Return one row for each head; some columns are the same in all rows."""
+    heads = len(layer.heads)
+    common = _text_columns(trace, item) | {"layer": layer.layer, "rows": layer.rows}
     per_head = {"head": layer.heads, "kv_head": layer.kv_heads}
     arrays = {array.name: array_values for array, array_values in layer.arrays_kept()}
     if layer.mask is not None:

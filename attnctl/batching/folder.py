@@ -66,7 +66,8 @@ class Folder:
     something else.
 
     `done` and `failed` count the texts of this run; `kept_before` and `failed_before` the texts of its input that were done
-    before; `gone` the results whose texts are not in its input. `damaged` maps the files that had changed to whether they
+    before; `gone` the results whose texts are not in its input; `moved` the texts whose number in the folder is no longer
+    their place in the input. `damaged` maps the files that had changed to whether they
     were made again.
     """
 
@@ -83,7 +84,7 @@ class Folder:
         self.path, self.request, self.shared, self.start_anew = Path(path), request, shared, start_anew
         self.formats = formats
         self._own_file, self._own_folder = file_patterns([*SHARED, *(shared_format.form for shared_format in shared)])
-        self.done = self.failed = self.kept_before = self.failed_before = self.gone = 0
+        self.done = self.failed = self.kept_before = self.failed_before = self.gone = self.moved = 0
         self.damaged: dict[str, bool] = {}
         self._size = max(GROUP, together) if shared else together  # of a group
         self._last, self._next = -1, 0  # the highest number in the manifest, and the next unused number
@@ -108,6 +109,7 @@ class Folder:
         failed = f" ({self.failed_before:,} of them failed)" if self.failed_before else ""
         parts += [f"{self.kept_before:,} finished before{failed}"] if self.kept_before else []
         parts += [f"{self.gone:,} kept for texts that are no longer in the input"] if self.gone else []
+        parts += [f"{self.moved:,} with another number than their place in the input"] if self.moved else []
         parts += [damage] if (damage := self.damage_sentence()) else []
         return f"{', '.join(parts)}: see {self.path}/{MANIFEST}"
 
@@ -247,23 +249,26 @@ class Folder:
         gets the next number.
         """
         entries = (entry for group in self._groups(self._manifest.end) for entry in group.entries)
-        done: dict[str, list[bool]] = {}  # fingerprint → whether the entries read so far failed
+        done: dict[str, list[tuple[int, bool]]] = {}  # fingerprint → number, and whether it failed, of the entries read
         lost: dict[str, list[int]] = {}  # fingerprint → numbers
         for number, fingerprint in sorted(self._lost.items(), reverse=True):
             lost.setdefault(fingerprint or str(number), []).append(number)
         for item in items:
             fingerprint = item.content_fingerprint
             while fingerprint not in done and (entry := next(entries, None)) is not None:
-                done.setdefault(entry.input, []).append(entry.status == "failed")
+                done.setdefault(entry.input, []).append((entry.number, entry.status == "failed"))
             if fingerprint in done:
+                number, has_failed = done[fingerprint].pop(0)
                 self.kept_before += 1
-                self.failed_before += done[fingerprint].pop()
+                self.failed_before += has_failed
+                self.moved += number != item.number
                 if not done[fingerprint]:
                     del done[fingerprint]
                 continue
             numbers = lost.get(fingerprint) or lost.get(str(item.number)) or [self._next]
             number = numbers.pop()
             self._next = max(self._next, number + 1)
+            self.moved += number != item.number
             yield item if item.number == number else replace(item, number=number)
         self.gone = sum(map(len, done.values())) + sum(1 for _ in entries)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from attnctl import find_named
 from attnctl.batching.items import Item
 from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
-from attnctl.errors import UsageError
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import write_whole
 from attnctl.formats.pictures import format_names
 from attnctl.models import Model
@@ -54,6 +54,11 @@ class BatchFormat:
     def make(item: Item, trace: Trace, model: Model) -> Any:
         """Return what is kept of a text, of its trace without predictions. Raises AttnctlError if nothing can be."""
         raise NotImplementedError
+
+    @staticmethod
+    def failed(item: Item, why: str) -> Any | None:
+        """Return what is kept of a text that failed, for the reason `why`; None for nothing."""
+        return None
 
     def add(self, made: Any) -> NamedFiles | None:
         """Take in what was made of a text; return the files that are full."""
@@ -194,6 +199,8 @@ class Statistics(MeanFormat):
     @staticmethod
     def make(item: Item, trace: Trace, model: Model) -> Tally:
         """Return STATISTICS of every head of a trace. Raises AttnctlError if it lacks the weights of some query."""
+        if not trace.layers:
+            raise AttnctlError("this trace holds no weights: write it without narrowing its steps")
         return tally_of_values(
             (head.layer, head.head, name, head[name])
             for layer in trace.layers

@@ -45,6 +45,8 @@ class Item:
     messages: Any = None
     answer: str | None = None
     text_pair: str | None = None  # the second text, which the model reads after `text`
+    target: str | None = None  # the word whose prediction is watched, and the word that it is compared with
+    against: str | None = None
 
     @cached_property
     def content_fingerprint(self) -> str:
@@ -53,7 +55,8 @@ class Item:
 
         content = [self.text, self.id, self.tokens, self.options, self.trace, self.error]
         content += [self.messages, self.answer] if (self.messages, self.answer) != (None, None) else []
-        content += [] if self.text_pair is None else [{"text_pair": self.text_pair}]
+        named = {"text_pair": self.text_pair, "target": self.target, "against": self.against}
+        content += [{name: value} for name, value in named.items() if value is not None]
         return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
     @property
@@ -88,6 +91,14 @@ class Pending(NamedTuple):
     item: Item
     tokens: Sequence[Token]
     reading: Any
+
+
+def failed_line(item: Item, why: str) -> bytes:
+    """Return the line of JSON of an item that failed, with the reason."""
+    from attnctl.formats.documents.json_documents import write_json
+    from attnctl.formats.documents.model_documents import FailedText
+
+    return write_json(FailedText(number=item.number, id=item.id, error=why), "failed text") + b"\n"
 
 
 def slug_of(text: str) -> str:

@@ -91,6 +91,7 @@ SUFFIXES = {
 LONGEST = limits.LINE_BYTES
 TOO_LONG = f"the text is longer than {LONGEST >> 20} MB"
 PAIR = "text_pair"  # the column of the second text of a pair
+MORE_TEXTS = (PAIR, "target", "against")  # columns beside the text
 BOM = b"\xef\xbb\xbf"
 JSON_BEGINS = re.compile(rb"\s*(\{|\[\s*([\[{\"]|$))")  # in a pipe: "[Music]" is text
 
@@ -303,7 +304,7 @@ class TextStream(InputFiles):
             for row in rows:
                 where = f"{name}, line {rows.line_num + 1}"
                 item = _of_text(where, row[column] or "", row[id_column] if id_column else None)
-                yield item if item.error else replace(item, text_pair=None if column == PAIR else _pair_of(row))
+                yield item if item.error else replace(item, **_more_texts(row, column))
         except csv.Error as error:
             line = 1 if rows is None else rows.line_num + 1
             raise AttnctlError(f"{name}, line {line} is not a row of a table: {error}") from error
@@ -334,7 +335,8 @@ class TextStream(InputFiles):
             with said_plainly("read", path), pq.ParquetFile(path) as file:
                 names = file.schema_arrow.names
                 column, id_column = self._text_columns(names, path)
-                columns = [column, *([id_column] if id_column else []), *({"tokens", PAIR} & set(names) - {column})]
+                more_columns = {"tokens", *MORE_TEXTS} & set(names) - {column}
+                columns = [column, *([id_column] if id_column else []), *more_columns]
                 rows = (row for rows in file.iter_batches(1024, columns=columns) for row in rows.to_pylist())
                 for number, row in enumerate(rows):
                     yield of_row(f"{path}, row {number}", row, column, id_column)
@@ -410,10 +412,9 @@ def _answer_of(row: dict[str, object]) -> str | None:
     return answer if isinstance(answer, str) else None
 
 
-def _pair_of(row: Mapping[str, object]) -> str | None:
-    """Return the second text of a row, if it has one that is not empty."""
-    pair = row.get(PAIR)
-    return None if pair is None or not str(pair).strip() else str(pair)
+def _more_texts(row: Mapping[str, object], column: str) -> dict[str, Any]:
+    """Return the MORE_TEXTS that a row has beside the text in `column`, without those that are empty."""
+    return {name: str(row[name]) for name in MORE_TEXTS if name != column and str(row.get(name) or "").strip()}
 
 
 def _id_of(value: object) -> str | int | None:
@@ -440,8 +441,8 @@ def of_row(where: str, row: dict[str, object], column: str = "text", id_column: 
     item = _of_text(where, text, name)
     if item.error:
         return item
-    pair = None if column == PAIR else _pair_of(row)
-    if pair is not None and tokens is not None:
+    more_texts = _more_texts(row, column)
+    if PAIR in more_texts and tokens is not None:
         return Item(0, where, text, name, error=f'"{PAIR}" cannot be combined with "tokens"')
     token_names = None if tokens is None else tuple(tokens)
-    return replace(item, tokens=token_names, options=options, answer=_answer_of(row), text_pair=pair)
+    return replace(item, tokens=token_names, options=options, answer=_answer_of(row), **more_texts)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from attnctl import limits
-from attnctl.batching.formats import PICTURES, SHARED, format_named
-from attnctl.batching.items import Item, Pending, Result, item_options, listed_tokens, read_conversation
+from attnctl.batching.formats import FILES, PICTURES, SHARED, format_named
+from attnctl.batching.items import Item, Pending, Result, failed_line, item_options, listed_tokens, read_conversation
 from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.errors import AttnctlError, UsageError, error_place, in_one_line, option_name, options_as_flags
 from attnctl.files import need_pyarrow
@@ -362,12 +362,20 @@ class Traces(Task):
             raise UsageError(f"the options of one text do not change {model.info.name}, which is opened: give its name")
         return open_named_model(**(self.work.options | model_arguments(options)))
 
+    def failed(self, item: Item, why: str) -> Result:
+        """Return the result of an item that failed: the reason, and its record in each format that holds several texts."""
+        outputs: dict[str, Any] = {"json": failed_line(item, why)} if "json" in self.work.formats else {}
+        for form in self.work.formats:
+            if form not in ("json", *FILES) and (made := format_named(form).failed(item, why)) is not None:
+                outputs[form] = made
+        return Result(item, outputs, error=why)
+
     def _result(self, item: Item, trace: Trace) -> Result:
         """Return everything requested of one trace; the trace itself if no format is."""
         outputs: dict[str, Any] = {}
         try:
             trace = self._with_measure(item, trace)
-            trace = trace if item.id is None else replace(trace, id=item.id)
+            trace = replace(trace, id=trace.id if item.id is None else item.id, number=item.number)
             notes = [f"{item}: {note}" for note in notes_of_kind(trace.notes, "doubt", "no-weights", "input")]
             for form in self.work.formats:
                 outputs[form] = self._output_of_format(form, item, trace, notes)
@@ -387,6 +395,8 @@ class Traces(Task):
             from attnctl.formats.storage import trace_to_npz
 
             return trace_to_npz(self.work.narrowed(trace, rounded=False))
+        if form == "parquet":
+            trace = self.work.narrowed(trace, rounded=False)
         try:
             return format_named(form).make(item, trace, self.model_of_item(item))
         except Exception as error:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from io import BytesIO
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import UsageError, print_complaint, waiting
-from attnctl.files import check_writable, write_whole
+from attnctl.files import check_writable, need_pyarrow, write_whole
 from attnctl.text import either, harmless_text
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from attnctl.cli.groups import MapOptions
     from attnctl.formats.pictures import Look
+    from attnctl.formats.tables import Block
     from attnctl.render.figure.layout import Drawing
     from attnctl.render.terminal.console import SafeConsole
     from attnctl.tokens import Token
@@ -130,7 +132,27 @@ def output_format(
     if suffix not in suffixes or (requested and suffix != requested):
         raise UsageError(f"-o {output}: {command} writes {either([f'.{name}' for name in suffixes])}{hint}")
     check_writable(output)
+    check_table(output)
     return suffix
+
+
+def check_table(output: str) -> None:
+    """Raise AttnctlError if `output` is Parquet and pyarrow is not installed."""
+    if output.lower().endswith(".parquet"):
+        need_pyarrow(f"-o {output}: Parquet")
+
+
+def write_table(blocks: Iterable[Block], form: str, output: str | None) -> None:
+    """Write a table as csv or parquet: to the file `output`, whole or not at all, for None and "-" to standard output."""
+    from attnctl.formats.tables import table_writer
+
+    write = table_writer(blocks, form)
+    if output is None or output == "-":
+        page = BytesIO()
+        write(page)
+        put_bytes(page.getvalue())
+    else:
+        write_whole(output, write)
 
 
 def write_renderable(

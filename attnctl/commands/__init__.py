@@ -111,6 +111,7 @@ COMMANDS = {
         documents={
             "batch": "attnctl.formats.documents.model_documents:BatchDocument",
             "manifest": "attnctl.formats.documents.model_documents:ManifestLine",
+            "failed": "attnctl.formats.documents.model_documents:FailedText",
         },
     ),
     "model": CommandPackage(

@@ -65,7 +65,8 @@ USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("layer", "head"): (*OF_WEIGHTS, "statistics", *BATCH_FORMATS),
     ("query",): (*OF_WEIGHTS, "statistics"),
     ("words", "measure"): OF_WEIGHTS,
-    ("steps", "parameters", "predict"): ("json", "npz"),
+    ("steps",): ("json", "npz", "parquet"),
+    ("parameters", "predict"): ("json", "npz"),
     ("precision",): ("json",),
     ("drop", "renormalise", *(field.name for field in dataclasses.fields(PictureOptions))): PICTURES,
     ("spans", "budget", "remove"): tuple(PROMPT_FORMATS),
@@ -136,7 +137,7 @@ def batch_command(
         str | None,
         Option(
             "--steps",
-            help="Keep only these steps: weights, or scores,weights,… (json, npz).",
+            help="Keep only these steps: weights, or scores,weights,… (json, npz, parquet).",
             metavar="STEPS",
             autocompletion=completing("attnctl.trace.steps:NAMES", joined=True),
             envvar="ATTNCTL_STEPS",
@@ -147,10 +148,9 @@ def batch_command(
         int | None,
         Option(
             "--precision",
-            help="Decimals: of the numbers in JSON [default: all].",
+            help="Decimals: of the stored numbers in JSON [default: all].",
             metavar="N",
-            parser=whole(limits.PRECISION),
-            envvar="ATTNCTL_PRECISION",
+            parser=whole(limits.PRECISION),  # no default of a user's own: that of a table must not round what is stored
             rich_help_panel=SHOW,
         ),
     ] = None,
@@ -322,10 +322,10 @@ def _chosen_formats(listed: str, output: str | None) -> tuple[str, ...]:
 
 
 def _refuse_unused_by(context: Context, formats: tuple[str, ...]) -> None:
-    """Refuse the options that the formats do not use; a format of a package uses the options that parquet uses."""
+    """Refuse the options that the formats do not use; a format of a package uses those of parquet, but for the steps."""
     used = {name if name in FORMATS else "parquet" for name in formats}
     for names, users in USED_BY.items():
-        if not used & set(users):
+        if not (set(formats) if names == ("steps",) else used) & set(users):
             kinds = [f"--format {name}" for name in users if name not in PICTURES]
             kinds += ["a picture"] if PICTURES[0] in users else []
             refuse_unused(context, *names, because=f"use it with {either(kinds)}" if kinds else "no format uses it")
@@ -344,8 +344,7 @@ def _write_lines(do: Do, texts: TextStream, strict: bool) -> int:
         count += len(chunk)
         for result in chunk:
             failed += _report_result(result, strict, noted)
-            if result.error is None:
-                put_bytes(result.outputs["json"])
+            put_bytes(result.outputs["json"])
         sys.stdout.flush()
     if not count:
         say_unless_quiet(f"note: there are no texts in {texts.path}")

@@ -33,6 +33,7 @@ from attnctl.cli.groups import (
 )
 from attnctl.cli.opening import model_of, open_source
 from attnctl.cli.output import (
+    check_table,
     page_notes,
     picture_look,
     print_lines,
@@ -43,6 +44,7 @@ from attnctl.cli.output import (
     say_notes,
     say_unknown,
     write_drawing,
+    write_table,
 )
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.cli.suggestions import TOKENS, completing
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     Colour = Callable[[float], tuple[int, int, int]]
     Opener = Callable[[], Source]
 
+TABLES = ("csv", "parquet")
 TELLING = "telling"  # value of --head: the head of the headline
 LABELS = 20  # terminal columns for the names of the queries
 NAMES, ZOOM = ("tokens", "key_tokens"), ("rows", "columns", "pool", "spans")
@@ -153,7 +156,10 @@ def heatmap_command(
     ] = None,
     model: WeightsModelOptions,
     output: Annotated[
-        str | None, output_option(f"Where to write: {suffixes_listed()}; .html for a page; .json for the cells.")
+        str | None,
+        output_option(
+            f"Where to write: {suffixes_listed()}; .html for a page; .json, .csv or .parquet for the numbers."
+        ),
     ] = None,
 ) -> None:
     """Draw the attention weights of one head, or of every layer and head: a row for each query, a column for each key.
@@ -187,8 +193,8 @@ def heatmap_command(
         refuse_unused(context, *NAMES, *ZOOM, "words", "values", because="a photograph is shown")
         if terminal:
             _show_photograph(context, opener, photograph, chosen, query, look)
-        elif form is None or form == "json":
-            _write_patches(context, opener, chosen, query, output)
+        elif form is None or form in ("json", *TABLES):
+            _write_patches(context, opener, chosen, query, form, output)
         else:
             _draw_photograph(context, opener, photograph, chosen, query, look, form, str(output))
         return
@@ -200,6 +206,8 @@ def heatmap_command(
         _print_numbers(context, opener, chosen, zoom)
     elif form == "json":
         _write_cells(context, opener, chosen, zoom, str(output))
+    elif form in TABLES:
+        _write_weights(context, opener, chosen, zoom, form, str(output))
     else:
         _draw_grid(opener, chosen, zoom, look, form, str(output))
 
@@ -358,14 +366,19 @@ def _draw_photograph(
     write_drawing(draw_over_photograph(row, read_photograph(photograph), drawn_as), form, output)
 
 
-def _write_patches(context: Context, opener: Opener, chosen: Chosen, query: str | None, output: str | None) -> None:
-    """Write the weight of each patch of a photograph: as JSON into a file, else as lines for a pipe."""
+def _write_patches(
+    context: Context, opener: Opener, chosen: Chosen, query: str | None, form: str | None, output: str | None
+) -> None:
+    """Write the weight of each patch of a photograph: as JSON or a table into a file, else as lines for a pipe."""
     from attnctl.formats.storage import save_value
+    from attnctl.formats.tables import weight_blocks
     from attnctl.render.terminal.photograph import patches_as_tsv
 
     refuse_unused(context, PictureOptions, because="the numbers of the patches are written")
     row = _row_of_photograph(opener, chosen, query)
-    if output is not None:
+    if form in TABLES:
+        write_table(weight_blocks(row), str(form), output)
+    elif output is not None:
         save_value(row, output)
     else:
         print_lines(patches_as_tsv(row).rstrip("\n"))
@@ -419,6 +432,16 @@ def _write_cells(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, o
     save_value(_read_cells(prepared, zoom), output)
 
 
+def _write_weights(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, form: str, output: str) -> None:
+    """Write a table with a row for each weight; cells are pooled only if the user asked for it."""
+    from attnctl.formats.tables import weight_blocks
+
+    refuse_unused(context, PictureOptions, because="a table of the weights is written")
+    prepared, _ = _prepare(opener(), chosen)
+    cells = _read_cells(prepared, zoom, each_token=zoom.pool is None)
+    write_table(weight_blocks(cells, prepared.key_numbers), form, output)
+
+
 def _draw_grid(opener: Opener, chosen: Chosen, zoom: Zoom, look: PictureOptions, form: str, output: str) -> None:
     """Draw the grid as a picture."""
     from attnctl.render.figure.heatmap import colour_map, draw_heatmap
@@ -454,15 +477,21 @@ def _prepare(opened: Source, chosen: Chosen) -> tuple[Prepared, tuple[Trace, Hea
     return prepare(opened, *chosen, say=say_notes), line
 
 
-def _read_cells(prepared: Prepared, zoom: Zoom, room: int | None = None, *, bare: bool = False) -> Overview:
-    """Return the cells of a prepared source; `bare` output shows no notes, so that all of them go to stderr."""
+def _read_cells(
+    prepared: Prepared, zoom: Zoom, room: int | None = None, *, bare: bool = False, each_token: bool = False
+) -> Overview:
+    """Return the cells of a prepared source; with `each_token` none is pooled.
+
+    `bare` output shows no notes, so that all of them go to stderr.
+    """
     from attnctl.cli.cost import cost_of_heads
     from attnctl.readings.heatmap import OverviewReading
     from attnctl.zoom import grid_of
 
+    grid = grid_of(prepared, zoom, room, each_token=each_token)
     say_cost(cost_of_heads(prepared.source, prepared.head_count))
     with cost_progress(heads_over_tokens(prepared)) as tick:
-        cells: Overview = prepared.read(OverviewReading(grid_of(prepared, zoom, room)), tick)
+        cells: Overview = prepared.read(OverviewReading(grid), tick)
     every = bare or cells.model.kind in ("checkpoint", "matrix")
     say_unknown(cells.tokens, cells.key_axis, notes=cells.notes, every=every)
     return cells
@@ -515,7 +544,7 @@ def _colour_function(cmap: str | None) -> Colour | None:
 
 
 def _picture_format(output: str | None, run: str | None) -> str | None:
-    """Return the output format, png, svg, pdf, html, json or gif; None for the terminal.
+    """Return the output format, png, svg, pdf, html, json, csv, parquet or gif; None for the terminal.
 
     Raises UsageError, before any work, for a name with another suffix.
     """
@@ -528,11 +557,13 @@ def _picture_format(output: str | None, run: str | None) -> str | None:
     elif output is None:
         return None
     else:
-        form = "json" if output.lower().endswith(".json") else picture_format(output, "figure", "page")
+        suffix = Path(output).suffix.lower()[1:]
+        form = suffix if suffix in ("json", *TABLES) else picture_format(output, "figure", "page")
         if form is None:
             raise UsageError(
-                f"-o {output}: a picture is written as {suffixes_listed()}, a page as .html, the cells as .json "
-                "(for every step see attnctl explain --json)"
+                f"-o {output}: a picture is written as {suffixes_listed()}, a page as .html, the numbers as .json, .csv "
+                "or .parquet (for every step see attnctl explain --json)"
             )
     check_writable(output)
+    check_table(output)
     return form

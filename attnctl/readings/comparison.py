@@ -48,6 +48,29 @@ class Comparison:
         heads = counted(len(self.places), "head")
         return f"Comparison of {a} and {b}, {heads} of both: {quoted_beginning(self.a.text)}"
 
+    def to_records(self) -> list[dict[str, object]]:
+        """Return a flat record for each weight that both have: layer, head, query, key, their texts, a, b, difference.
+
+        `query` and `key` are the numbers of the tokens in A.
+        """
+        rows, columns = self.axis_labels()
+        queries, keys = (
+            range(len(labels)) if self.aligned is None else [pair[0] for pair in pairs]
+            for labels, pairs in zip(
+                (rows, columns),
+                ((), ()) if self.aligned is None else (self.aligned.queries, self.aligned.keys),
+                strict=True,
+            )
+        )
+        return [
+            {"layer": layer, "head": head, "query": query, "key": key, "query_text": rows[i], "key_text": columns[j]}
+            | {"a": float(str(a[i, j])), "b": float(str(b[i, j])), "difference": float(str(b[i, j] - a[i, j]))}
+            for layer, head in self.places
+            for a, b in (self.both_weights(layer, head),)
+            for i, query in enumerate(queries)
+            for j, key in enumerate(keys)
+        ]
+
     def whole_weights(self, layer: int, head: int) -> tuple[Floats, Floats]:
         """Return both weight matrices of one layer and head with all tokens: (n_q, n_k) of A, (n_q, n_k) of B."""
         return self.a.layer(layer).head_weights(head), self.b.layer(layer).head_weights(head)

@@ -39,6 +39,21 @@ class HeadStatistics:
         return self.values.get(name)
 
 
+class HeadTable(tuple[HeadStatistics, ...]):
+    """The statistics of heads, one for each."""
+
+    __slots__ = ()
+
+    def to_records(self) -> list[dict[str, object]]:
+        """Return a flat record for each head: layer, head, the statistics by name, and its names with "; " between them."""
+        return [
+            {"layer": head.layer, "head": head.head}
+            | {name: head[name] for name in STATISTICS}
+            | {"names": "; ".join(head.names)}
+            for head in self
+        ]
+
+
 def head_statistics(
     layer: LayerAttention, tokens: Sequence[Token], keys: Sequence[Token] | None = None
 ) -> list[HeadStatistics]:

@@ -195,8 +195,10 @@ class TraceSource(Source):
         self.held_rows = layers[0].rows if layers else None
 
     def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
-        """Give `visit` the chosen layers. Raises AttnctlError for a layer that was not stored."""
+        """Give `visit` the chosen layers. Raises AttnctlError for a layer that was not stored, or if none was."""
         trace = self.trace
+        if not trace.layers:
+            raise AttnctlError("this trace holds no weights: write it without narrowing its steps")
         for layer in trace.layers if layers is None else [trace.layer(index) for index in layers]:
             with suppress(StopForward):
                 visit(replace(layer))

@@ -176,6 +176,7 @@ class Trace(WithAxes):
     measure: str | None = None  # what stands in place of the weights
     notes: tuple[str, ...] = ()  # sentences that a reader must know; a Note has a kind
     id: str | int | None = None  # the name of the text in a batch
+    number: int | None = None  # the place of the text in the input of its batch, from 0
 
     def __repr__(self) -> str:
         heads = sum(len(layer.heads) for layer in self.layers)
@@ -224,6 +225,11 @@ class Trace(WithAxes):
     def save(self, path: str | Path) -> None:
         """Write to `path`, .json or .npz, completely or not at all; `attnctl.load` reads it back."""
         call_named("attnctl.formats.storage:save_value", self, path, self.headline())
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a flat record for each weight: layer, head, query, key, query_text, key_text, weight (None: hidden)."""
+        records: list[dict[str, Any]] = call_named("attnctl.formats.tables:value_records", self)
+        return records
 
     @naming_options(FigureOptions)
     def figure(self, **options: Unpack[FigureOptions]) -> Figure:

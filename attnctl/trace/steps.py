@@ -482,17 +482,24 @@ def _prediction_step(trace: Trace) -> Step:
 
 
 def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
-    """Return the trace with only the arrays of the named steps. Raises UsageError for an unknown name."""
+    """Return the trace with only the arrays of the named steps, and with only the layers and heads that have one.
+
+    Raises UsageError for an unknown name.
+    """
     check_names(names)
     layers = []
     for layer in trace.layers:
-        arrays = {array.name: value for array, value in layer.field_arrays() if array.step in names}
+        kept = [(array, value) for array, value in layer.field_arrays() if array.step in names]
         parameters = layer.parameters if "matrices" in names else {}
+        if not kept and not parameters:
+            continue
+        has_heads = bool(parameters) or any(array.level == "head" for array, _ in kept)
+        arrays = {array.name: value for array, value in kept}
         layers.append(
             LayerTrace(
                 layer.layer,
-                layer.heads,
-                layer.kv_heads,
+                layer.heads if has_heads else (),
+                layer.kv_heads if has_heads else (),
                 rows=layer.rows,
                 tick=layer.tick,
                 parameters=parameters,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import field
 from msgspec.structs import replace
 
 from attnctl.argument_types import check_types
 from attnctl.document_fields import Box, Correlation, Count, Index, Part, Share, about
-from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens, write_json
+from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens, flat_records, write_json
 from attnctl.text import counted, quoted_beginning
 from attnctl.trace import WithAxes
 
@@ -192,6 +192,11 @@ class Effects(WithAxes, JsonDocument, kw_only=True, tag="attnctl.effects/1"):
         measured = (("head", self.heads), ("edge", self.edges), ("span", self.spans))
         contents = ", ".join(counted(len(rows), name) for name, rows in measured if rows) or "nothing measured"
         return f"Effects in {quoted_beginning(self.text)} by {self.model.name}: {contents}"
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a flat record for each head, edge or part of the text that was taken away; else for each contribution."""
+        contributions = () if self.contributions is None else self.contributions.parts
+        return flat_records(self.heads or self.edges or self.spans or contributions)
 
     def strongest(self, top: int | None = None) -> tuple[HeadEffect, ...]:
         """Return the heads with the largest effects first; with `top`, only that many."""

@@ -39,7 +39,9 @@ def test_parquet_holds_every_array_of_every_head(run: Run, tmp_path: Path, monke
     assert run("batch", file, "-o", tmp_path / "out", *args).code == 3
     assert len(list((tmp_path / "out" / "traces.parquet").iterdir())) == 2
     rows = pq.read_table(tmp_path / "out" / "traces.parquet").to_pylist()
-    traces = [from_json(line) for line in (tmp_path / "out" / "traces.jsonl").read_bytes().splitlines()]
+    rows = [row for row in rows if row["error"] is None]
+    lines = (tmp_path / "out" / "traces.jsonl").read_bytes().splitlines()
+    traces = [from_json(line) for line in lines if b'"error"' not in line]
     assert len(traces) == 3 and len(rows) == 4 * 3
     for at, row in enumerate(rows):
         trace, (layer, head) = traces[at // 4], divmod(at % 4, 2)
@@ -130,12 +132,13 @@ def test_texts_that_come_later_are_a_group_of_their_own(run: Run, tmp_path: Path
     assert parts and all(after[name] == before[name] for name in parts) and after["manifest"][:6] == before["manifest"]
     run(*args, "-o", fresh)
     tables = [parquet.read_table(folder / "traces.parquet") for folder in (out, fresh)]
-    assert sorted(tables[0]["text"].to_pylist()) == sorted(tables[1]["text"].to_pylist())
+    assert sorted(map(str, tables[0]["text"])) == sorted(map(str, tables[1]["text"]))
     rows = [(folder / "statistics.csv").read_text().splitlines() for folder in (out, fresh)]
     assert all(mine.rpartition(",")[2] == theirs.rpartition(",")[2] for mine, theirs in zip(*rows, strict=True))  # n
     (out / "traces.parquet" / "0000000.parquet").write_bytes(b"")
     said = run(*args, "-o", out).err
-    assert "5 done, 1 failed, 1 finished before, traces.parquet/0000000.parquet damaged or gone" in said
+    assert "5 done, 1 failed, 1 finished before, 7 with another number" in said
+    assert "traces.parquet/0000000.parquet damaged or gone" in said
     damaged = contents(out)
     for entry in (*damaged["manifest"], *after["manifest"]):
         del entry["where"]  # a line further down now

@@ -300,6 +300,9 @@ def test_another_input_is_refused_and_deletes_nothing(run: Run, refused: Refused
     assert not (out / "traces.jsonl").exists()
 
 
+MOVED = "with another number than their place in the input"
+
+
 def test_lines_of_the_input_come_go_and_change_places(run: Run, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
@@ -308,15 +311,15 @@ def test_lines_of_the_input_come_go_and_change_places(run: Run, tmp_path: Path) 
     out = there / "out"
     before = contents(out)
     for lines, said in (
-        (("three", "two"), "0 done, 2 finished before, 2 kept for texts that are no longer in the input"),
-        (("three", "one", "two", "two"), "0 done, 4 finished before"),
+        (("three", "two"), f"0 done, 2 finished before, 2 kept for texts that are no longer in the input, 1 {MOVED}"),
+        (("three", "one", "two", "two"), f"0 done, 4 finished before, 4 {MOVED}"),
         ((), "0 done, 4 kept for texts that are no longer in the input"),
     ):
         assert run_texts(run, there, *lines).err.startswith(f"attnctl: {said}: see")
         assert contents(out) == before
     result = run_texts(run, there, "four", "one", "two", "five", "two", "two")
     assert result.err.startswith(
-        "attnctl: 3 done, 3 finished before, 1 kept for texts that are no longer in the input: see"
+        f"attnctl: 3 done, 3 finished before, 1 kept for texts that are no longer in the input, 6 {MOVED}: see"
     )
     assert texts_there(there) == ["one", "two", "two", "three", "four", "five", "two"]
     assert [entry["number"] for entry in manifest(out)] == list(range(7))
@@ -327,7 +330,7 @@ def test_lines_of_the_input_come_go_and_change_places(run: Run, tmp_path: Path) 
     (out / "0000003-three.npz").unlink()  # of a text that is not in the input
     result = run_texts(run, there, "four", "one", "two", "five", "two", "two")
     said = "0000001-two.npz damaged or gone, and made again, 0000003-three.npz damaged or gone: see"
-    assert result.err.startswith(f"attnctl: 1 done, 5 finished before, {said}")
+    assert result.err.startswith(f"attnctl: 1 done, 5 finished before, 5 {MOVED}, {said}")
     assert texts_there(there) == ["one", "two", "two", "four", "five", "two"]
     assert (out / "0000001-two.npz").read_bytes() == before["0000001-two.npz"]
 

@@ -57,7 +57,7 @@ def test_what_is_shown_of_a_head_that_is_off_adds_up(run: Run) -> None:
     """The contexts side by side, times W_O, are the output: a head that is off stands there as zeros."""
     trace = attnctl.attend("Alice will eat pizza", off="1.2,1.4")
     assert trace.model.off == {1: (2, 4)} and trace.model.card_name == "demo"
-    assert '"off":"1.2, 1.4","finds":"1.' in trace.to_json()
+    assert '"off":"1.2, 1.4","finds":[{"layer":1,' in trace.to_json()
     assert from_json(trace.to_json().encode()).model == trace.model
     (step,) = (step for step in walk_steps(trace, None, ["output"]) if step.layer == 1)
     side_by_side, output = (part.array for part in step.parts)

@@ -25,7 +25,7 @@ class EffectMeans(MeanFormat):
     def make(item: Item, trace: Trace, model: Model) -> Tally:
         """Return MEASURES of every head of the trace; each head is ablated in turn over the text.
 
-        The watched word is the item's `word`, compared with its `against`, else the likeliest word. Raises AttnctlError if
+        The watched word is the item's `target`, compared with its `against`, else the likeliest word. Raises AttnctlError if
         the item is a trace: its numbers are computed already.
         """
         if item.trace is not None:
@@ -33,7 +33,8 @@ class EffectMeans(MeanFormat):
         options = item.options
         layers = [layer.layer for layer in trace.layers]
         heads = sorted({head for layer in trace.layers for head in layer.heads})
-        ask = EffectRequest(options.get("word"), options.get("against"), layers=layers, heads=heads)
+        target, against = item.target or options.get("word"), item.against or options.get("against")
+        ask = EffectRequest(target, against, layers=layers, heads=heads)
         effects = measure_effects(watched_text(model, checked_text(item.text), options.get("query")), ask)
         return tally_of_values(
             (effect.layer, effect.head, name, value)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from attnctl.arrays import Floats
 from attnctl.document_fields import ALWAYS, Amount, Index, Matrix, Part, Portion, Share, about
-from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens
+from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens, flat_records
 from attnctl.readings.head_place import HeadPlace
 from attnctl.selection import selected_heads
 from attnctl.text import quoted_beginning
@@ -75,6 +75,10 @@ class AlignedSpeech(JsonDocument, kw_only=True, eq=False, tag="attnctl.alignment
     common_heads: Annotated[Index, about("How many of named_heads are among found_heads.")]
     notes: tuple[str, ...]
 
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a flat record for each word: text, start, end, confidence, doubtful."""
+        return flat_records(self.words)
+
     def __repr__(self) -> str:
         return f"AlignedSpeech of {self.audio}: {len(self.words)} words in {self.seconds:.1f} s, {self.model.name}"
 
@@ -117,6 +121,10 @@ class AlignedText(JsonDocument, kw_only=True, eq=False, tag="attnctl.text-alignm
     heads: Annotated[tuple[HeadPlace, ...], about("The heads that the links were read from.")]
     found_heads: Annotated[tuple[AlignmentHead, ...], about("The heads that align best, best first.")]
     notes: tuple[str, ...]
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a flat record for each token of the target: text, source, source_text, weight."""
+        return flat_records(self.links)
 
     def __repr__(self) -> str:
         return f"AlignedText of {quoted_beginning(self.target)}: {len(self.links)} links, {self.model.name}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import field as document_field
 
+from attnctl import call_named
 from attnctl.attention import Array
 from attnctl.document_fields import ALWAYS, Amount, Count, Counts, Index, Part, Portion, Share, about
 from attnctl.files import parse_json, read_bytes
@@ -184,6 +185,11 @@ class CensusTable(JsonDocument, kw_only=True, eq=False, tag="attnctl.census/1"):
         ),
     ] = document_field(default_factory=dict)
     info: ResultModel | None = document_field(name="model_info", default=None)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a flat record for each relation, direction, layer and head: the rows of the CSV of `attnctl evaluate`."""
+        records: list[dict[str, Any]] = list(call_named("attnctl.commands.evaluate.show:census_rows", self))
+        return records
 
     def __repr__(self) -> str:
         counts = ((self.sentences.used, "sentence"), (self.words.used, "word"), (len(self.relations), "relation"))

@@ -44,6 +44,7 @@ from attnctl.cli.output import (
     say_unknown,
     write_drawing,
     write_renderable,
+    write_table,
 )
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.cli.suggestions import completing
@@ -123,7 +124,7 @@ def heads_command(
         Option("--csv", help="Write CSV, one line a head.", envvar="ATTNCTL_CSV", rich_help_panel=OUTPUT),
     ] = False,
     output: Annotated[
-        str | None, output_option(f"Where to write: .csv, .json, .html, or a picture: {suffixes_listed()}.")
+        str | None, output_option(f"Where to write: .csv, .parquet, .json, .html, or a picture: {suffixes_listed()}.")
     ] = None,
 ) -> None:
     """Show what each head does on a text: its entropy, where and how far its attention goes, and which kind of head it is.
@@ -147,7 +148,7 @@ def heads_command(
     from attnctl.source import Changes
 
     form = output_format(
-        "heads", output, ("csv", "json", "html", *format_names()), "json" if json else "csv" if csv else ""
+        "heads", output, ("csv", "parquet", "json", "html", *format_names()), "json" if json else "csv" if csv else ""
     )
     by = _statistic_name(by)
     if probe and all(value is None for value in (source, file, tokens, key_tokens, model.chat, model.qkv)):
@@ -163,8 +164,8 @@ def heads_command(
         _draw_statistic(measure, by or PICTURED, look, form, str(output))
         return
     refuse_unused(context, PictureOptions, because="use it with a picture (-o heads.png)")
-    if form == "json":
-        refuse_unused(context, "csv", because="the output is JSON")
+    if form in ("json", "parquet"):
+        refuse_unused(context, "csv", because=f"the output is {'JSON' if form == 'json' else 'Parquet'}")
     _write_heads(measure, by, top, census, form, output)
 
 
@@ -234,14 +235,16 @@ def _write_heads(
     """Write the heads, sorted and cut to `top`: as CSV, JSON, a page, or on the terminal."""
     from attnctl.commands.heads.show import heads_table, names_origin, ranked_by
     from attnctl.formats.documents.overview_json import overview_to_json
+    from attnctl.formats.tables import FORMS, block_of
+    from attnctl.readings.head_statistics import HeadTable
     from attnctl.render.terminal.console import Shown
 
     names = None if census is None else _names_in_file(census)
     measured = measure(names)
     order = by if by or top is None else TOP_BY
     ranked = ranked_by(measured.head_statistics, order)[:top]
-    if form == "csv":
-        put_bytes(heads_table(ranked).as_csv().encode(), output)
+    if form in FORMS:
+        write_table([block_of(HeadTable(ranked).to_records())], form, output)
     elif form == "json":
         put_bytes(overview_to_json(replace(measured, head_statistics=tuple(ranked))) + b"\n", output)
     else:

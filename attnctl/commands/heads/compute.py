@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attnctl.blockwise import Tick
     from attnctl.models import ModelArgument
     from attnctl.readings.head_names import HeadNames, Names, NamesHeads
-    from attnctl.readings.head_statistics import HeadStatistics
+    from attnctl.readings.head_statistics import HeadTable
     from attnctl.readings.overview import Overview
     from attnctl.source import Prepared
     from attnctl.trace.model_info import ModelInfo
@@ -38,7 +38,7 @@ def heads(
     probe: bool = False,
     census: NamesHeads | None = None,
     **options: Unpack[ModelOptions],
-) -> tuple[HeadStatistics, ...]:
+) -> HeadTable:
     """Return what each head does over a text, long or short: `values` by statistic (entropy, first, …), and `names`.
 
     With `census`, the table of a corpus, heads are also named after what they find there.
@@ -47,8 +47,11 @@ def heads(
     >>> measured = heads("Alice will eat pizza", model="random", n_heads=2)
     >>> [(head.layer, head.head) for head in measured]
     [(0, 0), (0, 1)]
+
+    `pandas.DataFrame(measured.to_records())` is a table with a row for each head.
     """
     from attnctl.readings.head_names import NamesHeads
+    from attnctl.readings.head_statistics import HeadTable
 
     check_types("heads", bool, probe=probe)
     if census is not None:
@@ -56,7 +59,8 @@ def heads(
     changes = changes_of_arguments("heads", measure, words, renormalise, drop)
     source = source_of_argument("heads", text, model, options)
     prepared = prepare(source, changes, *selected_places("heads", layer, head), keeps_columns=True)
-    return measure_heads(prepared, probe, None if census is None else census.head_names()).head_statistics
+    names = None if census is None else census.head_names()
+    return HeadTable(measure_heads(prepared, probe, names).head_statistics)
 
 
 def measure_heads(

@@ -7,12 +7,12 @@ that it looks at. A pair of a segment with itself is about the future: tokens be
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from attnctl.arrays import Floats
 from attnctl.document_fields import Amount, Count, Index, Part, Share, about
 from attnctl.errors import UsageError
-from attnctl.formats.documents.json_documents import JsonDocument, ResultModel
+from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, flat_records
 from attnctl.text import counted, percent, visible_text
 
 State = Literal["allowed", "apart", "rounding", "leak"]
@@ -117,6 +117,10 @@ class Leaks(JsonDocument, kw_only=True, eq=False, tag="attnctl.leaks/1"):
     limit: Annotated[Amount, about("Largest change that rounding may cause: a larger change is a leak.")]
     forwards: Annotated[Count, about("How often the model ran.")]
     notes: tuple[str, ...]
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a flat record for each pair of segments, one that leaks or not."""
+        return flat_records(self.pairs)
 
     @property
     def wrong(self) -> tuple[LeakPair, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from attnctl.batching.formats import BatchFormat, NamedFiles, Tally, merge_means, tally_csv
-from attnctl.batching.items import Item, Result
+from attnctl.batching.items import Item, Result, failed_line
 from attnctl.batching.work import Task
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.files import write_whole
@@ -31,6 +31,7 @@ ROW = (
     *COLUMNS,
     "most_looked_at",
     "looks_matters",
+    "error",
 )
 
 
@@ -44,10 +45,14 @@ class Sources(Task):
         self.prompt_options = prompt_options
         self.model = open_named_model(**options) if model is None else model
 
+    def failed(self, item: Item, why: str) -> Result:
+        """Return the result of a prompt that failed: the reason, and its line among the documents."""
+        return Result(item, {FORM: failed_line(item, why)}, error=why)
+
     def begin(self, item: Item) -> Result:
         """Return the result of a prompt. Raises the error of a prompt that cannot be used."""
         document, tokens, notes = self._document(item)
-        return Result(item, {FORM: as_json(document)}, tokens, notes=notes)
+        return Result(item, {FORM: as_json(document) + b"\n"}, tokens, notes=notes)
 
     def _document(self, item: Item) -> tuple[Document, int, tuple[str, ...]]:
         """Return the document of one prompt with its number and id, its number of tokens, and notes."""
@@ -91,8 +96,8 @@ class PromptSources(BatchFormat):
         self._lines: list[bytes] = []
 
     def add(self, made: bytes) -> None:
-        """Add the document of a prompt."""
-        self._lines.append(made + b"\n")
+        """Add the line of a prompt."""
+        self._lines.append(made)
 
     def rest(self) -> NamedFiles:
         """Return the file with the documents of the group, one on each line."""
@@ -110,7 +115,10 @@ class PromptSources(BatchFormat):
             for part in parts:
                 out.write(part)
                 for document in map(orjson.loads, part.splitlines()):
-                    rows.append(sources_row(document))
+                    if "error" in document:
+                        rows.append([document.get(name, "") for name in ROW])
+                        continue
+                    rows.append([*sources_row(document), ""])
                     merge_means(means, tally_of_prompt(document))
 
         write_whole(folder / "sources.jsonl", write_documents, inside=folder)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
 from attnctl.arrays import Floats
 from attnctl.commands.sources.parts import NEGLIGIBLE
 from attnctl.document_fields import Box, Correlation, Index, Part, Share, about
-from attnctl.formats.documents.json_documents import DocumentToken, JsonDocument, ResultModel
+from attnctl.formats.documents.json_documents import DocumentToken, JsonDocument, ResultModel, flat_records
 from attnctl.readings.rank_correlation import kendall_tau
 from attnctl.text import counted, quoted_beginning
 
@@ -75,6 +75,10 @@ class AnswerSources(JsonDocument, kw_only=True, tag="attnctl.sources/1"):
     agreement: Annotated[dict[str, Correlation], about("Kendall's τ between two columns.")]
     forwards: Annotated[Index, about("Passes through the network after the first.")]
     notes: tuple[str, ...]
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a flat record for each part of the prompt, what matters most first."""
+        return flat_records(self.parts)
 
     def __repr__(self) -> str:
         counts = f"{counted(len(self.parts), 'part')}, {counted(self.forwards, 'forward')}"

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind")
 Field = tuple[str, Any, Any]  # name, type, default; a type may be Annotated, for which Python has no type
 
+FAILED = "attnctl.failed/1"  # the schema of a text of a batch that failed
 WRITTEN_BY_ORJSON = (np.ndarray, np.float32, np.float64, np.int64, np.bool_, Fragment, Note)
 
 
@@ -92,7 +93,18 @@ class DocumentToken(Made):
 _OFF = Annotated[str, about("Heads that are switched off (their context is not used), as layer.head: 1.2, 0.5.")]
 
 
-@fields_from(fields_of(ModelInfo, off=_OFF | None, finds=str | None))
+class MeasuredRole(Part):
+    """What a head was measured to find."""
+
+    layer: Index
+    head: Index
+    role: Annotated[str, about("The relation; -> stands for →.")]
+
+
+_FINDS = Annotated[tuple[MeasuredRole, ...], about("What heads were measured to find, the most certain first.")]
+
+
+@fields_from(fields_of(ModelInfo, off=_OFF | None, finds=_FINDS | None))
 class DocumentModel(Made):
     """The model or file that the numbers come from."""
 
@@ -151,10 +163,10 @@ def _in_document(value: object) -> object:
 
 def model_document(model: ModelInfo) -> DocumentModel:
     """Return a model in the form of a document."""
-    finds = model.finds and "; ".join(f"{layer}.{head} {relation}" for layer, head, relation in model.finds)
     # pure ASCII is written much faster
-    texts = {"off": model.off and spoken_heads(model.off), "finds": finds and finds.replace("→", "->")}
-    return DocumentModel(**vars(model) | texts)
+    roles = [MeasuredRole(layer, head, role.replace("→", "->")) for layer, head, role in model.finds or ()]
+    finds = None if model.finds is None else tuple(roles)
+    return DocumentModel(**vars(model) | {"off": model.off and spoken_heads(model.off), "finds": finds})
 
 
 def token_documents(tokens: Sequence[Token]) -> tuple[DocumentToken, ...]:
@@ -196,10 +208,7 @@ def _read_model(entry: DocumentModel) -> ModelInfo:
     off = entry.off
     if off is not None and not re.fullmatch(r"\d{1,6}\.\d{1,6}(, *\d{1,6}\.\d{1,6})*", off):
         raise ValueError(f"off is {off[:40]!r}, not layer.head of heads: 1.2, 0.5")
-    relations = re.findall(r"(\d{1,6})\.(\d{1,6}) ([^;]+)", (entry.finds or "").replace("->", "→"))
-    finds = (
-        None if entry.finds is None else tuple((int(layer), int(head), relation) for layer, head, relation in relations)
-    )
+    finds = entry.finds and tuple((part.layer, part.head, part.role.replace("->", "→")) for part in entry.finds)
     places = [(int(layer), int(head)) for layer, head in re.findall(r"(\d+)\.(\d+)", off or "")]
     return ModelInfo(**asdict(entry) | {"off": None if off is None else heads_by_layer(places), "finds": finds})
 
@@ -223,6 +232,25 @@ def plain(document: Struct) -> Document:
     return result
 
 
+def flat_records(parts: Iterable[Struct]) -> list[dict[str, Any]]:
+    """Return a flat record for each part, all with the same names; None is an absent value.
+
+    The name of a field of an inner part follows that of the part: looks_key. Lists are left out.
+    """
+    rows = [dict(_flat(part)) for part in parts]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name) for name in names} for row in rows]
+
+
+def _flat(part: Struct, before: str = "") -> Iterator[tuple[str, object]]:
+    for name in part.__struct_fields__:
+        value = getattr(part, name)
+        if isinstance(value, Struct):
+            yield from _flat(value, f"{before}{name}_")
+        elif isinstance(value, (str, int, float)):
+            yield f"{before}{name}", value
+
+
 def write_json(document: Struct, name: str) -> bytes:
     """Return one line of JSON, without the newline. Raises AttnctlError if `name` cannot be written."""
     try:
@@ -240,6 +268,8 @@ def document_read(kind: type[Kind], document: object, source: str, name: str, da
     tag = kind.__struct_config__.tag  # type: ignore[attr-defined]
     if not isinstance(document, dict) or "schema" not in document:
         raise AttnctlError(f'{source} is not {name}: it has no "schema"')
+    if document["schema"] == FAILED:
+        raise AttnctlError(f"{source} is a text of a batch that failed: {document.get('error')}")
     if document["schema"] != tag:
         raise AttnctlError(f"{source} has schema {str(document['schema'])[:60]!r}; this attnctl reads {tag!r}")
     try:

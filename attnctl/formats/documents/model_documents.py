@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from attnctl.document_fields import ALWAYS, Amount, Index, Part, Sha256, Whole, about
-from attnctl.formats.documents.json_documents import JsonDocument
+from attnctl.formats.documents.json_documents import FAILED, JsonDocument
 from attnctl.text import Document
 
 Free = Annotated[Document, about("", additionalProperties=True)]
@@ -43,6 +43,14 @@ class BatchDocument(JsonDocument, kw_only=True, tag="attnctl.batch/2"):
     weights: Annotated[
         str | None, about("Fingerprint of the model's files; null if the model is not a file or a folder.")
     ]
+
+
+class FailedText(JsonDocument, kw_only=True, tag=FAILED):
+    """A text of a batch that failed; its line stands among the lines of the others, in its place."""
+
+    number: Annotated[Whole, about("The place of the text in the input, from 0.")]
+    id: Annotated[str | int | None, about("The item's own name, if the input gives one.")] = None
+    error: Annotated[str, about("The reason why the text failed.")]
 
 
 class ManifestFile(Part, kw_only=True):

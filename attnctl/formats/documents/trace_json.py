@@ -106,6 +106,7 @@ class TraceDocument(TextDocument, kw_only=True, tag="attnctl.trace/1"):
     back to the same float32.
     """
 
+    number: Annotated[Index | None, about("The place of the text in the input of its batch, from 0.")] = None
     id: Annotated[str | int | None, about("The item's own name in a batch.")] = None
     embeddings: Annotated[Matrix, _meaning(TRACE_ARRAYS[0])] | UnsetType = UNSET
     layers: tuple[TraceLayer, ...]

@@ -37,6 +37,8 @@ def test_a_row_a_prompt_and_means_over_them(run: Run, chatty: Path, tmp_path: Pa
     made = run("batch", file, "-o", out, "--format", "sources", "--model", chatty)
     assert made.code == 3 and "has the role 'boss'" in made.err and "has no option 'answer'" in made.err
     documents = [json.loads(line) for line in (out / "sources.jsonl").read_text().splitlines()]
+    assert [document["number"] for document in documents] == [0, 1, 2, 3, 4, 5] and "boss" in documents[4]["error"]
+    del documents[4:]
     assert [document["id"] for document in documents] == ["p0", "p1", "p2", "chat"]
     for document, order in zip(documents, orders, strict=False):
         own = {key: value for key, value in document.items() if key not in ("number", "id")}
@@ -44,7 +46,8 @@ def test_a_row_a_prompt_and_means_over_them(run: Run, chatty: Path, tmp_path: Pa
         alone = run("sources", prompt(order), "--answer", " Rome", "--model", chatty, "--json").json
         assert own == alone
     table = rows_of(out / "sources.csv")
-    assert [row["id"] for row in table] == ["p0", "p1", "p2", "chat"]
+    assert [row["id"] for row in table] == ["p0", "p1", "p2", "chat", "", ""]
+    assert [row["number"] for row in table if row["error"]] == ["4", "5"]
     assert table[0]["first_source"] == documents[0]["parts"][0]["name"] and table[3]["answer"] == "Rome"
     means = {(row["by"], row["which"], row["column"]): row for row in rows_of(out / "sources-means.csv")}
     of_two = [part["matters"] for document in documents for part in document["parts"] if part["name"] == "two"]
