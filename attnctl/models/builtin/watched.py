@@ -15,7 +15,7 @@ from attnctl.models.builtin.stack import Stack, changed_visit
 from attnctl.selection import find_token
 from attnctl.source import Model
 from attnctl.tokens import BLANKS, Token
-from attnctl.watched.effects import ContributionPart, Contributions, Word, summed_contributions
+from attnctl.watched.effects import ContributionPart, Contributions, LogitScale, Word, summed_contributions
 from attnctl.watched.measure import FirstOrder
 
 
@@ -29,6 +29,7 @@ class WatchedStack:
     query: int
     base: Intervention
     key_tokens: tuple[Token, ...] | None = None
+    scale: LogitScale = "softmax"
     weights_by_layer: dict[int, Floats] = field(default_factory=dict)  # layer → (heads, n)
 
     def __post_init__(self) -> None:
@@ -38,6 +39,11 @@ class WatchedStack:
     def predicts_words(self) -> bool:
         """Return whether it has an unembedding."""
         return self.model.unembedding is not None
+
+    @property
+    def predicts_classes(self) -> bool:
+        """Return False: it predicts words."""
+        return False
 
     def target_word(self, text: str) -> Word:
         """Return the target that a text names. Raises UsageError if the vocabulary lacks it, or it is not one word."""
