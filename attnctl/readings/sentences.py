@@ -11,8 +11,34 @@ _CLOSING = "\"'”’»)\\]}」』）】〉》"
 _CANDIDATE = re.compile(
     rf"(?P<wide>[。！？｡]+[{_CLOSING}]*)|(?P<mark>[.!?…؟۔।॥።։]+[{_CLOSING}]*(?:[ \u00a0\u202f]»)?)|[\r\n\u2028\u2029]\s*"
 )
-_TITLES = frozenset("mr mrs ms mx dr prof st gen col lt sgt capt rev sen gov mme mlle vs cf fig figs eq bzw".split())
-_NUMBERED = frozenset("no nos nr vol p pp ch sec art".split())  # abbreviations before a number alone
+_TITLES = frozenset(
+    [
+        "mr",
+        "mrs",
+        "ms",
+        "mx",
+        "dr",
+        "prof",
+        "st",
+        "gen",
+        "col",
+        "lt",
+        "sgt",
+        "capt",
+        "rev",
+        "sen",
+        "gov",
+        "mme",
+        "mlle",
+        "vs",
+        "cf",
+        "fig",
+        "figs",
+        "eq",
+        "bzw",
+    ]
+)
+_NUMBERED = frozenset(["no", "nos", "nr", "vol", "p", "pp", "ch", "sec", "art"])  # abbreviations before a number alone
 _LAST_WORD = re.compile(r"[^\W_]+(?:\.[^\W_]+)*$")
 _DOTTED = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")  # "e.g", "U.S"
 _LONGEST = 16  # characters before a mark that may be an abbreviation, or a number in a list

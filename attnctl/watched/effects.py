@@ -15,7 +15,6 @@ from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, 
 from attnctl.text import counted, quoted_beginning
 from attnctl.trace import WithAxes
 
-
 # how logits become probabilities: of one word or class among all, of each label alone, or not: a regression's numbers
 LogitScale = Literal["softmax", "sigmoid", "number"]
 

@@ -59,8 +59,9 @@ def ablate_command(
         str | None,
         Option(
             "--target",
+            "--label",
             "-t",
-            help='What the model is to write: the watched word, such as " Mary" [default: the likeliest].',
+            help='What the model is to write, such as " Mary", or the label of a classifier [default: the likeliest].',
             metavar="TEXT",
             envvar="ATTNCTL_TARGET",
             rich_help_panel=MODEL,

@@ -244,10 +244,14 @@ def effects_sentences(effects: Effects) -> Iterator[str]:
         yield f"Ablated: {SENTENCES[effects.how]} ({option_name('how', effects.how)}: {WHY[effects.how]})."
     if effects.spans:
         yield "Looked at: the part's share of the watched position's attention, a mean over all layers and heads."
-    if effects.edges or effects.spans:
+    if effects.spans and effects.parts in (WORDS, SENTENCE_PARTS):
+        from_whom = "every token outside it" if effects.reads_itself else "the watched token"
+        yield (
+            f"Hidden: its keys are left out of the softmax of {from_whom}, and the other keys share their weight. It is not "
+            "deleted, and no mask takes its place."
+        )
+    elif effects.edges or effects.spans:
         yield "Cut: the key is hidden before the softmax, so the rest of the row shares its weight."
-    if effects.spans and effects.reads_itself:
-        yield "A hidden part is hidden from all tokens outside it; it is not deleted, and no mask takes its place."
 
 
 def _measured_in_turn(effects: Effects) -> Iterator[tuple[Sequence[HeadEffect | SpanEffect], str]]:
