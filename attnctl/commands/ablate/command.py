@@ -145,7 +145,7 @@ def ablate_command(
         int | None,
         Option(
             "--top",
-            help="Only the N strongest: heads, edges or parts; without it, a table has 10 heads.",
+            help="Only the N strongest: heads, edges or parts; without it, a table has 10 heads, words or sentences.",
             metavar="N",
             parser=whole(limits.TOP),
             envvar="ATTNCTL_TOP",
@@ -160,6 +160,7 @@ def ablate_command(
 
     The table shows where a head looks (its largest weight from the watched token), what it writes (its direct contribution
     to the logit), and what it does (how the prediction changes without it: after minus before, in nats and logits).
+    With --spans words it shows which words made the label of a text, or the next word.
     """
     form = output_format("ablate", output, ("json", "txt", "html", *format_names()), "json" if json else "")
     if form in format_names():
