@@ -100,7 +100,8 @@ def _owners(kind: str, text: str, tokens: Sequence[Token]) -> _Owners:
 
 def _word_owners(text: str, tokens: Sequence[Token]) -> _Owners:
     """Return the word that each token belongs to: the words of --words, without special tokens and white space."""
-    owner, names = [-1] * len(tokens), []
+    owner = [-1] * len(tokens)
+    names: list[str] = []
     for group in word_groups(tokens, text):
         word = joined_word([tokens[index] for index in group], text)
         if not word.special and word.start is not None and word.text.strip():
