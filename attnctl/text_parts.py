@@ -34,7 +34,7 @@ def spans(
 ) -> Overview:
     r"""Return the attention between the parts of a text, as `grid.weights[layer, head]` (parts, parts); rows sum to 1.
 
-    `kind` is paragraphs, lines, headings, documents, or a file of name,start,end.
+    `kind` is words, sentences, paragraphs, lines, headings, documents, or a file of name,start,end.
 
     >>> from attnctl import spans
     >>> spans("One line.\nAnother line.", "lines", model="random").grid.weights[0, 0].shape

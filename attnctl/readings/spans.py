@@ -1,4 +1,4 @@
-"""Named parts of a text: paragraphs, lines, headings, [document] markers, a file of spans; regions of a picture."""
+"""Named parts of a text: words, sentences, paragraphs, lines, headings, [document] markers, a file; regions of a picture."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.readings.overview import TextPart
+from attnctl.readings.sentences import sentence_spans
 from attnctl.text import shortened
-from attnctl.tokens import Token
+from attnctl.tokens import Token, word_spans
+from attnctl.trace import joined_word, word_groups
 
 if TYPE_CHECKING:
     from attnctl.text import Document
 
 REGIONS = "regions"  # nine of a picture
-KINDS = ("paragraphs", "lines", "headings", "documents", REGIONS)
+WORDS, SENTENCES = "words", "sentences"  # as a reader counts them
+KINDS = (WORDS, SENTENCES, "paragraphs", "lines", "headings", "documents", REGIONS)
 REST, SPECIAL = "(rest)", "(special)"
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
 _DOCUMENT = re.compile(r"^[ \t]*\[([^\]\n]{1,80})\]|^[ \t]*<(document|doc)\b[^>\n]*>", re.MULTILINE | re.IGNORECASE)
@@ -33,13 +36,54 @@ def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, .
 
     A token belongs to the part that holds its last character, a token of a picture to the region that holds the middle of
     its box. Raises AttnctlError if spans overlap, are not in the text, or cannot be read, UsageError if the text has no
-    such parts, or no token has a place in it.
+    such parts, no token has a place in it, or there are more than limits.SPANS.
     """
+    owners = _owners(kind, text, tokens)
+    others = [token for index, token in zip(owners.of_tokens, tokens, strict=True) if index < 0]
+    of_picture = any(token.box is not None for token in tokens)
+    rest = SPECIAL if all(token.special for token in others) and not of_picture else REST
+    parts = (*owners.parts(), *([TextPart(rest, owners.ranges()[-1])] if others else []))
+    if len(parts) > limits.SPANS:
+        raise UsageError(f"{len(parts)} parts are too many for a matrix of them: at most {limits.SPANS}")
+    return parts
+
+
+def named_parts(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, ...]:
+    """Return the parts of `parts_of` without the other tokens, however many there are. Raises the same errors."""
+    return _owners(kind, text, tokens).parts()
+
+
+class _Owners(NamedTuple):
+    """The number of the part that each token belongs to, -1 for none, and the name of each part."""
+
+    of_tokens: Sequence[int]
+    names: Sequence[str]
+
+    def parts(self) -> tuple[TextPart, ...]:
+        """Return the parts that hold tokens."""
+        ranges = self.ranges()
+        return tuple(TextPart(name, ranges[part]) for part, name in enumerate(self.names) if part in ranges)
+
+    def ranges(self) -> dict[int, tuple[tuple[int, int], ...]]:
+        """Return part → its ranges of tokens."""
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        start = 0
+        for end in range(1, len(self.of_tokens) + 1):
+            if end == len(self.of_tokens) or self.of_tokens[end] != self.of_tokens[start]:
+                ranges.setdefault(self.of_tokens[start], []).append((start, end))
+                start = end
+        return {part: tuple(places) for part, places in ranges.items()}
+
+
+def _owners(kind: str, text: str, tokens: Sequence[Token]) -> _Owners:
+    """Return which part each token belongs to. Raises the same errors as `parts_of`."""
     if (regions := _regions_of(kind, tokens)) is not None:
-        return _region_parts(regions, tokens, named=kind not in KINDS)
+        return _region_owners(regions, tokens, named=kind not in KINDS)
     if not stand_in_text(tokens):
         why = "these are parts of the text, and none of these tokens stands in it"
         raise UsageError(why, option="spans", value=kind)
+    if kind == WORDS:
+        return _word_owners(text, tokens)
     spans = sorted(spans_of(kind, text), key=lambda span: span[1:])
     for (name, _, end), (next_name, start, _) in pairwise(spans):
         if start < end:
@@ -51,23 +95,20 @@ def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, .
     for index, (name, start, end) in enumerate(spans):
         if index not in used and kind not in KINDS:
             raise AttnctlError(f"the span {name!r}, characters {start} to {end}, holds no token of the text")
-    rest = REST if any(index < 0 and not token.special for index, token in zip(owner, tokens, strict=True)) else SPECIAL
-    return _owned_parts(owner, [name for name, _, _ in spans], rest)
+    return _Owners(owner, [name for name, _, _ in spans])
 
 
-def _owned_parts(owner: Sequence[int], called: Sequence[str], rest_name: str) -> tuple[TextPart, ...]:
-    """Return the parts that hold tokens, as ranges of tokens; `owner` holds the part of each token, -1 for the rest."""
-    used = set(owner)
-    names = {part: name for part, name in enumerate(called) if part in used} | ({-1: rest_name} if -1 in used else {})
-    if len(names) > limits.SPANS:
-        raise UsageError(f"{len(names)} parts are too many for a matrix of them: at most {limits.SPANS}")
-    ranges: dict[int, list[tuple[int, int]]] = {part: [] for part in names}
-    start = 0
-    for end in range(1, len(owner) + 1):
-        if end == len(owner) or owner[end] != owner[start]:
-            ranges[owner[start]].append((start, end))
-            start = end
-    return tuple(TextPart(names[part], tuple(ranges[part])) for part in names)
+def _word_owners(text: str, tokens: Sequence[Token]) -> _Owners:
+    """Return the word that each token belongs to: the words of --words, without special tokens and white space."""
+    owner = [-1] * len(tokens)
+    names: list[str] = []
+    for group in word_groups(tokens, text):
+        word = joined_word([tokens[index] for index in group], text)
+        if not word.special and word.start is not None and word.text.strip():
+            for index in group:
+                owner[index] = len(names)
+            names.append(word.text)
+    return _Owners(owner, names)
 
 
 def _regions_of(kind: str, tokens: Sequence[Token]) -> list[Region] | None:
@@ -113,8 +154,8 @@ def _is_within(box: tuple[float, ...], region: tuple[float, ...]) -> bool:
     return all(region[side] <= (box[side] + box[side + 2]) / 2 < region[side + 2] for side in (0, 1))
 
 
-def _region_parts(regions: Sequence[Region], tokens: Sequence[Token], named: bool) -> tuple[TextPart, ...]:
-    """Return the tokens of each region; all other tokens form a last part. Raises the same errors as `parts_of`.
+def _region_owners(regions: Sequence[Region], tokens: Sequence[Token], named: bool) -> _Owners:
+    """Return the region that each token belongs to. Raises the same errors as `parts_of`.
 
     Raises AttnctlError if a region that a user has `named` holds no token.
     """
@@ -135,7 +176,7 @@ def _region_parts(regions: Sequence[Region], tokens: Sequence[Token], named: boo
         raise AttnctlError(
             f"the region {name!r}, {where}, holds the middle of no token's box: the picture may end before it"
         )
-    return _owned_parts(owner, [name for name, _ in regions], REST)
+    return _Owners(owner, [name for name, _ in regions])
 
 
 def box_of(ranges: Iterable[tuple[int, int]], tokens: Sequence[Token]) -> tuple[int, int, int, int] | None:
@@ -176,6 +217,10 @@ def spans_of(kind: str, text: str) -> list[Span]:
         edges = [0, *(m.end() for m in re.finditer("\n", text)), len(text) + 1]
         lines = [(number, a, b - 1) for number, (a, b) in enumerate(pairwise(edges), 1) if text[a : b - 1].strip()]
         return [(f"{number} {_first_words(text[a:b])}", a, b) for number, a, b in lines]
+    if kind == SENTENCES:
+        return [(f"{number} {_first_words(text[a:b])}", a, b) for number, (a, b) in enumerate(sentence_spans(text))]
+    if kind == WORDS:
+        return [(text[a:b], a, b) for a, b in word_spans(text)]
     if kind in ("headings", "documents"):
         return _marked_spans(kind, text)
     if kind == REGIONS:

@@ -92,6 +92,7 @@ class Line:
     right: Piece = ""  # at the right edge of the first line
     omission: tuple[str, str] | None = None  # the text for left-out pieces, beside others or alone: {} is their number
     shaded: bool = False  # shown only with colours, as its shades are its content
+    uncoloured: tuple[Piece, ...] = ()  # its content without colours
 
     @cached_property
     def pieces(self) -> list[tuple[str, str, int | None]]:

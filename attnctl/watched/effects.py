@@ -15,6 +15,9 @@ from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, 
 from attnctl.text import counted, quoted_beginning
 from attnctl.trace import WithAxes
 
+# how logits become probabilities: of one word or class among all, of each label alone, or not: a regression's numbers
+LogitScale = Literal["softmax", "sigmoid", "number"]
+
 
 class Word(Part):
     """A predicted text, the id of its first token, and all ids if it is several tokens."""
@@ -22,6 +25,7 @@ class Word(Part):
     text: str
     id: Index
     ids: Annotated[tuple[Index, ...], about("The ids of all its tokens, if there are several.")] = ()
+    is_class: Annotated[bool, about("It is a label of a classifier, not a word.")] = False
 
     @property
     def all_ids(self) -> tuple[int, ...]:
@@ -49,7 +53,7 @@ class Outcome(Part):
 
     log_probability: float | None = None
     probability: Annotated[Share | None, about("The probability of the target.")] = None
-    logit: float | None = None
+    logit: Annotated[float | None, about("Of the target; of a regression, the number that it puts out.")] = None
     logit_difference: float | None = None
     distance: Annotated[float | None, DISTANCE] = None
     best: LikelyToken | None = None
@@ -60,6 +64,7 @@ class Effect(Part, kw_only=True):
 
     log_probability: Annotated[float | None, about("After minus before, in nats.")] = None
     logit_difference: Annotated[float | None, about("After minus before.")] = None
+    number: Annotated[float | None, about("After minus before, of the number that a regression puts out.")] = None
     distance: Annotated[float | None, DISTANCE] = None
     probability: Annotated[Share | None, about("The probability of the target, under the intervention.")] = None
     best: Annotated[LikelyToken | None, about("The likeliest first token, under the intervention.")] = None
@@ -72,7 +77,7 @@ class Effect(Part, kw_only=True):
     @property
     def signed_size(self) -> float:
         """Return the signed number by which heads are ranked and coloured."""
-        measured = (self.logit_difference, self.log_probability, self.distance)
+        measured = (self.logit_difference, self.log_probability, self.number, self.distance)
         return next((value for value in measured if value is not None), 0.0)
 
 
@@ -183,6 +188,7 @@ class Effects(WithAxes, JsonDocument, kw_only=True, tag="attnctl.effects/1"):
     heads: tuple[HeadEffect, ...] = ()
     edges: tuple[EdgeEffect, ...] = ()
     spans: tuple[SpanEffect, ...] = ()
+    parts: Annotated[str | None, about("What the spans are: words, sentences, paragraphs, ..., or a file.")] = None
     agreement: Agreement | None = None
     approximation: Approximation | None = None
     contributions: Contributions | None = None
@@ -202,6 +208,11 @@ class Effects(WithAxes, JsonDocument, kw_only=True, tag="attnctl.effects/1"):
         """Return the heads with the largest effects first; with `top`, only that many."""
         check_types("strongest", int | None, top=top)
         return tuple(sorted(self.heads, key=lambda effect: (-effect.absolute_size, effect.layer, effect.head)))[:top]
+
+    def strongest_spans(self, top: int | None = None) -> tuple[SpanEffect, ...]:
+        """Return the parts with the largest effects first; with `top`, only that many."""
+        check_types("strongest_spans", int | None, top=top)
+        return tuple(sorted(self.spans, key=lambda effect: (-effect.absolute_size, effect.start)))[:top]
 
     def ordered(self, top: int | None = None) -> Effects:
         """Return the effects in the order of files, strongest heads first: `top` heads, edges and spans (None: all)."""

@@ -18,7 +18,7 @@ from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.interventions import Cut, Intervention
 from attnctl.readings.rank_correlation import kendall_tau, spearman_rho
 from attnctl.readings.spans import box_of
-from attnctl.text import number_list
+from attnctl.text import number_list, visible_text
 from attnctl.tokens import Token
 from attnctl.trace import reads_itself
 from attnctl.trace.model_info import ModelInfo
@@ -31,6 +31,7 @@ from attnctl.watched.effects import (
     Effects,
     HeadEffect,
     LikelyToken,
+    LogitScale,
     Looks,
     Outcome,
     SpanEffect,
@@ -55,6 +56,7 @@ class Watched(Protocol):
     query: int
     base: Intervention  # the changes in every run
     info: ModelInfo
+    scale: LogitScale  # of what it predicts
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -63,6 +65,10 @@ class Watched(Protocol):
     @property
     def predicts_words(self) -> bool:
         """Return whether it predicts words; if not, its final states are compared."""
+
+    @property
+    def predicts_classes(self) -> bool:
+        """Return whether it predicts the labels of a classifier in place of words."""
 
     def target_word(self, text: str) -> Word:
         """Return the target that a text names. Raises AttnctlError if the vocabulary lacks it."""
@@ -101,6 +107,7 @@ class EffectRequest:
     every_edge: bool = False
     edges: Sequence[tuple[int, int]] = ()
     spans: Sequence[tuple[str, tuple[int, ...]]] = ()  # name, tokens
+    parts: str | None = None  # what the spans are
     approximate: bool = False
     batch_size: int | None = None
 
@@ -185,6 +192,7 @@ class Gauge:
             how=ask.how,
             query=watched.query,
             key_tokens=watched.key_tokens,
+            parts=ask.parts,
         )
         if not watched.predicts_words and (ask.target is not None or ask.against is not None):
             option, value = ("target", ask.target) if ask.target is not None else ("against", ask.against)
@@ -195,10 +203,15 @@ class Gauge:
             note = f"{watched.info.name} predicts no words: measured is 1 - cosine of its final states, position by "
             note += "position, averaged."
             return cls(watched, ask, new_effects(baseline=Outcome(distance=0.0), notes=(*watched.notes, note)), first)
-        best = int(first[0].argmax())
-        target = Word(watched.word_of_id(best), best) if ask.target is None else watched.target_word(ask.target)
+        best = 0 if watched.scale == "number" else int(first[0].argmax())
+        likeliest = Word(watched.word_of_id(best), best, is_class=watched.predicts_classes)
+        target = likeliest if ask.target is None else watched.target_word(ask.target)
         against = None if ask.against is None else _other_word(watched, ask.against)
         notes = [*watched.notes]
+        if watched.scale == "number" and ask.target is None and first.shape[-1] > 1:
+            notes.append(
+                f"{watched.info.name} puts out {first.shape[-1]} numbers: this is the first; see {option_name('target')}."
+            )
         for name, word in (("target", target), ("other word", against)):
             if word is not None and word.ids:
                 pieces = ", ".join(repr(watched.word_of_id(i)) for i in word.ids)
@@ -216,6 +229,7 @@ class Gauge:
         for after in self.outcomes_under(interventions) if interventions else ():
             yield Effect(
                 log_probability=_difference(after.log_probability, before.log_probability),
+                number=_difference(after.logit, before.logit) if self.watched.scale == "number" else None,
                 logit_difference=_difference(after.logit_difference, before.logit_difference),
                 distance=after.distance,
                 probability=after.probability,
@@ -236,9 +250,13 @@ class Gauge:
         if against is not None and against.ids:
             pairs = zip(rows, self._logit_rows(interventions, against), strict=True)
         for row, other_row in pairs:
-            logs = list(map(log_softmax, row))
-            logit, log_probability = _sum_at(row, target), _sum_at(logs, target)
+            logit = _sum_at(row, target)
             difference = None if against is None else logit - _sum_at(other_row, against)
+            if self.watched.scale == "number":
+                yield Outcome(logit=logit, logit_difference=difference)
+                continue
+            logs = list(map(log_sigmoid if self.watched.scale == "sigmoid" else log_softmax, row))
+            log_probability = _sum_at(logs, target)
             best = int(row[0].argmax())
             likely = LikelyToken(self.watched.word_of_id(best), float(np.exp(logs[0][best])))
             yield Outcome(log_probability, float(np.exp(log_probability)), logit, difference, best=likely)
@@ -274,6 +292,11 @@ def log_softmax(logits: Floats) -> Array:
     x = logits.astype(np.float64)  # (vocabulary,)
     x = x - x.max()  # (vocabulary,)
     return x - np.log(np.exp(x).sum())  # (vocabulary,)
+
+
+def log_sigmoid(logits: Floats) -> Array:
+    """Return the log-probability of each label alone in nats, computed in float64: (labels,) → (labels,)."""
+    return -np.logaddexp(0.0, -logits.astype(np.float64))  # (labels,)
 
 
 def _cosine_distance(states: Floats, other_states: Floats) -> float:
@@ -314,7 +337,7 @@ def measure_effects(watched: Watched, ask: EffectRequest, tick: Tick = lambda sh
     note = (f"Cut in {', '.join(named)} alone: elsewhere the key is seen.",) if named and cut_effects else ()
     return with_fields(
         measured,
-        notes=(*measured.notes, *note),
+        notes=(*measured.notes, *note, *_own_part_note(watched, ask)),
         edges=tuple(
             EdgeEffect(key, None if key is None or query == watched.query else query, key is None, **asdict(effect))
             for (query, key, _), effect in zip(edges, cut_effects, strict=False)
@@ -357,6 +380,17 @@ def _spans_to_cut(watched: Watched, ask: EffectRequest) -> list[Intervention]:
     return [watched.base.with_cuts(replace(_cut_of(ask, tokens, queries), apart=True)) for _, tokens in ask.spans]
 
 
+def _own_part_note(watched: Watched, ask: EffectRequest) -> Iterator[str]:
+    """Yield a note about a part that no token sees whose prediction is watched: hiding it changes nothing."""
+    square = reads_itself(watched.tokens, watched.key_tokens, watched.info)
+    for name, tokens in ask.spans if watched.info.causal and square else ():
+        if watched.query in tokens and tokens[-1] - tokens[0] < len(tokens):
+            yield (
+                f"Hiding “{visible_text(name)}” changes nothing: the prediction is made at its end, and no token before it "
+                "sees it."
+            )
+
+
 def _span_effect(watched: Watched, name: str, tokens: tuple[int, ...], effect: Effect) -> SpanEffect:
     """Return the effect of cutting these tokens, with the watched query's weight on them."""
     heads = np.concatenate(list(watched.query_weights().values()))  # (layers and heads, n_k)
@@ -382,6 +416,9 @@ def approximate_effects(gauge: Gauge, tick: Tick) -> Effects:
     watched, ask, measured = gauge.watched, gauge.ask, gauge.effects
     if measured.target is None:
         raise UsageError(f"follows a prediction back, and {watched.info.name} makes none", option="approximate")
+    if watched.scale != "softmax":
+        why = f"follows the probability of one class or word, and {watched.info.name} chooses none"
+        raise UsageError(why, option="approximate")
     if measured.against is not None and measured.against.ids:
         why = f"takes one token for {option_name('against')}: leave it out, or ablate exactly"
         raise UsageError(why, option="approximate")

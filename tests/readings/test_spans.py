@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,43 @@ def test_a_line_of_spaces_is_read_once() -> None:
     """Each of its spaces was looked at from each other one: a megabyte of them took for ever."""
     begun = time.process_time()
     assert len(spans_of("lines", " " * 200_000 + "\n" + "a\n" * 50_000)) == 50_000
+    assert time.process_time() - begun < 10
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text("aB1 .!?…。」\"'\n\r\t🙂ا", max_size=60))
+def test_sentences_hold_all_that_is_no_white_space(text: str) -> None:
+    spans = [(a, b) for _, a, b in spans_of("sentences", text)]
+    assert all(a < b for a, b in spans) and all(b <= a for (_, b), (a, _) in pairwise(spans))
+    assert all(text[a:b] == text[a:b].strip() for a, b in spans)
+    assert "".join("".join(text[a:b].split()) for a, b in spans) == "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["Mr. Lee paid 3.14 dollars to J. R. Poe, e.g. for tea.", "He left."],
+        ["“Stop!” he said.", "“Why?!”", "Nobody knew..."],
+        ["今天很好。", "我去了「北京。」", "你呢？"],
+        ["great movie.", "loved it.", "would watch again"],
+        ["1. Buy milk", "2. Sleep", "The end"],
+        ["« Non ! » dit-il.", "Oui, le no. 5."],
+        ["It was wrapped\nhere.", "Next"],
+        ["هل نمت؟", "نعم."],
+    ],
+)
+@pytest.mark.parametrize("between", [" ", "\n", "\n\n"])
+def test_sentences_end_where_a_reader_ends_them(sentences: list[str], between: str) -> None:
+    if sentences[0] == "1. Buy milk" and between == " ":
+        between = "\n"  # an item of a list has no mark at its end
+    text = between.join(sentences)
+    assert [text[a:b] for _, a, b in spans_of("sentences", text)] == sentences
+
+
+@pytest.mark.parametrize("text", ["." * 300_000, ". " * 100_000, "a." * 100_000, '"' * 300_000, "a\n \n" * 100_000])
+def test_sentences_take_a_time_that_grows_with_the_text(text: str) -> None:
+    begun = time.process_time()
+    spans_of("sentences", text)
     assert time.process_time() - begun < 10
 
 

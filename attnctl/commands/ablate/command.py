@@ -59,8 +59,9 @@ def ablate_command(
         str | None,
         Option(
             "--target",
+            "--label",
             "-t",
-            help='What the model should write: the watched word, such as " Mary" [default: the likeliest].',
+            help='What the model should write, such as " Mary", or the label of a classifier [default: the likeliest].',
             metavar="TEXT",
             envvar="ATTNCTL_TARGET",
             rich_help_panel=MODEL,
@@ -144,7 +145,7 @@ def ablate_command(
         int | None,
         Option(
             "--top",
-            help="Show only the N strongest: heads, edges or parts [default: 10 heads in a table, else all].",
+            help="Show only the N strongest: heads, edges or parts [default: 10 rows in a table, else all].",
             metavar="N",
             parser=whole(limits.TOP),
             envvar="ATTNCTL_TOP",
@@ -159,6 +160,7 @@ def ablate_command(
 
     The table shows where a head looks (its largest weight from the watched token), what it writes (its direct contribution
     to the logit), and what it does (how the prediction changes without it: after minus before, in nats and logits).
+    With --spans words it shows which words made the label of a text, or the next word.
     """
     form = output_format("ablate", output, ("json", "txt", "html", *format_names()), "json" if json else "")
     if form in format_names():

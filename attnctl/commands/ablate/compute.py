@@ -15,7 +15,7 @@ from attnctl.interventions import HOW, Intervention
 from attnctl.model_options import ModelOptions, with_model_options
 from attnctl.models import DEFAULT, opened_model
 from attnctl.models.watching import by_cross_attention, off_heads, reference_contexts, watched_text
-from attnctl.readings.spans import REST, SPECIAL, parts_of
+from attnctl.readings.spans import KINDS, named_parts
 from attnctl.selection import find_edge, selected_indices
 from attnctl.tokens import checked_text
 from attnctl.watched.measure import EffectRequest, measure_effects
@@ -131,9 +131,10 @@ def ablation_of_text(
     pairs = [find_edge(watched.tokens, keys, edge_name) for edge_name in edge or ()]
     cut = [
         (part.name, tuple(token_index for a, b in part.ranges for token_index in range(a, b)))
-        for part in (() if spans is None else parts_of(spans, watched.text, keys))
-        if part.name not in (REST, SPECIAL)
+        for part in (() if spans is None else named_parts(spans, watched.text, keys))
     ]
+    if spans is not None and not cut:
+        raise UsageError("no token of the text is in such a part", option="spans", value=spans)
     return watched, EffectRequest(
         how=how,
         sweep_heads=not (edges or edge or spans),
@@ -142,6 +143,7 @@ def ablation_of_text(
         every_edge=edges,
         edges=pairs,
         spans=cut,
+        parts=None if spans is None else spans if spans in KINDS else "file",
         target=target,
         against=against,
         approximate=approximate,

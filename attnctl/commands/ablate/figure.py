@@ -1,4 +1,4 @@
-"""Effects as a figure: heads as a grid, edges and parts as bars, regions of a picture over the photograph."""
+"""Effects as a figure: heads as a grid, edges and parts as bars, words shaded in the text, regions over the photograph."""
 
 from __future__ import annotations
 
@@ -6,24 +6,34 @@ from typing import TYPE_CHECKING
 
 from matplotlib.colors import CenteredNorm
 
+from attnctl.commands.ablate.show import effect_number, parts_in_text
+from attnctl.readings.spans import SENTENCES, WORDS
 from attnctl.render.figure.bars import Bars, bar_drawing
 from attnctl.render.figure.heatmap import colour_map, drawing_of, grid_of_heads
 from attnctl.render.figure.layout import LEAST, Drawing, Scale
 from attnctl.render.figure.photograph import draw_looks_and_effects
+from attnctl.render.figure.shaded_text import ShadedPart, draw_shaded_text
 from attnctl.render.forms import CHANGE
+from attnctl.text import bare_word, sentence_percent
 from attnctl.watched.effects import EdgeEffect, Effects, SpanEffect
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+LEAST_CHANGE = 0.01  # of a log-probability or a logit: effects that are written as 0.00 have no colour
 MORE, LESS = "#b35806", "#542788"  # the ends of the map: for more, for less
 DONE = {"zero": "set to 0", "mean": "replaced by its mean", "resample": "replaced by another text's"}
 
 
 def effects_drawing(effects: Effects, photograph: Image | None = None) -> Drawing:
-    """Return a drawing of effects: heads as a grid, edges and spans as bars, regions of a picture over the photograph."""
+    """Return a drawing of effects.
+
+    Heads are a grid, edges and spans bars, words and sentences the text in shades; regions lie over the photograph.
+    """
     boxes = {span.box: span for span in effects.spans if span.box is not None}
     if photograph is None or not boxes:
+        if effects.parts in (WORDS, SENTENCES):
+            return _draw_text(effects)
         return _draw_heads(effects) if effects.heads else _draw_bars(effects)
     lines = [
         _effects_title(effects),
@@ -38,7 +48,9 @@ def effects_drawing(effects: Effects, photograph: Image | None = None) -> Drawin
 def _effect_unit(effects: Effects) -> str:
     if effects.target is None:
         return "cosine distance"
-    return "Δ logit difference" if effects.against is not None else "Δ log-probability (nats)"
+    if effects.against is not None:
+        return "Δ logit difference"
+    return "Δ of the number" if effects.baseline.probability is None else "Δ log-probability (nats)"
 
 
 def _effects_title(effects: Effects) -> str:
@@ -46,6 +58,8 @@ def _effects_title(effects: Effects) -> str:
         return effects.model.name
     against = "" if effects.against is None else f" against “{effects.against.text.strip()}”"
     place = "after" if effects.model.causal else "at"
+    if effects.target.is_class:
+        return f"“{effects.target.text.strip()}”{against}, {effects.model.name}"
     return (
         f"“{effects.target.text.strip()}”{against} {place} “{effects.tokens[effects.query].text}”, {effects.model.name}"
     )
@@ -62,6 +76,22 @@ def _draw_heads(effects: Effects) -> Drawing:
     return drawing_of(
         grid_of_heads(sizes, scale, _effects_title(effects), sentence, "not measured", effects.model.citation)
     )
+
+
+def _draw_text(effects: Effects) -> Drawing:
+    """Return a drawing of the text, each word or sentence shaded by the effect of hiding it."""
+    furthest = max(*(span.absolute_size for span in effects.spans), LEAST)
+    if effects.baseline.probability is not None:
+        furthest = max(furthest, LEAST_CHANGE)
+    scale = Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), _effect_unit(effects))
+    parts = [
+        ShadedPart(text) if span is None else ShadedPart(text, span.signed_size, effect_number(effects, span))
+        for text, span in parts_in_text(effects)
+    ]
+    sentence = f"{_effect_unit(effects)} with each {str(effects.parts).removesuffix('s')} hidden from the other tokens"
+    if (share := effects.baseline.probability) is not None and effects.target is not None:
+        sentence += f"; with all of them {bare_word(effects.target.text)} has {sentence_percent(share)}"
+    return draw_shaded_text(_effects_title(effects), sentence, parts, scale, effects.model.citation)
 
 
 def _draw_bars(effects: Effects) -> Drawing:

@@ -19,7 +19,7 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_interface import architecture_name
-from attnctl.models.huggingface.checkpoint import classes_of_network
+from attnctl.models.huggingface.checkpoint import labels_of_network, scale_of_labels
 from attnctl.models.huggingface.network import network_info
 from attnctl.models.huggingface.watched import WatchedNetwork, check_switchable
 from attnctl.selection import chosen_indices
@@ -173,7 +173,8 @@ def watch_given_network(
         ),
         spell=lambda number: _spelled_id(tokenizer, number),
         read=lambda text: _word_of_text(tokenizer, text, model),
-        classes=classes_of_network(model),
+        classes=labels_of_network(model),
+        scale=scale_of_labels(model),
         base=base,
         key_tokens=_tokens_of_ids(tensors["input_ids"], tokenizer) if kind == "cross" else None,
     )

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from attnctl.errors import option_name
 from attnctl.interventions import SENTENCES
-from attnctl.render.forms import ABSENT, Column, Form, Line, Table, shaded_tokens, token_label
+from attnctl.readings.spans import SENTENCES as SENTENCE_PARTS
+from attnctl.readings.spans import WORDS
+from attnctl.render.forms import ABSENT, Column, Form, Line, Piece, Table, shaded_tokens, token_label
 from attnctl.text import bare_word, counted, number_text, sentence_percent, visible_text
 from attnctl.watched.effects import EdgeEffect, Effect, Effects, HeadEffect, SpanEffect, strongest_cuts
 
-SHOWN = 10  # heads in a table by default
+SHOWN = 10  # heads, words or sentences in a table by default
+LINES = 40  # of a shaded text
+LEAST_NUMBER = 0.05  # of the largest effect: words with less have no number behind them in a text without colours
 LOOKS = 20  # cells of the key's name and weight
 WHY = {
     "zero": "the default, as it needs no other text and leaves nothing of the head; it also takes a head far off its usual "
@@ -32,9 +37,11 @@ def effects_forms(effects: Effects, top: int | None = None) -> Iterator[Form]:
         yield _heads_table(effects, heads)
         yield from _omitted_line(len(effects.heads) - len(heads), "more head does", "more heads do")
     edges: Sequence[EdgeEffect | SpanEffect] = strongest_cuts(effects.edges, top)
+    in_sentences = effects.parts in (WORDS, SENTENCE_PARTS)
+    spans = effects.strongest_spans(top or SHOWN) if in_sentences else strongest_cuts(effects.spans, top)
     for title, rows, count in (
         ("cut", edges, len(effects.edges)),
-        ("part cut", strongest_cuts(effects.spans, top), len(effects.spans)),
+        ("hidden" if in_sentences else "part cut", spans, len(effects.spans)),
     ):
         if rows:
             yield ""
@@ -46,6 +53,8 @@ def effects_forms(effects: Effects, top: int | None = None) -> Iterator[Form]:
         yield from _omitted_line(count - len(rows), "more does", "more do")
         if title == "cut":
             yield from _shaded_keys(effects)
+    if in_sentences:
+        yield from _shaded_text(effects)
     yield ""
     yield from effects_sentences(effects)
 
@@ -66,6 +75,49 @@ def _shaded_keys(effects: Effects) -> Iterator[Form]:
     if largest and 1 < len(sizes) == sum(not edge.together for edge in effects.edges):
         shares = [sizes.get(key, 0.0) / largest for key in range(len(effects.key_axis))]
         yield from shaded_tokens(effects.key_axis, shares, "change")
+
+
+def parts_in_text(effects: Effects) -> Iterator[tuple[str, SpanEffect | None]]:
+    """Yield the text in its order, piece by piece: each part with its effect, and what lies between parts with None."""
+    begun = 0
+    for span in effects.spans:
+        places = [(token.start, token.end) for token in effects.key_axis[span.start : span.end] if not token.special]
+        starts, ends = [a for a, _ in places if a is not None], [b for _, b in places if b is not None]
+        if not starts or not ends:
+            continue
+        part = effects.text[max(min(starts), begun) : max(ends)]
+        start = max(ends) - len(part.lstrip())
+        yield effects.text[begun:start], None
+        yield effects.text[start : max(ends)], span
+        begun = max(ends)
+    yield effects.text[begun:], None
+
+
+def effect_number(effects: Effects, effect: Effect) -> str:
+    """Return the size of an effect with its sign, as the tables write it."""
+    if effect.distance is not None:
+        return f"{effect.distance:.4f}"
+    text = f"{effect.signed_size:+.{2 if effect.number is None else 4}f}"
+    return text if text.strip("+-0.") else text[1:]
+
+
+def _shaded_text(effects: Effects) -> Iterator[Form]:
+    """Yield the text, each part shaded by the effect of hiding it, or without colours with the number behind it."""
+    largest = max((span.absolute_size for span in effects.spans), default=0.0) or 1.0
+    shaded: list[Piece] = []
+    numbered: list[Piece] = []
+    for text, span in parts_in_text(effects):
+        text = " ".join(visible_text(word) if word else "" for word in re.split(r"\s+", text))
+        shaded.append(text if span is None else (text, f"change {span.signed_size / largest:.3f}"))
+        number = "" if span is None else effect_number(effects, span)
+        stands_out = span is not None and span.absolute_size > LEAST_NUMBER * largest
+        numbered.append(f"{text}({number})" if stands_out and number.strip("+-0.") else text)
+    yield ""
+    yield Line(shaded, lines=LINES, uncoloured=tuple(numbered))
+    if effects.target is not None:
+        what = "number" if effects.baseline.probability is None else bare_word(effects.target.text)
+        legend: list[Piece] = ["Hidden, it makes", what, ("fall", "change -1.000"), "or", ("rise", "change 1.000")]
+        yield Line(legend, between=" ", shaded=True)
 
 
 def _heads_table(effects: Effects, heads: Sequence[HeadEffect]) -> Table:
@@ -108,6 +160,7 @@ def _effect_columns(all_effects: Effects, effects: Sequence[Effect]) -> list[Col
             "+.2f",
             shade=shares,
         ),
+        Column("Δ", [None if by_logits else effect.number for effect in effects], "change", "+.4f", shade=shares),
         Column("p without", [effect.probability for effect in effects], format=sentence_percent),
         Column("", instead, "text", rank=0, tone="dim", cut="end"),
     ]
@@ -123,7 +176,8 @@ def _said_instead(effects: Effects, effect: Effect) -> str | None:
 def _cut_name(effects: Effects, cut: EdgeEffect | SpanEffect) -> str:
     if isinstance(cut, SpanEffect):
         whole = cut.token_count == cut.end - cut.start
-        place = f"{cut.start}–{cut.end - 1}" if whole else counted(cut.token_count, "token")
+        last = f"–{cut.end - 1}" * (cut.token_count > 1)
+        place = f"{cut.start}{last}" if whole else counted(cut.token_count, "token")
         return f"{visible_text(cut.name)} ({place})"
     if cut.key is None:
         return "all of these together"
@@ -138,13 +192,15 @@ def _watched_forms(effects: Effects) -> Iterator[Form]:
     if effects.target is None:
         yield heading
         return
-    yield Line(
-        [
-            heading,
-            f"   watched: what follows {watched_token}" if effects.model.causal else f"   watched: {watched_token}",
-        ]
-    )
+    if effects.target.is_class:
+        yield Line([heading, f"   its label, read at {watched_token}"])
+    else:
+        follows = "what follows " * bool(effects.model.causal)
+        yield Line([heading, f"   watched: {follows}{watched_token}"])
     target, base = bare_word(effects.target.text), effects.baseline
+    if base.probability is None:
+        yield f"{target} is {number_text(base.logit or 0.0, 4)}."
+        return
     exact = ABSENT if base.log_probability is None else number_text(base.log_probability, 2)
     line = f"{target} has {sentence_percent(base.probability)} (log-probability {exact})"
     if effects.against is not None and base.logit_difference is not None:
@@ -159,14 +215,14 @@ def _watched_forms(effects: Effects) -> Iterator[Form]:
 
 def effects_sentences(effects: Effects) -> Iterator[str]:
     """Yield a summary of the effects in sentences."""
-    if effects.heads:
-        yield _without_what(effects, effects.strongest(1)[0])
+    for measured, unit in _measured_in_turn(effects):
+        yield _without_what(effects, measured[0])
         before = effects.baseline.best
-        answers = [best for effect in effects.heads if (best := effect.best) is not None]
+        answers = [best for effect in measured if (best := effect.best) is not None]
         turned = [best for best in answers if before is not None and best.text != before.text]
         if turned:
-            heads = counted(len(effects.heads), "head")
-            yield f"{len(turned)} of {heads} alone lead{'s' * (len(turned) == 1)} to another answer."
+            count = counted(len(measured), unit)
+            yield f"{len(turned)} of {count} alone lead{'s' * (len(turned) == 1)} to another answer."
     if effects.agreement is not None and (tau := effects.agreement.kendall_tau) is not None:
         yield (
             f"Looking and mattering agree by Kendall's τ {tau:+.2f} over {counted(len(effects.heads), 'head')} "
@@ -188,15 +244,37 @@ def effects_sentences(effects: Effects) -> Iterator[str]:
         yield f"Ablated: {SENTENCES[effects.how]} ({option_name('how', effects.how)}: {WHY[effects.how]})."
     if effects.spans:
         yield "Looked at: the part's share of the watched position's attention, a mean over all layers and heads."
-    if effects.edges or effects.spans:
+    if effects.spans and effects.parts in (WORDS, SENTENCE_PARTS):
+        from_whom = "every token outside it" if effects.reads_itself else "the watched token"
+        yield (
+            f"Hidden: its keys are left out of the softmax of {from_whom}, and the other keys share their weight. It is not "
+            "deleted, and no mask takes its place."
+        )
+    elif effects.edges or effects.spans:
         yield "Cut: the key is hidden before the softmax, so the rest of the row shares its weight."
 
 
-def _without_what(effects: Effects, effect: HeadEffect) -> str:
-    without = f"Without head {effect.head} of layer {effect.layer},"
+def _measured_in_turn(effects: Effects) -> Iterator[tuple[Sequence[HeadEffect | SpanEffect], str]]:
+    """Yield the effects of heads, and of words or sentences, the largest first, each with the name of one of them."""
+    if effects.heads:
+        yield effects.strongest(), "head"
+    if effects.spans and effects.parts in (WORDS, SENTENCE_PARTS):
+        yield effects.strongest_spans(), effects.parts.removesuffix("s")
+
+
+def _without_what(effects: Effects, effect: HeadEffect | SpanEffect) -> str:
+    if isinstance(effect, SpanEffect):
+        number, _, first_words = effect.name.partition(" ")
+        name = bare_word(effect.name) if effects.parts == WORDS else f"sentence {number} ({bare_word(first_words)})"
+        without = f"Without {name},"
+    else:
+        without = f"Without head {effect.head} of layer {effect.layer},"
     if effects.target is None:
         return f"{without} the final states turn furthest: cosine distance {effect.distance:.4f}."
     before, after = effects.baseline.probability, effect.probability
+    if effect.number is not None:
+        after_number = number_text((effects.baseline.logit or 0.0) + effect.number, 4)
+        return f"{without} {bare_word(effects.target.text)} is {after_number}."
     if before is None or after is None:  # to first order
         quantity = "logit difference" if effect.logit_difference is not None else "log-probability"
         size = effect.signed_size

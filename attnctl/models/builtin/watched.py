@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from attnctl import attention
 from attnctl.arrays import Floats, as_numpy
@@ -15,7 +16,7 @@ from attnctl.models.builtin.stack import Stack, changed_visit
 from attnctl.selection import find_token
 from attnctl.source import Model
 from attnctl.tokens import BLANKS, Token
-from attnctl.watched.effects import ContributionPart, Contributions, Word, summed_contributions
+from attnctl.watched.effects import ContributionPart, Contributions, LogitScale, Word, summed_contributions
 from attnctl.watched.measure import FirstOrder
 
 
@@ -29,7 +30,7 @@ class WatchedStack:
     query: int
     base: Intervention
     key_tokens: tuple[Token, ...] | None = None
-    weights_by_layer: dict[int, Floats] = field(default_factory=dict)  # layer → (heads, n)
+    scale: LogitScale = "softmax"
 
     def __post_init__(self) -> None:
         self.info, self.notes = self.model.info, self.model.notes
@@ -38,6 +39,11 @@ class WatchedStack:
     def predicts_words(self) -> bool:
         """Return whether it has an unembedding."""
         return self.model.unembedding is not None
+
+    @property
+    def predicts_classes(self) -> bool:
+        """Return False: it predicts words."""
+        return False
 
     def target_word(self, text: str) -> Word:
         """Return the target that a text names. Raises UsageError if the vocabulary lacks it, or it is not one word."""
@@ -56,11 +62,7 @@ class WatchedStack:
 
     def query_weights(self) -> dict[int, Floats]:
         """Return layer → weights of the watched query: (heads, n)."""
-        if not self.weights_by_layer:
-            self.weights_by_layer = {
-                layer.layer: layer.rows_of([self.query])[:, 0] for layer in self._changed_layers(self.base)
-            }
-        return self.weights_by_layer
+        return {layer.layer: layer.rows_of([self.query])[:, 0] for layer in self._base_layers}
 
     def outcomes(
         self, interventions: Sequence[Intervention], continuation: tuple[int, ...] = (), batch_size: int | None = None
@@ -73,9 +75,14 @@ class WatchedStack:
             else:
                 yield (final[self.query] @ self.model.unembedding)[None, None]
 
+    @cached_property
+    def _base_layers(self) -> list[ComputedLayer]:
+        """Return every layer as it runs under the base."""
+        return self._changed_layers(self.base)
+
     def _final_state(self, intervention: Intervention) -> Floats:
         """Return the state after the last layer: (n, d_model)."""
-        layers = self._changed_layers(intervention)
+        layers = self._base_layers if intervention is self.base else self._changed_layers(intervention)
         output, residual = layers[-1].forward.output_and_residual
         final: Floats = as_numpy(output if residual is None else residual)  # (n, d_model)
         return final
@@ -99,7 +106,7 @@ class WatchedStack:
         direction = u[:, target.id] - (u[:, against.id] if against is not None else 0)  # (d_model,)
         embedded = self.model.input_rows(self.tokens)  # (n, d_model)
         parts = [ContributionPart(part="embedding", value=float(embedded[self.query] @ direction))]
-        for layer in self._changed_layers(self.base):
+        for layer in self._base_layers:
             parameters = self.model.layers[layer.layer]
             parts += _written_parts(layer.layer, layer.forward.call, parameters, direction, self.query, self.base)
             if "b_O" in parameters:

@@ -25,6 +25,7 @@ from attnctl.models.huggingface.optional_fields import config_value, output_valu
 from attnctl.tokens import Token
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Prediction, Run, StopForward
+from attnctl.watched.effects import LogitScale
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -38,10 +39,26 @@ if TYPE_CHECKING:
 
 def classes_of_network(network: PreTrainedModel) -> Mapping[int, str]:
     """Return id → name of the classes, if the network chooses one class for a whole text or picture; else {}."""
+    return labels_of_network(network) if scale_of_labels(network) == "softmax" else {}
+
+
+def labels_of_network(network: PreTrainedModel) -> Mapping[int, str]:
+    """Return id → name of what a network puts out for a whole text or picture: classes, labels, numbers; else {}."""
     config: Any = network.config
-    gives_class = re.search("For(Sequence|Image)Classification", type(network).__name__)
-    one_of_several = config.num_labels > 1 and config.problem_type in (None, "single_label_classification")
-    return config.id2label if gives_class and one_of_several and not lacks_head(network) else {}
+    return config.id2label if is_classifier(network) and not lacks_head(network) else {}
+
+
+def is_classifier(network: PreTrainedModel) -> bool:
+    """Return whether a network is made to put out labels for a whole text or picture."""
+    return re.search("For(Sequence|Image)Classification", type(network).__name__) is not None
+
+
+def scale_of_labels(network: PreTrainedModel) -> LogitScale:
+    """Return how a network's logits become probabilities, as in its loss: regression has none."""
+    config: Any = network.config
+    if is_classifier(network) and (config.num_labels == 1 or config.problem_type == "regression"):
+        return "number"
+    return "sigmoid" if is_classifier(network) and config.problem_type == "multi_label_classification" else "softmax"
 
 
 def input_table(network: PreTrainedModel) -> Embedding | None:

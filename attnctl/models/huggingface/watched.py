@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,13 @@ from attnctl.interventions import Intervention
 from attnctl.models.huggingface.attention_call import check_finite
 from attnctl.models.huggingface.attention_sites import Site, model_follows_interface
 from attnctl.models.huggingface.block_recorder import BlockRecorder, logits_of
-from attnctl.models.huggingface.checkpoint import Checkpoint, classes_of_network, other_keys_sentence
+from attnctl.models.huggingface.checkpoint import (
+    Checkpoint,
+    is_classifier,
+    labels_of_network,
+    other_keys_sentence,
+    scale_of_labels,
+)
 from attnctl.models.huggingface.first_order import first_order_effects
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import lacks_head, running_network
@@ -28,7 +33,7 @@ from attnctl.selection import find_token
 from attnctl.text import visible_text
 from attnctl.tokens import Token
 from attnctl.trace.model_info import ModelInfo
-from attnctl.watched.effects import Contributions, Word, spelled_word
+from attnctl.watched.effects import Contributions, LogitScale, Word, spelled_word
 from attnctl.watched.measure import FirstOrder
 
 if TYPE_CHECKING:
@@ -61,9 +66,10 @@ class WatchedNetwork:
     inputs: Callable[[tuple[int, ...]], dict[str, object]]  # ids that continue the text → the network's inputs
     spell: Callable[[int], str]
     read: Callable[[str], Word]
-    classes: Mapping[int, str]  # id → name of the predicted classes; {} if the network predicts words or nothing
+    classes: Mapping[int, str]  # id → name of the classes, labels or numbers; {} if it predicts words or nothing
     base: Intervention = field(default_factory=Intervention)
     key_tokens: tuple[Token, ...] | None = None
+    scale: LogitScale = "softmax"
     text_notes: tuple[str, ...] = ()
     forwards: dict[tuple[int, ...], BlockRecorder] = field(default_factory=dict)
     query_looks: dict[int, Floats] = field(default_factory=dict)  # layer → (heads, n_k), over the text alone
@@ -85,6 +91,11 @@ class WatchedNetwork:
         logits = output_value(self.forward(()).result, "logits")
         vocabulary = config_value(self.network.config.get_text_config(), "vocab_size")
         return logits is not None and logits.ndim == 3 and vocabulary is not None and logits.shape[-1] >= vocabulary
+
+    @property
+    def predicts_classes(self) -> bool:
+        """Return whether the logits are those of classes, labels or numbers."""
+        return bool(self.classes)
 
     def target_word(self, text: str) -> Word:
         """Return the target that a text names. Raises UsageError for none, or if its tokens cannot be measured here."""
@@ -202,16 +213,14 @@ def intervention_batches(interventions: Sequence[Intervention], size: int) -> It
 
 
 def check_switchable(network: PreTrainedModel) -> None:
-    """Raise AttnctlError if a network's attention cannot be changed from outside, or if it does not predict a choice."""
+    """Raise AttnctlError if a network's attention cannot be changed from outside, or if its head is not in its file."""
     if not model_follows_interface(network):
         raise AttnctlError(
             f"{type(network).__name__} computes its attention in code of its own: its heads cannot be switched off"
         )
-    if re.search("For(Sequence|Image)Classification", type(network).__name__) and not classes_of_network(network):
-        lacks = "lacks the weights of its classes" if lacks_head(network) else "is not one of several classes"
-        raise AttnctlError(
-            f"{type(network).__name__}'s prediction {lacks}: what its heads do for it cannot be measured"
-        )
+    if is_classifier(network) and lacks_head(network):
+        why = "lacks the weights of its classes: what its heads do for it cannot be measured"
+        raise AttnctlError(f"{type(network).__name__}'s prediction {why}")
 
 
 # --- a text in a checkpoint --------------------------------------------------------------------------------------
@@ -242,7 +251,8 @@ def watch_network(
         inputs=lambda continuation: _watched_inputs(model, inputs, continuation, position),
         spell=lambda number: spelled_id(model.pieces.tokenizer, number),
         read=lambda word: word_of(model.pieces.tokenizer, word, model.info.name, as_target=tokens is decoder),
-        classes=model.classes if model_input.classes is None else model_input.classes,
+        classes=labels_of_network(model.network) if model_input.classes is None else model_input.classes,
+        scale=scale_of_labels(model.network),
         base=Intervention() if base is None else base,
         key_tokens=model.tokens_of_keys(tokens, text),
         text_notes=(*model_input.notes,),
@@ -254,7 +264,7 @@ def _watched_position(model: Checkpoint, model_input: ModelInput, query: str | N
     if query is not None:
         return find_token(tokens, query)
     of_picture = tokens[-1].box is not None and all(token.box or token.special for token in tokens)
-    if (of_picture or model.classes or model_input.classes) and not model.info.causal:
+    if (of_picture or is_classifier(model.network) or model_input.classes) and not model.info.causal:
         return query_of_picture(tuple(tokens), None, causal=False)
     blanks = [] if model.info.causal or model.kind != "self" else model_input.blanks
     if len(blanks) > 1:
@@ -303,7 +313,7 @@ def class_named(classes: Mapping[int, str], text: str, name: str) -> Word:
     }
     matches = sorted(by_label or by_part or {number for number in classes if name_of_class == str(number)})
     if len(matches) == 1:
-        return Word(classes[matches[0]], matches[0])
+        return Word(classes[matches[0]], matches[0], is_class=True)
     listed = ", ".join(f"{classes[number]} ({number})" for number in (matches or sorted(classes))[:4])
     problem = "several such classes" if matches else f"no such class among its {len(classes):,}"
     raise UsageError(f"{name} has {problem}: {visible_text(listed)}", option="target", value=text)

@@ -340,12 +340,16 @@ class Shown:
         for form in self.forms:
             if isinstance(form, Grid):
                 yield from grid_lines(form, width - form.indent)
-            elif isinstance(form, Table):
-                yield from table_lines(form, WIDEST if form.in_full and not console.is_terminal else width, width)
-            elif isinstance(form, Line) and form.shaded and (console.no_color or console.color_system is None):
                 continue
-            else:
-                yield from text_lines(form if isinstance(form, Line) else Line(form), width)
+            if isinstance(form, Table):
+                yield from table_lines(form, WIDEST if form.in_full and not console.is_terminal else width, width)
+                continue
+            line = form if isinstance(form, Line) else Line(form)
+            if console.no_color or console.color_system is None:
+                if line.shaded:
+                    continue
+                line = replace(line, content=list(line.uncoloured)) if line.uncoloured else line
+            yield from text_lines(line, width)
 
 
 def _styled(piece: Piece) -> Text:

@@ -103,7 +103,7 @@ def test_effects_on_the_class_of_a_text_are_those_of_a_projection_without_the_he
     approximate = attnctl.effects(model, given, target=1, approximate=True)
     assert approximate.approximation is not None and approximate.approximation.rank_correlation > 0.5
     told = run("ablate", "Alice will eat", "--model", shelf(case), "--target", "label_2", "--edges", "--json").json
-    assert told["target"] == {"text": "LABEL_2", "id": 2} and told["baseline"]["best"]["text"].startswith("LABEL_")
+    assert told["target"] == {"text": "LABEL_2", "id": 2, "is_class": True} and told["baseline"]["best"]["text"].startswith("LABEL_")
     assert told["query"] == (0 if case.startswith("bert") else len(told["tokens"]) - 1)
     assert (
         run("explain", "Alice will eat", "--model", shelf(case), "--json").json["predictions"][0]["text"][:6]
@@ -112,10 +112,19 @@ def test_effects_on_the_class_of_a_text_are_those_of_a_projection_without_the_he
 
 
 @pytest.mark.parametrize("kind", ["regression", "multi_label_classification"])
-def test_numbers_that_are_no_choice_of_a_class_are_refused(kind: str) -> None:
-    model = zoo.build("bert of classes", problem_type=kind)
-    with pytest.raises(AttnctlError, match="prediction is not one of several classes"):
-        attnctl.effects(model, zoo.inputs("bert of classes"))
+def test_effects_on_a_number_and_on_one_of_several_labels(kind: str) -> None:
+    model, given = zoo.build("bert of classes", problem_type=kind), zoo.inputs("bert of classes")
+    found, plain = attnctl.effects(model, given, target="LABEL_1", layer=1), model(**given).logits[0]
+    for one in found.heads:
+        changed = zoo.build("bert of classes", problem_type=kind)
+        changed.bert.encoder.layer[1].attention.output.dense.weight[:, 8 * one.head : 8 * one.head + 8] = 0
+        logits = torch.stack([changed(**given).logits[0], plain])[:, 1]
+        after, before = logits if kind == "regression" else torch.nn.functional.logsigmoid(logits)
+        value = one.number if kind == "regression" else one.log_probability
+        assert value == pytest.approx(float(after - before), abs=1e-5)
+        assert (one.probability is None) == (kind == "regression")
+    with pytest.raises(UsageError, match="approximate"):
+        attnctl.effects(model, given, approximate=True)
 
 
 def test_a_part_in_several_pieces_is_hidden_from_the_tokens_between_them() -> None:
