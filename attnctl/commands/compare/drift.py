@@ -235,8 +235,8 @@ class DriftTally:
             variation[:, lo:hi] = as_numpy(moved) / 2
             for place, weights in enumerate(pair):
                 mass[place] += as_numpy(xp.sum(weights, axis=1))
-                lost = 1 - as_numpy(sums[place])  # (heads, rows)
-                learned[place] += np.where((lost > WHOLE_ROW) & (lost < 1), lost, 0).sum(-1)
+                total = as_numpy(sums[place])  # (heads, rows); 0 of a row that sees nothing
+                learned[place] += np.where((total > 0) & (1 - total > WHOLE_ROW), 1 - total, 0).sum(-1)
         taking = np.zeros((n_heads, n_k), bool)  # keys that are sinks, of a text that is long enough to tell
         if n_q >= LEAST_TOKENS:
             taking = np.any(mass >= SINK_MASS * n_q, axis=0)
