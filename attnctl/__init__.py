@@ -6,6 +6,7 @@ capture      the traces of a transformers model of yours, while it runs
 heads        what each head does over a text
 spans        attention between the parts of a text
 compare      two traces, or two models on a text, and their difference
+drift        how far a quantised copy or a fine-tune moves every head of a model
 view         the page of a text, as HTML
 ablate       what each head or edge does for a prediction, heads taken away in turn
 effects      the same of a transformers model of yours
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from attnctl.commands.ablate.network import effects as effects
     from attnctl.commands.align.compute import align as align
     from attnctl.commands.compare.compute import compare as compare
+    from attnctl.commands.compare.drift import drift as drift
     from attnctl.commands.evaluate.compute import evaluate as evaluate
     from attnctl.commands.heads.compute import heads as heads
     from attnctl.commands.leaks.compute import leaks as leaks

@@ -53,8 +53,12 @@ COMMANDS = {
         LOOK,
         "two models, traces or texts, and their difference",
         "attnctl.commands.compare.command",
-        functions={"compare": "attnctl.commands.compare.compute"},
-        documents={"comparison": "attnctl.commands.compare.result:ComparisonDocument"},
+        functions={"compare": "attnctl.commands.compare.compute", "drift": "attnctl.commands.compare.drift"},
+        guides={"drift": "find out which heads a quantised or fine-tuned copy moved"},
+        documents={
+            "comparison": "attnctl.commands.compare.result:ComparisonDocument",
+            "drift": "attnctl.commands.compare.drift_result:Drift",
+        },
     ),
     "sources": CommandPackage(
         LOOK,

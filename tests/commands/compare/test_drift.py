@@ -1,0 +1,223 @@
+"""`attnctl compare --drift` and `attnctl.drift`, against plain loops over transformers under eager."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnctl
+from attnctl.commands.compare import drift as drifting
+from attnctl.commands.compare import drift_forward
+from tests.conftest import Refused, Run
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+import torch
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GptOssConfig,
+    GptOssForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
+
+from tests.tools import folders
+
+SIZES: dict[str, Any] = {"vocab_size": len(folders.VOCABULARY) + 10}
+LLAMA = LlamaConfig(
+    hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, **SIZES
+)
+GPT2 = GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=1024, **SIZES)
+BERT = BertConfig(
+    hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, pad_token_id=0, **SIZES
+)
+GPT_OSS = GptOssConfig(
+    hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+    num_local_experts=4, num_experts_per_tok=2, sliding_window=16, **SIZES
+)  # fmt: skip
+TEXTS = ["Alice will eat pizza, and Bob", "a 🍕 lic", "x", "Alice will eat <mask> at <mask>"]
+MASK = folders.VOCABULARY["<mask>"]
+# class, configuration, and the names of the modules that are W_O
+FAMILIES: dict[str, tuple[Any, Any, str]] = {
+    "llama": (LlamaForCausalLM, LLAMA, "model.layers.{}.self_attn.o_proj"),
+    "gpt2": (GPT2LMHeadModel, GPT2, "transformer.h.{}.attn.c_proj"),
+    "bert": (BertModel, BERT, "encoder.layer.{}.attention.output.dense"),
+    "gpt_oss": (GptOssForCausalLM, GPT_OSS, "model.layers.{}.self_attn.o_proj"),
+    "bert, masked": (BertForMaskedLM, BERT, "bert.encoder.layer.{}.attention.output.dense"),
+}
+
+
+def write_pair(folder: Path, kind: Any, config: Any) -> list[Path]:
+    """Write a random checkpoint whose heads look somewhere, and a copy with noise on its weights."""
+    places = []
+    for name in "ab":
+        torch.manual_seed(0)
+        network = kind(config).eval()
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter.add_(0.4 * torch.randn_like(parameter))
+            for parameter in network.parameters() if name == "b" else ():
+                parameter.add_(0.02 * torch.randn_like(parameter))
+        network.save_pretrained(folder / name)
+        folders.tokenizer().save(str(folder / name / "tokenizer.json"))
+        tokens = {"pad_token": "<pad>", "mask_token": "<mask>"}
+        (folder / name / "tokenizer_config.json").write_text(json.dumps(tokens))
+        places.append(folder / name)
+    return places
+
+
+def ids_of(folder: Path, text: str) -> torch.Tensor:
+    return torch.tensor([[token.id for token in attnctl.open_model(str(folder)).tokenize(text)]])
+
+
+def eager(kind: Any, folder: Path, output_name: str, ids: torch.Tensor) -> tuple[Any, list[torch.Tensor]]:
+    """Return what transformers gives under eager, and the output of W_O in each layer."""
+    network = kind.from_pretrained(folder, attn_implementation="eager").eval()
+    outputs: list[torch.Tensor] = []
+    for layer in range(network.config.num_hidden_layers):
+        network.get_submodule(output_name.format(layer)).register_forward_hook(
+            lambda _, __, output: outputs.append(output[0])
+        )
+    with torch.no_grad():
+        return network(ids, output_attentions=True), outputs
+
+
+@pytest.mark.parametrize("texts", [TEXTS, ["Alice will eat pizza at ten. " * 30]], ids=["short", "long"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_drift_is_that_of_a_plain_loop(
+    family: str, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, config, output_name = FAMILIES[family]
+    if len(texts) == 1 and kind in (BertModel, BertForMaskedLM):
+        texts = [texts[0][:300]]
+    places = write_pair(tmp_path, kind, config)
+    monkeypatch.setattr(drifting, "MEMORY", 48 * 4 * 700 * 11)  # blocks of some rows
+    found = attnctl.drift(*map(str, places), texts)
+    variations, sinks, sink_changes, cosines, divergences, agreements = ([] for _ in range(6))  # type: ignore[var-annotated]
+    for text in texts:
+        ids = ids_of(places[0], text)
+        (a, ours), (b, theirs) = (eager(kind, place, output_name, ids) for place in places)
+        pair = [torch.stack(side.attentions)[:, 0].double() for side in (a, b)]  # (layers, heads, n, n)
+        left = [1 - weights.sum(-1) for weights in pair]  # what learned sinks take: (layers, heads, n)
+        variations.append(((pair[0] - pair[1]).abs().sum(-1) + (left[0] - left[1]).abs()) / 2)  # (layers, heads, n)
+        cosines.append(torch.cosine_similarity(torch.stack(ours).double(), torch.stack(theirs).double(), dim=-1))
+        masses = [weights.mean(-2) for weights in pair]  # (layers, heads, n)
+        taken = ((masses[0] >= 0.3) | (masses[1] >= 0.3)) & (ids.shape[1] >= 20)
+        learned = [(taken_by * (taken_by > 1e-3)).mean(-1) for taken_by in left]  # (layers, heads)
+        on_sinks = [(mass * taken).sum(-1) + part for mass, part in zip(masses, learned, strict=True)]
+        have = taken.any(-1) | (learned[0] > 0) | (learned[1] > 0)
+        for parts, values in ((sinks, on_sinks[0]), (sink_changes, on_sinks[1] - on_sinks[0])):
+            parts.append(torch.where(have, values, torch.nan)[..., None].expand(*values.shape, ids.shape[1]))
+        if kind is not BertModel:
+            at = slice(None) if kind is not BertForMaskedLM else ids[0] == MASK
+            logs = [side.logits[0, at].double().log_softmax(-1) for side in (a, b)]
+            divergences.append((logs[0].exp() * (logs[0] - logs[1])).sum(-1))
+            agreements.append((logs[0].argmax(-1) == logs[1].argmax(-1)).double())
+    rows = torch.cat(variations, -1)
+    heads = {(head.layer, head.head): head for head in found.heads}
+    assert set(heads) == {(layer, head) for layer in range(rows.shape[0]) for head in range(rows.shape[1])}
+    assert float(rows.mean()) > 0.001
+    for (layer, number), head in heads.items():
+        assert head.total_variation == pytest.approx(float(rows[layer, number].mean()), abs=1e-5)
+        largest = head.largest
+        assert largest.total_variation == pytest.approx(float(rows[layer, number].max()), abs=1e-5)
+        assert largest.total_variation == pytest.approx(
+            float(variations[largest.text][layer, number, largest.query]), abs=1e-5
+        )
+        for parts, value in ((sinks, head.sink), (sink_changes, head.sink_change)):
+            mean = float(torch.cat(parts, -1)[layer, number].nanmean())
+            assert value is None if np.isnan(mean) else value == pytest.approx(mean, abs=1e-5)
+    assert len(texts) == 1 or any(head.sink is not None for head in found.heads)
+    turned = torch.cat(cosines, -1)  # (layers, tokens)
+    for layer in found.layers:
+        assert layer.cosine == pytest.approx(float(turned[layer.layer].mean()), abs=1e-5)
+        assert layer.smallest == pytest.approx(float(turned[layer.layer].min()), abs=1e-5)
+    assert len(found.layers) == len(turned) and found.texts == len(texts) and found.tokens == rows.shape[-1]
+    written = json.loads(attnctl_json(found))
+    divergence, agreement = torch.cat(divergences or [torch.zeros(0)]), torch.cat(agreements or [torch.zeros(0)])
+    assert found.predictions == len(divergence)
+    if not len(divergence):
+        assert not written.keys() & {"kl", "largest_kl", "top_token_agreement"}  # absent, not null
+        return
+    assert found.kl == pytest.approx(float(divergence.mean()), abs=1e-5) and found.kl > 1e-4
+    assert found.largest_kl is not None and found.largest_kl.kl == pytest.approx(float(divergence.max()), abs=1e-5)
+    assert found.top_token_agreement == pytest.approx(float(agreement.mean()))
+
+
+def attnctl_json(found: Any) -> bytes:
+    from attnctl.formats.documents.json_documents import write_json
+
+    return write_json(found, "drift")
+
+
+ZOO = (
+    *("llama", "gpt2", "bert", "gemma2, soft cap and window", "gpt_oss, sinks", "t5, bias", "bloom, ALiBi"),
+    *("albert, one layer shared", "deberta", "bart", "gpt2 of classes", "lfm2, convolutions"),
+)
+
+
+@pytest.mark.parametrize("case", ZOO)
+def test_a_model_has_no_drift_from_itself(case: str, tmp_path: Path) -> None:
+    """Also under a fused kernel: to compare its weights must not change how the model goes on."""
+    folder = str(folders.write(tmp_path / "model", case))
+    found = attnctl.drift(folder, folder, TEXTS[0])
+    assert all(head.total_variation == head.largest.total_variation == 0 for head in found.heads)
+    assert all(head.sink_change in (None, 0) for head in found.heads)
+    assert all(layer.cosine == layer.smallest == 1 for layer in found.layers)
+    assert (found.kl, found.top_token_agreement) in ((None, None), (0, 1))
+
+
+def test_turns_and_last_positions_change_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = [str(place) for place in write_pair(tmp_path, *FAMILIES["llama"][:2])]
+    at_once = attnctl.drift(*places, TEXTS[0])
+    monkeypatch.setattr(drifting, "KEPT_BYTES", 1)  # one layer at a time
+    in_turns = attnctl.drift(*places, TEXTS[0])
+    assert attnctl_json(at_once) == attnctl_json(in_turns)
+    monkeypatch.setattr(drift_forward, "LOGIT_BYTES", 4 * SIZES["vocab_size"] * 5)
+    last = attnctl.drift(*places, TEXTS[0])
+    assert last.predictions == 5 and any("last 5 tokens" in note for note in last.notes) and last.heads == at_once.heads
+
+
+def test_a_kernel_and_a_dtype_of_b_alone(tmp_path: Path, run: Run) -> None:
+    folder = str(write_pair(tmp_path, *FAMILIES["llama"][:2])[0])
+    kernel = run("compare", folder, folder, TEXTS[0], "--drift", "--json", "--kernel-b", "eager").json
+    assert (
+        kernel["kernels"] == ["sdpa", "eager"] and 0 < max(head["total_variation"] for head in kernel["heads"]) < 1e-4
+    )
+    half = run("compare", folder, folder, TEXTS[0], "--drift", "--json", "--dtype-b", "bfloat16").json
+    assert (half["a"]["dtype"], half["b"]["dtype"]) == ("float32", "bfloat16") and half["kl"] > 1e-6
+    screen = run("compare", folder, folder, TEXTS[0], "--drift", "--dtype-b", "bfloat16").out
+    assert "a float32 → a bfloat16" in screen and max(map(len, screen.splitlines())) <= 80
+    direct = run("compare", folder, folder, TEXTS[0], "--dtype-b", "bfloat16", "--json").json
+    assert direct["largest"]["difference"] != 0
+
+
+def test_many_texts_from_a_file_are_those_of_python(tmp_path: Path, run: Run) -> None:
+    a, b = map(str, write_pair(tmp_path, *FAMILIES["gpt2"][:2]))
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join([*TEXTS[:2], "", TEXTS[2]]))
+    written = run("compare", a, b, "--texts", str(texts), "--drift", "--json").out
+    assert written == attnctl_json(attnctl.drift(a, b, TEXTS[:3])).decode() + "\n"
+    picture = tmp_path / "drift.png"
+    assert run("compare", a, b, TEXTS[0], "--drift", "-o", str(picture)).code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_cannot_be_held_against_each_other(tmp_path: Path, refused: Refused) -> None:
+    llama = str(folders.write(tmp_path / "llama", "llama"))
+    other = str(folders.write(tmp_path / "gpt2", "gpt2"))
+    bos = str(folders.write(tmp_path / "bos", "llama", bos=True))
+    assert "is LlamaModel, gpt2 GPT2Model: drift is between two" in refused("compare", llama, other, "a b", "--drift")
+    assert "drift is between models with one tokenizer" in refused("compare", llama, bos, "Alice", "--drift")
+    (tmp_path / "bad.txt").write_bytes(b"Alice\n\xff\n")
+    assert "bad.txt, line 2: it is not UTF-8" in refused(
+        "compare", llama, llama, "--texts", str(tmp_path / "bad.txt"), "--drift"
+    )
