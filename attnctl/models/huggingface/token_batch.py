@@ -46,9 +46,11 @@ def checked_ids(ids: object, network: PreTrainedModel, name: str, why: str) -> A
 
 
 def vocabulary_of(network: PreTrainedModel) -> int:
-    """Return how many tokens the network has embeddings for."""
+    """Return how many tokens the network has embeddings for. Raises AttnctlError for a network without one table of them."""
     table: Any = network.get_input_embeddings()
-    return int(table.weight.shape[0])
+    if not isinstance(weight := getattr(table, "weight", None), torch.Tensor):
+        raise AttnctlError(f"{architecture_name(network)} has no table of token embeddings: its tokens cannot be exchanged")
+    return len(weight)
 
 
 def checked_entry(name: str, value: Any, ids: Array) -> Any:
