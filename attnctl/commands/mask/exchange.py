@@ -216,7 +216,7 @@ class Search:
                 if (kind, layer, found.row) not in told:
                     expected = self._expected_of(block)
                     violations.append(self._violation(found, kind if block.attends else STATE, layer, expected))
-        ordered = sorted(violations, key=lambda one: (one.layer or 0, one.row, one.how))
+        ordered = sorted(violations, key=lambda one: (one.layer or 0, one.row, one.how == "misses"))
         return tuple(groups.values()), tuple(ordered)
 
     @property

@@ -90,6 +90,8 @@ def _pattern(mask: Bools, positions: Ints, block_name: str) -> str:
 def _band_words(n: int, back: int, ahead: int) -> str:
     if ahead == 0:
         return "causal" if back >= n - 1 else f"causal, window {back + 1}"
+    if back == 0:
+        return "only the future" + (f", window {ahead + 1}" if ahead < n - 1 else "")
     if back == ahead:
         return f"window of {counted(back, 'token')} to each side"
     return f"{counted(back, 'token')} back" + (f", {ahead} ahead" if back < n - 1 else f" (all), {ahead} ahead")

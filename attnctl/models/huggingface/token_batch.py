@@ -49,7 +49,9 @@ def vocabulary_of(network: PreTrainedModel) -> int:
     """Return how many tokens the network has embeddings for. Raises AttnctlError for a network without one table of them."""
     table: Any = network.get_input_embeddings()
     if not isinstance(weight := getattr(table, "weight", None), torch.Tensor):
-        raise AttnctlError(f"{architecture_name(network)} has no table of token embeddings: its tokens cannot be exchanged")
+        raise AttnctlError(
+            f"{architecture_name(network)} has no table of token embeddings: its tokens cannot be exchanged"
+        )
     return len(weight)
 
 
