@@ -96,7 +96,7 @@ COMMANDS = {
     ),
     "mask": CommandPackage(
         LOOK,
-        "what each layer's mask lets through, and whether the model keeps to it",
+        "what each layer may see, and whether it keeps to that",
         "attnctl.commands.mask.command",
         functions={"mask": "attnctl.commands.mask.compute"},
         guides={"masks": "find out whether a model sees what it should not see"},

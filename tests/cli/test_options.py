@@ -403,7 +403,7 @@ BRANCHES = {
     "leaks, picture": Branch("leaks BATCH --model MODEL -o leaks.svg", (4,)),
     "mask": Branch("mask Alice --model MODEL"),
     "mask, picture": Branch("mask Alice --model MODEL -o mask.svg"),
-    "mask, batch": Branch("mask BATCH --model MODEL --json"),
+    "mask, batch": Branch("mask BATCH --model MODEL --json", (4,)),
     "leaks, texts": Branch("leaks Alice Bob --pack --model MODEL"),
     "config --set": Branch("config --set seed=3"),
     "config --unset": Branch("config --unset seed"),
