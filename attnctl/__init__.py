@@ -14,6 +14,7 @@ intervene    heads ablated and edges cut in a transformers model of yours, while
 sources      which part of a prompt an answer came from
 align        when each word of a speech was said, or what each token of a target was made from
 leaks        whether a transformers model keeps the documents of a packed batch apart
+mask         what each layer of a transformers model may see, and whether it keeps to it
 evaluate     which words each head of a trained model finds
 load         a trace or an overview from a file that `save` or a command wrote
 open_model   a model by its name or file, for many texts
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from attnctl.commands.evaluate.compute import evaluate as evaluate
     from attnctl.commands.heads.compute import heads as heads
     from attnctl.commands.leaks.compute import leaks as leaks
+    from attnctl.commands.mask.compute import mask as mask
     from attnctl.commands.sources.compute import sources as sources
     from attnctl.commands.view.compute import view as view
     from attnctl.errors import AttnctlError as AttnctlError

@@ -98,6 +98,14 @@ COMMANDS = {
         guides={"packed-documents": "find out whether packed training data leaks between documents"},
         documents={"leaks": "attnctl.commands.leaks.result:Leaks"},
     ),
+    "mask": CommandPackage(
+        LOOK,
+        "what each layer may see, and whether it keeps to that",
+        "attnctl.commands.mask.command",
+        functions={"mask": "attnctl.commands.mask.compute"},
+        guides={"masks": "find out whether a model sees what it should not see"},
+        documents={"mask": "attnctl.commands.mask.result:MaskCheck"},
+    ),
     "view": CommandPackage(
         LOOK,
         "one HTML page to explore attention in a browser",

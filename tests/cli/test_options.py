@@ -207,6 +207,7 @@ CASES = {
     "align texts": Case("align TEXT T5 --target soup --json", "--device --words"),
     "align one text": Case("align MARKED FOLDER", "--device"),
     "leaks": Case("leaks padded.json FOLDER --json", "--device"),
+    "mask": Case("mask TEXT FOLDER --json", "--device"),
     # nothing is found, so no head is the best
     "needle": Case("needle FOLDER --lengths 200 --depths 50 --json", f"{TINY} --switch-off"),
     "shell": Case("shell TEXT RANDOM", f"{SAME} --predict", stdin="explain --json\n"),
@@ -400,6 +401,9 @@ BRANCHES = {
     "view --sources, a conversation": Branch("view --sources --chat CHAT --model MODEL -o page.html"),
     "leaks": Branch("leaks BATCH --model MODEL", (4,)),
     "leaks, picture": Branch("leaks BATCH --model MODEL -o leaks.svg", (4,)),
+    "mask": Branch("mask Alice --model MODEL"),
+    "mask, picture": Branch("mask Alice --model MODEL -o mask.svg"),
+    "mask, batch": Branch("mask BATCH --model MODEL --json", (4,)),
     "leaks, texts": Branch("leaks Alice Bob --pack --model MODEL"),
     "config --set": Branch("config --set seed=3"),
     "config --unset": Branch("config --unset seed"),

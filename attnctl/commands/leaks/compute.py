@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -29,6 +29,18 @@ from attnctl.models.huggingface.attention_interface import architecture_name, ch
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, model_follows_interface, unseen_sentence
 from attnctl.models.huggingface.network import device_of_inputs, network_info, running_network
 from attnctl.models.huggingface.optional_fields import config_value, output_value
+from attnctl.models.huggingface.token_batch import (
+    BOUNDARIES,
+    as_tensor,
+    checked_entry,
+    checked_ids,
+    other_ids,
+    positions_of_tokens,
+    segment_begins,
+    segment_numbers,
+    visible_pairs,
+    vocabulary_of,
+)
 from attnctl.tolerances import LEAK, tolerance
 from attnctl.trace.run import StopForward
 
@@ -36,14 +48,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 BLOCK = 256  # queries whose weights or predictions are in memory together
-HIDING = -1e3  # an additive mask below this hides: no score is large enough to outweigh it
 OF_LOSS, OF_DECODER = ("labels", "num_items_in_batch"), ("decoder_input_ids", "decoder_attention_mask", "labels")
-BOUNDARIES = ("cu_seq_lens_q", "cu_seqlens")  # transformers has no keyword of the second name
 OF_CACHE = (
     "Measured with use_cache=False, as transformers' Trainer runs a model. With a cache, which is the default of "
     "model(**batch), transformers does not look at where position_ids restart."
 )
-PER_TOKEN = ("segments", "attention_mask", "position_ids", "token_type_ids", "labels", "seq_idx")
 
 
 def leaks(
@@ -63,15 +72,6 @@ def leaks(
     """
     check_network("leaks", model)
     return LeakSearch(model, batch, segments, expect).measure()
-
-
-def _begins(positions: Array) -> Array:
-    """Return where a new document begins, (batch, n - 1), by position_ids (batch, n) or (planes, batch, n).
-
-    The first of three planes is time, which stands still in a picture and goes back only where a document begins.
-    """
-    steps = (positions if positions.ndim == 2 else positions[0]).diff()
-    return steps < 0 if len(positions) == 3 and positions.ndim == 3 else steps != 1
 
 
 class Moved(NamedTuple):
@@ -112,23 +112,16 @@ class LeakSearch:
         self.causal = bool(self.info.causal) or self.expected.kind in ("causal", "prefix")
         if self.runner.main_input_name != "input_ids":
             raise UsageError(f"{self.name} reads {self.runner.main_input_name.replace('_', ' ')}, not tokens")
-        entries = {name: _as_tensor(name, value) for name, value in self.batch.items() if value is not None}
+        entries = {name: as_tensor(name, value) for name, value in self.batch.items() if value is not None}
         if has_encoder and entries.keys() & {*OF_DECODER}:
             self.notes.append(f"{self.name} is an encoder-decoder: only its encoder is measured.")
             entries = {name: value for name, value in entries.items() if name not in OF_DECODER}
-        ids = entries.pop("input_ids", None)
-        if not isinstance(ids, torch.Tensor) or ids.ndim not in (1, 2) or ids.numel() == 0:
-            raise UsageError(
-                "the batch has no input_ids of shape (batch, tokens): leaks replaces them to see what moves"
-            )
-        self.ids = ids.reshape(-1, ids.shape[-1]).to(device_of_inputs(self.network))  # (batch, n)
-        embeddings: Array = self.network.get_input_embeddings().weight  # (vocabulary, d_model)
-        self.vocabulary = len(embeddings)
-        if not torch.can_cast(ids.dtype, torch.int64) or int(ids.min()) < 0 or int(ids.max()) >= self.vocabulary:
-            raise UsageError(f"input_ids are integers from 0 to {self.vocabulary - 1}, the tokens of {self.name}")
+        why = "leaks replaces them to see what moves"
+        ids = checked_ids(entries.pop("input_ids", None), self.network, self.name, why)
+        self.ids = ids.to(device_of_inputs(self.network))  # (batch, n)
         if self.segment_ids is not None:
-            entries["segments"] = _as_tensor("segments", self.segment_ids)
-        self.entries = {name: self._checked_entry(name, value) for name, value in entries.items()}
+            entries["segments"] = as_tensor("segments", self.segment_ids)
+        self.entries = {name: checked_entry(name, value, self.ids) for name, value in entries.items()}
         parameters = inspect.signature(self.runner.forward).parameters
         names = {*parameters, *HARMLESS, *BOUNDARIES, *OF_LOSS, "segments"}
         if unknown := sorted(self.entries.keys() - names):
@@ -139,60 +132,15 @@ class LeakSearch:
         self.entries.setdefault("use_cache", False)
         if "use_cache" not in parameters:
             del self.entries["use_cache"]
-        part: Any
-        for part in self.runner.modules():  # RoBERTa computes positions from the tokens: keep them when tokens change
-            if hasattr(part, "create_position_ids_from_input_ids") and "position_ids" not in self.entries:
-                self.entries["position_ids"] = part.create_position_ids_from_input_ids(self.ids, part.padding_idx)
-
-    def _checked_entry(self, name: str, value: Array) -> Array:
-        """Return an entry of the batch on the network's device. Raises UsageError for an impossible shape or number."""
-        (batch, n), shape = self.ids.shape, tuple(value.shape) if isinstance(value, torch.Tensor) else ()
-        if name == "attention_mask" and len(shape) > 2:
-            if len(shape) != 4 or shape[-2:] != (n, n) or shape[0] not in (1, batch):
-                raise UsageError(f"attention_mask has shape {shape}: it is ({batch}, {n}) or ({batch}, 1, {n}, {n})")
-        elif name in PER_TOKEN:
-            three = name == "position_ids" and shape[1:] == (batch, n)  # time, height and width of each token
-            if not three and (shape[-1:] != (n,) or shape[:-1] not in ((), (1,), (batch,))):
-                raise UsageError(f"{name} has shape {shape}, and input_ids {batch, n}: a number for each token")
-            value = value.expand(*shape[:-2], batch, n)
-        if not isinstance(value, torch.Tensor):
-            return value
-        if bool(value.isnan().any()):
-            raise UsageError(f"{name} holds NaN")
-        if value.is_complex() or (name in PER_TOKEN and name != "attention_mask" and value.is_floating_point()):
-            raise UsageError(f"{name} holds numbers that are not integers")
-        return value.to(device_of_inputs(self.network))
+        if "position_ids" not in self.entries and (places := positions_of_tokens(self.runner, self.ids)) is not None:
+            self.entries["position_ids"] = places
 
     # --- which tokens belong together ---
 
     def _lay_out(self, segment_ids: Array | None) -> None:
         """Give each segment of a row its number. Raises UsageError if there is nothing to keep apart."""
-        (batch, n), mask, positions = (
-            self.ids.shape,
-            self.entries.get("attention_mask"),
-            self.entries.get("position_ids"),
-        )
-        flat = mask if mask is not None and mask.ndim == 2 else torch.ones_like(self.ids)
-        real = flat != 0  # (batch, n)
-        numbers = torch.zeros_like(self.ids)  # (batch, n)
-        ends = self.entries.get(BOUNDARIES[0], self.entries.get(BOUNDARIES[1]))
-        if segment_ids is not None:
-            numbers, real = segment_ids, real & (segment_ids >= 0)
-            first, pad = segment_ids == 0, config_value(self.network.config, "pad_token_id")
-            if bool((segment_ids > 0).any()) and pad is not None and bool((self.ids[first] == pad).all()):
-                real = real & ~first  # T5X numbers documents from 1, and padding 0
-        elif bool((flat > 1).any()):
-            numbers = flat
-        elif positions is not None and bool((begins := _begins(positions)).any()):
-            numbers[:, 1:] = (begins | (real[:, 1:] != real[:, :-1])).cumsum(1)
-        elif ends is not None:
-            ends = torch.as_tensor(ends)
-            if batch > 1 or ends.ndim != 1 or ends[0] != 0 or ends[-1] != n or bool((ends.diff() < 0).any()):
-                raise UsageError(f"cu_seq_lens_q are the boundaries of one row's segments: from 0 up to its {n} tokens")
-            numbers[0] = torch.bucketize(torch.arange(n), ends[1:].cpu().contiguous(), right=True)
-        elif "seq_idx" in self.entries:
-            numbers = self.entries["seq_idx"]
-        numbers, real = numbers.cpu(), real.cpu()
+        batch, n = self.ids.shape
+        numbers, real = segment_numbers(self.network, self.ids, self.entries, segment_ids)  # (batch, n) each
         self.owner, self.place = torch.zeros(
             2, batch, n, dtype=torch.long
         )  # of each token: its segment, its place in it
@@ -228,7 +176,7 @@ class LeakSearch:
             "ids": mask is not None and mask.ndim == 2 and bool((mask > 1).any()),
             "given-mask": mask is not None and mask.ndim == 4,
             "added-mask": mask is not None and mask.ndim == 4 and mask.dtype == torch.bool and kernel == "eager",
-            "restarts": positions is not None and bool(_begins(positions).any()),
+            "restarts": positions is not None and bool(segment_begins(positions).any()),
             "cache": bool(self.entries.get("use_cache")),
             "boundaries": any(name in self.entries for name in BOUNDARIES),
             "types": types is not None and bool(types.any()),
@@ -268,7 +216,7 @@ class LeakSearch:
 
     def measure(self, tick: Tick | None = None) -> Leaks:
         """Run the batch and measure every pair. Raises AttnctlError if the model fails on it."""
-        need = 3.0 * self.ids.numel() * self.vocabulary * self.network.dtype.itemsize
+        need = 3.0 * self.ids.numel() * vocabulary_of(self.network) * self.network.dtype.itemsize
         if self.ids.device.type == "cpu":
             limits.check_memory(need, "comparing outputs", "give a smaller batch")
         advance: Callable[[], object] = (lambda: None) if tick is None else partial(tick, 1 / self.forwards)
@@ -283,7 +231,7 @@ class LeakSearch:
         layers = self._watch()
         advance()
         moved: dict[tuple[int, int], Moved] = {}
-        other_ids = self._other_ids()
+        exchanged_ids = other_ids(self.network, self.ids)
         for number, future in product(range(self.numbers), (False, True)[: 1 + self.causal]):
             numbered = [index for index, segment in enumerate(self.segments) if segment.number == number]
             firsts = torch.tensor([self._future_of(index) if future else 0 for index in numbered])  # (numbered,)
@@ -291,7 +239,7 @@ class LeakSearch:
             exchanged &= self.place >= firsts[:, None, None]
             changed = exchanged.any(0)
             if bool(changed.any()):
-                outputs = self._outputs(torch.where(changed.to(self.ids.device), other_ids, self.ids))
+                outputs = self._outputs(torch.where(changed.to(self.ids.device), exchanged_ids, self.ids))
                 for index, tokens in zip(numbered, exchanged, strict=True):
                     for query in self.row_of(index) if bool(tokens.any()) else ():
                         if query in readers and (query == index) == future:
@@ -418,22 +366,6 @@ class LeakSearch:
         mean = float(np.mean(divergences)) if divergences else None
         return Moved(change, mean, float(np.mean(losses)) if losses else None, largest)
 
-    def _other_ids(self) -> Array:
-        """Return an ordinary token other than each token, (batch, n); each call returns the same tokens."""
-        values = [
-            value for name, value in vars(self.network.config).items() if re.search(r"_token_(id|index)s?$", name)
-        ]
-        special = {int(token) for value in values for token in np.ravel(value if value is not None else []).tolist()}
-        free = torch.tensor([token for token in range(self.vocabulary) if token not in special])
-        if len(free) < 2:
-            raise AttnctlError(
-                f"the vocabulary of {self.name} has no other tokens to put in place of a segment's tokens"
-            )
-        picked = torch.randint(len(free), self.ids.shape, generator=torch.Generator().manual_seed(0))
-        ids = self.ids.cpu()
-        picked = torch.where(free[picked] == ids, (picked + 1) % len(free), picked)
-        return free[picked].to(self.ids.device)
-
     # --- attention ---
 
     def _watch(self) -> dict[int, Array]:
@@ -479,11 +411,7 @@ class LeakSearch:
                 rows = torch.arange(start, min(start + BLOCK, n))
                 part, owners, places = attention.select_call(call_of_row, rows=rows.tolist()), local[rows], place[rows]
                 steps = attention.run_call(part)
-                visible = torch.ones(len(rows), n, dtype=torch.bool)  # (rows, n)
-                if steps.mask is not None:
-                    visible &= steps.mask.cpu()
-                if part.bias is not None:  # the bias may hold an additive mask
-                    visible &= (part.bias > HIDING).any(0).cpu()
+                visible = visible_pairs(part).cpu()  # (rows, n)
                 future = (
                     visible & (owners[:, None] == local) & (places[:, None] < place) & (place >= self.expected.prefix)
                 )
@@ -513,17 +441,6 @@ class LeakSearch:
         every.diagonal().copy_((sizes * (sizes - 1) - ahead * (ahead - 1)) / 2)
         tables[VISIBLE] /= every.clamp(min=1)
         return tables
-
-
-def _as_tensor(name: str, value: object) -> Array:
-    """Return an entry of a batch as a tensor, or as a bool or a number. Raises UsageError for anything else."""
-    try:
-        tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{name} does not hold numbers in rows of equal length") from error
-    if name == "use_cache" and tensor.numel() != 1:
-        raise UsageError("use_cache is true or false")
-    return tensor if tensor.ndim else tensor.item()
 
 
 def _expectation(spec: str | Array) -> Expectation:

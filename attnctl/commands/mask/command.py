@@ -1,0 +1,109 @@
+"""`attnctl mask`: what the masks of a model let through, and whether its outputs keep to what they should."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
+
+from attnctl.cli.command import command
+from attnctl.cli.groups import LOOK, CheckpointOptions, ImageOption, JsonOption, option_values, output_option
+from attnctl.cli.output import output_format, put_bytes, say_cost, say_notes, write_drawing, write_renderable
+from attnctl.cli.progress import cost_progress
+from attnctl.cli.suggestions import completing
+from attnctl.errors import DONE, FINDING, UsageError
+from attnctl.formats.pictures import format_names, suffixes_listed
+
+if TYPE_CHECKING:
+    from attnctl.commands.mask.exchange import Search
+
+
+@dataclass(frozen=True)
+class MaskOptions(CheckpointOptions):
+    """A model, and a picture beside the text."""
+
+    image: ImageOption = None
+
+
+@command(example='attnctl mask "Alice will eat pizza" --model smollm2')
+def mask_command(
+    source: Annotated[
+        str,
+        Argument(
+            help="A text, a picture, a sound, or a batch as a collator makes it (.safetensors, .npz, .json).",
+            metavar="TEXT|BATCH",
+        ),
+    ],
+    *,
+    expect: Annotated[
+        str | None,
+        Option(
+            "--expect",
+            help='Who may see whom: causal, bidirectional, "prefix N", "window N", segments, or a file of 0 and 1 '
+            "[default: what the model's configuration and documentation say].",
+            metavar="causal|bidirectional|prefix N|window N|segments|FILE",
+            autocompletion=completing("causal", "bidirectional", "segments"),
+            envvar="ATTNCTL_EXPECT",
+            rich_help_panel=LOOK,
+        ),
+    ] = None,
+    json: JsonOption = False,
+    output: Annotated[str | None, output_option(f"Where to write: .json, .txt, .html, {suffixes_listed()}.")] = None,
+    model: MaskOptions,
+) -> int:
+    """Show what the mask of each layer lets through, and check that the model keeps to it.
+
+    Layers with the same mask are one group, said in a sentence: "causal, window 512". As a check, the tokens that a query
+    should not see are exchanged at the input of each layer, and the layer's output at the query must stay. The model runs
+    with its own kernel. The exit code is 0 if nothing crosses a mask, and 4 if something does.
+    """
+    from attnctl.cli.cost import cost_of_passes
+    from attnctl.commands.mask.show import mask_drawing, mask_forms
+    from attnctl.formats.documents.json_documents import write_json
+    from attnctl.render.terminal.console import Shown
+
+    form = output_format("mask", output, ("json", "txt", "html", *format_names()), "json" if json else "")
+    search = _mask_search(source, model, expect)
+    say_cost(cost_of_passes(search.info, search.longest, search.passes, cuts=False, fewer="a shorter text takes less"))
+    with cost_progress(f"{search.longest:,} tokens") as tick:
+        check = search.measure(tick)
+    say_notes(check.notes)
+    if form == "json":
+        put_bytes(write_json(check, "mask") + b"\n", output)
+    elif form in ("terminal", "txt", "html"):
+        write_renderable(Shown(mask_forms(check)), form, output, "attnctl mask", check.model.citation)
+    else:
+        write_drawing(mask_drawing(check), form, output)
+    return DONE if check.holds else FINDING
+
+
+def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Search:
+    """Return the search over a text, a picture, a sound or a batch.
+
+    Raises UsageError for arguments that do not go together, AttnctlError for a damaged file or checkpoint.
+    """
+    from attnctl.cli.opening import model_of
+    from attnctl.commands.mask.compute import MaskSearch, StackSearch
+    from attnctl.commands.mask.expected import parsed_rule
+    from attnctl.formats.arrays import read_batch, read_table
+
+    rule = expect if expect is None or parsed_rule(expect) else read_table(expect)
+    is_batch = Path(source).suffix.lower() in (".safetensors", ".npz", ".json") and "\n" not in source
+    if is_batch and options.image is not None:
+        raise UsageError("cannot be combined with a batch, which holds its pictures", option="image")
+    batch: dict[str, Any] = dict(read_batch(source)) if is_batch else {}
+    opened = model_of(option_values(options))
+    if opened.info.kind != "checkpoint":
+        if is_batch:
+            raise UsageError(f"{opened.info.name} reads no batch: name a checkpoint with --model")
+        return StackSearch(opened, opened.tokenize(source), rule)
+    if is_batch:
+        return MaskSearch(opened.network, batch, batch.pop("segments", None), rule, opened.info.name)
+    opened = opened.model_for(source)
+    tokens = opened.tokenize(source)
+    opened.check_tokens(tokens)
+    model_input = opened.read(source, tokens)
+    names = tuple(token.text for token in model_input.tokens)
+    return MaskSearch(opened.network, model_input.inputs, None, rule, opened.info.name, names)

@@ -1,0 +1,337 @@
+"""What the mask of a layer should let through: as the user says, or by the configuration and documentation of its family.
+
+Nothing here looks at a mask that the network made, nor at what its modules say of themselves: both may be what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnctl.arrays import Bools
+from attnctl.errors import UsageError
+
+# configurations in which a layer's kind is one of these words hide keys by what the text says, or carry a state
+BY_CONTENT = ("index", "sparse", "compress", "linear", "mamba", "conv", "recurrent", "hybrid", "ssm", "moba")
+
+# families that hide keys by what the text says (Doge, BLT), or mix neighbours besides attention (convolution, hashes)
+LOOSE = ("blt", "convbert", "cpmant", "doge", "funnel", "nystromformer", "rwkv", "yoso")
+# families whose embedding of a token holds its neighbours
+TRIGRAMS = ("mobilebert",)
+
+# families whose pictures see themselves both ways, within one picture, or as a prefix with the prompt
+PICTURE_BLOCKS = ("gemma3", "gemma4", "gemma4_unified", "molmo2", "step3p7")
+PICTURE_PREFIX = ("paligemma", "git", "pi0", "deepseek_ocr2", "unlimited_ocr")
+
+
+class Rule(NamedTuple):
+    """What the user expects: `kind` is causal, bidirectional, prefix, window, segments or a table."""
+
+    kind: str
+    size: int = 0
+    table: Bools | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.size}" if self.size else self.kind
+
+
+class Expected(NamedTuple):
+    """What a layer may and must let through: (rows of the batch, n_q, n_k) each; `must` is None if that is not known."""
+
+    may: Bools
+    must: Bools | None
+    words: str
+
+
+def parsed_rule(spec: str) -> Rule | None:
+    """Return the rule that "causal", "prefix 16" or "window 512" names; None for what may be a file.
+
+    Raises UsageError for a prefix or a window without its number of tokens.
+    """
+    words = spec.replace(":", " ").split()
+    if words[:1] in (["prefix"], ["window"]):
+        if len(words) != 2 or not words[1].isdecimal() or not 0 < int(words[1]) < 10**9:
+            raise UsageError(f'a {words[0]} needs its number of tokens: "{words[0]} 16"', option="expect", value=spec)
+        return Rule(words[0], int(words[1]))
+    return Rule(spec) if spec in ("causal", "bidirectional", "segments") else None
+
+
+def rule_of(spec: Any) -> Rule | None:
+    """Return what a user expects, by its name or a table of 0 and 1; None for None. Raises UsageError for anything else."""
+    if spec is None:
+        return None
+    if isinstance(spec, str):
+        if (rule := parsed_rule(spec)) is None:
+            why = "it is causal, bidirectional, prefix N, window N, segments, or a file of 0 and 1"
+            raise UsageError(why, option="expect", value=spec)
+        return rule
+    try:
+        table = np.asarray(spec, np.float32)
+    except (TypeError, ValueError):
+        table = np.zeros(0, np.float32)
+    if table.ndim != 2 or not table.size or not bool(np.isin(table, (0, 1)).all()):
+        raise UsageError("needs a table of 0 and 1: a row for each query, a column for each key", option="expect")
+    return Rule("a table", table=table > 0)
+
+
+@dataclass
+class Text:
+    """The tokens of one kind of attention: which are no padding, their segments and pictures, (batch, n) each."""
+
+    real: Bools
+    segments: Any = None  # number of each token's segment; None if the batch marks none
+    pictures: Any = None  # number of each token's picture, -1 for others; None if there are none
+    prefix: Any = None  # true for the tokens of a prefix that sees itself; None if there is none
+    is_known: bool = True  # whether the batch says what its tokens are; False for the patches of a picture
+    given: Any = None  # (batch, n, n), the four-dimensional mask of the batch
+
+    @property
+    def n(self) -> int:
+        """Return the number of tokens."""
+        return int(self.real.shape[1])
+
+
+class Reach(NamedTuple):
+    """How far a layer sees by its configuration: `back` tokens with the query, or a chunk; `exact`: nothing else hides."""
+
+    back: int | None = None
+    chunk: int = 0
+    exact: bool = True
+    ahead: int | None = None  # of a bidirectional window whose sides differ, with the query; None: as `back`
+
+
+@dataclass
+class Expectations:
+    """Who may see whom in each layer of a model.
+
+    `causal` and `reach` are what the model's documentation says: whether its text is read from left to right, and how far a
+    layer of a kind sees.
+    """
+
+    causal: bool
+    reach: Callable[[str, int, bool], Reach]
+    rule: Rule | None
+    texts: dict[str, Text] = field(default_factory=dict)  # kind of attention → its tokens
+
+    def of_layer(self, kind: str, layer: int, n_q: int, n_k: int, attends: bool = True) -> Expected | None:
+        """Return what a layer may let through; None if its tokens are not those of the batch.
+
+        `attends` is False for a layer that carries a state from token to token.
+        """
+        source = "encoder" if kind == "cross" else kind
+        queries = self.texts.get("decoder" if kind == "cross" else kind)
+        keys = self.texts.get(source)
+        if keys is None and kind != "decoder" and not (kind == "self" and self.causal):  # a picture or a sound
+            known = next(iter(self.texts.values()), None) if kind in ("cross", "encoder") else None
+            keys = Text(np.ones((len(known.real) if known is not None else 1, n_k), np.bool_), is_known=False)
+            queries = queries if kind == "cross" else keys
+        if keys is None or queries is None or keys.n != n_k or queries.n != n_q:
+            return None
+        if kind == "cross":
+            return _hidden_padding(
+                np.ones((len(keys.real), n_q, n_k), np.bool_), keys.is_known, queries, keys, "everything"
+            )
+        if self.rule is not None and kind != "encoder":
+            shape, words = self._shape_of_rule(self.rule, keys), str(self.rule)
+            return _hidden_padding(shape, attends, keys, keys, words)
+        if keys.given is not None and attends:
+            return _hidden_padding(keys.given, True, keys, keys, "the four-dimensional attention_mask of the batch")
+        return self._by_family(kind, layer, keys, attends)
+
+    def _shape_of_rule(self, rule: Rule, text: Text) -> Bools:
+        """Return what the user's rule lets through: (batch, n, n). Raises UsageError for a rule that does not fit."""
+        n, gap = text.n, _gaps(text)
+        everything = np.ones((len(text.real), n, n), np.bool_)
+        if rule.table is not None:
+            if rule.table.shape != (n, n):
+                why = f"needs a table of {n} × {n}, the tokens of a row, not {rule.table.shape}"
+                raise UsageError(why, option="expect")
+            return everything & rule.table
+        if rule.kind == "bidirectional":
+            return everything
+        if rule.kind == "window":
+            return np.asarray((gap < rule.size) & (gap > (-1 if self.causal else -rule.size)))
+        if rule.kind == "segments":
+            if text.segments is None:
+                why = "needs a batch that says where a segment ends (segments, or position_ids that restart)"
+                raise UsageError(why, option="expect", value="segments")
+            return _same(text.segments) & (gap >= 0 if self.causal else everything)
+        place = np.cumsum(text.real, 1) - 1  # (batch, n)
+        prefix = place < rule.size if rule.kind == "prefix" else np.zeros_like(text.real)
+        return np.asarray((gap >= 0) | (prefix[:, :, None] & prefix[:, None, :]))
+
+    def _by_family(self, kind: str, layer: int, text: Text, attends: bool) -> Expected:
+        """Return what the configuration and the documentation of the family say."""
+        gap, causal = _gaps(text), kind in ("self", "decoder") and self.causal
+        shape = gap >= 0 if causal else np.ones_like(gap, np.bool_)
+        words, exact = ["causal" if causal else "bidirectional"], attends and text.is_known
+        if text.pictures is not None and causal:
+            shape |= _same(text.pictures) & (text.pictures >= 0)[:, None]
+            words.append("each picture both ways")
+        if exact:
+            limits = self.reach(kind, layer, causal)
+            if limits.back is not None:
+                ahead = limits.back if limits.ahead is None else limits.ahead
+                shape &= (gap < limits.back) & (True if causal else gap > -ahead)
+                sides = (
+                    f"{limits.back - 1} tokens to each side"
+                    if ahead == limits.back
+                    else f"{limits.back - 1} back, {ahead - 1} ahead"
+                )
+                words.append(f"window {limits.back}" if causal else sides)
+            if limits.chunk:
+                place = np.where(text.real, np.cumsum(text.real, 1) - 1, 0) // limits.chunk
+                shape &= _same(place)
+                words.append(f"chunks of {limits.chunk}")
+            exact = limits.exact
+        if text.prefix is not None and causal:
+            shape |= text.prefix[:, :, None] & text.prefix[:, None, :]
+            words.append("the prefix both ways")
+        if not attends:
+            words.append("carried by a state")
+        if not exact:  # states and compressed blocks hold padding, too
+            may = shape if text.segments is None else shape & _same(text.segments)
+            return Expected(may | ~text.real[:, :, None], None, ", ".join(words))
+        if text.segments is not None:
+            shape &= _same(text.segments)
+            words.append("segments apart")
+        return _hidden_padding(shape, exact, text, text, ", ".join(words))
+
+
+def _hidden_padding(shape: Bools, exact: bool, queries: Text, keys: Text, words: str) -> Expected:
+    """Return the expectation with padding hidden, and the rows of padding free; a token may always see itself."""
+    may = shape & keys.real[:, None]
+    must = (may & queries.real[:, :, None]) if exact else None
+    may |= ~queries.real[:, :, None]
+    if queries is keys:
+        may = may | np.eye(keys.n, dtype=np.bool_)
+        must = None if must is None else must & ~np.eye(keys.n, dtype=np.bool_)
+    return Expected(may, must, words)
+
+
+def _gaps(text: Text) -> Any:
+    """Return how far each key is before its query: (batch, n, n)."""
+    place = np.arange(text.n)
+    return np.broadcast_to(place[:, None] - place, (len(text.real), text.n, text.n))
+
+
+def _same(numbers: Any) -> Bools:
+    """Return where two tokens have the same number: (batch, n, n)."""
+    return np.asarray(numbers[:, :, None] == numbers[:, None, :])
+
+
+# --- by the configuration and the documentation -------------------------------------------------------------------------
+
+
+def _config_of(network: Any, kind: str) -> Any:
+    config = network.config
+    if kind in ("encoder", "decoder"):
+        config = getattr(config, kind, None) or getattr(config, f"{kind}_config", None) or config
+    return config.get_text_config()
+
+
+# model types whose direction the mappings of transformers' tasks do not tell: a setting, or a fact of the paper
+DIRECTION: dict[str, Any] = {
+    "xlnet": False,  # without perm_mask every token sees every other one
+    "xlm": "causal",
+    "flaubert": "causal",
+    "reformer": "is_decoder",
+    "bert-generation": "is_decoder",
+    "cpmant": False,  # it reads the text given to it both ways, and only what follows from left to right
+}
+
+
+def is_causal_by_documentation(network: Any) -> bool:
+    """Return whether the text of a network is read from left to right, by its configuration and transformers' tasks.
+
+    A family that has a class for causal language models alone is causal; one that has a class for masked words, too, is so
+    if its configuration says `is_decoder`.
+    """
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+        MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
+    )
+
+    config = network.config
+    if config.is_encoder_decoder:
+        return bool(config.decoder.is_decoder) if config.model_type == "encoder-decoder" else True
+    text = config.get_text_config()
+    for part in (config, text):
+        if getattr(part, "is_causal", None) is False or getattr(part, "use_bidirectional_attention", None) in (
+            True,
+            "all",
+        ):
+            return False
+        setting = DIRECTION.get(part.model_type)
+        if setting is not None:
+            return bool(getattr(part, setting, False)) if isinstance(setting, str) else bool(setting)
+    kinds = {config.model_type, text.model_type}
+    if kinds & set(MODEL_FOR_MASKED_LM_MAPPING_NAMES):
+        return bool(getattr(config, "is_decoder", False) or getattr(text, "is_decoder", False))
+    generating = (
+        set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+        | set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
+        | set(MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES)
+    )
+    return bool(kinds & generating) or bool(network.can_generate())
+
+
+# bidirectional windows that transformers counts without the query itself: w tokens to each side
+INCLUSIVE = ("modernbert", "t5gemma", "t5_gemma", "ultrabert", "neomme", "openai_privacy_filter", "embedding_gemma2")
+
+
+def reach_by_documentation(network: Any, kind: str, layer: int, causal: bool) -> Reach:
+    """Return how far a layer of a network sees, by `layer_types`, `sliding_window` and the like."""
+    config = _config_of(network, kind)
+    if network.config.model_type in LOOSE:
+        return Reach(exact=False)
+    kinds = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None)
+    kind = str(kinds[layer]) if isinstance(kinds, Sequence) and layer < len(kinds) else ""
+    if not kind and isinstance(local := getattr(config, "attention_layers", None), Sequence) and layer < len(local):
+        return Reach(config.window_size) if local[layer] == "local" else Reach()  # GPT-Neo
+    if any(word in kind for word in BY_CONTENT):
+        return Reach(exact=False)
+    if "chunk" in kind:
+        return Reach(chunk=int(config.attention_chunk_size))
+    window = _setting(config, "sliding_window", layer) if getattr(config, "use_sliding_window", True) else None
+    if not isinstance(window, int) or (kind and "sliding" not in kind):
+        return Reach()
+    if not causal and config.model_type.startswith("t5gemma2"):
+        return Reach((window + 1) // 2, ahead=window // 2 + 1)  # a window of both sides together
+    return Reach(window + (not causal and config.model_type.startswith(INCLUSIVE)))
+
+
+def _setting(config: Any, name: str, layer: int) -> Any:
+    """Return a setting of a configuration, or of its layer if layers differ; None without it."""
+    try:
+        return getattr(config, name, None)
+    except Exception:  # transformers raises: "is a per-layer attribute"
+        return getattr(config.per_layer_config[layer], name, None)
+
+
+def pictures_of(network: Any, ids: Any, types: Any) -> Any:
+    """Return the number of each token's picture (batch, n), -1 for text; None for a family without such pictures."""
+    config = network.config
+    if config.model_type not in PICTURE_BLOCKS:
+        return None
+    text = config.get_text_config()
+    if "bidirectional" in str(vars(text)) and getattr(text, "use_bidirectional_attention", None) is None:
+        return None  # Gemma 4: only if its configuration asks for it
+    token = getattr(config, "image_token_id", None) or getattr(config, "image_token_index", None)
+    inside = types > 0 if types is not None else ids == token
+    begins = inside & np.pad(~inside[:, :-1], ((0, 0), (1, 0)), constant_values=True)
+    numbers = np.where(inside, np.cumsum(begins, 1), -1)
+    return numbers if bool(inside.any()) else None
+
+
+def with_prefix(network: Any, text: Text, types: Any) -> Text:
+    """Return the text with the prefix that its family reads both ways (PaliGemma: the picture and the prompt)."""
+    if network.config.model_type not in PICTURE_PREFIX:
+        return text
+    prefix = types == 0 if types is not None and network.config.model_type == "paligemma" else np.ones_like(text.real)
+    return replace(text, prefix=prefix)

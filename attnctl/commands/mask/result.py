@@ -1,0 +1,142 @@
+"""The result of `attnctl mask`: the mask of each layer in words and as a matrix, and what crosses it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from attnctl.commands.mask.sentence import ranges
+from attnctl.document_fields import Amount, Count, Index, Mask, Part, Whole, about
+from attnctl.formats.documents.json_documents import JsonDocument, ResultModel
+from attnctl.text import counted, visible_text
+
+Kind = Annotated[
+    str, about("self; encoder, decoder, cross of an encoder-decoder; vision, audio beside a text; state: no attention.")
+]
+How = Literal["sees", "misses", "reaches"]
+
+
+class MaskGroup(Part, kw_only=True):
+    """Layers with the same mask, as their calls of attention use it."""
+
+    kind: Kind
+    layers: tuple[Index, ...]
+    rows: Annotated[tuple[Index, ...], about("Rows of the batch with this mask.")]
+    sentence: Annotated[str, about("What the mask lets through.")]
+    expected: Annotated[str | None, about("What it should let through; absent if that is not known.")] = None
+    holds: Annotated[bool, about("Whether the layers keep to what is expected.")] = True
+    mask: Annotated[Mask, about("A row for each query, a column for each key; true where the query sees the key.")]
+
+
+class MaskViolation(Part, kw_only=True):
+    """A query that sees a key that it should not see, or misses one that it should see; the worst one of its layer."""
+
+    how: Annotated[
+        How,
+        about(
+            "sees: the mask lets the key through, or the layer's output changes with it; misses: the mask hides the key; "
+            "reaches: a token changes an output that it should not reach, through no single layer."
+        ),
+    ]
+    kind: Kind
+    layer: Annotated[
+        Index | None, about("For reaches: the first layer whose output changes; absent if it is outside of the layers.")
+    ] = None
+    row: Annotated[Index, about("Of the batch.")]
+    query: Index
+    key: Index
+    pairs: Annotated[Count | None, about("How many pairs of tokens of the layer and row break the expectation.")] = None
+    change: Annotated[
+        Amount | None,
+        about("Largest change of the query's output when the key is exchanged, relative to its largest number."),
+    ] = None
+    expected: str
+
+
+class MaskCheck(JsonDocument, kw_only=True, eq=False, tag="attnctl.mask/1"):
+    """What the masks of a model let through, and whether its outputs keep to what is expected."""
+
+    model: ResultModel
+    tokens: Annotated[tuple[str, ...], about("Names of the tokens of the first row, if they are known.")] = ()
+    kernel: Annotated[str, about("The kernel with which the outputs were computed.")]
+    expect: Annotated[str, about("What the user expects, or family: the configuration and its documentation.")]
+    groups: tuple[MaskGroup, ...]
+    violations: tuple[MaskViolation, ...]
+    exchanges: Annotated[Whole, about("How often a layer or the model ran with exchanged tokens.")]
+    unchecked: Annotated[tuple[str, ...], about("What could not be checked by exchanging tokens, and why.")] = ()
+    floor: Annotated[Amount, about("Largest relative change of an output between two runs of the same input.")]
+    limit: Annotated[Amount, about("Largest relative change that rounding may cause.")]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Return whether every layer keeps to what is expected."""
+        return not self.violations
+
+    def __repr__(self) -> str:
+        return f"MaskCheck of {self.model.name}: {counted(len(self.groups), 'mask')}, {outcome(self)}"
+
+    def __str__(self) -> str:
+        lines = [f"{visible_text(self.model.name)}: {outcome(self)}", *map(group_line, self.groups)]
+        return "\n".join([*lines, *violation_lines(self)])
+
+
+# --- in words --------------------------------------------------------------------------------------------------------
+
+
+def outcome(check: MaskCheck) -> str:
+    """Return in a few words whether the masks hold."""
+    if check.holds:
+        return "the masks hold" if check.exchanges else "the masks are as expected; nothing had to be hidden"
+    return f"{counted(len(check.violations), 'violation')}"
+
+
+def kind_words(kind: str, plural: bool = False) -> str:
+    """Return "layer" with its kind before it, if it is not plain self-attention."""
+    noun = "layers" if plural else "layer"
+    return noun if kind in ("self", "state") else f"{kind} {noun}"
+
+
+def group_line(group: MaskGroup) -> str:
+    """Return the layers of a group with their mask: "layers 0–4: causal, window 512"."""
+    layers = f"{kind_words(group.kind, len(group.layers) > 1)} {ranges(group.layers)}"
+    return f"{layers}: {group.sentence}"
+
+
+def token_name(check: MaskCheck, row: int, position: int) -> str:
+    """Return a token's position, and its text in quotation marks if it is known."""
+    named = row == 0 and position < len(check.tokens)
+    return f"{position} “{visible_text(check.tokens[position])}”" if named else str(position)
+
+
+def violation_lines(check: MaskCheck) -> list[str]:
+    """Return a line for each violation, and one for the same violation of several layers."""
+    alike: dict[tuple[object, ...], list[MaskViolation]] = {}
+    for one in check.violations:
+        layer = one.layer if one.how == "reaches" else None
+        key = one.how, one.kind, one.row, one.query, one.key, one.pairs, one.expected, bool(one.change), layer
+        alike.setdefault(key, []).append(one)
+    return [_violation_line(check, same) for same in alike.values()]
+
+
+def _violation_line(check: MaskCheck, alike: Sequence[MaskViolation]) -> str:
+    """Return one line about a violation: the layers, the position, what it sees, and how far its output moves."""
+    first, layers = alike[0], [one.layer for one in alike if one.layer is not None]
+    query, key = (token_name(check, first.row, place) for place in (first.query, first.key))
+    of_source = " of the source" if first.kind == "cross" else ""
+    where = f"{kind_words(first.kind, len(layers) > 1)} {ranges(layers)}" if layers else ""
+    rows = f", row {first.row}" if first.row else ""
+    is_future = first.key > first.query and first.kind != "cross"
+    if first.how == "misses":
+        text = f"{where}{rows}: token {query} does not see token {key}{of_source}"
+    elif first.how == "sees":
+        target = f"its future, token {key}" if is_future else f"token {key}{of_source}"
+        text = f"{where}{rows}: token {query} sees {target}"
+    else:
+        place = f"from {where} on" if where else "outside of the layers"
+        text = f"{place}{rows}: token {key} reaches the output at token {query}" + ", before it" * is_future
+    text += f" ({counted(first.pairs, 'pair')} of tokens)" if first.pairs and first.pairs > 1 else ""
+    changes = [one.change for one in alike if one.change is not None]
+    if changes:
+        text += f", its output moves by {max(changes):.2g}" if max(changes) else ", its output does not move"
+    return f"{text[0].upper()}{text[1:]}; expected {first.expected}"

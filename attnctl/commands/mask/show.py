@@ -1,0 +1,170 @@
+"""Show the masks of a model: a line for each, what crosses them, and a grid of queries × keys, pooled if it is long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attnctl.arrays import Bools, Floats
+from attnctl.blockwise import even_edges
+from attnctl.commands.mask.result import MaskCheck, MaskGroup, group_line, kind_words, outcome, violation_lines
+from attnctl.commands.mask.sentence import ranges
+from attnctl.render.forms import Column, Form, Grid, Line, Table, token_label
+from attnctl.text import counted, visible_text
+
+if TYPE_CHECKING:
+    from attnctl.render.figure.layout import Drawing
+
+IN_TERMINAL, POOLED, IN_PICTURE = 24, 12, 64  # rows and columns of a grid; a longer mask is pooled
+DRAWN = 6  # masks that are drawn
+LISTED = 12  # violations in a terminal
+
+
+def mask_forms(check: MaskCheck) -> Iterator[Form]:
+    """Return the outcome, the violations, a table of the masks, and a grid of each."""
+    yield Line(f"{visible_text(check.model.name)}, {check.kernel}: {outcome(check)}", "bold")
+    lines = violation_lines(check)
+    yield from (Line(line, indent=2, hanging=2, mark="✗ ") for line in lines[:LISTED])
+    if len(lines) > LISTED:
+        yield f"  … {len(lines) - LISTED} more: --json has them all"
+    if check.groups:
+        yield ""
+        yield masks_table(check)
+    drawn = [group for group in check.groups if not (group.mask.all() and group.holds)]
+    for group in drawn[:DRAWN]:
+        yield ""
+        yield Line(_group_title(check, group), "accent")
+        yield _grid(check, group)
+    if len(drawn) > DRAWN:
+        yield f"  … {len(drawn) - DRAWN} more masks: --json has them all"
+    yield ""
+    yield Line(_how_checked(check), "dim")
+    yield from (Line(f"Not checked: {reason}.", "dim") for reason in _together(check.unchecked))
+
+
+def masks_table(check: MaskCheck) -> Table:
+    """Return a table with the layers, the mask in words, and what is expected of each group."""
+    groups = check.groups
+    rows = [ranges(group.rows) for group in groups]
+    several = len({row for group in groups for row in group.rows}) > 1
+    return Table(
+        [
+            Column("layers", [f"{_kind_before(group)}{ranges(group.layers)}" for group in groups], "text", cut="end"),
+            Column("rows", rows if several else [None] * len(groups), "text"),
+            Column("", ["✓" if group.holds else "✗" for group in groups], "text", name="holds"),
+            Column("mask", [group.sentence for group in groups], "text", cut="below"),
+            Column("expected", [group.expected for group in groups], "text", cut="below"),
+        ],
+        indent=2,
+    )
+
+
+def _kind_before(group: MaskGroup) -> str:
+    return "" if group.kind == "self" else f"{group.kind} "
+
+
+def _group_title(check: MaskCheck, group: MaskGroup) -> str:
+    """Return the heading of a group's grid: its layers, its rows, and how it is pooled."""
+    size = max(group.mask.shape)
+    pooled = f"; {size:,} tokens, share of pairs visible, from each token on" if size > IN_TERMINAL else ""
+    several = len({row for other in check.groups for row in other.rows}) > 1
+    rows = f", row{'s' * (len(group.rows) > 1)} {ranges(group.rows)} of the batch" if several else ""
+    return f"{group_line(group)}{rows}{pooled}"
+
+
+def _how_checked(check: MaskCheck) -> str:
+    noise = "the same to the last bit" if not check.floor else f"up to {check.floor:.1e} apart"
+    if not check.exchanges:
+        return "No tokens were exchanged."
+    return (
+        f"Tokens that a query should not see were exchanged {counted(check.exchanges, 'time')}, and its output had to stay. "
+        f"Two runs of the same input are {noise}; changes by up to {check.limit:.1e} of an output are rounding."
+    )
+
+
+def _together(reasons: Sequence[str]) -> list[str]:
+    return [*reasons[:3], *([f"{len(reasons) - 3} more layers"] if len(reasons) > 3 else [])]
+
+
+# --- as a grid -------------------------------------------------------------------------------------------------------
+
+
+def pooled_mask(mask: Bools, cells: int) -> tuple[Floats, list[int], list[int]]:
+    """Return the share of visible pairs in at most `cells` × `cells` blocks, and the first query and key of each block."""
+    rows, columns = (even_edges(size, cells) for size in mask.shape)
+    sums = np.add.reduceat(np.add.reduceat(mask.astype(np.float32), rows[:-1], 0), columns[:-1], 1)
+    return sums / (np.diff(rows)[:, None] * np.diff(columns)), rows[:-1], columns[:-1]
+
+
+def _labels(check: MaskCheck, group: MaskGroup, axis: int, starts: Sequence[int]) -> list[str]:
+    """Return the names of rows or columns: tokens if each is one and its name is known, else their numbers."""
+    count = group.mask.shape[axis]
+    alone = len(starts) == count
+    if alone and len(check.tokens) == count and not any(group.rows):
+        return [token_label(token) for token in check.tokens]
+    return [f"{start:,}" for start in starts]
+
+
+def _grid(check: MaskCheck, group: MaskGroup) -> Grid:
+    """Return a group's mask as a grid of ✓, pooled as a grid of shares."""
+    shares, rows, columns = pooled_mask(group.mask, IN_TERMINAL if max(group.mask.shape) <= IN_TERMINAL else POOLED)
+    whole = shares.shape == group.mask.shape
+    wrong = sorted({
+        _cell_of(rows, violation.query)
+        for violation in check.violations
+        if violation.kind == group.kind and violation.layer in group.layers and violation.row in group.rows
+    })  # fmt: skip
+    names = _labels(check, group, 0, rows), _labels(check, group, 1, columns)
+    return Grid(group.mask if whole else shares, *names, heat=not whole, marks=tuple(wrong), indent=2)
+
+
+def _cell_of(starts: Sequence[int], position: int) -> int:
+    """Return the row or column of a grid in which a token is."""
+    return int(np.searchsorted(starts, position, "right")) - 1
+
+
+def mask_drawing(check: MaskCheck) -> Drawing:
+    """Draw the masks, a panel for each group of layers; the worst pair of a violation is ringed."""
+    from matplotlib.colors import Normalize
+
+    from attnctl.errors import AttnctlError
+    from attnctl.formats.pictures import CMAP
+    from attnctl.render.figure.heatmap import colour_map, drawing_of
+    from attnctl.render.figure.layout import Grids, Panel, Scale
+
+    if not check.groups:
+        raise AttnctlError(
+            f"the masks of {check.model.name} cannot be read, so there is no picture: ask for text or JSON"
+        )
+    shapes = [group.mask.shape for group in check.groups]
+    shape = max(shapes, key=lambda one: (shapes.count(one), one))
+    groups = [group for group in check.groups if group.mask.shape == shape][:DRAWN]
+    panels = []
+    for index, group in enumerate(groups):
+        shares, rows, columns = pooled_mask(group.mask, IN_PICTURE)
+        worst = next(
+            (
+                violation
+                for violation in check.violations
+                if violation.kind == group.kind and violation.layer in group.layers and violation.row in group.rows
+            ),
+            None,
+        )
+        ring = None if worst is None else (_cell_of(rows, worst.query), _cell_of(columns, worst.key))
+        name = f"{kind_words(group.kind, len(group.layers) > 1)} {ranges(group.layers)}\n{group.sentence}"
+        panels.append(Panel(index // 3, index % 3, name, shares, ring=ring))
+    left_out = len(check.groups) - len(groups)
+    notes = [*violation_lines(check)[:2], *([f"{counted(left_out, 'mask')} more: see --json"] if left_out else [])]
+    grids = Grids(
+        panels=tuple(panels),
+        rows=tuple(_labels(check, groups[0], 0, rows)),
+        columns=tuple(_labels(check, groups[0], 1, columns)),
+        scales=(Scale(Normalize(0, 1), colour_map(CMAP), "share of pairs visible"),),
+        title=f"{check.model.name}: {outcome(check)}",
+        notes=tuple(notes),
+        each_named=True,
+        cited=check.model.citation,
+    )
+    return drawing_of(grids)

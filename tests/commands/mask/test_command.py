@@ -1,0 +1,80 @@
+"""`attnctl mask`: what it writes, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import Run, check_schema
+
+pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+
+IDS = np.arange(20, 31)[None]
+
+
+@pytest.fixture
+def model(room: Path) -> str:
+    return str(room / "llama")
+
+
+def test_text_and_batch_tell_the_same_mask(run: Run, model: str) -> None:
+    Path("a.json").write_text(json.dumps({"input_ids": IDS.tolist()}))
+    np.savez("a.npz", input_ids=IDS)
+    for source in ("a.json", "a.npz", "Alice will eat pizza"):
+        made = run("mask", source, "--model", model, "--json")
+        assert made.code == 0 and check_schema(made.json) == "mask" and "violations" in made.json
+        (group,) = made.json["groups"]
+        n = len(group["mask"])
+        assert group["sentence"] == "causal" and group["mask"] == np.tril(np.ones((n, n), bool)).tolist()
+
+
+def test_expectation_decides_on_the_exit_code(run: Run, model: str) -> None:
+    n = len(run("mask", "Alice will eat", "--model", model, "--json").json["groups"][0]["mask"])
+    np.save("causal.npy", np.tril(np.ones((n, n))))
+    Path("full.json").write_text(json.dumps(np.ones((n, n)).tolist()))
+    for expect, code in (
+        ("causal", 0),
+        ("causal.npy", 0),
+        ("bidirectional", 4),
+        ("full.json", 4),
+        (f"window {n}", 0),
+        ("window 1", 4),
+    ):
+        assert run("mask", "Alice will eat", "--model", model, "--expect", expect).code == code, expect
+
+
+def test_violation_is_one_line_with_layer_and_position(run: Run) -> None:
+    made = run("mask", "Alice will eat", "--model", "demo", "--expect", "causal", columns=200)
+    assert made.code == 4
+    assert (
+        "✗ Layers 0–1: token 0 “Alice” sees its future, token 1 “will” (3 pairs of tokens), its output moves by"
+        in made.out
+    )
+    (first, _), groups = (
+        run("mask", "Alice will eat", "--expect", "causal", "--json").json[key] for key in ("violations", "groups")
+    )
+    assert (first["how"], first["layer"], first["query"], first["key"], first["pairs"]) == ("sees", 0, 0, 1, 3)
+    assert [group["holds"] for group in groups] == [False]
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "txt", "html", "json"])
+@pytest.mark.parametrize("text", ["Alice will eat", "Alice will eat pizza. " * 20])
+def test_a_file_of_each_kind_is_written(kind: str, text: str, run: Run) -> None:
+    made = run("mask", text, "--model", "demo-causal", "-o", f"a.{kind}")
+    assert made.code == 0 and made.out == "" and Path(f"a.{kind}").stat().st_size > 300
+
+
+@pytest.mark.parametrize("text", ["a", "😀 👨‍👩‍👧", "שלום עולם", "\u202eabc", "x " * 200])
+@pytest.mark.parametrize("name", ["demo", "random", "llama", "bert", "t5"])
+def test_any_text_through_any_model(text: str, name: str, run: Run, room: Path) -> None:
+    made = run("mask", text, "--model", str(room / name) if (room / name).exists() else name)
+    assert made.code == 0 or made.err.count("\n") == 1, made.err
+
+
+def test_encoder_decoder_has_three_kinds(run: Run, room: Path) -> None:
+    made = run("mask", "Alice will eat", "--model", str(room / "t5"), "--json")
+    assert made.code == 0
+    assert {group["kind"]: group["sentence"] for group in made.json["groups"]}.keys() == {"encoder", "decoder", "cross"}
