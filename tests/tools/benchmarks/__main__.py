@@ -94,9 +94,7 @@ def main() -> None:
     )
     parser.add_argument("--list", action="store_true", help="print the names")
     parser.add_argument("--rows", metavar="NAME", help="run one here, and print its rows as JSON")
-    parser.add_argument(
-        "--write", type=Path, metavar="FILE", help="write the table as a page, such as attnctl/docs/speed.md"
-    )
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the table as a page of the documentation")
     options = parser.parse_args()
     for module in pkgutil.iter_modules(benchmarks.__path__):
         if module.name.startswith("bench_"):
@@ -123,10 +121,10 @@ def main() -> None:
     seconds = time.monotonic() - started
     print(f"{len(rows)} rows in {seconds:.0f} s, {len(missed)} beyond their budget: {', '.join(missed) or 'none'}")
     print(machine())
-    if options.write:
+    if options.page:
         words = [*options.names, *(["--quick"] if options.quick else [])]
         lines = page_of(rows, " ".join(["python -m tests.tools.benchmarks", *words]))
-        options.write.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        options.page.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
