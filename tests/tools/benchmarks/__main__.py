@@ -1,4 +1,4 @@
-"""Run the benchmarks and print one table."""
+"""Run the benchmarks, print one table, and write it as the page docs/speed.md."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime
 from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
 
 from rich import box
 from rich.console import Console
@@ -27,25 +31,58 @@ def run_alone(name: str, seconds: float) -> list[Row]:
     """Run a benchmark in a process of its own; a row says so where it fails or takes too long."""
     command = [sys.executable, "-m", "tests.tools.benchmarks", "--rows", name]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | ONE_THREAD, timeout=seconds)
-        why = (done.stderr.strip().splitlines() or ["no reason"])[-1][:200] if done.returncode else ""
-        said = done.stdout
-    except subprocess.TimeoutExpired as over:
-        why, said = f"stopped after {seconds:.0f} s", (over.stdout or b"").decode()
-    rows = [Row(**json.loads(line)) for line in said.splitlines() if line.startswith("{")]
-    return [*rows, *([Row(name, "", float("nan"), limit=f"not measured: {why}")] if why else [])]
+        run = subprocess.run(command, capture_output=True, text=True, env=os.environ | ONE_THREAD, timeout=seconds)
+        reason = (run.stderr.strip().splitlines() or ["no reason"])[-1][:200] if run.returncode else ""
+        output = run.stdout
+    except subprocess.TimeoutExpired as expired:
+        reason, output = f"stopped after {seconds:.0f} s", (expired.stdout or b"").decode()
+    rows = [Row(**json.loads(line)) for line in output.splitlines() if line.startswith("{")]
+    return [*rows, *([Row(name, "", float("nan"), limit=f"not measured: {reason}")] if reason else [])]
+
+
+HEADINGS = ("what", "peer", "ours", "peer's", "ratio", "budget", "reached", "limit")
+NUMBERS = ("ours", "peer's", "ratio")
+
+
+def cells_of(row: Row) -> tuple[str, ...]:
+    """Return a row as text, a cell for each heading; what was not measured stays empty."""
+    value = "" if row.value != row.value else f"{row.value:,.3g} {row.unit}"
+    reached = {None: "", True: "yes", False: "NO"}[row.is_reached if value else None]
+    return row.what, row.peer, row.ours, row.theirs, value, row.budget, reached, row.limit
 
 
 def table_of(rows: list[Row]) -> Table:
-    """Return the rows as a table."""
+    """Return the rows as a table for a terminal."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("what", "peer", "ours", "peer's", "ratio", "budget", "reached", "limit"):
-        table.add_column(heading, justify="right" if heading in ("ours", "peer's", "ratio") else "left")
+    for heading in HEADINGS:
+        table.add_column(heading, justify="right" if heading in NUMBERS else "left")
     for row in rows:
-        value = "" if row.value != row.value else f"{row.value:,.3g} {row.unit}"
-        reached = {None: "", True: "yes", False: "NO"}[row.is_reached if value else None]
-        table.add_row(row.what, row.peer, row.ours, row.theirs, value, row.budget, reached, row.limit)
+        table.add_row(*cells_of(row))
     return table
+
+
+def machine() -> str:
+    """Return the processor, its cores, the load and the versions that matter, in a sentence."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    processor = names[0] if names else platform.processor() or platform.machine()
+    packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "torch", "transformers", "matplotlib", "rich"))
+    cores = f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    return f"{processor}, {cores}, Python {platform.python_version()}, {packages}"
+
+
+def page_of(rows: list[Row], command: str) -> Iterator[str]:
+    """Yield the lines of docs/speed.md."""
+    yield "# Speed\n"
+    yield f"`{command}` made this page on {datetime.now(UTC):%d %B %Y}, on one machine:"
+    yield f"{machine()}.\n"
+    yield "Each row compares attnctl with a named peer, both measured in turn in one run on one thread. Times are of the processor where"
+    yield "that is possible. The limit says what a faster program could not go below, or what else to know of the row. Your machine gives"
+    yield "other times. The ratios should stay near these.\n"
+    yield f"| {' | '.join(HEADINGS)} |"
+    yield f"| {' | '.join('---:' if heading in NUMBERS else '---' for heading in HEADINGS)} |"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells_of(row))} |"
 
 
 def main() -> None:
@@ -57,32 +94,37 @@ def main() -> None:
     )
     parser.add_argument("--list", action="store_true", help="print the names")
     parser.add_argument("--rows", metavar="NAME", help="run one here, and print its rows as JSON")
-    given = parser.parse_args()
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the table as a page of the documentation")
+    options = parser.parse_args()
     for module in pkgutil.iter_modules(benchmarks.__path__):
         if module.name.startswith("bench_"):
             import_module(f"tests.tools.benchmarks.{module.name}")
-    if given.rows:
-        for row in BENCHMARKS[given.rows].function():
+    if options.rows:
+        for row in BENCHMARKS[options.rows].function():
             print(json.dumps(asdict(row)), flush=True)
         return
     names = [
         name
-        for name, one in BENCHMARKS.items()
-        if name.startswith(tuple(given.names or [""])) and (one.is_quick or not given.quick)
+        for name, registered in BENCHMARKS.items()
+        if name.startswith(tuple(options.names or [""])) and (registered.is_quick or not options.quick)
     ]
-    if given.list:
+    if options.list:
         print("\n".join(names))
         return
     started, rows = time.monotonic(), []
     for name in names:
         print(f"{name} …", file=sys.stderr, flush=True)
-        rows += run_alone(name, 120 if given.quick else 3600)
+        rows += run_alone(name, 120 if options.quick else 3600)
     console = Console(width=None if sys.stdout.isatty() else 200)
     console.print(table_of(rows), markup=False)
     missed = [row.what for row in rows if row.is_reached is False]
-    took = time.monotonic() - started
-    print(f"{len(rows)} rows in {took:.0f} s, {len(missed)} beyond their budget: {', '.join(missed) or 'none'}")
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    seconds = time.monotonic() - started
+    print(f"{len(rows)} rows in {seconds:.0f} s, {len(missed)} beyond their budget: {', '.join(missed) or 'none'}")
+    print(machine())
+    if options.page:
+        words = [*options.names, *(["--quick"] if options.quick else [])]
+        lines = page_of(rows, " ".join(["python -m tests.tools.benchmarks", *words]))
+        options.page.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

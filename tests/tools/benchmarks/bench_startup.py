@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -92,51 +92,69 @@ def checkpoint() -> Iterator[Row]:
 # --- growth --------------------------------------------------------------------------------------------------------
 
 GROWING = {
-    "explain": "explain --file TEXT",
-    "heatmap": "heatmap --file TEXT --head 0 -o OUT.png",
-    "heads": "heads --file TEXT -o OUT.csv",
-    "batch": "batch TEXT --max-tokens 65536 --format png --head 0 -o OUT",
-    "ablate one head": "ablate --file TEXT --query 5 --layer 0 --head 0",
+    "explain, demo": "explain --file TEXT",
+    "heatmap, demo": "heatmap --file TEXT --head 0 -o OUT.png",
+    "heads, demo": "heads --file TEXT -o OUT.html",
+    "ablate one head, demo": "ablate --file TEXT --query 5 --layer 0 --head 0",
+    "mask, demo": "mask --file TEXT",
     "sources, SmolLM2": "sources --file TEXT --answer pizza --model smollm2",
 }
-LONGEST = 65_536  # tokens
-LONGEST_OF_BATCH = 8_192  # its pictures draw all n × n cells
-SECONDS = 20.0  # of a run after which no longer text is tried
+SHORTEST, LONGEST = 512, 16_384  # tokens
+LINES, MOST_LINES = 256, 8_192  # texts of a batch
+SECONDS = 60.0  # of a run after which no longer text is tried
 
 
-def costs_of_growth(command: str, longest: int, folder: Path) -> dict[int, ProcessCost]:
-    """Return the cost of a command on texts of 64 words and of two, four, eight … times as many."""
+def write_words(file: Path, lines: int, words: int) -> None:
+    """Write lines of random words."""
+    draw = random.Random(words)
+    file.write_text("".join(" ".join(draw.choice(WORDS) for _ in range(words)) + "\n" for _ in range(lines)))
+
+
+def costs_of_growth(command: str, sizes: Iterable[int], write: Callable[[Path, int], None]) -> dict[int, ProcessCost]:
+    """Return the cost of a command on inputs of each size, until a run takes too long."""
     costs: dict[int, ProcessCost] = {}
-    n = 64
-    while n <= longest and (not costs or costs[n // 2].wall < SECONDS):
-        draw = random.Random(n)
-        (folder / "text.txt").write_text(" ".join(draw.choice(WORDS) for _ in range(n)) + "\n")
-        words = command.replace("TEXT", str(folder / "text.txt")).replace("OUT", str(folder / f"out-{n}"))
-        costs[n] = attnctl(*words.split())()
-        n *= 2
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder, "text.txt")
+        for n in sizes:
+            write(text, n)
+            words = command.replace("TEXT", str(text)).replace("OUT", str(Path(folder, f"out-{n}")))
+            costs[n] = attnctl(*words.split())()
+            if costs[n].wall > SECONDS:
+                break
     return costs
 
 
-def exponent(values: list[float], noise: float) -> float:
-    """Return k of nᵏ between the two longest texts, of what is beyond the shortest; NaN where next to nothing is."""
-    beyond = [value - values[0] for value in values[-2:]]
-    return math.log2(beyond[1] / beyond[0]) if beyond[0] > noise else math.nan
+def exponent(sizes: list[int], values: list[float], noise: float) -> float:
+    """Fit k of nᵏ by least squares to what grows beyond the smallest input; NaN where less than `noise` does."""
+    points = [
+        (math.log(n), math.log(v - values[0])) for n, v in zip(sizes, values, strict=True) if v - values[0] > noise
+    ]
+    return statistics.linear_regression(*zip(*points, strict=True)).slope if len(points) > 1 else math.nan
+
+
+def growth_rows(name: str, costs: dict[int, ProcessCost], unit: str) -> Iterator[Row]:
+    """Yield the exponents of time and of memory. The smallest input is the start of the program, and is subtracted."""
+    sizes, largest = list(costs), costs[max(costs)]
+    for what, values, noise, most, ours in (
+        ("time", [cost.processor for cost in costs.values()], 0.1, 2.05, f"{largest.processor:.1f} s"),
+        ("memory", [cost.memory for cost in costs.values()], 16.0, 1.05, f"{largest.memory:,.0f} MiB"),
+    ):
+        value = exponent(sizes, values, noise)
+        limit = "" if value == value else f"grows by less than {noise:g} {'s' if what == 'time' else 'MiB'}"
+        peer = f"{sizes[1]:,} to {sizes[-1]:,} {unit}"
+        yield Row(f"{name}: growth of {what}", peer, value, "= k of nᵏ", most=most, ours=ours, limit=limit)
 
 
 @benchmark(quick=False)
 def growth() -> Iterator[Row]:
-    """Yield how time and memory of commands grow with the length of a text."""
+    """Yield how time and memory of commands grow with the length of a text, and with the number of texts."""
+    lengths = [16, *(SHORTEST << step for step in range((LONGEST // SHORTEST).bit_length()))]
     for name, command in GROWING.items():
-        with tempfile.TemporaryDirectory() as folder:
-            costs = costs_of_growth(command, LONGEST_OF_BATCH if name == "batch" else LONGEST, Path(folder))
-        n, largest = list(costs.items())[-1]
-        for what, values, noise, most, ours in (
-            ("time", [cost.wall for cost in costs.values()], 0.1, 2.05, f"{largest.wall:.1f} s"),
-            ("memory", [cost.memory for cost in costs.values()], 8.0, 1.05, f"{largest.memory:,.0f} MiB"),
-        ):
-            most = 2.05 if name == "batch" else most
-            value = exponent(values, noise)
-            yield Row(f"{name}: growth of {what}", f"to {n:,} tokens", value, "= k of nᵏ", most=most, ours=ours)
+        costs = costs_of_growth(command, lengths, lambda file, n: write_words(file, 1, n))
+        yield from growth_rows(name, costs, "tokens")
+    counts = [1, *(LINES << step for step in range((MOST_LINES // LINES).bit_length()))]
+    batch = costs_of_growth("batch TEXT -o OUT --steps weights", counts, lambda file, n: write_words(file, n, 8))
+    yield from growth_rows("batch, demo", batch, "texts")
 
 
 # --- the time left -------------------------------------------------------------------------------------------------
