@@ -6,20 +6,23 @@ import itertools
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from attnctl import attention
 from attnctl.argument_types import check_network, check_types, checked_selection
 from attnctl.arrays import as_numpy
-from attnctl.attention import Array, Call
+from attnctl.attention import Array, Attended, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerTrace
 from attnctl.layer.computed import share_of_sink
 from attnctl.models.huggingface.attention_interface import (
+    LOOKING_ON,
+    WatchOptions,
     architecture_name,
     attention_configurations,
     check_inference,
@@ -227,6 +230,7 @@ def capture(
     attention: str | None = None,
     keep: Sequence[str] = STEPS,
     stop: bool = False,
+    grad: bool = False,
 ) -> Iterator[Captures]:
     """Record the attention of any transformers model in every forward or generate call within the context.
 
@@ -244,10 +248,33 @@ def capture(
     weights are kept. Each thread with a context records its own forwards; a forward in a thread without a context goes
     to all contexts. If some of the requested attention cannot be shown, a warning, `traces.unseen` and the trace's
     notes say so. Raises UsageError for a layer or head that does not exist, AttnctlError as `watch_attention` does.
+
+    With `grad`, gradients flow through what is kept, for a loss on the attention. The model computes its context from the
+    kept weights, so after `backward()` `weights.grad` is the gradient of the loss (gradient × attention), also in a frozen
+    model. Output and gradients stay those of eager attention. In training mode the weights are those before dropout, which
+    follows as in eager attention, from the same random numbers. Refused are torch.no_grad, gradient checkpointing, and
+    outside the interface dropout, `head` and `rows`. A model that torch.compile compiled runs uncompiled in the context.
+    This trains a head to look at the token before:
+
+    >>> import torch
+    >>> from transformers import GPT2Config, GPT2LMHeadModel
+    >>> model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=2, n_embd=32, vocab_size=100))
+    >>> optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    >>> ids = torch.randint(100, (4, 12))
+    >>> for step in range(50):
+    ...     with attnctl.capture(model, layer=1, head=0, grad=True) as traces:
+    ...         output = model(ids, labels=ids)
+    ...     before = traces[0].weights.diagonal(-1, dim1=-2, dim2=-1)  # of each query on the token before it
+    ...     loss = output.loss - before.clamp_min(1e-9).log().mean()
+    ...     loss.backward()
+    ...     optimizer.step()
+    ...     optimizer.zero_grad()
+    >>> bool(before.mean() > 0.8)
+    True
     """
     check_network("capture", model)
     check_types("capture", str | None, attention=attention)
-    check_types("capture", bool, stop=stop)
+    check_types("capture", bool, stop=stop, grad=grad)
     if isinstance(keep, str) or not isinstance(keep, Collection):
         raise TypeError(f"capture(): keep is a list of steps, not {type(keep).__name__}: {repr(keep)[:80]}")
     some_layers = checked_selection("capture", "layer", layer)
@@ -257,10 +284,16 @@ def capture(
         raise UsageError(f"no attention {attention!r}: it is encoder, decoder or cross")
     if unknown := sorted(str(name) for name in keep if name not in STEPS):
         raise UsageError(f"no step {unknown[0]!r} to keep: the steps are {', '.join(STEPS)}")
-    check_inference(model)
-    kept_steps = frozenset(keep)
-    recording = _Recording(model, architecture_name(model), some_layers, some_heads, some_rows, attention, kept_steps)
-    with recording.record_calls(stop) if model_follows_interface(model) else recording.record_outputs():
+    inside = model_follows_interface(model)
+    if grad and not inside and (head is not None or rows is not None):
+        why = f"does not go with grad=True for {architecture_name(model)}, whose weights are its output: choose later"
+        raise UsageError(why, option="head" if head is not None else "rows")
+    if not (grad and inside):
+        check_inference(model)
+    recording = _Recording(
+        model, architecture_name(model), some_layers, some_heads, some_rows, attention, frozenset(keep), grad
+    )
+    with recording.record_calls(stop) if inside else recording.record_outputs():
         yield recording.traces
     if recording.traces.unseen:
         warnings.warn(f"{recording.name}: {recording.traces.unseen}", stacklevel=3)
@@ -277,6 +310,7 @@ class _Recording:
     rows: Sequence[int] | None
     attention: str | None
     keep: frozenset[str]
+    grad: bool
     traces: Captures = field(default_factory=Captures)
 
     def selects_kind(self, kind: str) -> bool:
@@ -327,7 +361,8 @@ class _Recording:
                 raise StopForward
             return context
 
-        with watch_attention(self.model, see_call, self.selects_site) as session:
+        options = WatchOptions(differentiable=True) if self.grad else LOOKING_ON
+        with watch_attention(self.model, see_call, self.selects_site, options) as session:
             with suppress(StopForward):
                 yield
             if session.ran or session.called:
@@ -341,7 +376,12 @@ class _Recording:
         heads, rows = self.selected_parts(site.layer, n_heads, call.n_q)
         whole = rows is None and len(heads) == n_heads
         narrow = call if whole else attention.select_call(call, list(heads), None if rows is None else list(rows))
-        steps = attention.run_call(narrow)
+        if self.grad:
+            self.check_gradients()
+            steps, context = attend_by_kept_weights(call, narrow, heads, rows)
+        else:
+            steps = attention.run_call(narrow)
+            context = steps.context if whole else None
         arrays = {name: getattr(steps, name) for name in ("scores", "scaled_scores", "mask", "context")}
         arrays["queries"] = narrow.queries
         # copies, because the cache is overwritten when a text grows
@@ -349,11 +389,26 @@ class _Recording:
             cached = getattr(narrow, name)
             shared = attention.share_heads(cached, len(heads))  # (batch, heads, n_k, d)
             arrays[name] = shared.clone() if shared is cached else shared
-        selected = {name: array.detach() for name, array in arrays.items() if array is not None and name in self.keep}
+        selected = {name: array for name, array in arrays.items() if array is not None and name in self.keep}
+        if not self.grad:
+            selected = {name: array.detach() for name, array in selected.items()}
         self.keep_weights(
             site, heads, rows, steps.weights, (n_heads, call.n_q), has_sink=call.sinks is not None, **selected
         )
-        return steps.context if whole else None
+        return context
+
+    def check_gradients(self) -> None:
+        """Raise AttnctlError if no gradients flow through the forward, or if it runs layers again in the backward pass."""
+        if not torch.is_grad_enabled():
+            raise AttnctlError(
+                f"{self.name} runs without gradients (torch.no_grad, or generate), and grad=True keeps them: call the model "
+                "with gradients, or leave out grad=True"
+            )
+        if self.model.training and self.model.is_gradient_checkpointing:
+            raise AttnctlError(
+                f"{self.name} uses gradient checkpointing, which computes other weights in the backward pass: call "
+                "model.gradient_checkpointing_disable()"
+            )
 
     def keep_weights(
         self,
@@ -371,10 +426,12 @@ class _Recording:
         fields |= {"recurrence": site.recurrence, "model": self.name, "rows": rows}
         fields |= {"n_heads": whole[0], "n_queries": whole[1]}
         self.traces.append(
-            Captured(site.name, site.kind, site.layer, heads, site.step, weights.detach(), **fields),
+            Captured(
+                site.name, site.kind, site.layer, heads, site.step, weights if self.grad else weights.detach(), **fields
+            ),
         )
 
-    # --- outside it -
+    # --- outside it ---
 
     @contextmanager
     def record_outputs(self) -> Iterator[None]:
@@ -392,6 +449,8 @@ class _Recording:
             _: object, args: tuple[object, ...], keywords: dict[str, object]
         ) -> tuple[tuple[object, ...], dict[str, object]]:
             check_inference(self.model)
+            if self.grad:
+                self.check_gradients()
             return args, keywords | {"output_attentions": True, "return_dict": True}
 
         with ExitStack() as stack:
@@ -419,5 +478,51 @@ class _Recording:
             for layer, weights in by_layer.items():
                 n_heads, n_q = weights.shape[1:3]
                 heads, rows = self.selected_parts(layer, n_heads, n_q)
-                part = weights[:, list(heads)] if rows is None else weights[:, list(heads)][:, :, list(rows)]
+                if self.grad:
+                    self.check_path(weights, attentions_put_out(output, kind)[layer])
+                    weights.retain_grad()
+                whole = heads == tuple(range(n_heads))  # then the tensor itself, which holds its gradient
+                part = weights if whole else weights[:, list(heads)]
+                part = part if rows is None else part[:, :, list(rows)]
                 self.keep_weights(Site("", kind, layer, step=step), heads, rows, part, (n_heads, n_q))
+
+    def check_path(self, weights: Array, put_out: Array | None) -> None:
+        """Raise AttnctlError if the gradients of the output do not reach these weights of a model outside the interface."""
+        if not weights.requires_grad:
+            raise AttnctlError(
+                f"no gradients flow to the weights of {self.name}: its parameters are frozen, or it computes them without"
+            )
+        if weights is not put_out:
+            raise AttnctlError(
+                f"{self.name} puts out other numbers, from which its weights follow: no gradient of its output reaches them"
+            )
+
+
+def attend_by_kept_weights(
+    call: Call, narrow: Call, heads: tuple[int, ...], rows: tuple[int, ...] | None
+) -> tuple[Attended, Array]:
+    """Compute a call so that its context is made from the weights that are kept: those of some `heads` and query `rows`.
+
+    Return the steps of these (`narrow` is their call; rows None: all), and the context (batch, heads, n_q, d_v) of the whole
+    call, after its dropout. The weights keep their gradient in `.grad`, even if nothing before them needs one.
+    """
+    n_heads, device = call.queries.shape[-3], call.queries.device
+    steps = attention.run_call(replace(call, values=call.values[..., :0]))  # the context comes later
+    in_heads = torch.tensor(heads, device=device)[:, None]  # (chosen, 1)
+    in_rows = torch.tensor(range(call.n_q) if rows is None else rows, device=device)  # (rows,)
+    weights = steps.weights  # (batch, heads, n_q, n_k)
+    kept = weights if narrow is call else weights[:, in_heads, in_rows]  # (batch, chosen, rows, n_k)
+    if kept.requires_grad:
+        kept.retain_grad()
+    else:
+        kept.requires_grad_()
+    if narrow is not call:
+        weights = weights.clone()
+        weights[:, in_heads, in_rows] = kept
+    used = torch.nn.functional.dropout(weights, call.dropout) if call.dropout else weights  # as eager attention does
+    context = attention.context(used, attention.share_heads(call.values, n_heads))  # (batch, heads, n_q, d_v)
+    scores, scaled_scores, of_rows = (
+        array if narrow is call else array[:, in_heads, in_rows]
+        for array in (steps.scores, steps.scaled_scores, context)
+    )
+    return Attended(scores, scaled_scores, attention.visible_keys(narrow), kept, None, of_rows), context

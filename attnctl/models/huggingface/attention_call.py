@@ -83,7 +83,7 @@ def call_of(
     mask, bias = mask_and_bias(attention_mask, n_q, n_k, query.dtype)
     if position_bias is not None:
         position_bias = position_bias[..., :n_k]  # (1, heads, n_q, n_k)
-        if bool(position_bias.any()):  # the bias of T5's cross attention is 0
+        if bool(position_bias.any()) or position_bias.requires_grad:  # the bias of T5's cross attention is 0
             bias = position_bias if bias is None else position_bias + bias  # (batch, heads, n_q, n_k)
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
@@ -99,6 +99,7 @@ def call_of(
         offset=0 if causal else None,
         mask=mask,
         sinks=_read_sinks(keywords.get("s_aux") if keywords.get("s_aux") is not None else keywords.get("sinks"), query),
+        dropout=float(keywords.get("dropout") or 0.0) if module.training else 0.0,
     )
 
 
@@ -117,7 +118,6 @@ def _read_sinks(sinks: Array | None, query: Array) -> Array | None:
     batch, heads, n_q = query.shape[:-1]
     if sinks is None:
         return None
-    sinks = sinks.detach()  # parameters, whose gradients are not needed after the run
     if sinks.numel() == heads:
         return sinks.reshape(-1)  # (heads,)
     if tuple(sinks.shape) == (batch, heads, n_q, 1):
@@ -150,7 +150,7 @@ def mask_and_bias(
         visible = mask > lowest / 2  # (batch, 1 or heads, n_q, n_k)
         visible = visible | (~visible.any(-1, keepdim=True) & mask.isfinite())
         bias = torch.where(visible, mask, torch.zeros_like(mask))  # (batch, 1 or heads, n_q, n_k)
-        bias = bias if bool(bias.any()) else None
+        bias = bias if bool(bias.any()) or bias.requires_grad else None
     # some models hide different keys from each head: a key of one head is visible, with weight 0 in others
     if visible.shape[1] > 1:
         union = visible.any(1, keepdim=True)  # (batch, 1, n_q, n_k)

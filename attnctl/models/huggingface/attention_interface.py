@@ -56,7 +56,8 @@ class WatchOptions:
     called with the result of the model's own function: context (batch, n_q, heads, d_v) and weights. `after` is called with
     the context that the module continues with; the forward is then left at the end of the module, not before. `trusted`:
     the model's fused kernel agreed with calls of this length in an earlier forward, so it is not run if nobody else
-    watches: the model continues with the visitor's context.
+    watches: the model continues with the visitor's context. With `differentiable` it also does, whoever else watches, and a
+    model in training mode is allowed: the visitor applies the `dropout` of the call.
     """
 
     change_call: Callable[[Site, Call], Call] | None = None
@@ -65,6 +66,7 @@ class WatchOptions:
     own: Callable[[Site, Array, Array | None], None] | None = None
     after: Callable[[Site, Array], None] | None = None
     trusted: bool = False
+    differentiable: bool = False
 
 
 LOOKING_ON = WatchOptions()
@@ -158,7 +160,8 @@ def watch_attention(
     """
     from transformers.modeling_utils import PreTrainedModel
 
-    check_inference(model)
+    if not options.differentiable:
+        check_inference(model)
     if not model_follows_interface(model):
         raise AttnctlError(
             f"{architecture_name(model)} computes its attention in code of its own: only its weights can be read"
@@ -281,12 +284,14 @@ def _attend_call(
         return own_answer or run()
     session, site = watchers[0]
     keywords = dict(zip(("scaling", "dropout"), args, strict=False)) | options
-    if module.training:
+    if module.training and not all(watcher.options.differentiable for watcher, _ in watchers):
         check_inference(module)
     arrays = query, key, value, attention_mask
     call = call_of(module, arrays, keywords, fused=implementation != "eager", architecture=session.architecture)
     trusted = session.options.trusted and len(sessions) == 1 and own_answer is None and implementation == "sdpa"
     if not trusted or shares_modules(session.model):
+        if call.dropout:  # the call is compared before dropout, which the visitor applies
+            run = partial(attend, module, *arrays, **(keywords | {"dropout": 0.0}))
         own_answer = own_answer or run()
         joined_answer = joined_answer or own_answer
         if (gap := context_disagreement(call, *joined_answer)) is not None:
@@ -321,7 +326,13 @@ def _show_call(
     The context is (batch, heads, n_q, d_v); None if the model continues with its own.
     """
     changing = any(session.options.change_call or session.options.change_context for session, _ in watchers)
-    if half and (changing or any(session.options.replaces for session, _ in watchers)):
+    differentiable = [session for session, _ in watchers if session.options.differentiable]
+    if len(differentiable) > 1:
+        raise AttnctlError(
+            f"two contexts of capture(grad=True) record one layer of {differentiable[0].architecture}, whose context comes "
+            "from the weights of one: choose other layers in one of them"
+        )
+    if half and (changing or differentiable or any(session.options.replaces for session, _ in watchers)):
         raise AttnctlError(
             f"{watchers[0][0].architecture} makes two calls of attention a layer, which are shown as one: its context "
             "cannot be changed"
@@ -340,6 +351,8 @@ def _show_call(
         if context is None and (
             session.options.replaces or own_answer is None or own_answer[1] is None or call is not original
         ):
+            context = answer
+        if session.options.differentiable:
             context = answer
     if context is None and call is not original:
         context = changed_context(call)  # (batch, heads, n_q, d_v)

@@ -134,13 +134,13 @@ def _check_weights(weights: Array, layer: str, lengths: set[int]) -> None:
         lengths and weights.shape[-1] not in lengths and (weights.shape[-1] < limit or bool(weights[..., limit:].any()))
     ):
         problem = f"in {weights.shape[-1]} columns for {limit} keys"
-    elif float(weights.min()) < -NEGATIVE or float(weights.max()) > 1 + NEGATIVE:
-        problem = f"from {float(weights.min()):.2g} to {float(weights.max()):.2g}"
+    elif (low := weights.min().item()) < -NEGATIVE or weights.max().item() > 1 + NEGATIVE:
+        problem = f"from {low:.2g} to {weights.max().item():.2g}"
     else:
         sums = weights.float().sum(-1)  # (batch, heads, n_q)
         whole = ((sums - 1).abs() < OWN_ROW) | (sums < WHOLE_ROW)  # a row without visible keys may have weights of 0
         if not bool(whole.all()):
-            problem = f"whose rows sum to {float(sums[~whole][0]):.2f}"
+            problem = f"whose rows sum to {sums[~whole][0].item():.2f}"
     if problem is not None:
         raise AttnctlError(f"{layer} puts out no attention weights of each query on each key, but numbers {problem}")
 
