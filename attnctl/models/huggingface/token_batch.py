@@ -12,6 +12,7 @@ import torch
 from attnctl.attention import Array, Call, visible_keys
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.huggingface.attention_interface import architecture_name
+from attnctl.models.huggingface.optional_fields import config_value
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
