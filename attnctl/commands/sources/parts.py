@@ -165,7 +165,7 @@ class SearchProgress:
 def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int] = ()) -> Iterator[SearchProgress]:
     """Measure what each of `count` parts does, within `budget` measurements; yield the results so far after each.
 
-    If the budget suffices, every part is hidden alone. Otherwise the `likely` parts are hidden alone, up to half of the
+    If the budget suffices, every part is hidden alone, the `likely` ones first. Otherwise the `likely` parts are hidden alone, up to half of the
     budget, and the others in groups of neighbours. The group that changes the answer most is split in two first. A group
     that changes it by less than NEGLIGIBLE is not split. The search ends when SETTLED parts each change the answer more
     than the largest remaining group.
@@ -180,7 +180,7 @@ def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int
             progress.alone.add(group[0])
         return abs(float(change.sum()))
 
-    alone = tuple(range(count)) if count <= budget else tuple(likely[: budget // 2])
+    alone = tuple(likely or range(count)) if count <= budget else tuple(likely[: budget // 2])
     for part in alone:
         effect_of((part,))
         yield progress
