@@ -160,7 +160,9 @@ class AnsweredPrompt:
         network, logits = self.model.network, None
         if self.together and not cache.get_seq_length():
             behind = max(0, len(ids) - max(1, n_logits))
-            edges = sorted({0, *(max(edge, self.together) for edge in (*range(CHUNK, behind, CHUNK), behind, len(ids)))})
+            edges = sorted(
+                {0, *(max(edge, self.together) for edge in (*range(CHUNK, behind, CHUNK), behind, len(ids)))}
+            )
         else:  # the answer is in the last chunk: a forward for it alone reads all weights of the network for few tokens
             edges = [*range(0, max(1, len(ids) - n_logits), CHUNK), len(ids)]
         with (
