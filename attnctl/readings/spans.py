@@ -1,12 +1,13 @@
-"""Named parts of a text: words, sentences, paragraphs, lines, headings, [document] markers, a file; regions of a picture."""
+"""Named parts of a text: words, sentences, paragraphs, lines, headings, marked documents, a file; regions of a picture."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnctl import limits
@@ -24,8 +25,25 @@ REGIONS = "regions"  # nine of a picture
 WORDS, SENTENCES = "words", "sentences"  # as a reader counts them
 KINDS = (WORDS, SENTENCES, "paragraphs", "lines", "headings", "documents", REGIONS)
 REST, SPECIAL = "(rest)", "(special)"
+BEFORE, AFTER = "(before)", "after the documents"
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
-_DOCUMENT = re.compile(r"^[ \t]*\[([^\]\n]{1,80})\]|^[ \t]*<(document|doc)\b[^>\n]*>", re.MULTILINE | re.IGNORECASE)
+# how people mark documents, at the start of a line; a text that has several of these forms is cut by the first
+_DOCUMENT_MARKS = tuple(
+    re.compile(r"^[ \t]*" + form, re.MULTILINE | re.IGNORECASE)
+    for form in (
+        r"<(?:document|doc)\b(?P<attributes>[^>\n]*)>",  # <doc id=3>
+        # Document 7: …, **Passage [7]**, Source 7 on a line of its own
+        r"(?:[*_#]+[ \t]*)?(?P<noun>document|doc|passage|source|context|chunk|excerpt|article|snippet|result)[ \t]*"
+        r"[#\[(]?(?P<number>\d{1,9})[\])]?(?:[*_]{2}|[ \t]*(?:[:(–—]|-[ \t]|\.(?!\d)|$))",
+        r"\[(?P<name>[^\]\n]{1,80})\]",  # [7] …
+    )
+)
+_ATTRIBUTE = re.compile(r"""([\w:-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'/]+))""")
+# what names a document: attributes of its tag, or keys of its JSON object
+_NAMING = ("title", "name", "id", "doc_id", "document_id", "index", "number", "source", "url", "file")
+_LIST = re.compile(r"\[\s*(?=\{)|^[ \t]*\[\s*(?=\")", re.MULTILINE)
+_ONLY_JSON = re.compile(r'[\s{\[]*("[^"\n]*"\s*:\s*)?[\s\[]*')  # the text before a list that is the whole text
+_LISTS_TRIED = 64  # brackets of a text that may begin a JSON list of documents
 
 Span = tuple[str, int, int]  # name, start, end in characters
 Region = tuple[str, tuple[float, float, float, float]]  # name, (left, top, right, bottom) in pixels
@@ -212,13 +230,13 @@ def spans_of(kind: str, text: str) -> list[Span]:
     """Return the spans that `kind` names, in characters. Raises the same errors as `parts_of`."""
     if kind == "paragraphs":
         ranges = [m.span() for m in re.finditer(r"\S(?:.|\n(?![ \t\r]*\n))*", text)]
-        return [(f"{number} {_first_words(text[a:b])}", a, b) for number, (a, b) in enumerate(ranges)]
+        return [(f"{number} {first_words(text[a:b])}", a, b) for number, (a, b) in enumerate(ranges)]
     if kind == "lines":
         edges = [0, *(m.end() for m in re.finditer("\n", text)), len(text) + 1]
         lines = [(number, a, b - 1) for number, (a, b) in enumerate(pairwise(edges), 1) if text[a : b - 1].strip()]
-        return [(f"{number} {_first_words(text[a:b])}", a, b) for number, a, b in lines]
+        return [(f"{number} {first_words(text[a:b])}", a, b) for number, a, b in lines]
     if kind == SENTENCES:
-        return [(f"{number} {_first_words(text[a:b])}", a, b) for number, (a, b) in enumerate(sentence_spans(text))]
+        return [(f"{number} {first_words(text[a:b])}", a, b) for number, (a, b) in enumerate(sentence_spans(text))]
     if kind == WORDS:
         return [(text[a:b], a, b) for a, b in word_spans(text)]
     if kind in ("headings", "documents"):
@@ -231,20 +249,94 @@ def spans_of(kind: str, text: str) -> list[Span]:
 
 def _marked_spans(kind: str, text: str) -> list[Span]:
     """Return the spans from each heading or marker to the next; text before the first marker is a span of its own."""
-    marks = list((_HEADING if kind == "headings" else _DOCUMENT).finditer(text))
+    if kind == "documents":
+        if items := _json_documents(text):
+            return items
+        marks = _document_marks(text)
+        names = [_marked_name(mark, number) for number, mark in enumerate(marks)]
+    else:
+        marks = list(_HEADING.finditer(text))
+        names = [mark[1].strip() for mark in marks]
     if not marks:
-        description = "lines that begin with #" if kind == "headings" else "lines that begin with [name] or <document>"
+        forms = "“Document 1: …”, [name] or <document>, or items of a JSON list"
+        description = "lines that begin with #" if kind == "headings" else f"lines that begin with {forms}"
         raise UsageError(f"the text has no {kind}: they are {description} (any text has paragraphs)")
-    names = [
-        (m[1] or m[0]).strip() if kind == "headings" else (m[1] or f"document {number}")
-        for number, m in enumerate(marks)
-    ]
-    edges = [*(m.start() for m in marks), len(text)]
-    spans = [(name, a, b) for name, (a, b) in zip(names, pairwise(edges), strict=True)]
-    return [("(before)", 0, edges[0]), *spans] if text[: edges[0]].strip() else spans
+    return _with_text_before(
+        [(name, a, b) for name, (a, b) in zip(names, pairwise([*(m.start() for m in marks), len(text)]), strict=True)],
+        text,
+    )
 
 
-def _first_words(text: str) -> str:
+def _with_text_before(spans: list[Span], text: str) -> list[Span]:
+    """Return the spans after a span of the text before them, if that text is not blank."""
+    start = spans[0][1]
+    return [(BEFORE, 0, start), *spans] if text[:start].strip() else spans
+
+
+def _document_marks(text: str) -> list[re.Match[str]]:
+    """Return the marks of documents in a text: of the first form with several, else of the first that the text has."""
+    by_form = [list(form.finditer(text)) for form in _DOCUMENT_MARKS]
+    return next((marks for least in (2, 1) for marks in by_form if len(marks) >= least), [])
+
+
+def _marked_name(mark: re.Match[str], number: int) -> str:
+    """Return the name of a marked document; `number` is its place among the documents."""
+    groups = mark.groupdict()
+    if groups.get("noun"):
+        noun = groups["noun"].lower()
+        return f"{'document' if noun == 'doc' else noun} {groups['number']}"
+    if groups.get("name"):
+        return _document_name(groups["name"].strip() or number)
+    pairs = _ATTRIBUTE.findall(groups.get("attributes") or "")
+    return _document_name(_naming_value({key.lower(): a or b or c for key, a, b, c in pairs}, number))
+
+
+def _naming_value(fields: Document, number: int) -> object:
+    """Return the value of the first field that names a document; `number` without one."""
+    values = (fields.get(key) for key in _NAMING)
+    return next((v for v in values if isinstance(v, str | int) and not isinstance(v, bool) and str(v).strip()), number)
+
+
+def _document_name(value: object) -> str:
+    """Return the name of a document: a text as it is, a number as "document 7"."""
+    name = str(value).strip()
+    return f"document {name}" if name.isdecimal() else first_words(name)
+
+
+def _json_documents(text: str) -> list[Span]:
+    """Return the items of the first JSON list of several objects, or of several texts, in a text; [] without one.
+
+    The text before the list and the text after it are spans of their own.
+    """
+    for mark in islice(_LIST.finditer(text), _LISTS_TRIED):
+        decoder, position, items = json.JSONDecoder(), mark.end(), list[tuple[object, int, int]]()
+        try:
+            while True:
+                value, end = decoder.raw_decode(text, position)
+                items.append((value, position, end))
+                comma = re.compile(r"\s*,\s*").match(text, end)
+                if comma is None:
+                    break
+                position = comma.end()
+        except (ValueError, RecursionError):
+            continue
+        closing = re.compile(r"\s*\]").match(text, end)
+        if closing is None or len(items) < 2 or len({type(value) for value, _, _ in items}) > 1:
+            continue
+        named = [
+            _naming_value(value, number) if isinstance(value, dict) else number
+            for number, (value, _, _) in enumerate(items)
+        ]
+        spans = [(_document_name(name), start, end) for name, (_, start, end) in zip(named, items, strict=True)]
+        rest = closing.end()
+        behind = [(AFTER, rest, len(text))] if text[rest:].strip(" \t\r\n}]") else []
+        is_whole = _ONLY_JSON.fullmatch(text[: spans[0][1]]) is not None
+        return [*(spans if is_whole else _with_text_before(spans, text)), *behind]
+    return []
+
+
+def first_words(text: str) -> str:
+    """Return the first words of a text, as the name of a part."""
     return shortened(" ".join(text[:120].split()), 48, close=True)
 
 

@@ -26,6 +26,8 @@ ROW = (
     "id",
     "answer",
     "log_probability",
+    "per_token",
+    "rests",
     "parts",
     "first_source",
     *COLUMNS,
@@ -140,6 +142,8 @@ def sources_row(document: Document) -> list[object]:
         document.get("id", ""),
         answer["text"],
         answer["log_probability"],
+        answer["per_token"],
+        {True: "true", False: "false", None: ""}[document.get("rests")],
         len(parts),
         first["name"],
         *(first.get(name, "") for name in COLUMNS),
@@ -149,13 +153,13 @@ def sources_row(document: Document) -> list[object]:
 
 
 def tally_of_prompt(document: Document) -> Tally:
-    """Return the numbers of a prompt's parts, by the name of the part and by its place in the prompt.
+    """Return the numbers of a prompt's parts, by the name of the part (of a message: role, number), and by its place.
 
     The means of what matters do not include parts that were measured only together with others.
     """
     tally: Tally = {}
     for place, part in enumerate(sorted(document["parts"], key=lambda part: part["start"])):
         values = {name: part[name] for name in COLUMNS if name in part and (name != "matters" or part["alone"])}
-        for by, key in (("part", part["name"]), ("place", place)):
+        for by, key in (("part", part.get("message", part["name"])), ("place", place)):
             merge_means(tally, {(by, key, name): (1, value, 0.0) for name, value in values.items()})
     return tally

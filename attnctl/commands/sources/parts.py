@@ -13,14 +13,33 @@ from itertools import pairwise
 
 from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError
-from attnctl.readings.spans import REGIONS, REST, Span, box_of, parts_of, span_owners, spans_of
+from attnctl.readings.spans import (
+    AFTER,
+    BEFORE,
+    REGIONS,
+    REST,
+    Span,
+    box_of,
+    first_words,
+    parts_of,
+    span_owners,
+    spans_of,
+)
 from attnctl.tokens import Token
 
+_ASKS = re.compile(r"(?:question|query|task|instructions?|q)\b[^\n]{0,20}:", re.IGNORECASE)
 _CLOSING = re.compile(r"</(document|doc)\s*>", re.IGNORECASE)
+CUT_KINDS = ("paragraphs", "lines", "headings", "documents")  # parts of a message, as --spans names them
+MARKED_KINDS = ("headings", "documents")  # these have names of their own
+AFTER_SECTIONS = "after the sections"
 TEMPLATE, SINK = "(template)", "(first token)"
 
 # nats; a group of parts that changes the answer by less is not split: no part in it matters
 NEGLIGIBLE = 0.02
+# nats; an answer rests on a part if hiding it halves the probability of the answer, or more. A sum over the answer's tokens:
+# a fact is often one token of a long answer, whose mean over tokens would hide it. Below it, other words for the same
+# question move the answer as much.
+RESTS = 0.69
 SETTLED = 3  # the search ends when this many parts each matter more than any remaining group
 
 
@@ -28,7 +47,8 @@ SETTLED = 3  # the search ends when this many parts each matter more than any re
 class PromptPart:
     """A part of a prompt: its name, its tokens as ranges [a, b), and its place.
 
-    The place is characters [start, end) of the rendered prompt, or for a region of a picture a box in it.
+    The place is characters [start, end) of the rendered prompt, or for a region of a picture a box in it. `message` is the
+    role and number of the message that the part is: "user 1".
     """
 
     name: str
@@ -36,6 +56,7 @@ class PromptPart:
     start: int | None = None
     end: int | None = None
     box: tuple[int, int, int, int] | None = None
+    message: str | None = None
 
     def share_of(self, values: Floats) -> float:
         """Return the sum of the values (n_k,) at its tokens, without the first token of a text, listed separately."""
@@ -51,22 +72,33 @@ def prompt_parts(
 ) -> tuple[PromptPart, ...]:
     """Return the parts of a prompt: the parts of `kind` in each message, or in the whole text.
 
-    Without a `kind`, a message is cut into its documents if they are marked, else into its paragraphs if it has several,
-    else it is one part. Raises AttnctlError if no part holds a token, UsageError for a kind that the text does not have.
+    Without a `kind`, a message is cut into its documents if they are marked, else by its headings, else into its paragraphs
+    if it has several, else it is one part. A part of a conversation is named by the role and number of its message, and its
+    own name or first words; a document by its own name, if no other has that name. Raises AttnctlError if no part holds a
+    token, UsageError for a kind that the text does not have.
     """
-    if messages and kind is not None and kind not in ("paragraphs", "lines", "headings", "documents"):
-        spans = spans_of(kind, text)
-    elif messages:
-        if kind is not None and all(_or_none(kind, text[start:end]) is None for _, start, end in messages):
-            spans_of(kind, text[messages[0][1] : messages[0][2]])  # raises: no message has such parts
-        spans = [span for message in messages for span in _spans_within(message, text, kind)]
-    else:
-        spans = _spans_of_kind(kind, text) if kind is not None else _natural_spans(text)
-    parts = parts_of_spans(spans, tokens)
-    inner = [part.name.rpartition(": ")[2] for part in parts]
-    if messages and len(set(inner)) == len(inner):  # the names are unique without the name of the message
-        return tuple(replace(part, name=name) for part, name in zip(parts, inner, strict=True))
-    return parts
+    if not messages or (kind is not None and kind not in CUT_KINDS):
+        spans = _natural_spans(text)[1] if kind is None else _spans_of_kind(kind, text)
+        return parts_of_spans(spans, tokens)
+    if kind is not None and all(_or_none(kind, text[start:end]) is None for _, start, end in messages):
+        spans_of(kind, text[messages[0][1] : messages[0][2]])  # raises: no message has such parts
+    spans, marked = [], list[str]()  # names of documents and sections, without their message
+    for name, start, end in messages:
+        inner_kind, inner = _natural_spans(text[start:end]) if kind is None else (kind, _or_none(kind, text[start:end]))
+        if inner is None or len(inner) < 2:
+            spans.append((f"{name}: {first_words(text[start:end])}", start, end))
+            continue
+        marked += [inner_name for inner_name, _, _ in inner] if inner_kind in MARKED_KINDS else []
+        spans += [(f"{name}: {inner_name}", start + a, start + b) for inner_name, a, b in inner]
+    parts, whole = parts_of_spans(spans, tokens), {(start, end): name for name, start, end in messages}
+    parts = tuple(replace(part, message=whole.get((part.start or 0, part.end or 0))) for part in parts)
+    own_names = set(marked)
+    if len(own_names) < len(marked):
+        return parts
+    return tuple(
+        replace(part, name=own) if part.message is None and (own := part.name.partition(": ")[2]) in own_names else part
+        for part in parts
+    )
 
 
 def parts_of_spans(spans: Sequence[Span], tokens: Sequence[Token]) -> tuple[PromptPart, ...]:
@@ -92,32 +124,53 @@ def parts_of_spans(spans: Sequence[Span], tokens: Sequence[Token]) -> tuple[Prom
     return tuple(parts)
 
 
-def _natural_spans(text: str) -> list[Span]:
-    """Return the documents of a text if they are marked, else its paragraphs if it has several, else the whole text."""
-    for kind in ("documents", "paragraphs"):
+def _natural_spans(text: str) -> tuple[str, list[Span]]:
+    """Return the documents of a text if they are marked, else its sections or paragraphs if it has several, and their kind.
+
+    A text without any is one part.
+    """
+    for kind in ("documents", "headings", "paragraphs"):
         spans = _or_none(kind, text)
         if spans is not None and len(spans) > 1:
-            return spans
-    return [("text", 0, len(text))]
+            return kind, spans
+    return "text", [("text", 0, len(text))]
 
 
-def _closed_documents(documents: list[Span], text: str) -> list[Span]:
-    """Return the documents with the end of the last one cut off, since a question may follow it.
+def _closed_spans(spans: list[Span], text: str, behind: str) -> list[Span]:
+    """Return documents or sections with the end of the last one cut off as `behind`, since a question may follow it.
 
-    The last document ends at its closing tag, or at a blank line if no other document holds one.
+    The last one ends at its closing tag; at a blank line if no other holds one; or before a last paragraph that asks.
     """
-    *earlier, (name, start, end) = documents
-    contents = [text[a:b].strip() for other, a, b in earlier if other != "(before)"]
+    *earlier, (name, start, end) = spans
+    if name == behind:
+        return spans
+    contents = [text[a:b].strip() for other, a, b in earlier if other != BEFORE]
     closing = _CLOSING.search(text, start, end)
-    last_end = closing.end() if closing else text.find("\n\n", start, end)
-    if last_end < 0 or not text[last_end:end].strip() or (not closing and any("\n\n" in part for part in contents)):
-        return documents
-    return [*earlier, (name, start, last_end), ("after the documents", last_end, end)]
+    if closing is not None:
+        last_end = closing.end()
+    elif any("\n\n" in part for part in contents):
+        last_end = _start_of_question(text, start, end)
+    else:
+        last_end = text.find("\n\n", start, end)
+    if last_end < 0 or not text[last_end:end].strip():
+        return spans
+    return [*earlier, (name, start, last_end), (behind, last_end, end)]
+
+
+def _start_of_question(text: str, start: int, end: int) -> int:
+    """Return the start of a last paragraph that asks, which "Answer:" may follow; -1 if the last one does not ask."""
+    paragraphs = [(a + start, text[a + start : b + start]) for _, a, b in spans_of("paragraphs", text[start:end])]
+    if len(paragraphs) > 1 and paragraphs[-1][1].lower().startswith("answer"):
+        paragraphs.pop()
+    place, last = paragraphs[-1]
+    return place if len(paragraphs) > 1 and ("?" in last or _ASKS.match(last)) else -1
 
 
 def _spans_of_kind(kind: str, text: str) -> list[Span]:
     spans = spans_of(kind, text)
-    return _closed_documents(spans, text) if kind == "documents" else spans
+    return (
+        _closed_spans(spans, text, AFTER if kind == "documents" else AFTER_SECTIONS) if kind in MARKED_KINDS else spans
+    )
 
 
 def _or_none(kind: str, text: str) -> list[Span] | None:
@@ -125,17 +178,6 @@ def _or_none(kind: str, text: str) -> list[Span] | None:
         return _spans_of_kind(kind, text)
     except AttnctlError:
         return None
-
-
-def _spans_within(message: Span, text: str, kind: str | None) -> Iterator[Span]:
-    """Yield the parts of one message, with its name before theirs; the message itself if it has no such parts."""
-    name, start, end = message
-    spans = _natural_spans(text[start:end]) if kind is None else _or_none(kind, text[start:end])
-    if spans is None or len(spans) < 2:
-        yield message
-        return
-    for inner, a, b in spans:
-        yield f"{name}: {inner}", start + a, start + b
 
 
 def picture_parts(kind: str | None, text: str, tokens: Sequence[Token]) -> tuple[PromptPart, ...]:
@@ -165,10 +207,10 @@ class SearchProgress:
 def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int] = ()) -> Iterator[SearchProgress]:
     """Measure what each of `count` parts does, within `budget` measurements; yield the results so far after each.
 
-    If the budget suffices, every part is hidden alone. Otherwise the `likely` parts are hidden alone, up to half of the
-    budget, and the others in groups of neighbours. The group that changes the answer most is split in two first. A group
-    that changes it by less than NEGLIGIBLE is not split. The search ends when SETTLED parts each change the answer more
-    than the largest remaining group.
+    If the budget suffices, every part is hidden alone, the `likely` ones first. Otherwise the `likely` parts are hidden
+    alone, up to half of the budget, and the others in groups of neighbours. The group that changes the answer most is
+    split in two first. A group that changes it by less than NEGLIGIBLE is not split. The search ends when SETTLED parts
+    each change the answer more than the largest remaining group.
     """
     progress = SearchProgress()
 
@@ -180,7 +222,7 @@ def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int
             progress.alone.add(group[0])
         return abs(float(change.sum()))
 
-    alone = tuple(range(count)) if count <= budget else tuple(likely[: budget // 2])
+    alone = tuple(likely or range(count)) if count <= budget else tuple(likely[: budget // 2])
     for part in alone:
         effect_of((part,))
         yield progress

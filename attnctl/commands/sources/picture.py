@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from matplotlib.colors import Normalize
 
 from attnctl.commands.sources.result import AnswerSources, PartSource
+from attnctl.commands.sources.show import answer_probability, headline_of
 from attnctl.document_fields import Box
 from attnctl.formats.pictures import CMAP
 from attnctl.render.figure.bars import Bars, bar_drawing
 from attnctl.render.figure.heatmap import colour_map
 from attnctl.render.figure.layout import Drawing
 from attnctl.render.figure.photograph import RegionValues, draw_looks_and_effects
-from attnctl.text import probability_text, shortened
+from attnctl.text import shortened
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -29,7 +30,9 @@ def _draw_source_regions(sources: AnswerSources, regions: Mapping[Box, PartSourc
     heading = [
         f"{sources.model.name}: “{answer}”",
         f"Left: share of the attention. Right: {SOURCE_UNIT} without the region.",
+        answer_probability(sources),
     ]
+    heading += [headline_of(sources)] if sources.rests is False else []
     if len(regions) < len(sources.parts):
         heading.append(f"{len(sources.parts) - len(regions)} more regions are not drawn")
     looks, effects = [part.looks for part in regions.values()], [part.matters for part in regions.values()]
@@ -59,8 +62,10 @@ def sources_drawing(sources: AnswerSources, top: int | None = None, photograph: 
     losses = [part.matters if part.alone else None for part in parts]
     bars.append(Bars("matters (nats)", losses, [FOR if part.matters < 0 else AGAINST for part in parts]))
     answer = shortened(" ".join(sources.answer.text.split()), 60)
-    heading = f"probability {probability_text(sources.answer.log_probability)}; matters: {SOURCE_UNIT} without the part"
+    heading = f"{answer_probability(sources)}\nmatters: {SOURCE_UNIT} without the part"
     if len(parts) < len(sources.parts):
         heading += f"; {len(sources.parts) - len(parts)} more parts are not drawn"
+    if sources.rests is False:
+        heading += f"\n{headline_of(sources)}"
     names = [part.name for part in parts]
     return bar_drawing(f"{sources.model.name}: “{answer}”", heading, names, bars, sources.model.citation)

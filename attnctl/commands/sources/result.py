@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Annotated, Any
@@ -9,8 +10,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from attnctl.arrays import Floats
-from attnctl.commands.sources.parts import NEGLIGIBLE
-from attnctl.document_fields import Box, Correlation, Index, Part, Share, about
+from attnctl.commands.sources.parts import NEGLIGIBLE, RESTS
+from attnctl.document_fields import ALWAYS, Box, Correlation, Index, Part, Share, about
 from attnctl.formats.documents.json_documents import DocumentToken, JsonDocument, ResultModel, flat_records
 from attnctl.readings.rank_correlation import kendall_tau
 from attnctl.text import counted, quoted_beginning
@@ -22,6 +23,9 @@ class PartSource(Part, kw_only=True):
     """What one part of the prompt does for the answer."""
 
     name: str
+    message: Annotated[
+        str | None, about("For a whole message of a conversation: its role and its number in it, from 0.")
+    ] = None
     start: Annotated[
         Index | None, about("First character in the rendered prompt; absent for a region of a picture.")
     ] = None
@@ -60,7 +64,10 @@ class Answer(Part):
     text: str
     given: Annotated[bool, about("False: the model's own answer, always its likeliest token.")]
     tokens: tuple[AnswerToken, ...]
-    log_probability: Annotated[float, about("Of the whole answer, nats.")]
+    log_probability: Annotated[float, about("Of the whole answer, nats: the sum over its tokens.")]
+    per_token: Annotated[
+        Share, about("Probability of a token, the geometric mean over the answer: exp(log_probability / tokens).")
+    ]
 
 
 class AnswerSources(JsonDocument, kw_only=True, tag="attnctl.sources/1"):
@@ -72,6 +79,18 @@ class AnswerSources(JsonDocument, kw_only=True, tag="attnctl.sources/1"):
     answer: Answer
     parts: Annotated[tuple[PartSource, ...], about("What matters most first.")]
     apart: Annotated[dict[str, Share], about("Shares of attention that belong to no part, by name.")]
+    together: Annotated[
+        float | None,
+        about(f"{_CHANGE} All parts are hidden. Measured if no part alone halves the probability of the answer."),
+    ] = None
+    rests: Annotated[
+        bool | None,
+        about(
+            "Whether the answer rests on the prompt: with a part hidden, or all of them, its probability falls to a half "
+            f"or less (by {RESTS} nats). Absent if this was not measured."
+        ),
+        ALWAYS,
+    ] = None
     agreement: Annotated[dict[str, Correlation], about("Kendall's τ between two columns.")]
     forwards: Annotated[Index, about("Passes through the network after the first.")]
     notes: tuple[str, ...]
@@ -83,6 +102,18 @@ class AnswerSources(JsonDocument, kw_only=True, tag="attnctl.sources/1"):
     def __repr__(self) -> str:
         counts = f"{counted(len(self.parts), 'part')}, {counted(self.forwards, 'forward')}"
         return f"AnswerSources of {quoted_beginning(self.answer.text)} by {self.model.name}: {counts}"
+
+
+def rests_on_prompt(parts: Sequence[PartSource], together: float | None) -> bool | None:
+    """Return whether hiding a part, or all parts `together`, changes the answer by -RESTS; None if that is not measured."""
+    if any(part.matters <= -RESTS for part in parts):
+        return True
+    return None if together is None else together <= -RESTS
+
+
+def probability_of_token(log_probability: float, count: int) -> float:
+    """Return the geometric mean of the probabilities of an answer's `count` tokens, from their joint log-probability."""
+    return math.exp(min(0.0, log_probability / count))
 
 
 def rank_agreement(parts: Sequence[PartSource]) -> dict[str, float]:

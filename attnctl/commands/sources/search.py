@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 
 from attnctl.arrays import Floats
 from attnctl.commands.sources.parts import (
+    RESTS,
     SINK,
     TEMPLATE,
     PromptPart,
@@ -25,7 +26,9 @@ from attnctl.commands.sources.result import (
     AnswerToken,
     PartSource,
     first_sources,
+    probability_of_token,
     rank_agreement,
+    rests_on_prompt,
 )
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.formats.chat import Conversation
@@ -95,6 +98,7 @@ class SourceSearch:
         self.base = self.read.log_probabilities()  # (m,)
         self.cost = ForwardCost(time.perf_counter() - start, self.read_seconds / len(self.tokens))
         self.removed: dict[int, float] = {}
+        self.together: float | None = None  # the change with all parts hidden, if no part changes the answer much
         self.tokens_read = 0  # by the forwards of the search so far
         self.progress = SearchProgress()
         self.written: Floats | None = None  # (n_k,), how much each token writes directly to the answer
@@ -160,7 +164,10 @@ class SourceSearch:
         return len(self.tokens) - (0 if first < self.read.together else first)
 
     def measure_all(self) -> Iterator[int]:
-        """Measure the parts; yield after each forward how many were made."""
+        """Measure the parts; yield after each forward how many were made.
+
+        If no part halves the probability of the answer, one more forward hides all parts together.
+        """
 
         def change(group: Sequence[int]) -> Floats:
             self.read.leaves_out()  # checks this now, outside the measured time of the first forward
@@ -176,6 +183,9 @@ class SourceSearch:
         for progress in search_parts(len(self.parts), change, self.budget, self._likely()):
             self.progress = progress
             yield progress.measured
+        changes = self.progress.changes
+        if all(float(values.sum()) > -RESTS for values in changes.values()) and len(changes) == len(self.parts):
+            self.together = float(change(range(len(self.parts))).sum() if len(changes) > 1 else changes[0].sum())
 
     def _likely(self) -> list[int]:
         """Return the parts by rank, in turn those that write most to the answer and those that it looks at most."""
@@ -215,6 +225,8 @@ class SourceSearch:
             model=self.model.info,
             answer=self._known_answer(first_sources(parts, changes, len(self.base))),
             parts=parts,
+            together=self.together,
+            rests=rests_on_prompt(parts, self.together),
             apart=self._shares_apart(),
             agreement=rank_agreement(parts),
             forwards=self.read.forwards + len(self.removed),
@@ -248,6 +260,7 @@ class SourceSearch:
                 AnswerToken(**asdict(token), log_probability=float(value), source=part) for token, value, part in each
             ),
             float(self.base.sum()),
+            probability_of_token(float(self.base.sum()), len(self.base)),
         )
 
     def _part_source(self, index: int) -> PartSource:
@@ -257,6 +270,7 @@ class SourceSearch:
         )
         return PartSource(
             name=part.name,
+            message=part.message,
             start=part.start,
             end=part.end,
             box=part.box,
@@ -298,7 +312,7 @@ def prompt_without(model: Checkpoint, prompt: Prompt, part: PromptPart, conversa
     """Return the prompt's text without a part; a message that is the part is left out of its conversation."""
     if conversation is not None:
         for number, message in enumerate(conversation.messages):
-            if part.name == f"{number} {message.role}":
+            if part.message == f"{message.role} {number}":
                 remaining = tuple(m for index, m in enumerate(conversation.messages) if index != number)
                 if not remaining:
                     break

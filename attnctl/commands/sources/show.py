@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from attnctl import __version__
-from attnctl.commands.sources.parts import NEGLIGIBLE
-from attnctl.commands.sources.result import AnswerSources
+from attnctl.commands.sources.parts import NEGLIGIBLE, RESTS
+from attnctl.commands.sources.result import AnswerSources, probability_of_token
 from attnctl.errors import option_name
 from attnctl.render.forms import ABSENT, Column, Form, Line, Table
 from attnctl.render.page import as_data, document_page, escaped_html, filled_template, page_colours
 from attnctl.render.page.reading_pages import table_html
-from attnctl.text import percent, probability_text, shortened, visible_text
+from attnctl.text import percent, sentence_percent, shortened, visible_text
 
 HERE = "attnctl.commands.sources"  # the package with the files of the page
 HUES = 7  # distinct colours in the page's style
@@ -23,16 +23,19 @@ def sources_forms(sources: AnswerSources, costs: Sequence[float | None], top: in
         [
             "The answer given: " if sources.answer.given else "The answer: ",
             (f"“{visible_text(sources.answer.text.strip())}”", "bold"),
-            f"  probability {probability_text(sources.answer.log_probability)}",
+            f"  {answer_probability(sources)}",
         ]
     )
+    if sources.rests is False:
+        yield headline_of(sources)
     yield ""
     yield parts_table(sources, top)
     apart = [f"{name} {percent(value, 1)}" for name, value in sources.apart.items() if value >= 0.005]
     if apart:
         yield f"attention outside the parts: {', '.join(apart)}", "dim"
     yield ""
-    yield from (Line(sentence, indent=2) for sentence in sources_sentences(sources))
+    sentences = sources_sentences(sources)
+    yield from (Line(sentence, indent=2) for sentence in sentences[sources.rests is False :])
     firsts = [token.source for token in sources.answer.tokens]
     if len(sources.answer.tokens) > 1 and any(first is not None for first in firsts):
         names = ["none of them" if first is None else visible_text(sources.parts[first].name) for first in firsts]
@@ -52,11 +55,10 @@ def parts_table(sources: AnswerSources, top: int | None = None) -> Table:
     parts = sources.parts[:top]
     largest = max((part.looks for part in parts), default=0) or 1
     worst = max((abs(part.matters) for part in parts), default=0) or 1
-    total = sources.answer.log_probability
     writes = [part.writes for part in parts]
     writes = [None] * len(parts) if None in writes else writes
     bars = [part.matters / worst if part.alone else 0.0 for part in parts]
-    after = [probability_text(total + part.matters) if part.alone else ABSENT for part in parts]
+    after = [_token_probability(sources, part.matters) if part.alone else ABSENT for part in parts]
     return Table(
         [
             Column("part", [visible_text(part.name) for part in parts], "text", cut="end"),
@@ -88,7 +90,7 @@ def parts_table(sources: AnswerSources, top: int | None = None) -> Table:
             Column("alone", [str(part.alone).lower() for part in parts], hidden=True),
             Column(
                 "without it", after, rank=3, name="",
-                about="without it: the probability of the answer without the part",
+                about="without it: the probability of the answer, per token, without the part",
             ),
         ],
         legend="{}.",
@@ -100,21 +102,52 @@ def nats_text(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:+.2f}".replace("-", "−")
 
 
-def sources_sentences(sources: AnswerSources) -> list[str]:
-    """Return sentences about the part the answer rests on, a part with attention but no effect, and agreement."""
-    measured = [part for part in sources.parts if part.alone]
-    if not measured:
-        return [f"No part was measured alone: give {option_name('budget')} more forwards."]
-    first, before = measured[0], probability_text(sources.answer.log_probability)
-    sentences = []
-    if first.matters < -NEGLIGIBLE:
-        after = probability_text(sources.answer.log_probability + first.matters)
-        sentences.append(
-            f"The answer rests on {_quoted_start(first.name)}: without it {_quoted_start(sources.answer.text, 30)} "
-            f"falls from {before} to {after}."
+def _token_probability(sources: AnswerSources, change: float = 0.0) -> str:
+    """Return the probability of the answer per token, after a change of its log-probability."""
+    answer = sources.answer
+    return sentence_percent(probability_of_token(answer.log_probability + change, len(answer.tokens)))
+
+
+def answer_probability(sources: AnswerSources) -> str:
+    """Return the probability of the answer per token, and in all: "probability 81 % per token, 15 % for all 9 tokens"."""
+    answer, count = sources.answer, len(sources.answer.tokens)
+    if count == 1:
+        return f"probability {_token_probability(sources)}"
+    total = sentence_percent(probability_of_token(answer.log_probability, 1))
+    return f"probability {_token_probability(sources)} per token (geometric mean), {total} for all {count} tokens"
+
+
+def headline_of(sources: AnswerSources) -> str:
+    """Return the sentence that says what the answer rests on."""
+    answer = _quoted_start(sources.answer.text, 30)
+    each = "" if len(sources.answer.tokens) == 1 else " per token"
+
+    def falls(change: float) -> str:
+        before, after = _token_probability(sources), _token_probability(sources, change)
+        return f"{answer} {'falls' if change < 0 else 'goes'} from {before} to {after}{each}"
+
+    first = min((part for part in sources.parts if part.alone), key=lambda part: part.matters, default=None)
+    if first is not None and first.matters <= -RESTS:
+        return f"The answer rests on {_quoted_start(first.name)}: without it {falls(first.matters)}."
+    if sources.rests is None:
+        return (
+            f"No part measured alone halves the probability of the answer: give {option_name('budget')} more forwards."
         )
-    else:
-        sentences.append("The answer rests on no single part: without any one of them it is about as likely.")
+    if sources.together is None:
+        return "The answer rests on several parts together, which were measured in a group."
+    if sources.rests:
+        return (
+            f"The answer rests on no single part, but on several together: without all parts {falls(sources.together)}."
+        )
+    return f"The answer does not rest on the prompt: without all of its parts {falls(sources.together)}."
+
+
+def sources_sentences(sources: AnswerSources) -> list[str]:
+    """Return sentences about what the answer rests on, a part with attention but no effect, and agreement."""
+    sentences, measured = [headline_of(sources)], [part for part in sources.parts if part.alone]
+    if not measured:
+        return sentences
+    first = measured[0]
     strongest = max(sources.parts, key=lambda part: part.looks)
     if strongest is not first and abs(strongest.matters) < max(NEGLIGIBLE, 0.1 * abs(first.matters)):
         sentences.append(
@@ -123,9 +156,10 @@ def sources_sentences(sources: AnswerSources) -> list[str]:
     against = [part for part in measured if part.matters > 0.5]
     if against:
         worst = max(against, key=lambda part: part.matters)
-        after = probability_text(sources.answer.log_probability + worst.matters)
+        after = _token_probability(sources, worst.matters)
+        each = "" if len(sources.answer.tokens) == 1 else " per token"
         sentences.append(
-            f"{_quoted_start(worst.name)} works against the answer: without it the answer rises to {after}."
+            f"{_quoted_start(worst.name)} works against the answer: without it the answer rises to {after}{each}."
         )
     agreement = sources.agreement
     tau, writing = agreement.get("looks-matters"), agreement.get("writes-matters")
@@ -152,8 +186,7 @@ def sources_page(sources: AnswerSources) -> str:
     body = filled_template(
         f"{HERE}:answer_sources.html",
         facts=f"{escaped_html(sources.model.name)}, {len(sources.parts)} parts of the prompt",
-        answer=f"{label}: <b>“{escaped_html(sources.answer.text.strip())}”</b> "
-        f"probability {probability_text(sources.answer.log_probability)}",
+        answer=f"{label}: <b>“{escaped_html(sources.answer.text.strip())}”</b> {answer_probability(sources)}",
         said=sentences + notes,
         parts=table_html(parts_table(sources), "part"),
         tokens=_answer_html(sources),

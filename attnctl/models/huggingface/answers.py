@@ -158,9 +158,13 @@ class AnsweredPrompt:
 
             cache = DynamicCache()
         network, logits = self.model.network, None
-        edges = [*range(0, max(0, len(ids) - max(1, n_logits)), CHUNK), max(0, len(ids) - max(1, n_logits)), len(ids)]
         if self.together and not cache.get_seq_length():
-            edges = sorted({0, *(max(edge, self.together) for edge in edges[1:])})
+            behind = max(0, len(ids) - max(1, n_logits))
+            edges = sorted(
+                {0, *(max(edge, self.together) for edge in (*range(CHUNK, behind, CHUNK), behind, len(ids)))}
+            )
+        else:  # the answer is in the last chunk: a forward for it alone reads all weights of the network for few tokens
+            edges = [*range(0, max(1, len(ids) - n_logits), CHUNK), len(ids)]
         with (
             running_network(network, len(ids), self.model.info.name),
             apply_interventions(network, [self.base], self.model.kind),

@@ -94,6 +94,8 @@ def _message_mark(number: int) -> str:
 def _message_spans(text: str, marked: str, messages: Sequence[Message], name: str) -> tuple[tuple[str, int, int], ...]:
     """Return the span of each message's content in `text`: (name, start, end), in the order of the text.
 
+    The name is the role and the number of the message: "user 1".
+
     `marked` is the same conversation with a mark for each content. Templates may strip the white space around a content, and
     leave whole messages out. Raises AttnctlError if a content cannot be found.
     """
@@ -116,7 +118,7 @@ def _message_spans(text: str, marked: str, messages: Sequence[Message], name: st
             raise AttnctlError(f"the chat template of {name} changes message {number} ({messages[number].role})")
         position = start + len(content)
         if content.strip():
-            spans.append((f"{number} {messages[number].role}", start, position))
+            spans.append((f"{messages[number].role} {number}", start, position))
     return tuple(spans)
 
 

@@ -27,12 +27,15 @@ class Bars(NamedTuple):
 
 
 def bar_drawing(title: str, sentence: str, names: Sequence[str], sets: Sequence[Bars], cited: str) -> Drawing:
-    """Draw sets of named bars beside each other: a bar goes to the left below 0 and to the right above 0."""
-    labels = Labels([title, sentence, *names])
+    """Draw sets of named bars beside each other: a bar goes to the left below 0 and to the right above 0.
+
+    The lines of `sentence` stand below the title.
+    """
+    labels, lines = Labels([title, sentence, *names]), sentence.split("\n")
     names = [labels.axis_label(name, LONGEST + 12) for name in names]
     left = 0.35 + max(labels.text_width(name, 9) for name in names)
     wide, high = 3.6 if len(sets) == 1 else 2.4, BAR * len(names)
-    width, height = max(left + (wide + GAP) * len(sets) + 0.4, 5.0), high + 1.35
+    width, height = max(left + (wide + GAP) * len(sets) + 0.4, 5.0), high + 1.15 + 0.2 * len(lines)
     with plain_settings():
         figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white", label=cited)
         FigureCanvasAgg(figure)
@@ -55,6 +58,8 @@ def bar_drawing(title: str, sentence: str, names: Sequence[str], sets: Sequence[
             axes.set_xlabel(bars.heading, fontsize=9, color=QUIET)
             axes.spines[:].set_visible(False)
         head = labels.cut_to_width(labels.drawable(title), 11.5, width - 0.3)
-        for line, size, colour, down in ((head, 11.5, INK, 0.25), (sentence, 9, QUIET, 0.5)):
-            labels.write_line(figure, (0.15 / width, 1 - down / height), line, size, colour)
+        labels.write_line(figure, (0.15 / width, 1 - 0.25 / height), head, 11.5, INK)
+        for number, line in enumerate(lines):
+            shown = labels.cut_to_width(labels.drawable(line), 9, width - 0.3)
+            labels.write_line(figure, (0.15 / width, 1 - (0.5 + 0.2 * number) / height), shown, 9, QUIET)
     return Drawing(figure, labels.missing_characters)

@@ -30,5 +30,5 @@ def test_a_tools_json_is_read_as_it_is(run: Run, folder: Path) -> None:
     Path("chat.json").write_text(json.dumps(said))
     made = run("sources", "--chat", "chat.json", "--model", folder, "--answer", "7", "--json")
     assert made.code == 0, made.err
-    (part,) = [part for part in made.json["parts"] if part["name"] == "2 tool"]
+    (part,) = [part for part in made.json["parts"] if part.get("message") == "tool 2"]
     assert json.loads(made.json["prompt"][part["start"] : part["end"]]) == found

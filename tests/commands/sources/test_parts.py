@@ -80,9 +80,38 @@ TAGGED = "<document>\na\n\nb\n</document>\n<document>\nc\n\nd\n</document>\nWher
         (f"{TEXT}\n\nWhere is it cold?", None, ["one", "two", "three", "after the documents"]),
         (f"{TEXT}\n\nWhere is it cold?", "documents", ["one", "two", "three", "after the documents"]),
         (f"{PARAGRAPHS}\n\nWhere?", None, ["one", "two", "three", "after the documents"]),
-        (f"{PARAGRAPHS.replace('is big', 'is' + chr(10) * 2 + 'big')}\n\nWhere?", None, ["one", "two", "three"]),
+        (
+            f"{PARAGRAPHS.replace('is big', 'is' + chr(10) * 2 + 'big')}\n\nWhere?",
+            None,
+            ["one", "two", "three", "after the documents"],
+        ),
+        (f"{PARAGRAPHS.replace('is big', 'is' + chr(10) * 2 + 'big')}\n\nOslo is far.", None, ["one", "two", "three"]),
         (TAGGED, None, ["document 0", "document 1", "after the documents"]),
         (TAGGED, "documents", ["document 0", "document 1", "after the documents"]),
+        ("Document 7: Paris.\nDocument 8: Rome.\n\nWhere?", None, ["document 7", "document 8", "after the documents"]),
+        (
+            "Read.\n\n**Passage [2]** Paris [1].\n[1] x\nPassage [3](Title: y) z",
+            None,
+            ["(before)", "passage 2", "passage 3"],
+        ),
+        ("[7] Paris.\n[8] Rome.", None, ["document 7", "document 8"]),
+        ("<doc id=3>a</doc>\n<doc id='b.pdf'>b</doc>\nc", None, ["document 3", "b.pdf", "after the documents"]),
+        (
+            '<documents>\n<document index="3">\n<source>x</source>a</document>\n<document index="4">b</document>',
+            None,
+            ["(before)", "document 3", "document 4"],
+        ),
+        ("# One\n\na\n\n## Two\n\nb\n\nWhere is b?\n\nAnswer:", None, ["One", "Two", "after the sections"]),
+        ("# One\n\na?\n\n## Two\n\nb", None, ["One", "Two"]),
+        (
+            'Read: [{"title": "Paris", "text": "[1] ]"}, {"id": 4}, {"a": [{}, {}]}]\nWhich?',
+            None,
+            ["(before)", "Paris", "document 4", "document 2", "after the documents"],
+        ),
+        ('{"documents": [{"text": "a"}, {"text": "b"}]}', "documents", ["document 0", "document 1"]),
+        ('["Paris is big.", "Rome is old."]', None, ["document 0", "document 1"]),
+        ('[{"a": 1}] [{"b": 1}, {"c": 2', None, ["text"]),  # one item, and a list without an end
+        ("A list [1] and Document 7: in a line.", None, ["text"]),
     ],
 )
 def test_parts_of_a_text(text: str, kind: str | None, parts: list[str]) -> None:
@@ -103,15 +132,17 @@ def test_places_of_parts() -> None:
 
 def test_parts_of_messages() -> None:
     text = f"user: {TEXT}\nassistant: yes"
-    messages = (("0 user", 6, 6 + len(TEXT)), ("1 assistant", len(text) - 3, len(text)))
-    assert names(text, None, messages) == ["one", "two", "three", "1 assistant"]
+    messages = (("user 0", 6, 6 + len(TEXT)), ("assistant 1", len(text) - 3, len(text)))
+    assert names(text, None, messages) == ["one", "two", "three", "assistant 1: yes"]
     lines = names(text, "lines", messages)
-    assert (lines[0], lines[-1]) == ("1 [one] Paris is big.", "1 assistant")
+    assert (lines[0], lines[-1]) == ("user 0: 1 [one] Paris is big.", "assistant 1: yes")
     with pytest.raises(AttnctlError, match="no headings"):
         names(text, "headings", messages)
-    both = (("0 user", 0, len(TEXT)), ("2 user", len(TEXT) + 1, 2 * len(TEXT) + 1))
+    both = (("user 0", 0, len(TEXT)), ("user 2", len(TEXT) + 1, 2 * len(TEXT) + 1))
     parts = names(f"{TEXT} {TEXT}", None, both)
-    assert (parts[0], parts[-1]) == ("0 user: one", "2 user: three")  # both have parts of the same names
+    assert (parts[0], parts[-1]) == ("user 0: one", "user 2: three")  # both have parts of the same names
+    whole = prompt_parts("What is: this?", split_words("What is: this?"), None, (("user 2", 0, 14),))
+    assert [(part.name, part.message) for part in whole] == [("user 2: What is: this?", "user 2")]
 
 
 def test_the_search_ends_when_the_first_three_are_settled() -> None:

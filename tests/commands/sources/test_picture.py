@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attnctl.commands.sources.picture import sources_drawing
-from attnctl.commands.sources.result import Answer, AnswerSources, PartSource
+from attnctl.commands.sources.result import Answer, AnswerSources, AnswerToken, PartSource
 from attnctl.trace.model_info import ModelInfo
 from tests.tools.figures import texts_within
 
@@ -18,7 +18,7 @@ def test_the_bars_of_sources_have_their_numbers_and_are_not_cut(writes: float | 
         for at, name in enumerate(("a long name of a document that goes on and on", "[b]"))
     )
     model = ModelInfo("tiny", "checkpoint")
-    answer = Answer("yes", False, (), -0.5)
+    answer = Answer("yes", False, (AnswerToken(text="yes", log_probability=-0.5),), -0.5, 0.6065)
     found = AnswerSources(
         prompt="a b", model=model, answer=answer, parts=parts, apart={}, agreement={}, forwards=2, notes=()
     )

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
@@ -16,13 +17,16 @@ import jsonschema
 
 import attnctl
 from attnctl.commands.schema.documents import SCHEMAS
-from attnctl.commands.sources.parts import search_parts
+from attnctl.commands.sources.parts import RESTS, search_parts
+from attnctl.commands.sources.result import Answer, AnswerSources, AnswerToken, PartSource, rests_on_prompt
 from attnctl.commands.sources.search import SourceSearch
+from attnctl.commands.sources.show import headline_of
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.chat import Conversation, Message
 from attnctl.formats.documents.json_documents import write_json
 from attnctl.models import open_model
 from attnctl.models.huggingface.prompts import Prompt, chat_prompt
+from attnctl.trace.model_info import ModelInfo
 from tests.conftest import Run
 from tests.models.huggingface.conftest import Shelf
 from tests.models.huggingface.effects.test_answers import TEXT, plain
@@ -78,6 +82,44 @@ def test_removing_is_tokenising_again(model: Any) -> None:
         assert one.removed == pytest.approx(wanted, abs=1e-4)
 
 
+def test_without_a_part_that_matters_all_parts_are_hidden_together(model: Any) -> None:
+    """Against one forward of the network with a mask that hides every part."""
+    found = SourceSearch(model, Prompt(TEXT, ()), answer=" Rome")
+    list(found.measure_all())
+    result, base = found.found_so_far(), plain(model, [])
+    hidden = [tokens for part in found.parts for tokens in part.ranges]
+    together = plain(model, hidden).sum() - base.sum()
+    alone = min(part.matters for part in result.parts) <= -RESTS  # in this Llama, not in this GPT-2
+    assert result.together == (None if alone else pytest.approx(together, abs=1e-4))
+    assert result.rests is bool(alone or together <= -RESTS)
+    assert result.answer.per_token == pytest.approx(np.exp(base.mean()), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("matters", "together", "rests", "words"),
+    [
+        ((-0.7, 3.0), None, True, "The answer rests on “part 0”: without it “yes” falls from 78 % to 55 % per token."),
+        ((-0.6, 3.0), -0.5, False, "The answer does not rest on the prompt"),
+        ((-0.6, 0.1), -0.7, True, "The answer rests on no single part, but on several together"),
+        ((-0.6,), None, None, "No part measured alone halves"),
+        ((), None, None, "No part measured alone halves"),
+    ],
+)
+def test_the_headline_says_what_the_answer_rests_on(
+    matters: tuple[float, ...], together: float | None, rests: bool | None, words: str
+) -> None:
+    parts = tuple(
+        PartSource(name=f"part {number}", looks=0.1, matters=change, alone=True)
+        for number, change in enumerate(matters)
+    )
+    answer = Answer("yes", False, (AnswerToken(text="y", log_probability=-0.25),) * 2, -0.5, 0.7788)
+    sources = AnswerSources(
+        prompt="a b", model=ModelInfo("tiny", "checkpoint"), answer=answer, parts=parts, apart={}, agreement={}, forwards=2,
+        notes=(), together=together, rests=rests_on_prompt(parts, together),
+    )  # fmt: skip
+    assert sources.rests is rests and headline_of(sources).startswith(words)
+
+
 def test_removing_the_whole_prompt_leaves_nothing_to_answer(model: Any) -> None:
     """An answer behind nothing has no logits for its first token: it was an IndexError."""
     found = SourceSearch(model, Prompt("Paris is big.", ()), answer=" Rome")
@@ -100,7 +142,7 @@ def test_sources_of_a_conversation(run: Run, chatty: Path, chat: Path, tmp_path:
     assert result.code == 0, result.err
     jsonschema.validate(result.json, SCHEMAS["sources"]())
     parts, prompt, answer = result.json["parts"], result.json["prompt"], result.json["answer"]
-    assert {part["name"] for part in parts} == {"0 system", "one", "two", "three", "after the documents"}
+    assert {part["name"] for part in parts} == {"system 0: Be brief.", "one", "two", "three", "after the documents"}
     assert prompt.startswith("<|system|>Be brief.\n<|user|>[one] Paris") and prompt.endswith("<|assistant|>")
     assert {prompt[part["start"] : part["end"]] for part in parts} >= {"Be brief.", "[two] Rome is old.\n"}
     assert sum(part["looks"] for part in parts) + sum(result.json["apart"].values()) == pytest.approx(1, abs=1e-3)

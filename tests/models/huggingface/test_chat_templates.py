@@ -32,19 +32,19 @@ def test_every_message_is_found(template: str, answer: bool) -> None:
     """Also where a message says what the template says, or what another message says."""
     names = {"bos_token": {"content": "<s>"}, "eos_token": "</s>"}
     prompt = render_conversation(TALK, template, names, "tiny", answer=answer)
-    assert [name for name, *_ in prompt.spans] == [f"{at} {m.role}" for at, m in enumerate(TALK.messages)]
+    assert [name for name, *_ in prompt.spans] == [f"{m.role} {at}" for at, m in enumerate(TALK.messages)]
     found = [prompt.text[start:end] for _, start, end in prompt.spans]
     assert [part.strip() for part in found] == [message.content.strip() for message in TALK.messages]
     for name, start, _ in prompt.spans:
         before = prompt.text[:start].rstrip()
-        assert before.endswith((name.split()[1], name.split()[1] + "]"))
+        assert before.endswith((name.split()[0], name.split()[0] + "]"))
     assert prompt.text.endswith("assistant\n") == (answer and template is CHATML)
 
 
 def test_a_template_that_leaves_things_out() -> None:
     thought = talk(("assistant", "<think>hm</think>short"), ("user", "a"))
     said = render_conversation(thought, THINKING, {}, "tiny", answer=False)
-    assert said.text == "shorta" and said.spans == (("1 user", 5, 6),)
+    assert said.text == "shorta" and said.spans == (("user 1", 5, 6),)
     for conversation, template, says in (
         (talk(("user", "long <think>hm</think>short")), THINKING, r"changes message 0 \(user\)"),
         (TALK, STRICT, "no system message"),
