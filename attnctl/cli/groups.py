@@ -166,7 +166,7 @@ SpansOption = Annotated[
     str | None,
     Option(
         "--spans",
-        help="Parts: words, sentences, paragraphs, lines, headings, documents, a file of name,start,end; a picture's regions.",
+        help="Parts: words, sentences, paragraphs, lines, headings, documents, regions, or a file of name,start,end.",
         metavar="KIND|FILE",
         autocompletion=completing("attnctl.readings.spans:KINDS"),
         envvar="ATTNCTL_SPANS",
