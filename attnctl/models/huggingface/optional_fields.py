@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from transformers import Cache, GenerationConfig, PreTrainedModel
 
-    from attnctl.models.huggingface.attention_sites import Output
-
 
 def config_value(config: object, *names: str) -> Any:
     """Return the first of these settings of a configuration that has a value; None if none has one.
@@ -34,7 +32,7 @@ def generation_config(network: PreTrainedModel) -> GenerationConfig | None:
     return getattr(network, "generation_config", None)
 
 
-def output_value(output: Output, *names: str) -> Array | None:
+def output_value(output: object, *names: str) -> Array | None:
     """Return the first of these fields of a forward's output that has a value; None if none has one."""
     return next((value for name in names if (value := getattr(output, name, None)) is not None), None)
 
@@ -47,7 +45,7 @@ def tensor_of(module: Module, name: str) -> Array | None:
     return value if isinstance(value, torch.Tensor) else None
 
 
-def cache_of_output(output: Output) -> Cache | None:
+def cache_of_output(output: object) -> Cache | None:
     """Return the cache that a forward put out; None for another kind of memory, or for none."""
     from transformers import Cache
 
