@@ -166,7 +166,7 @@ SpansOption = Annotated[
     str | None,
     Option(
         "--spans",
-        help="Parts: words, sentences, paragraphs, lines, headings, documents, a file of name,start,end; regions of a picture.",
+        help="Parts: words, sentences, paragraphs, lines, headings, documents, a file of name,start,end; or regions.",
         metavar="KIND|FILE",
         autocompletion=completing("attnctl.readings.spans:KINDS"),
         envvar="ATTNCTL_SPANS",

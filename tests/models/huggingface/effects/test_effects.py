@@ -103,7 +103,9 @@ def test_effects_on_the_class_of_a_text_are_those_of_a_projection_without_the_he
     approximate = attnctl.effects(model, given, target=1, approximate=True)
     assert approximate.approximation is not None and approximate.approximation.rank_correlation > 0.5
     told = run("ablate", "Alice will eat", "--model", shelf(case), "--target", "label_2", "--edges", "--json").json
-    assert told["target"] == {"text": "LABEL_2", "id": 2, "is_class": True} and told["baseline"]["best"]["text"].startswith("LABEL_")
+    assert told["target"] == {"text": "LABEL_2", "id": 2, "is_class": True} and told["baseline"]["best"][
+        "text"
+    ].startswith("LABEL_")
     assert told["query"] == (0 if case.startswith("bert") else len(told["tokens"]) - 1)
     assert (
         run("explain", "Alice will eat", "--model", shelf(case), "--json").json["predictions"][0]["text"][:6]
