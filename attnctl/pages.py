@@ -81,6 +81,9 @@ def page_of_sources(
         watched = watched_text(source.model, source.input_text, query)
         if not watched.predicts_words or not reads_itself(watched.tokens, watched.key_tokens, watched.info):
             raise UsageError(f"follows a prediction, and {watched.info.name} makes none here", option="effects")
+        if watched.scale == "number":
+            why = f"follows a probability, and {watched.info.name} puts out a number: see attnctl ablate -o FILE.html"
+            raise UsageError(why, option="effects")
         document = plain(measure_effects(watched, effects).ordered())
     _check_traces(traces, changes)
     first = traces[0] if len(traces) == 2 and not over_training else traces[-1]

@@ -12,8 +12,9 @@ from attnctl.trace import Trace
 from attnctl.watched.effects import HeadEffect
 from attnctl.watched.measure import EffectRequest, measure_effects
 
-# of each head: its largest weight, what it writes, the effect of its removal (after minus before; nats, logits, 1 - cosine)
-MEASURES = ("weight", "writes", "log_probability", "logit_difference", "distance")
+# of each head: its largest weight, what it writes, the effect of its removal (after minus before; nats, logits, a
+# regression's number, 1 - cosine)
+MEASURES = ("weight", "writes", "log_probability", "logit_difference", "number", "distance")
 
 
 class EffectMeans(MeanFormat):
@@ -45,4 +46,5 @@ class EffectMeans(MeanFormat):
 
 def _measured_values(effect: HeadEffect) -> tuple[float | None, ...]:
     """Return the values of MEASURES of one head, in their order."""
-    return effect.looks.weight, effect.writes, effect.log_probability, effect.logit_difference, effect.distance
+    predicted = effect.log_probability, effect.logit_difference, effect.number
+    return effect.looks.weight, effect.writes, *predicted, effect.distance

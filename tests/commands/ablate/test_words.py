@@ -173,3 +173,10 @@ def test_sentences_in_turn(run: Run) -> None:
 def test_a_family_that_cannot_be_changed(refused: Refused, tmp_path: Path) -> None:
     outside = str(folders.write(tmp_path / "outside", "bloom, ALiBi"))
     assert "code of its own" in refused("ablate", TEXT, "--spans", "words", "--model", outside)
+
+
+def test_a_page_of_probabilities_needs_them(refused: Refused, tmp_path: Path) -> None:
+    said = refused(
+        "view", TEXT, "--effects", "-m", saved(tmp_path / "score", "score"), "-o", "v.html", "--no-open", code=2
+    )
+    assert "score puts out a number" in said
