@@ -444,6 +444,8 @@ BRANCHES = {
     "heatmap, photograph, terminal": Branch("heatmap PHOTO --model VISION", terminal=True),
     "heatmap, photograph, pipe": Branch("heatmap PHOTO --model VISION"),
     "heatmap, photograph, JSON": Branch("heatmap PHOTO --model VISION -o patches.json"),
+    "heatmap, table": Branch("heatmap Alice eats. --model random -o weights.csv"),
+    "heatmap, photograph, table": Branch("heatmap PHOTO --model VISION -o patches.parquet"),
     "heatmap, photograph, picture": Branch("heatmap PHOTO --model VISION -o heat.svg"),
     "heatmap, photograph, page": Branch("heatmap PHOTO --model VISION -o heat.html"),
     "heads, terminal": Branch("heads Alice eats. --model random", terminal=True),

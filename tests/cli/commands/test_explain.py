@@ -275,3 +275,15 @@ def test_a_query_whose_keys_are_all_left_out_looks_at_none(run: Run) -> None:
     assert "entropy" not in alone.out and "nan" not in alone.out
     both = run("explain", "Alice will eat pizza", *model, "--query", "Alice,eat", "--top", "3")
     assert both.code == 0 and both.out.count("looks at no key") == 2 and both.out.count("entropy") == 2
+
+
+def test_steps_without_arrays_leave_no_empty_heads(run: Run, tmp_path: Path) -> None:
+    """Whoever reads `layers` and `heads` meets only those with numbers; a trace without any is refused by other commands."""
+    asked = ("explain", "a b c", "--model", "random", "--causal", "--json")
+    assert run(*asked, "--steps", "summary").json["layers"] == []
+    (layer,) = run(*asked, "--steps", "mask").json["layers"]
+    assert layer["heads"] == [] and len(layer["mask"]) == 3
+    (tmp_path / "t.json").write_text(run(*asked, "--steps", "summary").out)
+    for command in ("heatmap", "heads", "explain"):
+        refused = run(command, tmp_path / "t.json")
+        assert refused.code == 1 and "this trace holds no weights" in refused.err
