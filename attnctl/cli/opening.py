@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
+
+from click import get_current_context
 
 from attnctl.cli.command import refuse_unused
 from attnctl.cli.groups import CheckpointOptions, option_values
-from attnctl.cli.progress import cost_progress
+from attnctl.cli.progress import Work, cost_progress, lines_in_pipe
 from attnctl.cli.session import kept_models
 from attnctl.model_options import model_arguments
 
@@ -24,6 +27,8 @@ def model_of(options: OptionValues | CheckpointOptions) -> Any:
 
     arguments = model_arguments(options if isinstance(options, dict) else option_values(options))
     session = kept_models.get()
+    if session is None and (context := get_current_context(silent=True)) is not None:
+        context.with_resource(lines_in_pipe(Work("working", monotonic())))  # to the end of the command
     return open_named_model(**arguments) if session is None else session.open(arguments, open_named_model)
 
 

@@ -38,7 +38,6 @@ from attnctl.cli.output import (
     print_lines,
     put_bytes,
     safe_console,
-    say_cost,
     say_note,
     say_notes,
     say_unknown,
@@ -456,12 +455,12 @@ def _prepare(opened: Source, chosen: Chosen) -> tuple[Prepared, tuple[Trace, Hea
 
 def _read_cells(prepared: Prepared, zoom: Zoom, room: int | None = None, *, bare: bool = False) -> Overview:
     """Return the cells of a prepared source; `bare` output shows no notes, so that all of them go to stderr."""
-    from attnctl.cli.cost import cost_of_heads
+    from attnctl.cli.cost import LESS_HEADS, check_memory_of_heads
     from attnctl.readings.heatmap import OverviewReading
     from attnctl.zoom import grid_of
 
-    say_cost(cost_of_heads(prepared.source, prepared.head_count))
-    with cost_progress(heads_over_tokens(prepared)) as tick:
+    check_memory_of_heads(prepared.source)
+    with cost_progress(heads_over_tokens(prepared), LESS_HEADS) as tick:
         cells: Overview = prepared.read(OverviewReading(grid_of(prepared, zoom, room)), tick)
     every = bare or cells.model.kind in ("checkpoint", "matrix")
     say_unknown(cells.tokens, cells.key_axis, notes=cells.notes, every=every)
