@@ -6,12 +6,11 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from click import get_current_context
-
 from attnctl.cli.command import refuse_unused
 from attnctl.cli.groups import CheckpointOptions, option_values
 from attnctl.cli.progress import Work, cost_progress, lines_in_pipe
 from attnctl.cli.session import kept_models
+from attnctl.errors import until_end
 from attnctl.model_options import model_arguments
 
 if TYPE_CHECKING:
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
 
 def model_of(options: OptionValues | CheckpointOptions) -> Any:
     """Open the model that the options ask for. Raises UsageError for options that exclude each other."""
+    session = kept_models.get()
+    if session is None:  # a shell waits for its user
+        until_end.enter_context(lines_in_pipe(Work("working", monotonic())))
     from attnctl.models import open_named_model  # imports NumPy, which --help and completion do not need
 
     arguments = model_arguments(options if isinstance(options, dict) else option_values(options))
-    session = kept_models.get()
-    if session is None and (context := get_current_context(silent=True)) is not None:
-        context.with_resource(lines_in_pipe(Work("working", monotonic())))  # to the end of the command
     return open_named_model(**arguments) if session is None else session.open(arguments, open_named_model)
 
 

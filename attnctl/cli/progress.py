@@ -30,6 +30,7 @@ SHOWN = 0.5  # seconds before a bar appears
 LUMP = 0.05  # seconds between two updates of the bar
 EVERY = 10.0  # seconds between two lines in a pipe
 MEASURED = 1.0  # seconds of work before its time is estimated: the first call of a library is slow
+PIECE = 0.01  # share of the work from which its time is estimated
 LONG = 20.0  # seconds; longer work says once how long it takes in all
 WHOLE_RUN = 1e9  # seconds: the time left comes from the mean speed of the whole run, since recent speeds jump
 
@@ -93,7 +94,7 @@ class Work:
     def line(self) -> str:
         """Return the state in words: the share that is done and the time left, or only the time so far."""
         seconds = self.seconds()
-        if not self.share:
+        if not self.share or self.share > 0.999:  # sums of shares are not exact
             return f"{self.words}: {duration_text(seconds)} so far"
         left = self.moved / self.share - seconds
         if left <= 0:  # this piece takes longer than the pieces before it
@@ -203,18 +204,23 @@ def heads_over_tokens(prepared: Prepared) -> str:
 def cost_progress(work: str, fewer: str = "") -> Iterator[Callable[[float], None]]:
     """Show a bar on stderr; yield a function that takes the share of the work that was done since its last call.
 
-    If the work will take longer than LONG seconds, a line says so after the first piece of MEASURED seconds or more;
-    `fewer` says how to lower the cost.
+    If the work will take longer than LONG seconds, a line says so once, after MEASURED seconds and a hundredth of the work;
+    `fewer` says how to lower the cost. If the first piece is smaller, it is slow because the work begins: it is not a
+    measure for the others.
     """
     share_done, is_noted = 0.0, False
+    start: tuple[float, float] | None = None  # seconds and share from which the speed is measured
 
     def move_on(share: float) -> None:
-        nonlocal share_done, is_noted
+        nonlocal share_done, is_noted, start
         share_done += share
         state = move_bar(share_done, work)
-        if not is_noted and share_done and state.moved >= MEASURED:
+        if start is None:
+            start = (0.0, 0.0) if share_done >= PIECE else (state.moved, share_done)
+        seconds, measured = state.moved - start[0], share_done - start[1]
+        if not is_noted and seconds >= MEASURED and measured >= PIECE:
             is_noted = True
-            if (seconds := state.moved / share_done) > LONG:
+            if (seconds := start[0] + seconds * (1 - start[1]) / measured) > LONG:
                 say_unless_quiet(f"{work}: about {duration_text(seconds)} in all{f' ({fewer})' if fewer else ''}")
 
     with _bar(work) as move_bar:

@@ -12,6 +12,8 @@ import pexpect
 import pytest
 
 from attnctl.cli import output, progress
+from attnctl.cli.opening import model_of
+from attnctl.errors import until_end
 
 CLEARED = "\n\x1b[?25h\r\x1b[1A\x1b[2K"
 
@@ -83,6 +85,7 @@ def piped(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     ("share", "moved", "now", "line"),
     [
         (None, 0.0, 12.0, "8,192 tokens: 12 s so far"),
+        (1.0, 9.0, 12.0, "8,192 tokens: 12 s so far"),  # something follows the last piece
         (0.25, 10.0, 10.0, "8,192 tokens: 25%, about 30 s left"),
         (0.25, 10.0, 14.0, "8,192 tokens: 25%, about 26 s left"),  # the time runs on between two pieces
         (0.9, 9.0, 20.0, "8,192 tokens: 90%, about 2 s left"),  # the last piece takes longer than the others
@@ -120,6 +123,35 @@ def test_long_work_says_what_it_takes_after_its_first_piece(
             clock += seconds
             tick(1 / 30)
     assert page.getvalue() == said * "attnctl: 30 passes: about 2 min in all (fewer heads take less)\n"
+
+
+def test_a_command_says_that_it_works_from_the_opening_of_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(**_: object) -> str:
+        time.sleep(0.3)
+        return "opened"
+
+    page = piped(monkeypatch)
+    monkeypatch.setattr(progress, "EVERY", 0.05)
+    monkeypatch.setattr("attnctl.models.open_named_model", slow)
+    assert model_of({"model": "demo"}) == "opened"
+    until_end.close()  # as at the end of the command
+    lines = page.getvalue().splitlines()
+    assert lines and set(lines) == {"attnctl: working: 0 s so far"}
+    time.sleep(0.1)
+    assert page.getvalue().splitlines() == lines
+
+
+def test_a_small_first_piece_is_no_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It loads a library: of 3,977 tokens the first tile of the first head said that all take 11 hours."""
+    clock, page = 0.0, piped(monkeypatch)
+    monkeypatch.setattr(progress, "monotonic", lambda: clock)
+    with progress.cost_progress("work") as tick:
+        clock = 5.0
+        tick(0.0001)
+        for _ in range(10):
+            clock += 1.0
+            tick(0.01)
+    assert page.getvalue() == "attnctl: work: about 2 min in all\n"  # 5 s, and 100 s more
 
 
 def test_items_of_unknown_number_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

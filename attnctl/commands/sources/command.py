@@ -131,7 +131,7 @@ def find_sources(
         return opened
 
     prompt = inputs.open_prompt(text, file, model.chat, open_model)
-    with cost_progress("reading the prompt") as tick:
+    with cost_progress("reading the prompt and its answer") as tick:
         steps = search_sources(
             *prompt, answer=answer, spans=spans, budget=budget, remove=remove, generate=model.generate, tick=tick
         )
