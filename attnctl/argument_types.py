@@ -150,5 +150,10 @@ def _is_whole_number(value: object) -> bool:
 
 
 def _refuse(function: str, name: str, value: object, expected: str) -> NoReturn:
-    repr_text = " ".join(repr(value)[:80].split())
-    raise TypeError(f"{function}(): {name} is {expected}, not {type(value).__name__}: {repr_text}")
+    raise TypeError(f"{function}(): {name} is {expected}, not {named_value(value)}")
+
+
+def named_value(value: object) -> str:
+    """Return a value for an error in Python: its type and the beginning of its repr; of a module or a table its type."""
+    text = repr(value)[:200].strip()
+    return type(value).__name__ if "\n" in text else f"{type(value).__name__}: {text[:80]}"

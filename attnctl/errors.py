@@ -61,6 +61,8 @@ def option_name(name: str, value: object = None) -> str:
 
 # the spinner of a silent command: closed before a line is written to a terminal, or read from one
 waiting = ExitStack()
+# what ends with the command: lines in a pipe that say that it works
+until_end = ExitStack()
 
 
 class AttnctlError(Exception):

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from attnctl import attention
+from attnctl.argument_types import named_value
 from attnctl.arrays import Bools, as_numpy, place_array
 from attnctl.attention import Array, Call
 from attnctl.errors import UsageError
@@ -194,7 +195,9 @@ def context_instead(
     if layer not in intervention.reference:
         raise UsageError(f"the reference has no layer {layer}: give its heads' contexts")
     if not hasattr(intervention.reference[layer], "shape"):
-        raise TypeError(f"intervene(): reference[{layer}] is an array, not {intervention.reference[layer]!r}")
+        raise TypeError(
+            f"intervene(): reference[{layer}] is an array, not {named_value(intervention.reference[layer])}"
+        )
     reference = as_numpy(intervention.reference[layer])  # (heads, d_v) or (heads, n, d_v)
     heads, n_q, d_v = context.shape[-3:]
     if reference.shape != ((heads, d_v) if intervention.how == "mean" else (heads, *reference.shape[1:2], d_v)):

@@ -41,7 +41,7 @@ def page_of_sources(
     labels: Sequence[str] | None = None,
     over_training: bool = False,
     say: Say | None = None,
-    check: Callable[[Source, int], None] | None = None,
+    check: Callable[[Source], None] | None = None,
     on_trace: Callable[[Trace], None] | None = None,
     cmap: str | None = None,
     title: str | None = None,
@@ -49,7 +49,7 @@ def page_of_sources(
     """Return the page of one source, of two side by side, or of a run's steps; a long text becomes an overview.
 
     A long text is shown as an overview with exact blocks. `say` is called with the cost of large traces, `check` with the
-    source and the number of heads before a long text is read, `on_trace` with each trace.
+    source before a long text is read, `on_trace` with each trace.
     Raises UsageError for what a page cannot show, AttnctlError for more weights than a browser can open.
     """
     start = _page_start(changes, log) | ({"map": cmap} if cmap in PAGE_MAPS else {})
@@ -65,7 +65,7 @@ def page_of_sources(
             prepared = prepare(source, layer=layer, head=head)
             if prepared.head_count * len(source.tokens) * len(source.key_tokens) > limits.PAGE_WEIGHTS:
                 if check is not None:
-                    check(source, prepared.head_count)
+                    check(source)
                 part, exact = survey_text(prepared)
         if part is None:
             part = trace = prepare(source, Changes(changes.measure), layer, head, say=say).trace()

@@ -77,6 +77,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
         monkeypatch.delenv("FORCE_COLOR", raising=False)
         with monkeypatch.context() as patch:
             patch.setattr("attnctl.cli.progress.EVERY", math.inf)  # however busy the machine, no line of long work
+            patch.setattr("attnctl.cli.progress.LONG", math.inf)
             patch.setattr(sys, "argv", ["attnctl", *map(str, args)])
             patch.setattr(sys.modules["__main__"], "__package__", None)  # of `python -m pytest`, which help would name
             given = io.TextIOWrapper(io.BytesIO(stdin) if pipe is None else _pipe_of(pipe), "utf-8")

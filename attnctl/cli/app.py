@@ -31,6 +31,7 @@ from attnctl.errors import (
     failure_message,
     options_as_flags,
     print_complaint,
+    until_end,
     waiting,
 )
 from attnctl.text import for_pasting
@@ -164,6 +165,7 @@ def run_command(argv: Sequence[str] | None = None, session: Session | None = Non
     with options_as_flags({}):
         try:
             with contextlib.ExitStack() as around:
+                around.callback(until_end.close)
                 if sys.stderr.isatty():
                     from attnctl.cli.progress import spinner_while_silent  # not needed in a pipe
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from attnctl.cli.command import refuse_unused
 from attnctl.cli.groups import CheckpointOptions, option_values
-from attnctl.cli.progress import cost_progress
+from attnctl.cli.progress import Work, cost_progress, lines_in_pipe
 from attnctl.cli.session import kept_models
+from attnctl.errors import until_end
 from attnctl.model_options import model_arguments
 
 if TYPE_CHECKING:
@@ -20,10 +22,12 @@ if TYPE_CHECKING:
 
 def model_of(options: OptionValues | CheckpointOptions) -> Any:
     """Open the model that the options ask for. Raises UsageError for options that exclude each other."""
+    session = kept_models.get()
+    if session is None:  # a shell waits for its user
+        until_end.enter_context(lines_in_pipe(Work("working", monotonic())))
     from attnctl.models import open_named_model  # imports NumPy, which --help and completion do not need
 
     arguments = model_arguments(options if isinstance(options, dict) else option_values(options))
-    session = kept_models.get()
     return open_named_model(**arguments) if session is None else session.open(arguments, open_named_model)
 
 

@@ -48,12 +48,6 @@ def say_notes(notes: Iterable[str]) -> None:
         say_note(note)
 
 
-def say_cost(cost: str | None) -> None:
-    """Write the cost of long work on standard error, if there is one."""
-    if cost is not None:
-        say_unless_quiet(cost)
-
-
 def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool = False) -> None:
     """Write a note for each text with words that the model does not know.
 
@@ -197,11 +191,11 @@ def picture_look(options: MapOptions, dpi: int = 200) -> Look:
 
 
 def page_notes() -> dict[str, Any]:
-    """Return the functions that `page_of_sources` calls with notes, with the cost of a long text, and with each trace."""
-    from attnctl.cli.cost import SURVEY_SWEEPS, cost_of_heads
+    """Return the functions that `page_of_sources` calls with notes, with a long text, and with each trace."""
+    from attnctl.cli.cost import check_memory_of_heads
 
     return {
         "say": say_notes,
-        "check": lambda source, heads: say_cost(cost_of_heads(source, heads, SURVEY_SWEEPS)),
+        "check": check_memory_of_heads,
         "on_trace": lambda trace: say_unknown(trace.tokens, trace.key_axis, notes=trace.notes),
     }

@@ -1,11 +1,15 @@
-"""Show on standard error that a command works: a spinner, then a bar; in a pipe a line every 10 seconds."""
+"""Show on standard error that a command works: a spinner, then a bar; in a pipe a line every 10 seconds.
+
+Every time comes from the work that was done so far.
+"""
 
 from __future__ import annotations
 
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -13,7 +17,7 @@ from attnctl import interrupts
 from attnctl.cli import output
 from attnctl.cli.output import safe_console, say_unless_quiet
 from attnctl.errors import waiting
-from attnctl.text import counted
+from attnctl.text import counted, duration_text
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -25,6 +29,9 @@ SILENT = 1.0  # seconds without output before a spinner appears
 SHOWN = 0.5  # seconds before a bar appears
 LUMP = 0.05  # seconds between two updates of the bar
 EVERY = 10.0  # seconds between two lines in a pipe
+MEASURED = 1.0  # seconds of work before its time is estimated: the first call of a library is slow
+PIECE = 0.01  # share of the work from which its time is estimated
+LONG = 20.0  # seconds; longer work says once how long it takes in all
 WHOLE_RUN = 1e9  # seconds: the time left comes from the mean speed of the whole run, since recent speeds jump
 
 
@@ -71,46 +78,98 @@ def spinner_while_silent() -> Iterator[None]:
         end()  # Ctrl-C may have interrupted the first call
 
 
+@dataclass
+class Work:
+    """Work that goes on: the words for it, and which share was finished when (seconds after its beginning)."""
+
+    words: str
+    begun: float
+    share: float | None = None
+    moved: float = 0.0
+
+    def seconds(self) -> float:
+        """Return the seconds since the work began."""
+        return monotonic() - self.begun
+
+    def line(self) -> str:
+        """Return the state in words: the share that is done and the time left, or only the time so far."""
+        seconds = self.seconds()
+        if not self.share or self.share > 0.999:  # sums of shares are not exact
+            return f"{self.words}: {duration_text(seconds)} so far"
+        left = self.moved / self.share - seconds
+        if left <= 0:  # this piece takes longer than the pieces before it
+            left = seconds * (1 - self.share)
+        return f"{self.words}: {self.share:.0%}, about {duration_text(left)} left"
+
+
+_works: list[Work] = []  # that write lines in a pipe: only the innermost writes
+
+
 @contextmanager
-def _bar() -> Iterator[Callable[[float | None, str], None]]:
+def lines_in_pipe(work: Work) -> Iterator[None]:
+    """Within this context, write a line on the state of `work` every EVERY seconds if standard error is a pipe."""
+    if output.quiet or sys.stderr.isatty():
+        yield
+        return
+    ended = threading.Event()
+
+    def write_lines() -> None:
+        while not ended.wait(min(EVERY, threading.TIMEOUT_MAX)):
+            if _works and _works[-1] is work:
+                say_unless_quiet(work.line())
+
+    thread = threading.Thread(target=write_lines, daemon=True)
+    _works.append(work)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        _works.remove(work)
+        thread.join()
+
+
+@contextmanager
+def _bar(words: str) -> Iterator[Callable[[float | None, str], Work]]:
     """Show progress: a bar on a terminal, after SHOWN seconds; a line every EVERY seconds in a pipe.
 
-    Yield a function that takes the finished share, from 0 to 1 (None if unknown), and the words beside the bar.
+    Yield a function that takes the finished share, from 0 to 1 (None if unknown), and the words beside the bar, and returns
+    the state.
     """
-    begun = moved = printed = monotonic()
+    begun = drawn = monotonic()
+    work = Work(words, begun)
     progress: Progress | None = None
 
-    def move_on(share: float | None, words: str) -> None:
-        nonlocal moved, printed, progress
+    def move_on(share: float | None, words: str) -> Work:
+        nonlocal drawn, progress
         now = monotonic()
-        if output.quiet or now - begun < SHOWN or now - moved < LUMP:
-            return
+        work.words, work.share, work.moved = words, share, now - begun
+        if output.quiet or not sys.stderr.isatty() or now - begun < SHOWN or now - drawn < LUMP:
+            return work
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-        time_left = TimeRemainingColumn()
         if progress is None:
-            columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), time_left)
             progress = Progress(
-                *columns,
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                TaskProgressColumn(),
+                TimeRemainingColumn(),
                 console=safe_console(stderr=True),
                 transient=True,
                 redirect_stdout=False,
                 speed_estimate_period=WHOLE_RUN,
                 get_time=monotonic,
-                disable=not sys.stderr.isatty(),
             )
             progress.add_task(words, total=None)
             waiting.close()
             progress.start()
-        moved = now
-        task = progress.tasks[0]
-        progress.update(task.id, total=None if share is None else 1.0, completed=share or 0.0, description=words)
-        if progress.disable and now - printed >= EVERY:
-            printed = now
-            progress_text = "" if share is None else f": {share:.0%}, {time_left.render(task)} left"
-            say_unless_quiet(f"{words}{progress_text}")
+        drawn = now
+        progress.update(
+            progress.tasks[0].id, total=None if share is None else 1.0, completed=share or 0.0, description=words
+        )
+        return work
 
-    with interrupts.tidied_up():
+    with interrupts.tidied_up() if sys.stderr.isatty() else nullcontext(), lines_in_pipe(work):
         try:
             yield move_on
         finally:
@@ -132,7 +191,7 @@ def items_progress(share: Callable[[], float | None]) -> Iterator[Callable[[int]
         rate = count_done / max(monotonic() - begun, LUMP)
         move_bar(share(), f"{count_done:,} done, {rate:,.{0 if rate >= 10 else 1}f} a second")
 
-    with _bar() as move_bar:
+    with _bar("0 done") as move_bar:
         yield move_on
 
 
@@ -142,14 +201,27 @@ def heads_over_tokens(prepared: Prepared) -> str:
 
 
 @contextmanager
-def cost_progress(work: str) -> Iterator[Callable[[float], None]]:
-    """Show a bar on stderr; yield a function that takes the share of the work that was done since its last call."""
-    share_done = 0.0
+def cost_progress(work: str, fewer: str = "") -> Iterator[Callable[[float], None]]:
+    """Show a bar on stderr; yield a function that takes the share of the work that was done since its last call.
+
+    If the work will take longer than LONG seconds, a line says so once, after MEASURED seconds and a hundredth of the work;
+    `fewer` says how to lower the cost. If the first piece is smaller, it is slow because the work begins: it is not a
+    measure for the others.
+    """
+    share_done, is_noted = 0.0, False
+    start: tuple[float, float] | None = None  # seconds and share from which the speed is measured
 
     def move_on(share: float) -> None:
-        nonlocal share_done
+        nonlocal share_done, is_noted, start
         share_done += share
-        move_bar(share_done, work)
+        state = move_bar(share_done, work)
+        if start is None:
+            start = (0.0, 0.0) if share_done >= PIECE else (state.moved, share_done)
+        seconds, measured = state.moved - start[0], share_done - start[1]
+        if not is_noted and seconds >= MEASURED and measured >= PIECE:
+            is_noted = True
+            if (seconds := start[0] + seconds * (1 - start[1]) / measured) > LONG:
+                say_unless_quiet(f"{work}: about {duration_text(seconds)} in all{f' ({fewer})' if fewer else ''}")
 
-    with _bar() as move_bar:
+    with _bar(work) as move_bar:
         yield move_on

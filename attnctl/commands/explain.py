@@ -36,7 +36,6 @@ from attnctl.cli.opening import model_of, open_source
 from attnctl.cli.output import (
     output_format,
     put_bytes,
-    say_cost,
     say_notes,
     say_unknown,
     show_renderable,
@@ -335,7 +334,7 @@ def _explain_contributions(
 
 def _explain_long(prepared: Prepared, form: str, output: str | None, chosen: ChosenOptions) -> None:
     """Write rows of a long text as tables, or rows or strongest links as JSON. Raises AttnctlError for .npz."""
-    from attnctl.cli.cost import cost_of_heads
+    from attnctl.cli.cost import LESS_HEADS, check_memory_of_heads
     from attnctl.formats.documents.overview_json import overview_to_json
     from attnctl.links import TOP, check_links, named_query, query_row, read_strongest_links
     from attnctl.readings.overview import LongRow
@@ -375,8 +374,8 @@ def _explain_long(prepared: Prepared, form: str, output: str | None, chosen: Cho
         if spans is not None:
             raise UsageError("sums up where one query looks: name it with --query", option="spans")
         check_links(prepared, top or TOP)
-        say_cost(cost_of_heads(source, prepared.head_count))
-        with cost_progress(bar) as tick:
+        check_memory_of_heads(source)
+        with cost_progress(bar, LESS_HEADS) as tick:
             readings = [read_strongest_links(prepared, top or TOP, tick)]
         say_notes(readings[0].notes)
     elif top is not None or spans is not None:

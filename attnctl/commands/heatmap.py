@@ -39,7 +39,6 @@ from attnctl.cli.output import (
     print_lines,
     put_bytes,
     safe_console,
-    say_cost,
     say_note,
     say_notes,
     say_unknown,
@@ -484,13 +483,13 @@ def _read_cells(
 
     `bare` output shows no notes, so that all of them go to stderr.
     """
-    from attnctl.cli.cost import cost_of_heads
+    from attnctl.cli.cost import LESS_HEADS, check_memory_of_heads
     from attnctl.readings.heatmap import OverviewReading
     from attnctl.zoom import grid_of
 
     grid = grid_of(prepared, zoom, room, each_token=each_token)
-    say_cost(cost_of_heads(prepared.source, prepared.head_count))
-    with cost_progress(heads_over_tokens(prepared)) as tick:
+    check_memory_of_heads(prepared.source)
+    with cost_progress(heads_over_tokens(prepared), LESS_HEADS) as tick:
         cells: Overview = prepared.read(OverviewReading(grid), tick)
     every = bare or cells.model.kind in ("checkpoint", "matrix")
     say_unknown(cells.tokens, cells.key_axis, notes=cells.notes, every=every)

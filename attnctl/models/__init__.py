@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from attnctl import limits
-from attnctl.argument_types import check_options, check_types, checked_selection, is_network, plain_number, require_type
+from attnctl.argument_types import (
+    check_options,
+    check_types,
+    checked_selection,
+    is_network,
+    named_value,
+    plain_number,
+    require_type,
+)
 from attnctl.errors import UsageError, about_value, option_name
 from attnctl.files import is_possible_name, open_regular
 from attnctl.model_options import CHECKPOINT_OPTIONS, OPTION_TYPES, RANGES, ModelOptions, instead_of, with_model_options
@@ -186,5 +194,5 @@ def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> 
         raise TypeError(f"{function}(): {name} is for the name of a model, and this model is already opened")
     if not isinstance(opened, Model):
         expected = "a name, a path, an opened model or a transformers model"
-        raise TypeError(f"{function}(): model is {expected}, not {type(model).__name__}: {repr(model)[:80]}")
+        raise TypeError(f"{function}(): model is {expected}, not {named_value(model)}")
     return opened if text_pair is None else opened.with_text_pair(text_pair)

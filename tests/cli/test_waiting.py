@@ -12,6 +12,8 @@ import pexpect
 import pytest
 
 from attnctl.cli import output, progress
+from attnctl.cli.opening import model_of
+from attnctl.errors import until_end
 
 CLEARED = "\n\x1b[?25h\r\x1b[1A\x1b[2K"
 
@@ -71,39 +73,93 @@ def test_an_interrupt_while_the_spinner_turns_leaves_a_cursor() -> None:
     assert child.before.count("\x1b[?25h") == 1 and "Traceback" not in child.before
 
 
-@pytest.mark.parametrize(
-    ("seconds", "shares", "said"),
-    [
-        (1.0, [1], ["16%, 0:00:54 left", "31%, 0:00:44 left"]),  # 64 pieces, one a second: after 10, and after 20
-        (8.0, [1] * 8, ["14%, 0:00:55 left"]),  # in lumps of 8: after 16 s, of the second lump its first piece
-    ],
-)
-def test_in_a_pipe_long_work_has_a_line_every_ten_seconds(
-    seconds: float, shares: list[int], said: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, page = 0.0, io.StringIO()
-    monkeypatch.setattr(progress, "monotonic", lambda: clock)
+def piped(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Standard error as a pipe; not as a fixture, since pytest sets it again before the test."""
+    page = io.StringIO()
     monkeypatch.setattr(sys, "stderr", page)
     monkeypatch.setattr(output, "quiet", False)
-    with progress.cost_progress("8,192 tokens") as tick:
-        while clock < 25 - seconds:
-            clock += seconds
-            for share in shares:
-                tick(share / 64)
-    assert page.getvalue() == "".join(f"attnctl: 8,192 tokens: {line}\n" for line in said)
+    return page
+
+
+@pytest.mark.parametrize(
+    ("share", "moved", "now", "line"),
+    [
+        (None, 0.0, 12.0, "8,192 tokens: 12 s so far"),
+        (1.0, 9.0, 12.0, "8,192 tokens: 12 s so far"),  # something follows the last piece
+        (0.25, 10.0, 10.0, "8,192 tokens: 25%, about 30 s left"),
+        (0.25, 10.0, 14.0, "8,192 tokens: 25%, about 26 s left"),  # the time runs on between two pieces
+        (0.9, 9.0, 20.0, "8,192 tokens: 90%, about 2 s left"),  # the last piece takes longer than the others
+    ],
+)
+def test_the_time_left_comes_from_the_pieces_that_are_done(
+    share: float | None, moved: float, now: float, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "monotonic", lambda: 100 + now)
+    assert progress.Work("8,192 tokens", 100.0, share, moved).line() == line
+
+
+def test_in_a_pipe_silent_work_has_a_line_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also before its first piece is done; of works within each other the innermost has the lines."""
+    page = piped(monkeypatch)
+    monkeypatch.setattr(progress, "EVERY", 0.05)
+    with progress.cost_progress("outer"), progress.cost_progress("inner"):
+        time.sleep(0.3)
+    lines = page.getvalue().splitlines()
+    assert len(lines) >= 2 and set(lines[:-1]) == {"attnctl: inner: 0 s so far"}  # the last may be of the outer work
     monkeypatch.setattr(output, "quiet", True)
-    with progress.cost_progress("8,192 tokens") as tick:
-        clock += 100
-        tick(0.5)
-    assert page.getvalue().count("\n") == len(said)
+    with progress.cost_progress("quiet"):
+        time.sleep(0.2)
+    assert page.getvalue().splitlines() == lines
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(4.0, True), (0.2, False)])
+def test_long_work_says_what_it_takes_after_its_first_piece(
+    seconds: float, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, page = 0.0, piped(monkeypatch)
+    monkeypatch.setattr(progress, "monotonic", lambda: clock)
+    with progress.cost_progress("30 passes", "fewer heads take less") as tick:
+        for _ in range(30):
+            clock += seconds
+            tick(1 / 30)
+    assert page.getvalue() == said * "attnctl: 30 passes: about 2 min in all (fewer heads take less)\n"
+
+
+def test_a_command_says_that_it_works_from_the_opening_of_its_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(**_: object) -> str:
+        time.sleep(0.3)
+        return "opened"
+
+    page = piped(monkeypatch)
+    monkeypatch.setattr(progress, "EVERY", 0.05)
+    monkeypatch.setattr("attnctl.models.open_named_model", slow)
+    assert model_of({"model": "demo"}) == "opened"
+    until_end.close()  # as at the end of the command
+    lines = page.getvalue().splitlines()
+    assert lines and set(lines) == {"attnctl: working: 0 s so far"}
+    time.sleep(0.1)
+    assert page.getvalue().splitlines() == lines
+
+
+def test_a_small_first_piece_is_no_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It loads a library: of 3,977 tokens the first tile of the first head said that all take 11 hours."""
+    clock, page = 0.0, piped(monkeypatch)
+    monkeypatch.setattr(progress, "monotonic", lambda: clock)
+    with progress.cost_progress("work") as tick:
+        clock = 5.0
+        tick(0.0001)
+        for _ in range(10):
+            clock += 1.0
+            tick(0.01)
+    assert page.getvalue() == "attnctl: work: about 2 min in all\n"  # 5 s, and 100 s more
 
 
 def test_items_of_unknown_number_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, page = 0.0, io.StringIO()
+    clock, page = 0.0, piped(monkeypatch)
     monkeypatch.setattr(progress, "monotonic", lambda: clock)
-    monkeypatch.setattr(sys, "stderr", page)
-    monkeypatch.setattr(output, "quiet", False)
+    monkeypatch.setattr(progress, "EVERY", 0.05)
     with progress.items_progress(lambda: None) as tick:
         clock = 10.0
         tick(25)
-    assert page.getvalue() == "attnctl: 25 done, 2.5 a second\n"
+        time.sleep(0.2)
+    assert page.getvalue().splitlines()[0] == "attnctl: 25 done, 2.5 a second: 10 s so far"

@@ -30,7 +30,7 @@ from attnctl.cli.groups import (
     whole,
 )
 from attnctl.cli.opening import model_of
-from attnctl.cli.output import output_format, put_bytes, say_cost, say_notes, write_drawing, write_renderable
+from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_renderable
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.formats.pictures import format_names, suffixes_listed
@@ -207,18 +207,21 @@ def ablate_command(
 
 
 def _measured_effects(watched: Watched, request: EffectRequest) -> Effects:
-    """Return the effects that are requested; announce the cost of exact passes before they run."""
-    from attnctl.cli.cost import LESS_HEADS, cost_of_passes
+    """Return the effects that are requested; check their memory before they run."""
+    from attnctl.cli.cost import LESS_HEADS, check_memory_of_cuts
     from attnctl.watched.measure import chosen_heads, measure_effects
 
     n = len(watched.tokens)
+    work, fewer = counted(n, "token"), ""
     if not request.approximate:
         passes = len(chosen_heads(watched, request)) if request.sweep_heads else 0
         cuts = len(request.edges) + len(request.spans) + (n if request.every_edge else 0)
         parts_or_edges = "longer parts take fewer" if request.spans else "--edge and --spans take fewer"
         fewer = parts_or_edges if cuts else LESS_HEADS
-        say_cost(cost_of_passes(watched.info, n, passes + cuts, cuts=cuts > 0, fewer=fewer))
-    with cost_progress(counted(n, "token")) as tick:
+        work = f"{passes + cuts:,} passes over {counted(n, 'token')}"
+        if cuts:
+            check_memory_of_cuts(n)
+    with cost_progress(work, fewer) as tick:
         return measure_effects(watched, request, *([] if tick is None else [tick]))
 
 

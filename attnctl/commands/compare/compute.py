@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from attnctl.argument_types import check_types, is_network
+from attnctl.argument_types import check_types, is_network, named_value
 from attnctl.arguments import changes_of_arguments, source_of_argument
 from attnctl.errors import UsageError
 from attnctl.measures import needs_of
@@ -44,7 +44,7 @@ def compare(
     check_types("compare", str | None, text=text, text_pair=text_pair)
     check_types("compare", tuple | list | None, names=names)
     if names is not None and (len(names) != 2 or not all(isinstance(name, str) for name in names)):
-        raise TypeError(f"compare(): names is two names, not {names!r}")
+        raise TypeError(f"compare(): names is two names, not {named_value(names)}")
     if text_pair is not None and text is None:
         raise TypeError("compare(): text_pair needs a text")
     changes = changes_of_arguments("compare", measure, words, renormalise, drop)

@@ -39,7 +39,6 @@ from attnctl.cli.output import (
     output_format,
     picture_look,
     put_bytes,
-    say_cost,
     say_notes,
     say_unknown,
     write_drawing,
@@ -196,16 +195,16 @@ def _measure_heads(
     probe: bool,
     names: HeadNames | None = None,
 ) -> Overview:
-    """Return the statistics of the heads; print the cost before, and notes after."""
-    from attnctl.cli.cost import cost_of_heads
+    """Return the statistics of the heads; print notes after."""
+    from attnctl.cli.cost import LESS_HEADS, check_memory_of_heads
     from attnctl.commands.heads.compute import measure_heads
     from attnctl.source import check_attention_weights, prepare
 
     opened = opener()
     check_attention_weights(opened, "heads")
     prepared = prepare(opened, changes, layer, head, keeps_columns=True, say=say_notes)
-    say_cost(cost_of_heads(opened, prepared.head_count))
-    with cost_progress(heads_over_tokens(prepared)) as tick:
+    check_memory_of_heads(opened)
+    with cost_progress(heads_over_tokens(prepared), LESS_HEADS) as tick:
         measured = measure_heads(prepared, probe, names, tick)
     say_notes(measured.notes)
     say_unknown(prepared.source.tokens)

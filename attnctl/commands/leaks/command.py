@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from attnctl.cli.command import command
 from attnctl.cli.groups import LOOK, CheckpointOptions, JsonOption, output_option
-from attnctl.cli.output import output_format, put_bytes, say_cost, say_notes, write_drawing, write_renderable
+from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_renderable
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import completing
 from attnctl.errors import DONE, FINDING, UsageError
@@ -60,7 +60,6 @@ def leaks_command(
     how far a document's outputs move if another document's tokens are replaced. Each leak is described in a sentence, with
     its likely cause. The exit code is 0 if all documents are apart, and 4 if there is a leak.
     """
-    from attnctl.cli.cost import cost_of_passes
     from attnctl.commands.leaks.show import leaks_drawing, leaks_forms
     from attnctl.formats.documents.json_documents import write_json
     from attnctl.render.terminal.console import Shown
@@ -68,8 +67,7 @@ def leaks_command(
     form = output_format("leaks", output, ("json", "txt", "html", *format_names()), "json" if json else "")
     search = _leak_search(inputs, model, pack, expect)
     tokens = search.ids.numel()
-    say_cost(cost_of_passes(search.info, tokens, search.forwards, cuts=False, fewer="a smaller batch takes less"))
-    with cost_progress(f"{tokens:,} tokens") as tick:
+    with cost_progress(f"{tokens:,} tokens", "a smaller batch takes less") as tick:
         leaks = search.measure(tick)
     say_notes(leaks.notes)
     if form == "json":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ from attnctl.cli.output import (
     put_bytes,
     safe_console,
     say_notes,
+    say_unless_quiet,
     show_renderable,
     write_drawing,
 )
@@ -115,7 +117,8 @@ def needle_command(
         ),
     ] = False,
     output: Annotated[
-        str | None, output_option(f"Where to write: .jsonl (an existing file is continued), or {suffixes_listed()}.")
+        str | None,
+        output_option(f"Where to write: .json, .jsonl (an existing file is continued), {suffixes_listed()}."),
     ] = None,
     model: AnswerOptions,
 ) -> None:
@@ -127,7 +130,7 @@ def needle_command(
     """
     from attnctl.commands.needle.haystack import NEEDLE
 
-    form = output_format("needle", output, ("jsonl", *format_names()), "jsonl" if json else "")
+    form = output_format("needle", output, ("json", "jsonl", *format_names()), "jsonl" if json else "")
     output = None if output == "-" else output
     tokens, shares = _whole_numbers(lengths, "lengths"), _whole_numbers(depths, "depths")
     if max(shares) > 100:
@@ -154,6 +157,7 @@ def _ask_needles(
 ) -> None:
     """Ask the needles that the file of -o does not have yet, and write the results of all."""
     from attnctl.commands.needle.result import known_needles
+    from attnctl.commands.needle.show import needle_sentence
     from attnctl.formats.documents.json_documents import write_json
 
     cells = known_needles(output, asker.run) if form == "jsonl" and output is not None else []
@@ -162,15 +166,27 @@ def _ask_needles(
     asker.check_length(max(tokens))
     asked = {(cell.length, cell.depth) for cell in cells}
     places = [place for n in tokens for share in shares if (place := (n, share / 100)) not in asked]
-    interrupted = False
+    interrupted, in_rows = False, form == "terminal" and not safe_console().is_terminal
+    haystack = max((length * depth for length, depth in places), default=0)  # tokens that are read once for all needles
+    total = haystack + sum(_tokens_read(*place) for place in places)
+    if in_rows:
+        _print_rows(cells, header=True)
     try:
-        with cost_progress(f"{len(places)} needles") as tick:
-            for cell in asker.ask_needles(places):
+        with cost_progress(f"{len(places)} needles", "fewer or shorter lengths take less") as tick:
+            asked_cells = asker.ask_needles(places)
+            tick(haystack / (total or 1))
+            for cell in asked_cells:
                 cells.append(cell)
                 if form == "jsonl":
                     _write_line(write_json(cell, "needle"), output)
-                tick(_tokens_read(cell.length, cell.depth) / sum(_tokens_read(*place) for place in places))
-        summary = asker.needles_of(cells, switch_off)
+                if in_rows:
+                    _print_rows([cell])
+                elif form != "jsonl" or output is not None:
+                    say_unless_quiet(needle_sentence(cell))
+                tick(_tokens_read(cell.length, cell.depth) / total)
+        with cost_progress("asking again without some heads") as tick:
+            shows_heads = form in ("json", "jsonl") or (form == "terminal" and not in_rows)
+            summary = asker.needles_of(cells, switch_off if shows_heads else 0, tick)
     except KeyboardInterrupt:
         say_notes(("interrupted: these are the results so far",))
         summary, interrupted = asker.needles_of(cells), True
@@ -201,19 +217,29 @@ def _write_line(line: bytes, output: str | None) -> None:
         file.write(line + b"\n")
 
 
+def _print_rows(cells: list[NeedleCell], *, header: bool = False) -> None:
+    """Print rows of the table of needles for a pipe at once, and with `header` the names of the columns before them."""
+    from attnctl.commands.needle.show import needle_cells
+
+    lines = needle_cells(cells).as_csv(delimiter="\t").splitlines()
+    print_lines(*lines[0 if header else 1 :])
+    sys.stdout.flush()
+
+
 def _write_needles(summary: Needles, cells: list[NeedleCell], form: str, output: str | None) -> None:
-    from attnctl.commands.needle.show import needle_cells, needles_forms
+    from msgspec.structs import replace
+
+    from attnctl.commands.needle.show import needles_forms
     from attnctl.formats.documents.json_documents import write_json
     from attnctl.render.terminal.console import Shown
 
     if form == "jsonl" and output is None:
         put_bytes(write_json(summary, "result") + b"\n")
-    elif form in ("terminal", "jsonl"):
-        if form == "terminal" and not safe_console().is_terminal:
-            print_lines(needle_cells(cells).as_csv(delimiter="\t").rstrip("\n"))
-            return
+    elif form == "json":
+        put_bytes(write_json(replace(summary, needles=tuple(cell.planted for cell in cells)), "result") + b"\n", output)
+    elif form == "jsonl" or (form == "terminal" and safe_console().is_terminal):
         show_renderable(Shown(needles_forms(summary, cells)))
-    else:
+    elif form != "terminal":  # in a pipe every row is printed already
         from attnctl.commands.needle.picture import needle_drawing
 
         write_drawing(needle_drawing(summary, cells), form, output)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import cycle
+from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
@@ -33,6 +34,9 @@ from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.prompts import Prompt, chat_prompt, ids_of, prompt_tokens
 from attnctl.readings.head_place import HeadPlace
 from attnctl.tokens import Token
+
+if TYPE_CHECKING:
+    from attnctl.blockwise import Tick
 
 ANSWER = 24  # tokens of an answer
 
@@ -94,8 +98,11 @@ class NeedleAsker:
                 cell.scores = {str(layer): row for layer, row in scores.items()}
         return cell
 
-    def needles_of(self, cells: Sequence[NeedleCell], off: int = 0) -> Needles:
-        """Return the summary of `cells`, with the answers without the `off` best heads and without random ones."""
+    def needles_of(self, cells: Sequence[NeedleCell], off: int = 0, tick: Tick = lambda share: None) -> Needles:
+        """Return the summary of `cells`, with the answers without the `off` best heads and without random ones.
+
+        `tick` receives the share of these answers that each one is.
+        """
         scores = mean_scores(cells)
         heads = tuple(RetrievalHead(*place, score) for place, score in scores.items() if score >= RETRIEVAL)
         summary = Needles(
@@ -105,10 +112,14 @@ class NeedleAsker:
         best = [(head.layer, head.head) for head in heads[:off]]
         if best:
             random_ones = random_heads(list(scores), best, len(best), self.seed)
-            summary.off, summary.random_off = (self.answered_without(chosen, cells) for chosen in (best, random_ones))
+            summary.off, summary.random_off = (
+                self.answered_without(chosen, cells, tick) for chosen in (best, random_ones)
+            )
         return summary
 
-    def answered_without(self, heads: Sequence[tuple[int, int]], cells: Sequence[NeedleCell]) -> HeadsOff:
+    def answered_without(
+        self, heads: Sequence[tuple[int, int]], cells: Sequence[NeedleCell], tick: Tick = lambda share: None
+    ) -> HeadsOff:
         """Return how many of the answered needles are still answered with these heads' outputs set to 0."""
         off: dict[int, tuple[int, ...]] = {}
         for layer, head in heads:
@@ -116,8 +127,10 @@ class NeedleAsker:
         places = [(cell.length, cell.depth) for cell in cells if cell.answered]
         with apply_interventions(self.model.network, [Intervention(off)]):
             haystack = self._read_haystack(places)
-            answers = [self._answer(self._prompt_of_length(*place)[1], haystack)[1] for place in places]
-            still = sum(is_answered(answer, self.run.expect) for answer in answers)
+            still = 0
+            for place in places:
+                still += is_answered(self._answer(self._prompt_of_length(*place)[1], haystack)[1], self.run.expect)
+                tick(0.5 / len(places))  # two sets of heads are off in turn
         return HeadsOff(tuple(HeadPlace(*place) for place in heads), still, len(places))
 
     def _answer(self, tokens: Sequence[Token], haystack: AnsweredPrompt | None) -> tuple[AnsweredPrompt, str]:

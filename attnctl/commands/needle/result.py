@@ -42,22 +42,49 @@ class NeedleRun(JsonDocument, kw_only=True):
     )
 
 
+Length = Annotated[Index, about("Requested length of the prompt in tokens.")]
+Depth = Annotated[Portion, about("Position of the needle: 0 first, 1 last.")]
+TokenCount = Annotated[Index, about("Actual length of the prompt in tokens.")]
+Found = Annotated[Share, about("Share of the answer's attention on the needle, over all heads and layers.")]
+Scores = Annotated[
+    dict[str, Vector],
+    about(
+        "Each head's retrieval score on this needle, by layer (Wu et al. 2024); empty if it was not answered.",
+        propertyNames={"pattern": "^[0-9]+$"},
+    ),
+]
+
+
+class PlantedNeedle(Part, kw_only=True):
+    """A fact planted in a prompt, and the model's answer."""
+
+    length: Length
+    depth: Depth
+    tokens: TokenCount
+    answer: str
+    answered: bool
+    found: Found
+    scores: Scores
+
+
 class NeedleCell(NeedleRun, kw_only=True, tag="attnctl.needle/1"):
     """A fact planted in a prompt, and the model's answer; a run writes one on each line."""
 
-    length: Annotated[Index, about("Requested length of the prompt in tokens.")]
-    depth: Annotated[Portion, about("Position of the needle: 0 first, 1 last.")]
-    tokens: Annotated[Index, about("Actual length of the prompt in tokens.")]
+    length: Length
+    depth: Depth
+    tokens: TokenCount
     answer: str
     answered: bool
-    found: Annotated[Share, about("Share of the answer's attention on the needle, over all heads and layers.")]
-    scores: Annotated[
-        dict[str, Vector],
-        about(
-            "Each head's retrieval score on this needle, by layer (Wu et al. 2024); empty if it was not answered.",
-            propertyNames={"pattern": "^[0-9]+$"},
-        ),
-    ]
+    found: Found
+    scores: Scores
+
+    @property
+    def planted(self) -> PlantedNeedle:
+        """Return the needle without what all needles of the run share."""
+        return PlantedNeedle(**{name: value for name, value in asdict(self).items() if name in PLANTED})
+
+
+PLANTED = PlantedNeedle.__struct_fields__
 
 
 class HeadsOff(Part):
@@ -75,10 +102,11 @@ class RetrievalHead(HeadPlace):
 
 
 class Needles(NeedleRun, kw_only=True, tag="attnctl.needles/1"):
-    """The summary of one run: the answers and the heads that fetch them; the last line of `needle --json`."""
+    """The summary of one run: the answers and the heads that fetch them; the last line of `--json`, or a .json file."""
 
     asked: Index
     answered: Index
+    needles: Annotated[tuple[PlantedNeedle, ...], about("Every needle, in a file of -o x.json.")] = ()
     retrieval_heads: Annotated[
         tuple[RetrievalHead, ...],
         about(

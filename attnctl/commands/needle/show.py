@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from attnctl.commands.needle.result import RETRIEVAL, NeedleCell, Needles, depth_grid
 from attnctl.render.forms import Column, Form, Table
-from attnctl.text import percent, visible_text
+from attnctl.text import percent, shortened, visible_text
 
 MAX_HEADS = 12  # retrieval heads that are listed
 
@@ -56,6 +56,13 @@ def needles_forms(summary: Needles, cells: Sequence[NeedleCell]) -> Iterator[For
             off = template.format(len(heads_off.heads))
             outcome = f"{heads_off.answered} of the {heads_off.asked} answered needles are still answered"
             yield f"With {off} switched off, {outcome}."
+
+
+def needle_sentence(cell: NeedleCell) -> str:
+    """Return one needle and its answer in words: "512 tokens, depth 25 %: answered, “blue flowerpot”"."""
+    answer = f"“{shortened(visible_text(' '.join(cell.answer.split())), 40, close=True)}”"
+    outcome = "answered" if cell.answered else "not answered"
+    return f"{cell.length:,} tokens, depth {percent(cell.depth)}: {outcome}, {answer}"
 
 
 def needle_cells(cells: Sequence[NeedleCell]) -> Table:

@@ -131,8 +131,11 @@ def find_sources(
         return opened
 
     prompt = inputs.open_prompt(text, file, model.chat, open_model)
-    steps = search_sources(*prompt, answer=answer, spans=spans, budget=budget, remove=remove, generate=model.generate)
-    search, interrupted = next(steps), False
+    with cost_progress("reading the prompt and its answer") as tick:
+        steps = search_sources(
+            *prompt, answer=answer, spans=spans, budget=budget, remove=remove, generate=model.generate, tick=tick
+        )
+        search, interrupted = next(steps), False
     parts, cost_is_noted, share = len(search.parts), search.read_seconds > LONG_SECONDS, 0.0
     say_notes(search.cost_notes(remove, LONG_SECONDS) if cost_is_noted else ())
     try:

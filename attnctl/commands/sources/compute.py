@@ -13,6 +13,7 @@ from attnctl.model_options import OPTION_TYPES, ModelOptions, with_model_options
 from attnctl.models import opened_model
 
 if TYPE_CHECKING:
+    from attnctl.blockwise import Tick
     from attnctl.commands.sources.result import AnswerSources
     from attnctl.commands.sources.search import SourceSearch
     from attnctl.formats.chat import Conversation
@@ -84,8 +85,12 @@ def search_sources(
     budget: int = 20,
     remove: bool = False,
     generate: int | None = None,
+    tick: Tick | None = None,
 ) -> Iterator[SourceSearch]:
-    """Yield the search for the sources of an answer, before the first forward and after each."""
+    """Yield the search for the sources of an answer, before the first forward and after each.
+
+    `tick` receives the shares of the prompt that are read before the first.
+    """
     from attnctl.commands.sources.search import ANSWER, SourceSearch
 
     if checkpoint.reader.takes == "sound":
@@ -95,7 +100,7 @@ def search_sources(
     if remove and checkpoint.photograph is not None:
         why = f"cannot be combined with {option_name('image')}: no part of a picture can be left out of a prompt"
         raise UsageError(why, option="remove")
-    search = SourceSearch(checkpoint, prompt, spans, answer, generate or ANSWER, budget)
+    search = SourceSearch(checkpoint, prompt, spans, answer, generate or ANSWER, budget, tick)
     yield search
     for _ in chain(search.measure_all(), search.remove_parts(conversation) if remove else ()):
         yield search

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec.structs import asdict
@@ -37,8 +38,11 @@ from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.contributions import writes_by_token
 from attnctl.models.huggingface.prompts import Prompt, chat_prompt, ids_of, prompt_tokens
-from attnctl.text import quoted_beginning
+from attnctl.text import duration_text, quoted_beginning
 from attnctl.tolerances import WHOLE_ROW
+
+if TYPE_CHECKING:
+    from attnctl.blockwise import Tick
 
 LEARNED_SINK = "(learned sink)"
 NEUTRAL = "Write a general description of the image."  # the neutral prompt of relative attention (Zhang et al. 2025)
@@ -74,8 +78,9 @@ class SourceSearch:
     answer: str | None = None  # None: the model's own, greedily
     answer_limit: int = ANSWER  # the most tokens of a generated answer
     budget: int = 20  # forwards
+    tick: InitVar[Tick | None] = None  # receives the shares of the prompt that are read
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, tick: Tick | None) -> None:
         self.tokens = prompt_tokens(self.model, self.prompt.text)
         patches = [index for index, token in enumerate(self.tokens) if token.box is not None]
         if patches:
@@ -84,7 +89,7 @@ class SourceSearch:
             self.parts = prompt_parts(self.prompt.text, self.tokens, self.kind, self.prompt.spans)
         start = time.perf_counter()
         self.read = AnsweredPrompt(
-            self.model, ids_of(self.tokens), model_input=self.model.read(self.prompt.text, self.tokens)
+            self.model, ids_of(self.tokens), model_input=self.model.read(self.prompt.text, self.tokens), tick=tick
         )
         self.read_seconds = time.perf_counter() - start
         if self.answer is None:
@@ -154,9 +159,13 @@ class SourceSearch:
     def cost_notes(self, remove: bool, min_seconds: float) -> tuple[str, ...]:
         """Return a note on the number of forwards and their time, if that is more than `min_seconds`; else none."""
         seconds, forwards = self.estimated_seconds(remove), self.forwards + remove * len(self.parts)
-        fewer = f"{option_name('budget')} takes fewer"
-        note = f"{len(self.parts)} parts: {forwards} forwards at most, about {seconds:.0f} s ({fewer})"
-        return (note,) * (seconds > min_seconds)
+        if seconds <= min_seconds:
+            return ()
+        lower = "" if remove or forwards < 4 else f"{option_name('budget', forwards // 2)} takes half of it; "
+        return (
+            f"{len(self.parts)} parts: {forwards} forwards at most, about {duration_text(seconds)} "
+            f"({lower}Ctrl-C shows the parts that are measured, the likeliest first)",
+        )
 
     def _tokens_behind(self, group: Sequence[int]) -> int:
         """Return how many tokens a forward reads that hides a group of parts."""

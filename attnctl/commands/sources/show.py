@@ -23,9 +23,9 @@ def sources_forms(sources: AnswerSources, costs: Sequence[float | None], top: in
         [
             "The answer given: " if sources.answer.given else "The answer: ",
             (f"“{visible_text(sources.answer.text.strip())}”", "bold"),
-            f"  {answer_probability(sources)}",
         ]
     )
+    yield answer_probability(sources)
     if sources.rests is False:
         yield headline_of(sources)
     yield ""

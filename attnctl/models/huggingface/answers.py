@@ -32,6 +32,7 @@ from attnctl.models.huggingface.readers.text import generate_greedily
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel
 
+    from attnctl.blockwise import Tick
     from attnctl.models.huggingface.attention_sites import Keywords
     from attnctl.models.huggingface.checkpoint import ModelInput
 
@@ -78,14 +79,15 @@ class AnsweredPrompt:
     forwards: int = 0
     after: InitVar[AnsweredPrompt | None] = None
     model_input: ModelInput | None = None  # of the prompt, if it is more than ids
+    tick: InitVar[Tick | None] = None  # receives the shares of the prompt that are read
     _leaves_out: bool | None = None  # hidden tokens may be left out of the forward; None: not tried yet
     _looks: AnswerLooks | None = None
 
-    def __post_init__(self, after: AnsweredPrompt | None) -> None:
+    def __post_init__(self, after: AnsweredPrompt | None, tick: Tick | None) -> None:
         continues_texts = self.model.info.causal or (self.together and self.model.network.can_generate())
         if self.model.kind != "self" or not continues_texts:
             raise UsageError(f"{self.model.info.name} does not continue texts, so it answers no prompt")
-        self.read_prompt(after)
+        self.read_prompt(after, tick)
 
     @property
     def base(self) -> Intervention:
@@ -94,7 +96,7 @@ class AnsweredPrompt:
 
     # --- the cache -----------------------------------------------------------------------------------------------
 
-    def read_prompt(self, after: AnsweredPrompt | None = None) -> None:
+    def read_prompt(self, after: AnsweredPrompt | None = None, tick: Tick | None = None) -> None:
         """Read the prompt without its last token, after what it shares with `after`; store every layer's keys and values.
 
         Raises AttnctlError for a network whose cache holds something else (a state that cannot be cut).
@@ -104,7 +106,8 @@ class AnsweredPrompt:
             cache = self._whole_cache()
         else:
             shared = common_start(self.prompt[:-1], after.prompt[:-1]) if after else 0
-            cache = self._run_network(self.prompt[shared:-1], after.cache_of(shared) if after else None, 0)[0]
+            before = after.cache_of(shared) if after else None
+            cache = self._run_network(self.prompt[shared:-1], before, 0, tick=tick)[0]
         states = keys_and_values(() if cache is None else cache.layers)
         n_read = len(self.prompt) - 1
         if n_read and not all(k is not None and v is not None and k.shape[-2] == n_read for k, v in states):
@@ -146,12 +149,17 @@ class AnsweredPrompt:
         return cache
 
     def _run_network(
-        self, ids: Sequence[int], cache: Cache | None, n_logits: int, positions: Sequence[int] | None = None
+        self,
+        ids: Sequence[int],
+        cache: Cache | None,
+        n_logits: int,
+        positions: Sequence[int] | None = None,
+        tick: Tick | None = None,
     ) -> tuple[Cache, Array | None]:
         """Run the network over `ids` after a cache; return the cache and the logits of the last `n_logits` tokens.
 
         The logits are (n_logits, vocabulary). `positions` are the positions of the ids in the text; None: they follow the
-        cache.
+        cache. `tick` receives the share of the ids that each chunk holds.
         """
         if cache is None:
             from transformers import DynamicCache
@@ -186,6 +194,8 @@ class AnsweredPrompt:
                 if (cache := cache_of_output(output)) is None:
                     raise AttnctlError(_no_cache(network))
                 logits = output.logits[0]  # (keep, vocabulary)
+                if tick is not None:
+                    tick((b - a) / len(ids))
         return cache, logits
 
     # --- the answer ----------------------------------------------------------------------------------------------

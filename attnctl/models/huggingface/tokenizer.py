@@ -149,6 +149,12 @@ class Pieces:
             tokens = (*tokens[: self.limit - len(closing)], *closing)
         return tokens
 
+    @staticmethod
+    def _bos_option(value: bool) -> str:
+        """Return how a user asks for a beginning token, or for none: --bos, or open_model(bos=True) in Python."""
+        option = option_name("bos", value)
+        return option if option.startswith("-") else f"open_model({option})"
+
     def beginning_notes(self, tokens: Sequence[Token], causal: bool) -> tuple[str, ...]:
         """Return the notes about how these tokens begin: a doubled or a missing beginning token."""
         if self.bos_id is None or not tokens:
@@ -156,11 +162,13 @@ class Pieces:
         mark = self.tokenizer.id_to_token(self.bos_id)
         if len(tokens) > 1 and tokens[0].id == tokens[1].id == self.bos_id:
             return (
-                f"{mark} is twice at the start, once from the tokenizer and once from the text (see the option bos).",
+                f"{mark} is twice at the start, once from the tokenizer and once from the text: "
+                f"{self._bos_option(False)} reads it once.",
             )
         if causal and self.bos is None and tokens[0].id != self.bos_id and not tokens[0].special:
             return (
-                f"The tokenizer adds no {mark} at the start; a model trained with one may want it: the option bos adds it.",
+                f"The tokenizer adds no {mark} at the start; a model trained with one may want it: "
+                f"{self._bos_option(True)} adds it.",
             )
         return ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import jsonschema
 
+from attnctl.commands.needle.compute import NeedleAsker
 from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.files import lock_file
 from tests.conftest import Run
@@ -71,3 +73,32 @@ def test_the_table_has_a_row_for_each_depth_and_a_column_for_each_length(
         [f"{100 * depth:.0f} %", *(part for length in (200, 300) for part in ("✗", shares[depth, length]))]
         for depth in (0, 0.5, 1)
     ]
+
+
+def test_a_json_file_holds_the_summary_with_every_needle(run: Run, folder: Path) -> None:
+    asked = ("needle", "--model", folder, *OWN, "--lengths", "200", "--depths", "0,100")
+    *cells, last = map(json.loads, run(*asked, "--json").out.splitlines())
+    made = run(*asked, "-o", "n.json")
+    document = json.loads(Path("n.json").read_text())
+    jsonschema.validate(document, SCHEMAS["needles"]())
+    planted = [{name: cell[name] for name in document["needles"][0]} for cell in cells]
+    assert document == {**last, "needles": planted} and made.out == ""
+    assert {"length", "depth", "answer", "answered", "found"} <= document["needles"][0].keys()
+    assert [line.split(":")[1] for line in made.err.splitlines()[:2]] == [
+        " 200 tokens, depth 0 %",
+        " 200 tokens, depth 100 %",
+    ]
+
+
+def test_in_a_pipe_each_needle_has_its_row_at_once(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C after the first needle: its row is printed already."""
+    asked_first = NeedleAsker._asked_needle
+
+    def asked_once(self: NeedleAsker, length: int, depth: float, haystack: Any) -> Any:
+        if depth:
+            raise KeyboardInterrupt
+        return asked_first(self, length, depth, haystack)
+
+    monkeypatch.setattr(NeedleAsker, "_asked_needle", asked_once)
+    made = run("needle", "--model", folder, *OWN, "--lengths", "200", "--depths", "0,100")
+    assert made.code == 130 and [row.split("\t")[0] for row in made.out.splitlines()] == ["length", "200"]
