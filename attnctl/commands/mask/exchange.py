@@ -26,7 +26,8 @@ from attnctl.tolerances import LEAK
 from attnctl.trace.model_info import ModelInfo
 
 WHOLE = 6  # sets of tokens that are exchanged in the model as a whole
-EXCHANGES = 48  # sets of tokens that are exchanged in a layer; a longer text is sampled
+# sets of tokens that are exchanged in a layer: at most, at least, and how many tokens all of them read together
+EXCHANGES, FEWEST, TOKENS = 48, 8, 4096
 STATE = "state"  # the kind of a layer that has no attention
 
 Seen = Mapping[tuple[str, int], list[Bools]]  # (kind, layer) → the masks (rows, n_q, n_k) of its calls
@@ -93,7 +94,7 @@ class Search:
     @property
     def passes(self) -> int:
         """Return how many passes over the text the work amounts to."""
-        return 5 + min(self.longest, EXCHANGES) + min(self.longest, WHOLE)
+        return 5 + min(self.longest, sets_for(self.longest)) + min(self.longest, WHOLE)
 
     def measure(self, tick: Tick | None = None) -> MaskCheck:
         """Read the masks, exchange tokens, and return what crosses. Raises AttnctlError if the model fails on the inputs."""
@@ -286,8 +287,14 @@ def _violation(found: Break, kind: str, layer: int | None, expected: Expected | 
 # --- sets of tokens, and changes of rows ----------------------------------------------------------------------------------
 
 
-def exchanged_sets(may: Bools, count: int = EXCHANGES) -> Iterator[Array]:
+def sets_for(n: int) -> int:
+    """Return how many sets of tokens are exchanged in a layer over n tokens."""
+    return max(FEWEST, min(EXCHANGES, TOKENS // n))
+
+
+def exchanged_sets(may: Bools, count: int | None = None) -> Iterator[Array]:
     """Yield sets of tokens to exchange, (batch, n) each: for a query those that it should not see; `count` at most."""
+    count = sets_for(may.shape[1]) if count is None else count
     hidden = ~may  # (batch, n, n)
     queries = [query for query in range(may.shape[1]) if hidden[:, query].any()]
     alike: dict[bytes, int] = {}
