@@ -216,7 +216,7 @@ class MaskSearch(Search):
             return seen
 
         def see(site: Site, call: Call) -> None:
-            made = visible_pairs(call).cpu().numpy()
+            made = visible_pairs(call).cpu().numpy()  # (batch, n_q, n_k)
             masks = seen.setdefault((site.kind, site.layer), [])
             if not any(np.array_equal(made, other) for other in masks):
                 masks.append(made)

@@ -6,8 +6,9 @@ input, and the layer's output at the query must stay. So what an earlier layer c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from hashlib import sha256
 from typing import NamedTuple
 
 import numpy as np
@@ -17,15 +18,16 @@ from attnctl.arrays import Bools
 from attnctl.attention import Array
 from attnctl.blockwise import Tick
 from attnctl.commands.mask.expected import Expectations, Expected, Text
-from attnctl.commands.mask.result import How, MaskCheck, MaskGroup, MaskViolation
+from attnctl.commands.mask.result import How, MaskCheck, MaskGroup, MaskViolation, kind_words
 from attnctl.commands.mask.sentence import mask_sentence
-from attnctl.errors import in_one_line
+from attnctl.errors import AttnctlError, in_one_line
 from attnctl.models.huggingface.block_recorder import NOT_AGAIN
 from attnctl.tolerances import LEAK
 from attnctl.trace.model_info import ModelInfo
 
 WHOLE = 6  # sets of tokens that are exchanged in the model as a whole
-EXCHANGES = 48  # sets of tokens that are exchanged in a layer; a longer text is sampled
+# sets of tokens that are exchanged in a layer: at most, at least, and how many tokens all of them read together
+EXCHANGES, FEWEST, TOKENS = 48, 8, 4096
 STATE = "state"  # the kind of a layer that has no attention
 
 Seen = Mapping[tuple[str, int], list[Bools]]  # (kind, layer) → the masks (rows, n_q, n_k) of its calls
@@ -53,6 +55,9 @@ class Break(NamedTuple):
     key: int
     pairs: int | None
     change: float | None
+
+
+Broken = Mapping[tuple[str, int], list[Break]]  # (kind, layer) → what its outputs tell
 
 
 class Search:
@@ -89,12 +94,12 @@ class Search:
     @property
     def passes(self) -> int:
         """Return how many passes over the text the work amounts to."""
-        return 5 + min(self.longest, EXCHANGES) + min(self.longest, WHOLE)
+        return 5 + min(self.longest, sets_for(self.longest)) + min(self.longest, WHOLE)
 
     def measure(self, tick: Tick | None = None) -> MaskCheck:
         """Read the masks, exchange tokens, and return what crosses. Raises AttnctlError if the model fails on the inputs."""
         blocks, seen = self.run()
-        broken: dict[tuple[str, int], list[Break]] = {}
+        broken: dict[tuple[str, int], list[Break]] = {}  # what the outputs of a layer tell
         for block in blocks:
             expected = self._expected_of(block)
             if expected is not None:
@@ -102,11 +107,13 @@ class Search:
                     broken.setdefault((block.kind, block.layer), []).extend(self._broken_by(block, expected))
             if tick is not None:
                 tick(1 / len(blocks))
-        groups, violations = self._compared(seen, broken, blocks)
+        violations = self._violations(seen, broken, blocks)
+        groups = self._groups(seen, violations)
         if not violations:
             violations = self.broken_as_a_whole(blocks)
-        if not groups and not blocks:
-            self.unchecked.append(f"{self.info.name} has no layers that can be run again alone")
+        if not groups and not self.exchanges and (self.unchecked or not blocks):
+            why = self.unchecked[0] if self.unchecked else "no layer can be run again alone"
+            raise AttnctlError(f"nothing of {self.info.name} can be checked: its masks cannot be read, and {why}")
         rule = self.expectations.rule
         return MaskCheck(
             model=self.info, tokens=self.tokens, kernel=self.kernel, expect="family" if rule is None else str(rule),
@@ -136,6 +143,10 @@ class Search:
                 f"{block.kind} layer {block.layer} cannot be run again alone: {in_one_line(error)[:100]}"
             )
             return
+        real = torch.as_tensor(self.expectations.real_rows(block.kind, base.shape[1], len(base)))  # (batch, n)
+        if not bool(base[real.to(base.device)].isfinite().all()):
+            self.unchecked.append(f"{kind_words(block.kind)} {block.layer}: its output is not finite")
+            return
         scale = row_size(base)
         self.floor = max(self.floor, float((row_change(base, again) / scale).nan_to_num(0.0).max()))
         limit = max(self.limit, 2 * self.floor)
@@ -143,8 +154,8 @@ class Search:
         worst: dict[int, tuple[float, int, Array]] = {}
         for hidden in sets:  # (batch, n)
             change = (row_change(base, self._run_exchanged(block, noise, hidden)) / scale).cpu()  # (batch, n)
-            unaffected = ~(may & hidden[:, None, :]).any(-1)  # (batch, n)
-            change = torch.where(unaffected, change.nan_to_num(0.0), 0.0)
+            compared = ~(may & hidden[:, None, :]).any(-1) & real  # (batch, n)
+            change = torch.where(compared, change.nan_to_num(torch.inf), 0.0)
             for row, query in enumerate(change.argmax(1).tolist()):
                 if (moved := float(change[row, query])) > max(limit, worst.get(row, (0.0,))[0]):
                     worst[row] = moved, query, hidden
@@ -174,83 +185,63 @@ class Search:
 
     # --- masks and outputs together ---
 
-    def _compared(
-        self, seen: Seen, broken: Mapping[tuple[str, int], list[Break]], blocks: list[Block]
-    ) -> tuple[tuple[MaskGroup, ...], tuple[MaskViolation, ...]]:
-        """Return the groups of layers with the same mask, and the violations of all layers."""
-        groups: dict[tuple[str, bytes, str, bool], MaskGroup] = {}
+    def _violations(self, seen: Seen, broken: Broken, blocks: list[Block]) -> tuple[MaskViolation, ...]:
+        """Return the worst pair of each layer and row, told by its mask, or by its output where the mask does not tell."""
+        of_place = {(block.kind, block.layer): block for block in blocks}
         violations: list[MaskViolation] = []
-        at_place = {(block.kind, block.layer): block for block in blocks}
-        words_of: dict[tuple[str, int], str] = {}
-        for (kind, layer), masks in sorted(seen.items()):
+        for (kind, layer), masks in seen.items():
             for made in masks:
-                expected = self.expectations.of_layer(kind, layer, made.shape[1], made.shape[2])
-                breaks = [] if expected is None else list(self._broken_by_mask(made, expected))
-                if expected is not None:
-                    words_of[kind, layer] = expected.words
-                for found in breaks:
-                    moved = self._moved_by(at_place.get((kind, layer)), found, expected)
-                    if not self.trusted and not (moved or 0) > self.limit:
-                        continue
-                    violations.append(self._violation(found._replace(change=moved), kind, layer, expected))
-                text = self.expectations.texts.get("encoder" if kind == "cross" else kind)
-                for row, matrix in enumerate(made):
-                    real = None if text is None or text.n != made.shape[2] else ~text.real[min(row, len(text.real) - 1)]
-                    sentence = mask_sentence(matrix, real, self._block_name)
-                    words = None if expected is None else expected.words
-                    wrong = any(found.row == row for found in breaks) or any(
-                        found.row == row for found in broken.get((kind, layer), ())
-                    )
-                    key = kind, matrix.tobytes() + str(matrix.shape).encode(), words or "", wrong
-                    old = groups.get(key)
-                    layers = (*(old.layers if old else ()), layer)
-                    rows = (*(old.rows if old else ()), row)
-                    groups[key] = MaskGroup(
-                        kind=kind, layers=tuple(dict.fromkeys(layers)), rows=tuple(dict.fromkeys(rows)), sentence=sentence,
-                        expected=words, holds=not wrong, mask=matrix,
-                    )  # fmt: skip
+                expected = self.expectations.of_layer(kind, layer, *made.shape[1:])
+                for found in () if expected is None else _broken_by_mask(made, expected):
+                    moved = self._with_change(of_place.get((kind, layer)), found)
+                    # a kernel that hides keys itself may have another mask
+                    if self.trusted or (moved.change or 0) > self.limit:
+                        violations.append(_violation(moved, kind, layer, expected))
         told = {(violation.kind, violation.layer, violation.row) for violation in violations if violation.how == "sees"}
         for (kind, layer), breaks in broken.items():
-            block = at_place[kind, layer]
-            for found in breaks:
-                if (kind, layer, found.row) not in told:
-                    expected = self._expected_of(block)
-                    violations.append(self._violation(found, kind if block.attends else STATE, layer, expected))
-        ordered = sorted(violations, key=lambda one: (one.layer or 0, one.row, one.how == "misses"))
-        return tuple(groups.values()), tuple(ordered)
+            block = of_place[kind, layer]
+            violations += [
+                _violation(found, kind if block.attends else STATE, layer, self._expected_of(block))
+                for found in breaks
+                if (kind, layer, found.row) not in told
+            ]
+        return tuple(sorted(violations, key=lambda one: (one.layer or 0, one.row, one.how == "misses")))
+
+    def _groups(self, seen: Seen, violations: Sequence[MaskViolation]) -> tuple[MaskGroup, ...]:
+        """Return the layers with the same mask and the same expectation as groups."""
+        wrong = {(violation.kind, violation.layer, violation.row) for violation in violations}
+        groups: dict[tuple[object, ...], MaskGroup] = {}
+        for (kind, layer), masks in sorted(seen.items()):
+            for made in masks:
+                expected = self.expectations.of_layer(kind, layer, *made.shape[1:])
+                real = self.expectations.real_rows("encoder" if kind == "cross" else kind, made.shape[2], len(made))
+                for row, matrix in enumerate(made):
+                    holds, words = (kind, layer, row) not in wrong, None if expected is None else expected.words
+                    key = kind, sha256(matrix.tobytes()).digest(), matrix.shape, words, holds
+                    group = groups.get(key)
+                    if group is None:
+                        sentence = mask_sentence(matrix, ~real[row], self._block_name)
+                        groups[key] = group = MaskGroup(
+                            kind=kind, layers=(), rows=(), sentence=sentence, expected=words, holds=holds, mask=matrix
+                        )
+                    group.layers = tuple(dict.fromkeys((*group.layers, layer)))
+                    group.rows = tuple(dict.fromkeys((*group.rows, row)))
+        return tuple(groups.values())
 
     @property
     def _block_name(self) -> str:
         text = self.expectations.texts.get("self")
         return "image tokens" if text is not None and text.pictures is not None else "tokens"
 
-    def _violation(self, found: Break, kind: str, layer: int | None, expected: Expected | None) -> MaskViolation:
-        return MaskViolation(
-            how=found.how, kind=kind, layer=layer, row=found.row, query=found.query, key=found.key, pairs=found.pairs,
-            change=found.change, expected="" if expected is None else expected.words,
-        )  # fmt: skip
-
-    def _broken_by_mask(self, made: Bools, expected: Expected) -> Iterator[Break]:
-        """Yield the first pair of each row of the batch that a mask shows or hides, and should not."""
-        wide = np.broadcast_to(made, expected.may.shape) if len(made) == 1 else made
-        missed = None if expected.must is None else expected.must & ~wide
-        wrong_pairs: tuple[tuple[How, Bools | None], ...] = ("sees", wide & ~expected.may), ("misses", missed)
-        for how, wrong in wrong_pairs:
-            for row, pairs in enumerate(() if wrong is None else wrong):
-                if pairs.any():
-                    query, key = np.argwhere(pairs)[0].tolist()
-                    yield Break(how, row, query, key, int(pairs.sum()), None)
-
-    def _moved_by(self, block: Block | None, found: Break, expected: Expected | None) -> float | None:
-        """Return how far the output of a query moves if the key of a broken pair is exchanged; None if it cannot be run."""
+    def _with_change(self, block: Block | None, found: Break) -> Break:
+        """Return a broken pair with how far the query's output moves if its key is exchanged, where that can be run."""
         if block is None or found.how != "sees" or block.rows.shape[1] <= max(found.query, found.key):
-            return None
-        with suppress(*NOT_AGAIN), self.running():
-            base = block.run(block.rows)
-            return self._change_by(
-                block, other_rows(block.rows), base, found.row, found.query, torch.tensor([found.key])
-            )
-        return None
+            return found
+        with self.running(), suppress(*NOT_AGAIN):
+            noise, base = other_rows(block.rows), block.run(block.rows)
+            moved = self._change_by(block, noise, base, found.row, found.query, torch.tensor([found.key]))
+            return found._replace(change=moved)
+        return found
 
     def reach(self, blocks: list[Block], text: Text) -> Bools | None:
         """Return which token may reach which output through all layers, (batch, n, n); None if a layer is unknown."""
@@ -273,11 +264,37 @@ class Search:
         return None if expected is None else expected.may
 
 
+# --- masks against what is expected -------------------------------------------------------------------------------------
+
+
+def _broken_by_mask(made: Bools, expected: Expected) -> Iterator[Break]:
+    """Yield the first pair of each row of the batch that a mask shows or hides, and should not."""
+    wide = np.broadcast_to(made, expected.may.shape) if len(made) == 1 else made
+    missed = None if expected.must is None else expected.must & ~wide
+    wrong_pairs: tuple[tuple[How, Bools | None], ...] = ("sees", wide & ~expected.may), ("misses", missed)
+    for how, wrong in wrong_pairs:
+        for row, pairs in enumerate(() if wrong is None else wrong):
+            if pairs.any():
+                query, key = np.argwhere(pairs)[0].tolist()
+                yield Break(how, row, query, key, int(pairs.sum()), None)
+
+
+def _violation(found: Break, kind: str, layer: int | None, expected: Expected | None) -> MaskViolation:
+    """Return a broken expectation of a layer as it is told."""
+    return MaskViolation(kind=kind, layer=layer, expected="" if expected is None else expected.words, **found._asdict())
+
+
 # --- sets of tokens, and changes of rows ----------------------------------------------------------------------------------
 
 
-def exchanged_sets(may: Bools, count: int = EXCHANGES) -> Iterator[Array]:
+def sets_for(n: int) -> int:
+    """Return how many sets of tokens are exchanged in a layer over n tokens."""
+    return max(FEWEST, min(EXCHANGES, TOKENS // n))
+
+
+def exchanged_sets(may: Bools, count: int | None = None) -> Iterator[Array]:
     """Yield sets of tokens to exchange, (batch, n) each: for a query those that it should not see; `count` at most."""
+    count = sets_for(may.shape[1]) if count is None else count
     hidden = ~may  # (batch, n, n)
     queries = [query for query in range(may.shape[1]) if hidden[:, query].any()]
     alike: dict[bytes, int] = {}

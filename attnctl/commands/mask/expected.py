@@ -141,6 +141,11 @@ class Expectations:
             return _hidden_padding(keys.given, True, keys, keys, "the four-dimensional attention_mask of the batch")
         return self._by_family(kind, layer, keys, attends)
 
+    def real_rows(self, kind: str, n: int, batch: int) -> Bools:
+        """Return which tokens of a kind of attention are no padding: (batch, n)."""
+        text = self.texts.get(kind)
+        return text.real if text is not None and text.real.shape == (batch, n) else np.ones((batch, n), np.bool_)
+
     def _shape_of_rule(self, rule: Rule, text: Text) -> Bools:
         """Return what the user's rule lets through: (batch, n, n). Raises UsageError for a rule that does not fit."""
         n, gap = text.n, _gaps(text)

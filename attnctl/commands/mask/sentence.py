@@ -51,12 +51,18 @@ def _pattern(mask: Bools, positions: Ints, block_name: str) -> str:
     """Return the words for a mask (n, n) without padding; `positions` (n,) are those of its tokens in the text."""
     if mask.all():
         return "full"
+    if not mask.any(1).all():
+        return OTHER  # a token that sees nothing, not even itself
     gap = np.arange(len(mask))[:, None] - np.arange(len(mask))
-    cuts = [cut for cut in range(1, len(mask)) if not mask[cut:, :cut].any() and not mask[:cut, cut:].any()]
+    # a segment ends where no query before it sees a key behind, and no query behind a key before
+    first, last = mask.argmax(1), len(mask) - 1 - mask[:, ::-1].argmax(1)  # (n,), the keys that a query sees
+    before, behind = np.maximum.accumulate(last)[:-1], np.minimum.accumulate(first[::-1])[::-1][1:]  # (n - 1,)
+    place = np.arange(1, len(mask))
+    cuts = np.flatnonzero((before < place) & (behind >= place)) + 1
     if len(cuts) == len(mask) - 1:
         return "each token alone" if mask.diagonal().all() else OTHER
-    if cuts:
-        return _segments(mask, positions, cuts, block_name)
+    if len(cuts):
+        return _segments(mask, positions, cuts.tolist(), block_name)
     back, ahead = int(gap[mask].max()), int(-gap[mask].min())
     if np.array_equal(mask, band(len(mask), back, ahead)):
         return _band_words(len(mask), back, ahead)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ import attnctl
 from attnctl.commands.mask.result import MaskCheck
 from attnctl.errors import UsageError
 from tests.commands.mask.sweep import FINDINGS, checks, inputs_of
+from tests.conftest import Run
+from tests.models.huggingface.test_picture_prompts import saved
 from tests.tools.sweep.families import Family, build, class_of
 from tests.tools.sweep.modes import N, ids
 
@@ -237,6 +240,27 @@ def test_findings_are_no_false_alarms() -> None:
                 network(input_ids=tokens, use_cache=False).logits for tokens in (inputs["input_ids"], changed)
             )
             assert float((before - after)[:, queries].abs().max()) > 1e-4
+
+
+def test_picture_beside_a_text(tmp_path: Path, run: Run) -> None:
+    """Gemma 3's picture sees itself both ways, PaliGemma reads picture and prompt both ways, LLaVA all from left to right."""
+    from PIL import Image
+
+    picture = str(tmp_path / "picture.png")
+    Image.new("RGB", (80, 40), (200, 30, 30)).save(picture)
+    for family, sentences in (
+        ("gemma3", ["causal, window 8, image tokens 3–6 both ways", "causal, image tokens 3–6 both ways"]),
+        ("paligemma", ["full"]),
+        ("llava", ["causal"]),
+    ):
+        folder = str(saved(tmp_path / family, family)[0])
+        for expect, code in ((None, 0), ("window 4", 4)):
+            given = ["What is this, and what is that?", "--image", picture, "--model", folder]
+            made = run("mask", *given, *(["--expect", expect] if expect else []), "--json")
+            assert made.code == code, made.err
+        made = run("mask", *given, "--json")
+        groups = made.json["groups"]
+        assert [group["sentence"] for group in groups if group["kind"] == "self"] == sentences
 
 
 def test_broken_inputs_are_refused() -> None:
