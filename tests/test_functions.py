@@ -43,7 +43,7 @@ def test_no_module_bears_the_name_of_a_function() -> None:
     assert not {module.name for module in pkgutil.iter_modules(attnctl.__path__)} & set(attnctl.__all__)
 
 
-COMPUTED = [f"commands.{name}.compute" for name in ("ablate", "compare", "heads", "view")]
+COMPUTED = [*(f"commands.{name}.compute" for name in ("ablate", "compare", "heads", "view")), "commands.compare.drift"]
 
 
 @pytest.mark.parametrize(
@@ -172,6 +172,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "heads": {"text": TEXT, "model": "random"},
     "spans": {"text": "One.\nTwo.", "kind": "lines", "model": "random"},
     "compare": {"a": "random", "b": "dot", "text": TEXT},
+    "drift": {"a": "demo", "b": "demo-causal", "texts": TEXT},
     "view": {"text": TEXT, "model": "random"},
     "ablate": {"text": "Alice will eat", "model": "random"},
     "sources": {"prompt": TEXT, "model": "demo"},

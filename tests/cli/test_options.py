@@ -192,7 +192,11 @@ CASES = {
     "heads, picture": Case("heads TEXT RANDOM -o heads.svg", f"{SAME} {GRID}"),
     "compare": Case("compare TEXT OTHER RANDOM", SAME),
     "compare, JSON": Case("compare TEXT OTHER RANDOM --json", SAME),
-    "compare models": Case("compare demo demo-causal TEXT --layer 0", DEMO),
+    "compare models": Case("compare demo demo-causal TEXT --layer 0", f"{DEMO} --device-b"),
+    "compare --drift": Case("compare demo demo-causal TEXT --drift", f"{DEMO} --device-b"),
+    "compare --drift, picture": Case(
+        "compare demo demo-causal TEXT --drift -o drift.svg", f"{DEMO} --device-b --values"
+    ),
     "view": Case("view TEXT RANDOM PAGE", f"{SAME} --no-log"),
     "view a trace": Case("view run.json PAGE", f"{SAME} --no-log"),
     "view cells": Case("view grid.json PAGE", f"{SAME} --no-log"),
@@ -244,7 +248,8 @@ VALUES = {
     "write_corpus": "made.conllu", "answer": "tea", "needle": "a fact", "question": "which?",
     "expect": "that", "haystack": "lines.txt", "lengths": "100", "depths": "0", "switch_off": "0", "length": "100",
     "setting": "seed=4", "unset": "layer", "site": "site", "watch": "Alice will", "max_steps": "2", "lr": "0.1",
-    "objective": "masked-word", "heads": "1.0",
+    "objective": "masked-word", "heads": "1.0", "texts": "lines.txt", "dtype_b": "bfloat16", "device_b": "cpu",
+    "kernel_b": "eager",
 }  # fmt: skip
 WORD = "{0}\t{1}\t{1}\t{2}\t_\t_\t{3}\t{4}\t_\t_\n"
 NOTES = ("attnctl: note:", "attnctl: item")

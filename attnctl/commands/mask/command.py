@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from attnctl.cli.command import command
 from attnctl.cli.groups import LOOK, CheckpointOptions, ImageOption, JsonOption, option_values, output_option
-from attnctl.cli.output import output_format, put_bytes, say_cost, say_notes, write_drawing, write_renderable
+from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_renderable
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import completing
 from attnctl.errors import DONE, FINDING, UsageError
@@ -59,15 +59,13 @@ def mask_command(
     should not see are exchanged at the input of each layer, and the layer's output at the query must stay. The model runs
     with its own kernel. The exit code is 0 if nothing crosses a mask, and 4 if something does.
     """
-    from attnctl.cli.cost import cost_of_passes
     from attnctl.commands.mask.show import mask_drawing, mask_forms
     from attnctl.formats.documents.json_documents import write_json
     from attnctl.render.terminal.console import Shown
 
     form = output_format("mask", output, ("json", "txt", "html", *format_names()), "json" if json else "")
     search = _mask_search(source, model, expect)
-    say_cost(cost_of_passes(search.info, search.longest, search.passes, cuts=False, fewer="a shorter text takes less"))
-    with cost_progress(f"{search.longest:,} tokens") as tick:
+    with cost_progress(f"{search.longest:,} tokens", "a shorter text takes less") as tick:
         check = search.measure(tick)
     say_notes(check.notes)
     if form == "json":
