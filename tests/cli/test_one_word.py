@@ -22,6 +22,7 @@ DEPARTURES = {
     ("heatmap", "-q"): "a photograph's query may be a pixel",
     ("heatmap", "--query"): "as -q",
     ("leaks", "--expect"): "who may see whom; of a needle, what an answer must hold",
+    ("mask", "--expect"): "as leaks, and the masks of layers that are no segments",
     ("ablate", "--target"): "hiding words also explains the label of a classifier",
 }
 # option → why its default is another in some commands, which the help of each says
