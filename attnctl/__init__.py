@@ -18,7 +18,7 @@ mask         what each layer of a transformers model may see, and whether it kee
 evaluate     which words each head of a trained model finds
 load         a trace or an overview from a file that `save` or a command wrote
 open_model   a model by its name or file, for many texts
-AttentionLog entropy and sink share of every head while a transformers Trainer trains
+AttentionLog entropy, sink share and largest logit of every head while a transformers Trainer trains
 Trace        what attend, batch and load answer: tokens, layers, weights; .save(), .figure(), .to_json()
 Overview     what is kept of a long text
 AttnctlError what is raised where something cannot be, in one line

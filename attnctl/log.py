@@ -1,7 +1,9 @@
-"""Define `attnctl.AttentionLog`: entropy and sink share of every head, measured while a transformers Trainer trains."""
+"""Define `attnctl.AttentionLog`: measures of every head, such as its entropy, while a transformers Trainer trains."""
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,7 +11,7 @@ from transformers import TrainerCallback
 
 from attnctl.argument_types import check_tensors, check_types, checked_selection
 from attnctl.attention import Array
-from attnctl.capturing import capture
+from attnctl.capturing import Captured, capture
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,14 +27,16 @@ class AttentionLog(TrainerCallback):
 
     `inputs` are the arguments of the model (`tokenizer(texts, return_tensors="pt", padding=True)`), `every` is the
     number of steps between two measurements, `layer` selects layers (None: all). `history` holds one row for each head
-    and measurement: step, layer, head, `entropy` (nats, mean over the queries) and `sink` (mean weight on the first
-    token, over the queries after it). `report` is called with each measurement as a flat mapping
-    (`attention/0.3/entropy`: 1.2), as `wandb.log` takes it; the Trainer's own log gets the numbers with its next line.
+    and measurement: step, kind, layer, head, `entropy` (nats, mean over the queries), `sink` (mean weight on the first
+    token, over the queries after it) and `max_logit` (the largest scaled score of a query and a key that it sees; not
+    for an architecture that shows only its weights). A logit above `logit_limit` gives a warning. `report` is called
+    with each measurement as a flat mapping (`attention/0.3/entropy`: 1.2; of an encoder-decoder
+    `attention/cross.0.3/entropy`), as `wandb.log` takes it; the Trainer's own log gets the numbers with its next line.
 
-    >>> log = AttentionLog(inputs, every=50)  # doctest: +SKIP
+    >>> log = AttentionLog(inputs, every=50, logit_limit=100)  # doctest: +SKIP
     >>> Trainer(model, arguments, train_dataset=data, callbacks=[log]).train()  # doctest: +SKIP
     >>> log.history[-1]  # doctest: +SKIP
-    {'step': 500, 'layer': 5, 'head': 11, 'entropy': 1.31, 'sink': 0.64}
+    {'step': 500, 'kind': 'self', 'layer': 5, 'head': 11, 'entropy': 1.31, 'sink': 0.64, 'max_logit': 14.2}
     """
 
     def __init__(
@@ -42,9 +46,11 @@ class AttentionLog(TrainerCallback):
         every: int = 100,
         layer: int | Sequence[int] | None = None,
         report: Callable[[dict[str, float]], None] | None = None,
+        logit_limit: float | None = None,
     ) -> None:
         check_types("AttentionLog", Mapping, inputs=inputs)
         check_types("AttentionLog", int, every=every)
+        check_types("AttentionLog", int | float | None, logit_limit=logit_limit)
         check_tensors("AttentionLog", "inputs", inputs)
         layers = checked_selection("AttentionLog", "layer", layer)
         if report is not None and not callable(report):
@@ -52,7 +58,8 @@ class AttentionLog(TrainerCallback):
         if every < 1:
             raise UsageError(f"AttentionLog: every is 1 step or more, not {every}")
         self.inputs, self.every, self.layers, self.report = dict(inputs), every, layers, report
-        self.history: list[dict[str, float]] = []
+        self.logit_limit = logit_limit
+        self.history: list[dict[str, float | str]] = []
         self._waiting: dict[str, float] = {}
 
     def on_train_begin(self, args: object, state: TrainerState, control: object, **arguments: PreTrainedModel) -> None:
@@ -82,28 +89,81 @@ class AttentionLog(TrainerCallback):
         trained = [module for module in network.modules() if module.training]  # others may be frozen in evaluation mode
         network.eval()
         try:
-            with torch.no_grad(), capture(network, layer=self.layers) as calls:
+            with torch.no_grad(), capture(network, layer=self.layers, keep=("scaled_scores", "mask")) as calls:
                 network(**inputs)
         finally:
             for module in trained:
                 module.training = True
         numbers: dict[str, float] = {}
         for call in calls:
-            entropy, sink = head_measures(call.weights, inputs.get("attention_mask"))
+            key_mask, query_mask = masks_of_call(call, inputs)
+            entropy, sink = head_measures(call.weights, key_mask, query_mask)
+            logits = max_logits(call, key_mask if query_mask is None else query_mask)
+            kind = "" if call.kind == "self" else f"{call.kind}."
             for index, head in enumerate(call.heads):
                 row = {"entropy": float(entropy[index]), "sink": float(sink[index])}
-                self.history.append({"step": step, "layer": call.layer, "head": head, **row})
-                numbers |= {f"{MARK}/{call.layer}.{head}/{name}": value for name, value in row.items()}
+                row |= {} if logits is None else {"max_logit": float(logits[index])}
+                self.history.append({"step": step, "kind": call.kind, "layer": call.layer, "head": head, **row})
+                numbers |= {f"{MARK}/{kind}{call.layer}.{head}/{name}": value for name, value in row.items()}
+        self._warn_above_limit(step, numbers)
         self._waiting |= numbers
         if self.report is not None:
             self.report(numbers)
 
+    def _warn_above_limit(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Warn if a logit is above the limit, and name the head with the largest one."""
+        limit = math.inf if self.logit_limit is None else self.logit_limit
+        above = {name: value for name, value in numbers.items() if name.endswith("/max_logit") and value > limit}
+        if above:
+            name, value = max(above.items(), key=lambda item: item[1])
+            several = f", and {len(above)} heads are above it" if len(above) > 1 else ""
+            where = name.split("/")[1]
+            message = (
+                f"step {step}: the largest logit of head {where} is {value:.4g}, above logit_limit={limit:g}{several}"
+            )
+            warnings.warn(message, stacklevel=3)
 
-def head_measures(weights: Array, attention_mask: Array | None = None) -> tuple[Array, Array]:
+
+def masks_of_call(call: Captured, inputs: Mapping[str, Array]) -> tuple[Array | None, Array | None]:
+    """Return which keys of a call are no padding (batch, n_k), and of cross attention which queries (batch, n_q).
+
+    None where all are.
+    """
+    import torch
+
+    source, target = inputs.get("attention_mask"), inputs.get("decoder_attention_mask")
+    if call.kind == "cross":
+        batch, _, n_q, _ = call.weights.shape
+        return source, torch.ones(batch, n_q, device=call.weights.device) if target is None else target
+    return {"self": source, "encoder": source, "decoder": target}.get(call.kind), None
+
+
+def max_logits(call: Captured, query_mask: Array | None = None) -> Array | None:
+    """Return the largest logit of each head of a call → (heads,); None if its scores are unknown.
+
+    A logit is the scaled score, with soft cap and bias, of a query and a key that it sees; a learned sink does not count.
+    `query_mask` (batch, tokens) is 0 for the queries that are padding.
+    """
+    if call.scaled_scores is None:
+        return None
+    scores = call.scaled_scores.float()  # (batch, heads, n_q, n_k)
+    if call.mask is not None:
+        visible = call.mask if call.mask.ndim == 2 else call.mask[:, None]  # (n_q, n_k) or (batch, 1, n_q, n_k)
+        scores = scores.masked_fill(~visible, -math.inf)
+    if query_mask is not None:
+        padding = query_mask[:, -scores.shape[-2] :] == 0  # (batch, n_q)
+        scores = scores.masked_fill(padding[:, None, :, None], -math.inf)
+    return scores.amax((0, 2, 3))  # (heads,)
+
+
+def head_measures(
+    weights: Array, attention_mask: Array | None = None, query_mask: Array | None = None
+) -> tuple[Array, Array]:
     """Return entropy and sink share of each head → (heads,) each, from weights (batch, heads, n_q, n_k).
 
-    Both are means over the queries that are not padding. The sink is the first key that is not padding; its own query
-    does not count for the sink share.
+    Both are means over the queries that are not padding, by `attention_mask` (batch, n_k); queries of another text have a
+    `query_mask` (batch, n_q). The sink is the first key that is not padding; its own query does not count for the sink
+    share.
     """
     import torch
 
@@ -112,11 +172,13 @@ def head_measures(weights: Array, attention_mask: Array | None = None) -> tuple[
     is_token = torch.ones(batch, n_k, device=weights.device)  # (batch, n_k)
     if attention_mask is not None:
         is_token = attention_mask.float()
-    queries = is_token[:, -n_q:]  # (batch, n_q)
+    queries = is_token[:, -n_q:] if query_mask is None else query_mask.float()  # (batch, n_q)
     first = is_token.argmax(-1)  # (batch,)
     entropy = -(weights * weights.clamp_min(1e-30).log()).sum(-1)  # (batch, heads, n_q)
     on_first = weights[torch.arange(batch), :, :, first]  # (batch, heads, n_q)
-    later = queries * (torch.arange(n_k - n_q, n_k, device=weights.device)[None] > first[:, None])  # (batch, n_q)
+    later = queries  # (batch, n_q)
+    if query_mask is None:
+        later = queries * (torch.arange(n_k - n_q, n_k, device=weights.device)[None] > first[:, None])
     return _mean_of_counted(entropy, queries), _mean_of_counted(on_first, later)
 
 

@@ -192,18 +192,19 @@ class MeanFormat(BatchFormat):
 
 
 class Statistics(MeanFormat):
-    """The format `statistics.csv`: the means of STATISTICS of each head."""
+    """The format `statistics.csv`: the means of STATISTICS of each head, without those that are numbers of tokens."""
 
-    form, prefix, measures = "statistics", ".tallies/", tuple(STATISTICS)
+    form, prefix = "statistics", ".tallies/"
+    measures = tuple(name for name, statistic in STATISTICS.items() if statistic.unit != "token")
 
     @staticmethod
     def make(item: Item, trace: Trace, model: Model) -> Tally:
-        """Return STATISTICS of every head of a trace. Raises AttnctlError if it lacks the weights of some query."""
+        """Return the statistics of every head of a trace. Raises AttnctlError if it lacks the weights of some query."""
         if not trace.layers:
             raise AttnctlError("this trace holds no weights: write it without narrowing its steps")
         return tally_of_values(
             (head.layer, head.head, name, head[name])
             for layer in trace.layers
             for head in head_statistics(layer, trace.tokens, trace.key_tokens)
-            for name in STATISTICS
+            for name in Statistics.measures
         )

@@ -17,6 +17,7 @@ from attnctl import attention
 from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 
+FLOOR = -1e30  # a hidden score: finite, so that a block with nothing visible still adds up; its exponential is 0
 Tick = Callable[[float], None]  # receives, from any thread, the share of the work that was just done
 
 
@@ -31,6 +32,8 @@ class RowStatistics(NamedTuple):
     marked: Array = None  # (heads, marks, n_q), mass on each set of marked keys
     largest: Array = None  # (heads, n_q), the largest weight
     mass: Array = None  # (heads, n_q), mass on all keys: below 1 where a learned sink takes the rest
+    max_logit: Array = None  # (heads, n_q), the largest scaled score of a visible key; -inf if no key is visible
+    min_logit: Array = None  # (heads, n_q), the smallest one; inf if no key is visible
 
 
 def neighbouring_edges(edges: Sequence[int]) -> list[tuple[int, int]]:
@@ -54,10 +57,11 @@ def pool_rows(masses: Array, edges: Sequence[int], peaks: bool = False) -> Array
     return pooled if peaks else pooled / np.diff(edges)[:, None]
 
 
-def statistics_of_rows(weights: Array, positions: Array, marks: Array) -> RowStatistics:
+def statistics_of_rows(weights: Array, positions: Array, marks: Array, logits: Array = None) -> RowStatistics:
     """Return entropy, distance, spread and marked mass of rows with stored weights (heads, rows, n_k).
 
-    `positions` (rows,) are the positions of the queries among the keys, `marks` (marks, n_k) those of `measure_rows`.
+    `positions` (rows,) are the positions of the queries among the keys, `marks` (marks, n_k) those of `measure_rows`,
+    `logits` (heads, rows, n_k) the scaled scores, -inf for a hidden key; None if they are unknown.
     """
     mass = weights.sum(-1)  # (heads, rows)
     total = np.where(mass == 0, 1, mass)  # (heads, rows)
@@ -74,7 +78,18 @@ def statistics_of_rows(weights: Array, positions: Array, marks: Array) -> RowSta
         marked=np.swapaxes(weights @ marked.T, -1, -2),
         largest=weights.max(-1),
         mass=mass,
+        max_logit=None if logits is None else logits.max(-1),
+        min_logit=None if logits is None else np.where(np.isneginf(logits), np.inf, logits).min(-1),
     )
+
+
+def hidden_below(bias: Array | None, temperature: float = 1.0) -> float:
+    """Return the scaled score / temperature below which a key is hidden.
+
+    A mask that differs from head to head is in the bias: the lowest number of its type hides a key.
+    """
+    lowest = FLOOR if bias is None else float(attention.array_namespace(bias).finfo(bias.dtype).min)
+    return max(FLOOR, lowest / temperature) / 2
 
 
 def call_positions(call: Call) -> Array:

@@ -12,10 +12,9 @@ import triton
 
 from attnctl import attention
 from attnctl.attention import Array, Call
-from attnctl.blockwise import RowStatistics, Tick, neighbouring_edges
+from attnctl.blockwise import FLOOR, RowStatistics, Tick, neighbouring_edges
 from attnctl.blockwise.kernels import first_pass, second_pass
 from attnctl.blockwise.row_tally import Rows, row_fields, share_with_sinks
-from attnctl.blockwise.tiles import FLOOR
 
 Tensor = torch.Tensor
 
@@ -49,7 +48,10 @@ class FusedSweep:
     """One call on a CUDA device after its first pass: (heads, n, d) in half or single precision."""
 
     def __init__(self, call: Call, heads: range, moments: bool) -> None:
-        """Compute each row's logsumexp and largest score and, with `moments`, its mean gap: all (heads, n_q)."""
+        """Compute each row's logsumexp and largest score and, with `moments`, its smallest score and its mean gap.
+
+        All are (heads, n_q).
+        """
         share = shared_by(call)
         self.call, self.moments = call, moments
         self.queries = call.queries[heads.start : heads.stop].contiguous()  # (heads, n_q, d)
@@ -65,11 +67,11 @@ class FusedSweep:
             "FLOOR": FLOOR, "CAPPED": call.soft_cap is not None,
         }  # fmt: skip
         rows = call.n_q
-        self.lse, self.top, self.mean = self.queries.new_zeros(3, len(heads), rows, dtype=torch.float32)
+        self.lse, self.top, self.bottom, self.mean = self.queries.new_zeros(4, len(heads), rows, dtype=torch.float32)
         wide = self._layout["WIDE"] > 128 or self.queries.dtype == torch.float32
         self.rows_of_tile, self.warps = (64, 4) if wide else (ROWS, 8)
         first_pass[triton.cdiv(rows, self.rows_of_tile), len(heads)](
-            self.queries, self.keys, self.lse, self.top, self.mean, rows, call.n_k, int(call.first_position),
+            self.queries, self.keys, self.lse, self.top, self.bottom, self.mean, rows, call.n_k, int(call.first_position),
             *self._reach, self._scale, self._cap, self.queries.stride(0), k_head=self.keys.stride(0), ROWS=self.rows_of_tile,
             KEYS=KEYS, MOMENTS=moments, num_warps=self.warps, **self._layout,
         )  # fmt: skip
@@ -121,8 +123,8 @@ class FusedSweep:
         if not self.moments:
             return grid, None
         marked = marked if n_marks else self.lse.new_zeros(n_heads, 0, n_q)
-        lse, top, position = self.lse / LOG2_E, self.top / LOG2_E, self.mean  # only the first is read again
-        return grid, Rows(lse, entropy / LOG2_E, distance, position, variance, marked, top)
+        lse, top, bottom = (powers / LOG2_E for powers in (self.lse, self.top, self.bottom))  # (heads, n_q), nats
+        return grid, Rows(lse, entropy / LOG2_E, distance, self.mean, variance, marked, top, bottom)
 
 
 def fused_sweep(
@@ -149,7 +151,9 @@ def fused_sweep(
             visible = sweep.lse > FLOOR / 2  # (heads, n_q), rows that see a key
             lse, log_share = share_with_sinks(call, heads, lse)
             pooled, tally = sweep.weigh(key_edges, row_edges, marked, peaks, log_share.exp() * visible)
-            fields = (None,) * 6 if tally is None else row_fields(tally, lse, log_share, visible)
+            fields: tuple[Array | None, ...] = (None,) * 8
+            if tally is not None:
+                fields = row_fields(tally, lse, log_share, visible, call.temperature)
             parts.append((lse.masked_fill(~visible, -math.inf), pooled, *fields))
             if tick is not None:
                 torch.cuda.synchronize()

@@ -30,11 +30,11 @@ def tile_scores(
 
 @triton.jit
 def first_pass(
-    q_ptr, k_ptr, lse_ptr, top_ptr, mean_ptr, n_q, n_k, offset, least, greatest, scale, cap, q_head, q_row: tl.constexpr,
-    k_head, k_row: tl.constexpr, SHARE: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr,
-    KEYS: tl.constexpr, FLOOR: tl.constexpr, CAPPED: tl.constexpr, MOMENTS: tl.constexpr,
+    q_ptr, k_ptr, lse_ptr, top_ptr, bottom_ptr, mean_ptr, n_q, n_k, offset, least, greatest, scale, cap, q_head,
+    q_row: tl.constexpr, k_head, k_row: tl.constexpr, SHARE: tl.constexpr, D: tl.constexpr, WIDE: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr, FLOOR: tl.constexpr, CAPPED: tl.constexpr, MOMENTS: tl.constexpr,
 ):  # fmt: skip
-    """Store each row's logsumexp and largest score (powers of two) and its mean gap i - j (tokens)."""
+    """Store each row's logsumexp, largest and smallest score (powers of two) and its mean gap i - j (tokens)."""
     tile, head = (
         tl.num_programs(0) - 1 - tl.program_id(0),
         tl.program_id(1),
@@ -48,6 +48,7 @@ def first_pass(
     begin = tl.maximum(tile * ROWS + offset - greatest, 0) // KEYS * KEYS
     end = tl.minimum(tl.minimum(tile * ROWS + ROWS, n_q) - 1 + offset - least + 1, n_k)
     top = tl.full((ROWS,), FLOOR, tl.float32)
+    bottom = tl.full((ROWS,), -FLOOR, tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     moment = tl.zeros((ROWS,), tl.float32)
     for start in range(begin, end, KEYS):
@@ -60,6 +61,7 @@ def first_pass(
         total = total * shrink + tl.sum(e, 1)
         if MOMENTS:
             moment = moment * shrink + tl.sum(e * gap.to(tl.float32), 1)
+            bottom = tl.minimum(bottom, tl.min(tl.where(scores <= FLOOR / 2, -FLOOR, scores), 1))
         top = highest
     unseen = top <= FLOOR / 2
     place = head.to(tl.int64) * n_q + rows
@@ -67,6 +69,7 @@ def first_pass(
     tl.store(top_ptr + place, top, mask=inside)
     if MOMENTS:
         tl.store(mean_ptr + place, tl.where(unseen, 0.0, moment / total), mask=inside)
+        tl.store(bottom_ptr + place, bottom, mask=inside)
 
 
 @triton.jit

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 
 from attnctl.attention import Array, Call
-from attnctl.blockwise.tiles import FLOOR
+from attnctl.blockwise import FLOOR
 
 
 class Rows(NamedTuple):
@@ -20,13 +21,14 @@ class Rows(NamedTuple):
     variance: torch.Tensor
     marked: torch.Tensor  # (heads, marks, n_q)
     top: torch.Tensor  # the largest score
+    bottom: torch.Tensor  # the smallest score of a visible key; -FLOOR before there is one
 
     @classmethod
     def empty(cls, like: torch.Tensor, heads: int, n_q: int, marks: int) -> Rows:
         """Return the statistics of rows before the first key."""
         a, b, c, d = like.new_zeros(4, heads, n_q)
         unseen, top = like.new_full((2, heads, n_q), FLOOR)
-        return cls(unseen, a, b, c, d, like.new_zeros(heads, marks, n_q), top)
+        return cls(unseen, a, b, c, d, like.new_zeros(heads, marks, n_q), top, torch.full_like(top, -FLOOR))
 
     def add_block(self, lo: int, hi: int, block: Rows) -> None:
         """Add the statistics of rows [lo, hi) over a block of keys: each side counts by its share of the sum."""
@@ -41,6 +43,7 @@ class Rows(NamedTuple):
         mine.distance.mul_(p).addcmul_(q, block.distance)
         mine.position.mul_(p).addcmul_(q, block.position)
         torch.maximum(mine.top, block.top, out=mine.top)
+        torch.minimum(mine.bottom, block.bottom, out=mine.bottom)
         mine.marked.mul_(p[:, None]).addcmul_(q[:, None], block.marked)
         mine.logsumexp.copy_(joined)
 
@@ -54,10 +57,13 @@ def share_with_sinks(call: Call, heads: range, lse: torch.Tensor) -> tuple[torch
     return torch.logaddexp(lse, sinks), -torch.nn.functional.softplus(sinks - lse)
 
 
-def row_fields(rows: Rows, lse: torch.Tensor, log_share: torch.Tensor, sees_key: torch.Tensor) -> tuple[Array, ...]:
-    """Return entropy, distance, spread, marked, largest and mass, as fields of `RowStatistics`.
+def row_fields(
+    rows: Rows, lse: torch.Tensor, log_share: torch.Tensor, sees_key: torch.Tensor, temperature: float
+) -> tuple[Array, ...]:
+    """Return entropy and all fields of `RowStatistics` after it.
 
-    `sees_key` (heads, n_q) is true for a row that sees a key.
+    `sees_key` (heads, n_q) is true for a row that sees a key. `temperature` is the call's, by which the scores of `rows`
+    are divided.
     """
     share = log_share.exp() * sees_key  # (heads, n_q)
     entropy = (rows.entropy - log_share) * share  # (heads, n_q)
@@ -69,4 +75,6 @@ def row_fields(rows: Rows, lse: torch.Tensor, log_share: torch.Tensor, sees_key:
         rows.marked * share[:, None],
         largest,
         share,
+        (rows.top * temperature).masked_fill(~sees_key, -math.inf),
+        (rows.bottom * temperature).masked_fill(~sees_key, math.inf),
     )

@@ -24,10 +24,9 @@ import torch
 
 from attnctl.arrays import as_numpy, one_thread
 from attnctl.attention import Array, Call
-from attnctl.blockwise import Parts, Ranges, RowStatistics, Tick, cut_call, joined_bins, neighbouring_edges
+from attnctl.blockwise import FLOOR, Parts, Ranges, RowStatistics, Tick, cut_call, joined_bins, neighbouring_edges
 from attnctl.blockwise.row_tally import Rows, row_fields, share_with_sinks
 from attnctl.blockwise.tiles import (
-    FLOOR,
     FUSED_MARKS,
     HeadGroup,
     as_torch,
@@ -65,14 +64,18 @@ def map_groups(work: Callable[[range], Result], groups: Sequence[range], stop: E
 
 
 def block_rows(
-    group: HeadGroup, top: torch.Tensor, total: torch.Tensor, columns: torch.Tensor, span: tuple[int, int, int, int]
+    group: HeadGroup,
+    ends: tuple[torch.Tensor, torch.Tensor],
+    total: torch.Tensor,
+    columns: torch.Tensor,
+    span: tuple[int, int, int, int],
 ) -> Rows:
     """Return the statistics of rows over one block, from the two buffers: score - top, and its exponential.
 
-    `top` and `total` (heads, rows); `columns` (heads, 1 + marks, rows) are the sums of key position and marks, weighted
-    by the exponentials; positions count from the middle of the block.
+    `ends` are the largest and the smallest score, (heads, rows) each, as `total`; `columns` (heads, 1 + marks, rows) are the
+    sums of key position and marks, weighted by the exponentials; positions count from the middle of the block.
     """
-    a, b, lo, hi = span
+    (top, bottom), (a, b, lo, hi) = ends, span
     shape = (len(group.keys), b - a, hi - lo)
     shifted, e = (shaped_buffer(buffer, *shape) for buffer in group.buffers)  # (heads, keys, rows)
     entropy = total.log() - shifted.mul_(e).sum(1) / total  # (heads, rows)
@@ -88,7 +91,8 @@ def block_rows(
         distance = torch.mul(e, gaps, out=shifted).sum(1) / total  # (heads, rows)
     else:
         distance = (positions - mean).abs()  # (heads, rows)
-    return Rows(top + total.log(), entropy, distance, mean + middle, variance, columns[:, 1:] / total[:, None], top)
+    marked = columns[:, 1:] / total[:, None]  # (heads, marks, rows)
+    return Rows(top + total.log(), entropy, distance, mean + middle, variance, marked, top, bottom)
 
 
 # --- one pass ----------------------------------------------------------------------------------------------------
@@ -248,13 +252,14 @@ class BlockTally:
                     peak = self.peaks[:, index, lo:hi]  # (heads, rows)
                     torch.maximum(peak, scores[:, x:y].amax(1), out=peak)
             top = scores.amax(1)  # (heads, rows)
+            bottom = top if self.rows is None else group.smallest_visible(scores, whole)  # (heads, rows)
             e = shaped_buffer(group.buffers[1], *scores.shape)
             torch.mul(scores.sub_(top[:, None]), LOG2_E, out=e).exp2_()  # in half the time of exp
             sums = columns @ e  # (heads, columns, rows)
             mass, extra = sums[:, : masses.shape[1]], sums[:, masses.shape[1] :]
             add_masses(tops, masses, top, mass)
             if self.rows is not None:
-                self.rows.add_block(lo, hi, block_rows(group, top, mass.sum(1), extra, (a, b, lo, hi)))
+                self.rows.add_block(lo, hi, block_rows(group, (top, bottom), mass.sum(1), extra, (a, b, lo, hi)))
 
     def _weighed_columns(self, a: int, b: int, inner: Sequence[tuple[int, int]]) -> torch.Tensor:
         """Return the factors of the keys of a block: their bins, then their positions and marks → (columns, keys)."""
@@ -287,7 +292,9 @@ class BlockTally:
             weights.clamp_(max=1)  # above only by rounding
             parts = [weights[:, :, lo:hi] for lo, hi in neighbouring_edges(row_edges)]
             pooled = torch.stack([p.mean(-1) if self.peaks is None else p.amax(-1) for p in parts], 1)
-        fields = (None,) * 6 if self.rows is None else row_fields(self.rows, lse, log_share, sees_key)
+        fields: tuple[Array | None, ...] = (None,) * 8
+        if self.rows is not None:
+            fields = row_fields(self.rows, lse, log_share, sees_key, self.group.call.temperature)
         return lse.masked_fill(~sees_key, -math.inf), pooled, *fields
 
 

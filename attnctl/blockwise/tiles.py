@@ -15,8 +15,7 @@ import torch
 
 from attnctl import attention
 from attnctl.attention import Array, Call
-
-FLOOR = -1e30  # a hidden score: finite, so that a block with nothing visible still adds up; its exponential is 0
+from attnctl.blockwise import FLOOR, hidden_below
 
 
 def as_torch(call: Call) -> Call:
@@ -99,6 +98,17 @@ class HeadGroup:
         if not whole:
             block.masked_fill_(hidden_keys(call, lo, hi, a, b), FLOOR)
         return block
+
+    def smallest_visible(self, scores: torch.Tensor, whole: bool) -> torch.Tensor:
+        """Return the smallest of the scores (heads, keys, rows) of visible keys → (heads, rows), -FLOOR if none is visible.
+
+        The second buffer is overwritten.
+        """
+        if whole and self.bias is None:
+            return scores.amin(1)
+        hidden = scores <= hidden_below(self.bias, self.call.temperature)  # (heads, keys, rows)
+        visible = shaped_buffer(self.buffers[1], *scores.shape)
+        return torch.where(hidden, scores.new_tensor(-FLOOR), scores, out=visible).amin(1)
 
 
 FUSED_FROM = 1 << 22  # queries × keys: below that the compilation of a kernel takes longer than the sweep

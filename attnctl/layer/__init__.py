@@ -15,7 +15,15 @@ import numpy as np
 
 from attnctl.arrays import MEMORY, Bools, Floats, as_numpy
 from attnctl.attention import Array
-from attnctl.blockwise import RowStatistics, even_parts, pool_weights, single_tokens, statistics_of_rows, visible_mask
+from attnctl.blockwise import (
+    RowStatistics,
+    even_parts,
+    hidden_below,
+    pool_weights,
+    single_tokens,
+    statistics_of_rows,
+    visible_mask,
+)
 from attnctl.blockwise.rows import relative_change, strongest_keys, weights_at_offset, weights_on_copies
 from attnctl.errors import AttnctlError
 from attnctl.text import number_list
@@ -38,6 +46,7 @@ class LayerAttention:
     heads: tuple[int, ...]
     kv_heads: tuple[int, ...]  # the key/value head that each head reads
     stored: Array  # the weights
+    scaled_scores: Floats | None  # (heads, rows, n_k), if known
     mask: Bools | None  # (rows, n_k), true where a query sees a key; None if it sees all
     rows: tuple[int, ...] | None = None  # the queries with stored rows; None: all, in order
     values: Array | None  # (heads, n_k, d_v), if known
@@ -125,10 +134,26 @@ class LayerAttention:
     def statistics(self, marks: Array | None = None, grid: int = 1) -> RowStatistics:
         """Return the statistics of each row, and the whole pooled to at most grid × grid even cells."""
         self._all_rows("statistics")
-        blocks = [statistics_of_rows(block, self.positions[lo:hi], marks) for lo, hi, block in self._blocks()]
-        by_row = [np.concatenate(parts, axis=-1) for parts in zip(*(block[2:] for block in blocks), strict=True)]
+        blocks = [
+            statistics_of_rows(block, self.positions[lo:hi], marks, self.logits_of(range(lo, hi)))
+            for lo, hi, block in self._blocks()
+        ]
+        by_row = [
+            None if parts[0] is None else np.concatenate(parts, axis=-1)
+            for parts in zip(*(block[2:] for block in blocks), strict=True)
+        ]
         pooled = self.pooled(even_parts(0, self.n_q, grid), even_parts(0, self.n_k, grid), "mass")
         return RowStatistics(None, pooled, *by_row)
+
+    def logits_of(self, queries: Sequence[int]) -> Floats | None:
+        """Return the logits of some queries → (heads, rows, n_k): what the softmax is taken of; None if they are unknown.
+
+        They are the scaled scores, with soft cap and bias, before temperature and sinks, and -inf where a key is hidden.
+        """
+        if self.scaled_scores is None:
+            return None
+        places = self._row_places(queries)
+        return masked_scores(self.scaled_scores[:, places], None if self.mask is None else self.mask[places])
 
     def links(self, count: int) -> tuple[Array, Floats]:
         """Return the `count` keys with the largest weights of each query, and these weights: (heads, n_q, count) each."""
@@ -277,6 +302,13 @@ class RowsOnDemand:
         place, rows = index
         first, last, _ = rows.indices(self.n_q)
         return self.read(self.heads[place], first, last)
+
+
+def masked_scores(scaled_scores: Floats, mask: Bools | None, bias: Array | None = None) -> Floats:
+    """Return scaled scores (heads, rows, n_k) with -inf where the mask (rows, n_k) or the bias of a call hides a key."""
+    hidden = scaled_scores <= hidden_below(bias)  # (heads, rows, n_k)
+    result: Floats = np.where(hidden if mask is None else hidden | ~mask, -np.inf, scaled_scores)  # (heads, rows, n_k)
+    return result
 
 
 def changed_weights(stored: Array, factors: Floats | None = None, keys: Array | None = None) -> Array:

@@ -22,7 +22,7 @@ from attnctl.blockwise.rows import (
     weights_between,
 )
 from attnctl.errors import AttnctlError
-from attnctl.layer import LayerAttention, LayerTrace, narrow_arrays
+from attnctl.layer import LayerAttention, LayerTrace, masked_scores, narrow_arrays
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Ranges, Tick
@@ -160,6 +160,12 @@ class ComputedLayer(LayerAttention):
         read = self.forward.output_matrix
         return self.forward.parameters.get("W_O") if read is None else read()
 
+    def logits_of(self, queries: Sequence[int]) -> Floats | None:
+        """Return the logits of some queries → (heads, rows, n_k), as `LayerAttention` does."""
+        rows, call = list(queries), self.forward.call
+        scores = as_numpy(self.forward.all_steps.scaled_scores)[np.ix_(self.heads, rows)]  # (heads, rows, n_k)
+        return masked_scores(scores, None if self.mask is None else self.mask[rows], call.bias)
+
     @property
     def memory_bytes(self) -> float:
         """Return about how many bytes of memory the queries, keys and values use."""
@@ -262,6 +268,15 @@ class SweptLayer(ComputedLayer):
         """Return the exact weights of some queries → (heads, rows, n_k)."""
         return self._remaining_columns(exact_rows(self.call, queries))
 
+    def logits_of(self, queries: Sequence[int]) -> Floats | None:
+        """Return the logits of some queries → (heads, rows, n_k), as `LayerAttention` does; None of changed weights."""
+        if self.changed is not None:
+            return None
+        call = attention.select_call(replace(self.call, keep=None), rows=list(queries))
+        steps = attention.run_call(call)
+        mask = None if steps.mask is None else as_numpy(steps.mask)
+        return self._remaining_columns(masked_scores(as_numpy(steps.scaled_scores), mask, call.bias))
+
     def weights_at(self, rows: Array, columns: Array) -> Floats:
         """Return exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
         keys = self._remaining_columns(np.arange(self.call.n_k))[columns]
@@ -293,7 +308,8 @@ class SweptLayer(ComputedLayer):
         keys, queries = even_edges(self.n_k, grid), even_edges(self.n_q, grid)
         statistics = measure_rows(self.call, key_edges=keys, row_edges=queries, marks=marks, rows=True, tick=self.tick)
         self.__dict__["_logsumexp"] = statistics.logsumexp
-        return statistics
+        # other weights are no softmax of the model's scores
+        return statistics if self.changed is None else statistics._replace(max_logit=None, min_logit=None)
 
     def streaming_change(self, first: int, last: int) -> Floats | None:
         """Return `blockwise.rows.streaming_change_of_call` of these heads → (heads, queries)."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attnctl.attention import Array
-from attnctl.blockwise import effective_rank, even_parts
+from attnctl.blockwise import RowStatistics, effective_rank, even_parts
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.measures.value_norm import value_lengths
@@ -85,6 +85,7 @@ def head_statistics(
         "confidence": statistics.largest.mean(-1),
         "sink": learned,
         **_sink_kinds(layer, statistics.pooled, learned),
+        **_extreme_logits(layer, statistics),
         "gate": None,  # known when the layer has ended
         "first": statistics.marked[:, 0].mean(-1),
         "special": statistics.marked[:, 1].mean(-1) if marks[1].any() else None,
@@ -111,7 +112,9 @@ def head_statistics(
     heads = []
     for row, head in enumerate(layer.heads):
         numbers = {
-            name: float(mean[row]) for name, mean in means.items() if mean is not None and not np.isnan(mean[row])
+            name: int(mean[row]) if STATISTICS[name].unit == "token" else float(mean[row])
+            for name, mean in means.items()
+            if mean is not None and not np.isnan(mean[row])
         }
         values = {name: numbers.get(name) for name in STATISTICS}
         heads.append(name_head(HeadStatistics(layer.layer, head, values), layer.n_k))
@@ -172,6 +175,24 @@ def spatial_entropy(weights: Array) -> Array:
         spread = near.max((-2, -1)) * above
     shares = [np.unique(part[part > 0], return_counts=True)[1] / max((part > 0).sum(), 1) for part in parts]
     return np.array([abs((share * np.log(share)).sum()) if len(share) else np.nan for share in shares])
+
+
+def _extreme_logits(layer: LayerAttention, statistics: RowStatistics) -> dict[str, Array]:
+    """Return the largest logit of each head with its query and key, and the smallest one: four arrays (heads,).
+
+    They are None if the scores are unknown, and NaN for a head whose queries see no key.
+    """
+    names = ("max_logit", "max_logit_query", "max_logit_key", "min_logit")
+    if statistics.max_logit is None or statistics.min_logit is None:
+        return dict.fromkeys(names)
+    queries = statistics.max_logit.argmax(-1)  # (heads,)
+    rows = [layer.select_heads([head]).logits_of([query]) for head, query in zip(layer.heads, queries, strict=True)]
+    keys = np.array([row.argmax() for row in rows if row is not None])  # (heads,)
+    largest, smallest = statistics.max_logit.max(-1), statistics.min_logit.min(-1)  # (heads,)
+    return {
+        name: np.where(np.isfinite(largest), numbers, np.nan)
+        for name, numbers in zip(names, (largest, queries, keys, smallest), strict=True)
+    }
 
 
 def _sink_kinds(layer: LayerAttention, pooled: Array, learned: Array) -> dict[str, Array]:
@@ -238,7 +259,9 @@ class Statistic(NamedTuple):
     name: str  # in JSON, CSV and --by
     heading: str  # of a column, 7 characters at most
     sentence: str  # mean over the queries of …
-    unit: str  # "share" (0 to 1), "nats", "tokens", "places" (whole, with a sign), or "" for a bare number
+    # "share" (0 to 1), "nats", "tokens", "places" (whole, with a sign), "logit" (with a sign), "token" (the index of one),
+    # or "" for a bare number
+    unit: str
     rank: int  # a narrow table leaves out the columns of the lowest rank first
     label: str | None = None  # the label of a head with `threshold` or more
     threshold: float | None = None
@@ -253,7 +276,7 @@ class Statistic(NamedTuple):
     @property
     def title_with_unit(self) -> str:
         """Return the sentence with its unit: "entropy (nats)"."""
-        return self.sentence if self.unit in ("", "share") else f"{self.sentence} ({self.unit})"
+        return self.sentence if self.unit in ("", "share", "logit", "token") else f"{self.sentence} ({self.unit})"
 
     def label_of(self, value: float | None) -> str | None:
         """Return the label of a head with this value; None if the value gives no label."""
@@ -306,5 +329,9 @@ STATISTICS: dict[str, Statistic] = {
         Statistic("spatial_entropy", "scatter", "spatial entropy of that weight: over connected parts above its mean",
                   "nats", 8, source="Kang et al. 2025"),
         Statistic("rank", "rank", f"effective rank of the overview, {RANKED} cells a side", "", 2),
+        Statistic("max_logit", "logit", "largest logit: the scaled score of a query and a key that it sees", "logit", 1),
+        Statistic("max_logit_query", "query", "number of the query with the largest logit", "token", 0),
+        Statistic("max_logit_key", "key", "number of the key with the largest logit", "token", 0),
+        Statistic("min_logit", "least", "smallest logit", "logit", 0),
     )
 }  # fmt: skip

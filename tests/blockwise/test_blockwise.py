@@ -122,6 +122,9 @@ def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, monkeypatch):
     close(found.marked, np.swapaxes(w @ marks.T.astype(float), -1, -2))
     close(found.largest, w.max(-1))
     close(found.mass, total)
+    visible = True if steps.mask is None else steps.mask
+    close(found.max_logit, np.where(visible, steps.scaled_scores, -np.inf).max(-1))
+    close(found.min_logit, np.where(visible, steps.scaled_scores, np.inf).min(-1))
     # logsumexp: with it, scaled scores give back every weight
     with np.errstate(over="ignore", invalid="ignore"):
         again = np.exp(steps.scaled_scores / call.temperature - found.logsumexp[..., None])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from attnctl import attention
 from attnctl.arrays import as_numpy
@@ -14,6 +15,9 @@ from attnctl.blockwise import even_parts
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, LayerTrace, RowsOnDemand, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
+from attnctl.models.huggingface.attention_call import mask_and_bias
+from attnctl.readings.head_statistics import head_statistics
+from attnctl.tokens import Token
 from tests.blockwise.test_blockwise import KINDS, close, make
 
 N = 530  # long enough for a sweep
@@ -125,6 +129,41 @@ def test_statistics_are_alike(kind: str) -> None:
     for other in others:
         for name in ("entropy", "distance", "spread", "marked", "pooled"):
             close(getattr(other, name), getattr(one, name), tolerance=1e-3, floor=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [40, N])  # built, and swept
+def test_the_extreme_logits_are_those_of_the_scaled_scores(kind: str, n: int) -> None:
+    layer = layers(kind, n)[0]
+    steps = attention.run_call(layer.forward.call)
+    visible = np.ones((n, n), bool) if steps.mask is None else steps.mask
+    expected = np.where(visible, steps.scaled_scores, -np.inf)
+    trace = replace(layer.record(), parameters={})
+    for some in (layer.select_heads([3, 1]), trace.select_heads([3, 1])):
+        for head in head_statistics(some, [Token(str(at), at) for at in range(n)]):
+            logits = expected[head.head]
+            place = np.unravel_index(logits.argmax(), logits.shape)
+            assert (head["max_logit_query"], head["max_logit_key"]) == place
+            assert head["max_logit"] == pytest.approx(logits.max(), rel=1e-5)
+            assert head["min_logit"] == pytest.approx(logits[logits > -np.inf].min(), rel=1e-5)
+    for other in (layer.reweighted(np.ones((4, n), np.float32)), layers(kind, n)[1]):  # no softmax of known scores
+        assert head_statistics(other, [Token(str(at), at) for at in range(n)])[0]["max_logit"] is None
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("n", [40, N])  # built, and swept
+def test_keys_that_a_mask_hides_from_one_head_have_no_logit(dtype: str, n: int) -> None:
+    """A mask that differs from head to head becomes a bias of the lowest numbers of its type."""
+    q, k, v = torch.randn(3, 2, n, 8, generator=torch.Generator().manual_seed(0)).to(getattr(torch, dtype))
+    shown = torch.ones(1, 2, n, n, dtype=torch.bool).tril()
+    shown[0, 1, :, n // 2 :] = False
+    mask, bias = mask_and_bias(shown, n, n, q.dtype)
+    call = attention.Call(q, k, v, mask=mask[0], bias=bias[0], temperature=0.1)
+    logits = (q.float() @ k.float().mT) * 8**-0.5
+    for head in head_statistics(ComputedLayer.of_call(0, call), [Token(str(at), at) for at in range(n)]):
+        seen = logits[head.head][shown[0, head.head]]
+        assert head["max_logit"] == pytest.approx(float(seen.max()), rel=1e-2)
+        assert head["min_logit"] == pytest.approx(float(seen.min()), rel=1e-2)
 
 
 @pytest.mark.parametrize("kind", ["full", "causal", "sinks", "bias", "bias and padding of keys, sinks of queries"])

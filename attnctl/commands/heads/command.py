@@ -142,7 +142,10 @@ def heads_command(
     token: 0.4 or more); offset: offset with most mass, of -5 to 5 (places); at it: mass on the token at that offset;
     stream: change of the head's output where it sees the first 4 and the last 64 tokens alone; picture: weight of the last
     token, or of CLS, on a picture; scatter: spatial entropy of that weight: over connected parts above its mean (nats);
-    rank: effective rank of the overview, 64 cells a side.
+    rank: effective rank of the overview, 64 cells a side; logit: largest logit: the scaled score of a query and a key that
+    it sees; query: number of the query with the largest logit; key: number of the key with the largest logit; least:
+    smallest logit. A scaled score is that of the softmax: with the model's soft cap and bias, and without hidden keys and
+    learned sinks.
     """
     from attnctl.source import Changes
 

@@ -15,8 +15,9 @@ def statistic_grid(
 ) -> Drawing:
     """Return a drawing of the statistic `name` as colour and number, one cell a head; a head without it is hatched."""
     values = {(head.layer, head.head): head[name] for head in heads}
-    top = max((value for value in values.values() if value is not None), default=0.0)
-    ends = look.vmin or 0.0, look.vmax if look.vmax is not None else top or 1.0
+    numbers = [0.0, *(value for value in values.values() if value is not None)]
+    low, top = min(numbers), max(numbers)
+    ends = low if look.vmin is None else look.vmin, look.vmax if look.vmax is not None else top or float(low == 0)
     scale = Scale(colour_norm(*ends), colour_map(look.cmap), STATISTICS[name].unit or name)
     heading = title if look.title is None else look.title
     grids = grid_of_heads(values, scale, heading, STATISTICS[name].title_with_unit, "no value", cited)

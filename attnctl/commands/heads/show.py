@@ -32,12 +32,13 @@ def heads_table(heads: Sequence[HeadStatistics], measure: str | None = None, mor
             if has_value
             else f" No head has {statistic.heading} ({statistic.title_with_unit}) on this text."
         )
+    stand_out = (measure, f"{measure}_query", f"{measure}_key")
     doubt = DOUBT * any(head.is_doubted for head in heads)
     return Table(
         [
             Column("layer", [head.layer for head in heads]),
             Column("head", [head.head for head in heads]),
-            *(_statistic_column(statistic, heads, statistic.name == measure) for statistic in STATISTICS.values()),
+            *(_statistic_column(statistic, heads, statistic.name in stand_out) for statistic in STATISTICS.values()),
             Column("looks like", [", ".join(head.names) for head in heads], "text", cut="below", tone="dim", name=""),
             Column("names", ["; ".join(head.names) for head in heads], "text", hidden=True),
         ],
@@ -51,6 +52,8 @@ def _statistic_column(statistic: Statistic, heads: Sequence[HeadStatistics], sta
     def cell_text(value: float) -> str:
         if statistic.unit == "places":
             return f"{value:+.0f}" if value else "0"
+        if statistic.unit == "token":
+            return str(value)
         return f"{value:.3f}" if statistic.is_share else f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
     return Column(

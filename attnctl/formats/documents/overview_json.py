@@ -42,7 +42,8 @@ class GridLayer(Part):
 
 def _statistics() -> Iterator[Field]:
     for statistic in STATISTICS.values():
-        kind: object = Share if statistic.is_share else float if statistic.unit == "places" else Amount
+        kinds: dict[str, object] = {"share": Share, "places": float, "logit": float, "token": Index}
+        kind = kinds.get(statistic.unit, Amount)
         whole = {"multipleOf": 1} if statistic.unit == "places" else {}
         yield statistic.name, Annotated[kind, about(statistic.title_with_unit, **whole)] | None, None
 

@@ -61,8 +61,10 @@ COLUMNS = {
     "layer": "layer", "head": "head", "entropy": "entropy", "of max": "entropy_share", "confid": "confidence", "first": "first",
     "self": "self", "prev": "previous", "next": "next", "dist": "distance", "spread": "spread", "induct": "induction",
     "dupl": "duplicate", "offset": "offset", "at it": "at_offset", "rank": "rank", "looks like": "names",
+    "logit": "max_logit", "query": "max_logit_query", "key": "max_logit_key", "least": "min_logit",
 }  # fmt: skip
 FORMS = {"layer": "d", "head": "d", "entropy": ".2f", "dist": ".2f", "spread": ".2f", "offset": "+.0f", "rank": ".2f"}
+FORMS |= {"logit": ".2f", "query": "d", "key": "d", "least": ".2f"}
 
 
 @pytest.mark.parametrize(
