@@ -33,6 +33,7 @@ DEFAULTS = {
     "--head": "as --layer",
     "--jobs": "pictures and built-in models are made by a process a core, a checkpoint by one",
     "--batch-size": "a training step has more sentences than a pass of a checkpoint has texts",
+    "--expect": "leaks expects segments; of a mask, the model says what it promises",
     "--max-tokens": "a trace has n × n numbers, a census a few a sentence",
 }
 
