@@ -55,7 +55,7 @@ WRITING: dict[str, tuple[list[str], ...]] = {
         ["a will eat", "--model", "t5", "--target", "at", "--json"],
     ),
     "leaks": (["padded.json", *CHECKPOINT, "--json"], [TEXT, OTHER, "--pack", *CHECKPOINT, "--json"]),
-    "mask": ([TEXT, *CHECKPOINT, "--json"], [TEXT, "--expect", "causal", "--json"]),
+    "mask": ([TEXT, *CHECKPOINT, "--json"], [TEXT, "--model", "demo-causal", "--expect", "causal", "--json"]),
     "needle": ([*CHECKPOINT, *NEEDLE, "--json"], [*CHECKPOINT, *NEEDLE, "-o", "out/a.jsonl"]),
     "batch": (["in.txt", *SMALL, "--max-tokens", "1"], ["in.txt", *SMALL], ["in.txt", *SMALL, "-o", "out/batch"]),
     "model": (["demo", "--json"], *([name, "--json"] for name in ("gpt-3", "gpt2", "t5-base", "gemma-2-2b", "deepseek-v3"))),

@@ -103,5 +103,6 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
     tokens = opened.tokenize(source)
     opened.check_tokens(tokens)
     model_input = opened.read(source, tokens)
-    names = tuple(token.text for token in model_input.tokens)
+    is_pair = opened.network.config.is_encoder_decoder
+    names = () if is_pair else tuple(token.text for token in model_input.tokens)
     return MaskSearch(opened.network, model_input.inputs, None, rule, opened.info.name, names)

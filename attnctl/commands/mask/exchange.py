@@ -117,7 +117,8 @@ class Search:
         rule = self.expectations.rule
         return MaskCheck(
             model=self.info, tokens=self.tokens, kernel=self.kernel, expect="family" if rule is None else str(rule),
-            groups=groups, violations=violations, exchanges=self.exchanges, unchecked=tuple(dict.fromkeys(self.unchecked)),
+            holds=not violations, groups=groups, violations=violations, exchanges=self.exchanges,
+            unchecked=tuple(dict.fromkeys(self.unchecked)),
             floor=self.floor, limit=self.limit, notes=tuple(self.notes),
         )  # fmt: skip
 
@@ -194,6 +195,9 @@ class Search:
                 expected = self.expectations.of_layer(kind, layer, *made.shape[1:])
                 for found in () if expected is None else _broken_by_mask(made, expected):
                     moved = self._with_change(of_place.get((kind, layer)), found)
+                    other = next((one for one in broken.get((kind, layer), ()) if one.row == found.row), None)
+                    if found.how == "sees" and not moved.change and other is not None:  # a pair whose weight is 0
+                        moved = other._replace(pairs=found.pairs)
                     # a kernel that hides keys itself may have another mask
                     if self.trusted or (moved.change or 0) > self.limit:
                         violations.append(_violation(moved, kind, layer, expected))

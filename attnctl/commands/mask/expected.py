@@ -134,7 +134,7 @@ class Expectations:
             return _hidden_padding(
                 np.ones((len(keys.real), n_q, n_k), np.bool_), keys.is_known, queries, keys, "everything"
             )
-        if self.rule is not None and kind != "encoder":
+        if self.rule is not None and kind in ("self", "decoder"):
             shape, words = self._shape_of_rule(self.rule, keys), str(self.rule)
             return _hidden_padding(shape, attends, keys, keys, words)
         if keys.given is not None and attends:

@@ -57,9 +57,10 @@ class MaskCheck(JsonDocument, kw_only=True, eq=False, tag="attnctl.mask/1"):
     """What the masks of a model let through, and whether its outputs keep to what is expected."""
 
     model: ResultModel
-    tokens: Annotated[tuple[str, ...], about("Names of the tokens of the first row, if they are known.")] = ()
+    tokens: Annotated[tuple[str, ...], about("The tokens of the first row, if they are known.")] = ()
     kernel: Annotated[str, about("The kernel with which the outputs were computed.")]
     expect: Annotated[str, about("What the user expects, or family: the configuration and its documentation.")]
+    holds: Annotated[bool, about("Whether every layer keeps to what is expected.")]
     groups: tuple[MaskGroup, ...]
     violations: tuple[MaskViolation, ...]
     exchanges: Annotated[Whole, about("How often a layer or the model ran with exchanged tokens.")]
@@ -67,11 +68,6 @@ class MaskCheck(JsonDocument, kw_only=True, eq=False, tag="attnctl.mask/1"):
     floor: Annotated[Amount, about("Largest relative change of an output between two runs of the same input.")]
     limit: Annotated[Amount, about("Largest relative change that rounding may cause.")]
     notes: tuple[str, ...] = ()
-
-    @property
-    def holds(self) -> bool:
-        """Return whether every layer keeps to what is expected."""
-        return not self.violations
 
     def __repr__(self) -> str:
         return f"MaskCheck of {self.model.name}: {counted(len(self.groups), 'mask')}, {outcome(self)}"
@@ -103,9 +99,9 @@ def group_line(group: MaskGroup) -> str:
     return f"{layers}: {group.sentence}"
 
 
-def token_name(check: MaskCheck, row: int, position: int) -> str:
+def token_name(check: MaskCheck, kind: str, row: int, position: int) -> str:
     """Return a token's position, and its text in quotation marks if it is known."""
-    named = row == 0 and position < len(check.tokens)
+    named = kind in ("self", "state") and row == 0 and position < len(check.tokens)
     return f"{position} “{visible_text(check.tokens[position])}”" if named else str(position)
 
 
@@ -122,7 +118,7 @@ def violation_lines(check: MaskCheck) -> list[str]:
 def _violation_line(check: MaskCheck, alike: Sequence[MaskViolation]) -> str:
     """Return one line about a violation: the layers, the position, what it sees, and how far its output moves."""
     first, layers = alike[0], [one.layer for one in alike if one.layer is not None]
-    query, key = (token_name(check, first.row, place) for place in (first.query, first.key))
+    query, key = (token_name(check, first.kind, first.row, place) for place in (first.query, first.key))
     of_source = " of the source" if first.kind == "cross" else ""
     where = f"{kind_words(first.kind, len(layers) > 1)} {ranges(layers)}" if layers else ""
     rows = f", row {first.row}" if first.row else ""

@@ -102,7 +102,7 @@ def _labels(check: MaskCheck, group: MaskGroup, axis: int, starts: Sequence[int]
     """Return the names of rows or columns: tokens if each is one and its name is known, else their numbers."""
     count = group.mask.shape[axis]
     alone = len(starts) == count
-    if alone and len(check.tokens) == count and not any(group.rows):
+    if alone and group.kind == "self" and len(check.tokens) == count and not any(group.rows):
         return [token_label(token) for token in check.tokens]
     return [f"{start:,}" for start in starts]
 
@@ -117,7 +117,8 @@ def _grid(check: MaskCheck, group: MaskGroup) -> Grid:
         if violation.kind == group.kind and violation.layer in group.layers and violation.row in group.rows
     })  # fmt: skip
     names = _labels(check, group, 0, rows), _labels(check, group, 1, columns)
-    return Grid(group.mask if whole else shares, *names, heat=not whole, marks=tuple(wrong), indent=2)
+    cells = group.mask if whole else shares
+    return Grid(cells, *names, mask=shares > 0, heat=not whole, marks=tuple(wrong), indent=2)
 
 
 def _cell_of(starts: Sequence[int], position: int) -> int:

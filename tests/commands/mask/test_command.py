@@ -25,7 +25,7 @@ def test_text_and_batch_tell_the_same_mask(run: Run, model: str) -> None:
     np.savez("a.npz", input_ids=IDS)
     for source in ("a.json", "a.npz", "Alice will eat pizza"):
         made = run("mask", source, "--model", model, "--json")
-        assert made.code == 0 and check_schema(made.json) == "mask" and "violations" in made.json
+        assert made.code == 0 and check_schema(made.json) == "mask" and made.json["holds"]
         (group,) = made.json["groups"]
         n = len(group["mask"])
         assert group["sentence"] == "causal" and group["mask"] == np.tril(np.ones((n, n), bool)).tolist()
@@ -53,9 +53,9 @@ def test_violation_is_one_line_with_layer_and_position(run: Run) -> None:
         "✗ Layers 0–1: token 0 “Alice” sees its future, token 1 “will” (3 pairs of tokens), its output moves by"
         in made.out
     )
-    (first, _), groups = (
-        run("mask", "Alice will eat", "--expect", "causal", "--json").json[key] for key in ("violations", "groups")
-    )
+    document = run("mask", "Alice will eat", "--model", "demo", "--expect", "causal", "--json").json
+    assert check_schema(document) == "mask" and not document["holds"]
+    (first, _), groups = document["violations"], document["groups"]
     assert (first["how"], first["layer"], first["query"], first["key"], first["pairs"]) == ("sees", 0, 0, 1, 3)
     assert [group["holds"] for group in groups] == [False]
 

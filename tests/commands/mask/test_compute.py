@@ -258,6 +258,8 @@ def test_picture_beside_a_text(tmp_path: Path, run: Run) -> None:
             given = ["What is this, and what is that?", "--image", picture, "--model", folder]
             made = run("mask", *given, *(["--expect", expect] if expect else []), "--json")
             assert made.code == code, made.err
+            wrong = made.json["violations"]
+            assert {one["kind"] for one in wrong} <= {"self"} and all(one.get("change", 1) > 0 for one in wrong)
         made = run("mask", *given, "--json")
         groups = made.json["groups"]
         assert [group["sentence"] for group in groups if group["kind"] == "self"] == sentences
