@@ -286,7 +286,7 @@ def capture(
         raise UsageError(f"no step {unknown[0]!r} to keep: the steps are {', '.join(STEPS)}")
     inside = model_follows_interface(model)
     if grad and not inside and (head is not None or rows is not None):
-        why = f"does not go with grad=True for {architecture_name(model)}, whose weights are its output: choose later"
+        why = f"cannot be combined with grad=True for {architecture_name(model)}, whose weights are its output: choose later"
         raise UsageError(why, option="head" if head is not None else "rows")
     if not (grad and inside):
         check_inference(model)

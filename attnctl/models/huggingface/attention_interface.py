@@ -213,7 +213,7 @@ def _is_random_in_training(model: Module) -> bool:
         return True
     parts = [*model.modules(), *attention_configurations(model)]
     shares = [value for part in parts for name, value in vars(part).items() if RANDOM.search(name)]
-    shares += [part.p for part in model.modules() if isinstance(part, torch.nn.modules.dropout._DropoutNd)]
+    shares += [vars(part).get("p", 0) for part in model.modules() if "dropout" in type(part).__name__.lower()]
     return any(isinstance(share, int | float) and share > 0 for share in shares)
 
 
