@@ -107,11 +107,15 @@ Refused = Callable[..., str]
 
 @pytest.fixture
 def refused(run: Run) -> Refused:
-    """Run `attnctl ARGS…`, which must fail with one line on stderr and nothing on stdout; answers that line."""
+    """Run `attnctl ARGS…`, which must fail with one line on stderr and nothing on stdout; answers that line.
+
+    A batch whose items fail (exit code 3) writes a record of each failure.
+    """
 
     def attnctl(*args: str, code: int = 1, **more: Any) -> str:
         result = run(*args, **more)
-        assert (result.code, result.out) == (code, ""), result
+        assert result.code == code and (code == 3 or not result.out), result
+        assert all("error" in json.loads(line) for line in result.out.splitlines()), result
         assert result.err.startswith("attnctl: ") and result.err.count("\n") == 1, result.err
         assert "Traceback" not in result.err
         return result.err.removeprefix("attnctl: ").rstrip("\n")

@@ -73,7 +73,7 @@ COMMANDS = [
     ("model demo-causal", []),
     ("model gpt2", []),
     ("model run", []),
-    ('needle --model llama --needle "w3 w4 w5" --question "w7 w8" --expect w9 --lengths 100,200 --depths 0,100', ["answers none of the 4"]),
+    ('needle --model llama --needle "w3 w4 w5" --question "w7 w8" --expect w9 --lengths 100,200 --depths 0,100', ["100 tokens, depth 0 %", "100 tokens, depth 100 %", "200 tokens, depth 0 %", "200 tokens, depth 100 %", "answers none of the 4"]),
     ('quiz "My sister bought fresh bread because she was hungry" -n 2 < answers.txt', []),
     ("softmax 8.1 1.2 3.0 6.5 --scale 8 --temperature 2", []),
     ("softmax 1000 1001 -inf --tokens '[\"[bold]a[/bold]\", \"比萨饼 比萨饼\", \"ccc ddd\"]'", []),

@@ -169,8 +169,6 @@ def _ask_needles(
     interrupted, in_rows = False, form == "terminal" and not safe_console().is_terminal
     haystack = max((length * depth for length, depth in places), default=0)  # tokens that are read once for all needles
     total = haystack + sum(_tokens_read(*place) for place in places)
-    if in_rows:
-        _print_rows(cells, header=True)
     try:
         with cost_progress(f"{len(places)} needles", "fewer or shorter lengths take less") as tick:
             asked_cells = asker.ask_needles(places)
@@ -180,7 +178,7 @@ def _ask_needles(
                 if form == "jsonl":
                     _write_line(write_json(cell, "needle"), output)
                 if in_rows:
-                    _print_rows([cell])
+                    _print_rows([cell], header=len(cells) == 1)
                 elif form != "jsonl" or output is not None:
                     say_unless_quiet(needle_sentence(cell))
                 tick(_tokens_read(cell.length, cell.depth) / total)

@@ -151,7 +151,7 @@ class Pieces:
 
     @staticmethod
     def _bos_option(value: bool) -> str:
-        """Return how a user asks for a beginning token, or for none: --bos, or open_model(bos=True) in Python."""
+        """Return how a user asks for a beginning token, or for none: an option, or open_model(bos=True) in Python."""
         option = option_name("bos", value)
         return option if option.startswith("-") else f"open_model({option})"
 

@@ -284,7 +284,8 @@ def test_a_picture_is_drawn_told_and_refused(run: Run, tmp_path: Path, picture: 
     listed = tmp_path / "list.txt"
     listed.write_text(f"{picture}\n{tmp_path}/none.png\n")
     many = run("batch", str(listed), "--model", model)
-    assert many.code == 3 and len(many.out.splitlines()) == 1 and "no picture" in many.err
+    records = [json.loads(line) for line in many.out.splitlines()]
+    assert many.code == 3 and ["error" in record for record in records] == [False, True] and "no picture" in many.err
     checked = run("explain", picture, "--model", model, "--check")
     assert checked.code == 0 and "bit for bit" in checked.out and "19 × 19" in checked.out
     for words, said in {
@@ -361,7 +362,7 @@ def test_what_matters_for_the_class_of_a_picture_is_that_of_a_plain_run_changed_
     command = ("ablate", picture, "--model", folder)
     found = run(*command, "--target", "Tabby Cat", "--against", "1", "--json").json
     cut = run(*command, "--target", "0", "--edges", "--json").json
-    assert found["target"] == {"text": "tabby, tabby cat", "id": 0} and found["against"]["text"] == "dog"
+    assert found["target"] == {"text": "tabby, tabby cat", "id": 0, "is_class": True} and found["against"]["text"] == "dog"
     assert found["query"] == 0 and found["tokens"][1]["box"] == [0, 0, 20, 10]
 
     model: Any = open_model(folder)
