@@ -316,8 +316,11 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
 
 def _largest_head_count(config: PreTrainedConfig) -> int | None:
     """Return the largest number of heads of a layer, for a configuration with settings per layer; else None."""
-    parts = config_value(config, "per_layer_config") or {}
-    layer_configs = list(parts.values() if isinstance(parts, dict) else parts)
+    try:
+        parts = config_value(config, "per_layer_config") or {}
+        layer_configs = list(parts.values() if isinstance(parts, dict) else parts)
+    except AttributeError:  # transformers raises for its length if a configuration counts no layers (Perceiver)
+        return None
     return max(
         (value for part in layer_configs if (value := config_value(part, "num_attention_heads")) is not None),
         default=None,
