@@ -117,7 +117,7 @@ def _owners(kind: str, text: str, tokens: Sequence[Token]) -> _Owners:
 
 
 def _word_owners(text: str, tokens: Sequence[Token]) -> _Owners:
-    """Return the word that each token belongs to: the words that word pieces join to, without special tokens and white space."""
+    """Return the word that each token belongs to: whole words, without special tokens and white space."""
     owner = [-1] * len(tokens)
     names: list[str] = []
     for group in word_groups(tokens, text):

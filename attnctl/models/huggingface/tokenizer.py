@@ -22,6 +22,7 @@ from attnctl.models.huggingface.library_tokenizer import (
     open_library_tokenizer,
     set_language,
 )
+from attnctl.text import quoted_beginning
 from attnctl.tokens import Token, bare_piece, check_token_count, library_tokenizer, piece_spans, piece_text, piece_words
 from attnctl.trace.run import Note
 
@@ -148,6 +149,17 @@ class Pieces:
             closing = [token for token in tokens[-1:] if token.special]  # [SEP] stays at the end
             tokens = (*tokens[: self.limit - len(closing)], *closing)
         return tokens
+
+    def truncation_notes(self, text: str, tokens: Sequence[Token]) -> tuple[str, ...]:
+        """Return a note about the end of a text that is cut off, since it has more tokens than the model reads; else ()."""
+        if not self.truncate or self.limit is None or len(tokens) < self.limit:
+            return ()
+        end = max((token.end for token in tokens if token.end is not None), default=0)
+        unread = self.joined_text(text)[end:].strip()
+        if not unread:
+            return ()
+        cut = f"{option_name('truncate', True)} leaves out the text from {quoted_beginning(unread)} on"
+        return (f"{self.name} reads only the first {self.limit:,} tokens: {cut}.",)
 
     @staticmethod
     def _bos_option(value: bool) -> str:

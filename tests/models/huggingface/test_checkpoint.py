@@ -167,6 +167,11 @@ def test_a_text_too_long(shelf: Shelf) -> None:
         open_model(path).tokenize("x" * 70)
     cut = open_model(path, truncate=True).tokenize("x" * 70)
     assert len(cut) == 64 and cut[-1].text == "</s>" and cut[0].text == "<s>"
+    notes = [
+        note for note in attend("x" * 62 + "at ate", path, truncate=True).notes if "reads only the first 64" in note
+    ]
+    assert len(notes) == 1 and "leaves out the text from 'at ate' on" in notes[0]
+    assert not any("reads only" in note for note in attend("x" * 62, path, truncate=True).notes)
 
 
 def test_encoder_decoders(shelf: Shelf) -> None:

@@ -362,7 +362,9 @@ def test_what_matters_for_the_class_of_a_picture_is_that_of_a_plain_run_changed_
     command = ("ablate", picture, "--model", folder)
     found = run(*command, "--target", "Tabby Cat", "--against", "1", "--json").json
     cut = run(*command, "--target", "0", "--edges", "--json").json
-    assert found["target"] == {"text": "tabby, tabby cat", "id": 0, "is_class": True} and found["against"]["text"] == "dog"
+    assert (
+        found["target"] == {"text": "tabby, tabby cat", "id": 0, "is_class": True} and found["against"]["text"] == "dog"
+    )
     assert found["query"] == 0 and found["tokens"][1]["box"] == [0, 0, 20, 10]
 
     model: Any = open_model(folder)
