@@ -61,6 +61,7 @@ WRITTEN: dict[str, dict[str, str]] = {
     "Explanation": {
         "models": "the models, and what the trained ones find",
         "architectures": "which architectures of checkpoints are shown exactly, tried one by one",
+        "speed": "how fast attnctl is, measured against other tools",
         "architecture": "how attnctl is built, and how to add to it",
     },
 }

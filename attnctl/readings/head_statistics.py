@@ -112,7 +112,7 @@ def head_statistics(
     heads = []
     for row, head in enumerate(layer.heads):
         numbers = {
-            name: int(mean[row]) if STATISTICS[name].unit == "token" else float(mean[row])
+            name: int(mean[row]) if STATISTICS[name].unit == "token" else float(str(np.float32(mean[row])))  # shortest
             for name, mean in means.items()
             if mean is not None and not np.isnan(mean[row])
         }
