@@ -30,7 +30,7 @@ from attnctl.cli.groups import (
     whole,
 )
 from attnctl.cli.opening import model_of
-from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_renderable
+from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_renderable, write_table
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.formats.pictures import format_names, suffixes_listed
@@ -153,7 +153,9 @@ def ablate_command(
         ),
     ] = None,
     json: JsonOption = False,
-    output: Annotated[str | None, output_option(f"Where to write: .json, .txt, .html, {suffixes_listed()}.")] = None,
+    output: Annotated[
+        str | None, output_option(f"Where to write: .json, .csv, .parquet, .txt, .html, {suffixes_listed()}.")
+    ] = None,
     model: WatchedModelOptions,
 ) -> None:
     """Measure what matters for a prediction: ablate each head in turn, or cut edges of attention, and see what changes.
@@ -162,7 +164,9 @@ def ablate_command(
     to the logit), and what it does (how the prediction changes without it: after minus before, in nats and logits).
     With --spans words it shows which words made the label of a text, or the next word.
     """
-    form = output_format("ablate", output, ("json", "txt", "html", *format_names()), "json" if json else "")
+    form = output_format(
+        "ablate", output, ("json", "csv", "parquet", "txt", "html", *format_names()), "json" if json else ""
+    )
     if form in format_names():
         refuse_unused(context, "top", because="a picture has every head, edge and part")
     if edge or spans is not None:
@@ -229,10 +233,16 @@ def _write_effects(
     effects: Effects, form: str, output: str | None, top: int | None, text: str | None, image: str | None
 ) -> None:
     """Write the effects in the format `form`."""
+    from attnctl.formats.tables import FORMS, block_of
+
     if form == "json":
         from attnctl.watched.effects import effects_to_json
 
         put_bytes(effects_to_json(effects, top) + b"\n", output)
+    elif form in FORMS:
+        if effects.heads and effects.edges:
+            say_notes(["the table has a row for each head; JSON has the edges, too"])
+        write_table([block_of(effects.ordered(top).to_records())], form, output)
     elif form in format_names():
         from attnctl import inputs
         from attnctl.commands.ablate.figure import effects_drawing

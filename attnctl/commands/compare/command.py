@@ -39,15 +39,17 @@ from attnctl.cli.output import (
     say_unknown,
     write_drawing,
     write_renderable,
+    write_table,
 )
 from attnctl.cli.suggestions import completing
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.formats.pictures import format_names, suffixes_listed
 from attnctl.text import counted, for_pasting, visible_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from attnctl.commands.compare.drift import ComparedText
     from attnctl.formats.pictures import Look
     from attnctl.readings.comparison import Comparison
     from attnctl.source import Source
@@ -126,11 +128,14 @@ def compare_command(
             "--json", help="Write JSON: the comparison, in one line.", envvar="ATTNCTL_JSON", rich_help_panel=OUTPUT
         ),
     ] = False,
-    output: Annotated[str | None, output_option(f"Where to write: .json, .txt, {suffixes_listed()}.")] = None,
+    output: Annotated[
+        str | None,
+        output_option(f"Where to write: .json, .txt, {suffixes_listed()}; with --drift also .csv, .parquet."),
+    ] = None,
     weights: WeightOptions,
     look: PictureOptions,
     model: ComparedModelOptions,
-) -> None:
+) -> int:
     """Show two models, two traces, or two texts side by side, with the difference of their weights.
 
     With TEXT (or --file), A and B are models: names, weight files, steps of a run, checkpoints. Without a text, each is
@@ -140,7 +145,8 @@ def compare_command(
     With --drift, A and B are two checkpoints of one architecture (a quantised copy, a fine-tune, the same one with
     --dtype-b): the table has the heads whose weights moved most, the picture every head, layer × head.
     """
-    form = output_format("compare", output, ("json", "txt", *format_names()), "json" if json else "")
+    suffixes = ("json", "txt", *(("csv", "parquet") if drift else ()), *format_names())
+    form = output_format("compare", output, suffixes, "json" if json else "")
     drawn = form in format_names()
     # the options of B alone, which replace those of both
     of_b: dict[str, Any] = {"dtype": dtype_b, "device": device_b}
@@ -148,8 +154,7 @@ def compare_command(
         refuse_unused(context, "layer", "head", "precision", WeightOptions, "log", because="--drift is of every head")
         if not drawn:
             refuse_unused(context, PictureOptions, because="it goes with a picture")
-        _write_drift(context, a, b, (text, file, texts), model, of_b, kernel_b, form, output, picture_look(look))
-        return
+        return _write_drift(context, a, b, (text, file, texts), model, of_b, kernel_b, form, output, picture_look(look))
     refuse_unused(context, "texts", "kernel_b", because="it goes with --drift")
     if form == "json":
         refuse_unused(context, "layer", "head", "precision", PictureOptions, because="JSON has every head in full")
@@ -186,6 +191,7 @@ def compare_command(
 
         forms = comparison_forms(pair, places, 2 if precision is None else precision)
         write_renderable(Shown(forms), form, output)
+    return DONE
 
 
 def _pair_of_texts(context: Context, a: str, b: str, weights: WeightOptions, model: ComparedModelOptions) -> Comparison:
@@ -276,11 +282,15 @@ def _write_drift(
     form: str,
     output: str | None,
     look: Look,
-) -> None:
-    """Write how far model B drifts from model A over what they read: a text, a file of one text, or a file of many."""
+) -> int:
+    """Write how far model B drifts from model A over what they read: a text, a file of one text, or a file of many.
+
+    Return the exit code: PARTIAL if some of many texts failed.
+    """
     from attnctl.cli.progress import cost_progress
     from attnctl.commands.compare.drift import measure_drift
     from attnctl.commands.compare.drift_forward import ComparedModel
+    from attnctl.formats.tables import FORMS, block_of
 
     refuse_unused(context, "model", because="A and B are the models that read the text")
     listed = _texts_of(a, b, *read)
@@ -292,12 +302,17 @@ def _write_drift(
     names = (a, b) if names[0] == names[1] and a != b else names  # folders whose last parts are the same
     sides = ComparedModel(model_a, names[0]), ComparedModel(model_b, names[1], kernel_b)
     with cost_progress(counted(len(listed), "text")) as tick:
-        drift = measure_drift(sides[0], sides[1], listed, lambda share: tick(share / len(listed)))
+        drift = measure_drift(*sides, listed, lambda share: tick(share / len(listed)), skip=read[2] is not None)
+    names_of_texts = {text.number: text.name for text in listed}
+    for skipped in drift.skipped:
+        print_complaint(f"text {skipped.number} ({names_of_texts[skipped.number]}) is skipped: {skipped.error}")
     say_notes(drift.notes)
     if form == "json":
         from attnctl.formats.documents.json_documents import write_json
 
         put_bytes(write_json(drift, "drift") + b"\n", output)
+    elif form in FORMS:
+        write_table([block_of(drift.to_records())], form, output)
     elif form in format_names():
         from attnctl.commands.compare.drift_show import drift_drawing
 
@@ -307,32 +322,31 @@ def _write_drift(
         from attnctl.render.terminal.console import Shown
 
         write_renderable(Shown(drift_forms(drift)), form, output)
+    return PARTIAL if drift.skipped else DONE
 
 
-def _texts_of(a: str, b: str, text: str | None, file: str | None, texts: str | None) -> list[tuple[str, str]]:
-    """Return each text that two models read, with its place in a file of many texts.
+def _texts_of(a: str, b: str, text: str | None, file: str | None, texts: str | None) -> list[ComparedText]:
+    """Return each text that two models read, also those of many that are no text, with their place in the file.
 
-    Raises UsageError if there is no text or several sources of it, AttnctlError for a line that is no text.
+    Raises UsageError if there is no text or several sources of it, AttnctlError if the file holds nothing.
     """
     from attnctl import inputs
+    from attnctl.commands.compare.drift import ComparedText
 
     if texts is None:
         if text is None and file is None:
             inputs.refuse_models("compare", a, b)
             raise UsageError("compares two models: give the text that both read, or --file, or --texts", option="drift")
         _check_models(a, b, text)
-        return [("", inputs.text_of(text, file))]
+        return [ComparedText(0, "", inputs.text_of(text, file))]
     if text is not None or file is not None:
         raise UsageError("cannot be combined with another text", option="texts")
     from attnctl.batching.texts import TextStream
 
     listed = []
     for item in TextStream(texts):
-        if item.error is not None and not item.text.strip():
-            continue  # an empty line
-        if item.error is not None or item.trace is not None or item.messages is not None:
-            raise AttnctlError(f"{item.where}: {item.error or 'it is no plain text'}")
-        listed.append((item.where, item.text))
+        error = "it is no plain text" if item.trace is not None or item.messages is not None else item.error
+        listed.append(ComparedText(item.number, item.where, item.text, error))
     if not listed:
         raise AttnctlError(f"{texts} holds no text")
     return listed

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from attnctl.commands.compare.drift_result import (
     LargestDivergence,
     LargestVariation,
     LayerDrift,
+    SkippedText,
     TokenPlace,
 )
 from attnctl.errors import AttnctlError
@@ -47,6 +48,15 @@ if TYPE_CHECKING:
 KEPT_BYTES = 1 << 30  # of A's queries, keys, values and outputs, between its run and B's
 
 
+class ComparedText(NamedTuple):
+    """A text, its number in the input from 0, and its name for messages; `error` says why there is no text."""
+
+    number: int
+    name: str
+    text: str
+    error: str | None = None
+
+
 def drift(
     a: ModelArgument,
     b: ModelArgument,
@@ -65,7 +75,8 @@ def drift(
     >>> drift("demo", "demo", "Alice will eat pizza").total_variation
     0.0
 
-    Raises AttnctlError, in one line, for models that differ in layers, heads or tokens.
+    Raises AttnctlError, in one line, for models that differ in layers, heads or tokens, and for a text that they cannot
+    read.
     """
     check_types("drift", str | None, kernel_b=kernel_b)
     check_types("drift", tuple | list | None, names=names)
@@ -78,7 +89,8 @@ def drift(
         for place, model in enumerate(models)
     ]
     several = len(listed) > 1
-    return measure_drift(sides[0], sides[1], [(f"text {at}" * several, text) for at, text in enumerate(listed)])
+    compared = [ComparedText(number, f"text {number}" * several, text) for number, text in enumerate(listed)]
+    return measure_drift(sides[0], sides[1], compared)
 
 
 def _listed_texts(texts: object) -> list[str]:
@@ -93,12 +105,17 @@ def _listed_texts(texts: object) -> list[str]:
 
 
 def measure_drift(
-    a: ComparedModel, b: ComparedModel, texts: Iterable[tuple[str, str]], tick: Tick | None = None
+    a: ComparedModel,
+    b: ComparedModel,
+    texts: Iterable[ComparedText],
+    tick: Tick | None = None,
+    *,
+    skip: bool = False,
 ) -> Drift:
-    """Return the drift of two models over texts, each with a name for messages; `tick` receives shares of a text's work.
+    """Return the drift of two models over texts; `tick` receives shares of a text's work.
 
-    Raises AttnctlError for models that are not of one architecture, and, with the name of a text, for one that they
-    cannot read.
+    With `skip` the texts that cannot be compared are listed in `Drift.skipped`. Raises AttnctlError for models that are
+    not of one architecture, and, with the name of a text, for one that they cannot read: with `skip` if there is no other.
     """
     for ours, theirs in ((a.architecture, b.architecture), (a.sizes, b.sizes)):
         if ours != theirs:
@@ -108,11 +125,20 @@ def measure_drift(
         with side.attending():  # an impossible kernel is refused before any work
             pass
     tally, infos = DriftTally(a, b, tick), [a.model.info, b.model.info]
-    for number, (name, text) in enumerate(texts):
+    first: AttnctlError | None = None
+    for text in texts:
         try:
-            infos = tally.add_text(number, text)
+            if text.error is not None:
+                raise AttnctlError(text.error)
+            infos = tally.add_text(text.number, text.text)
         except AttnctlError as error:
-            raise type(error)(f"{name}: {error}" if name else str(error)) from error
+            first = first or type(error)(f"{text.name}: {error}" if text.name else str(error))
+            if not skip:
+                raise first from error
+            tally.skipped.append(SkippedText(text.number, str(error)))
+    if not tally.texts and first is not None:
+        others = len(tally.skipped) - 1
+        raise first if not others else AttnctlError(f"{first}; {counted(others, 'other text')} failed, too")
     if not tally.heads:
         raise AttnctlError("there is no text to compare over")
     return tally.result(infos)
@@ -151,9 +177,20 @@ class DriftTally:
         self.kl = 0.0
         self.largest_kl: LargestDivergence | None = None
         self.notes: dict[str, None] = {}
+        self.skipped: list[SkippedText] = []
+        self.predicted: Literal["token", "label"] = "token"
 
     def add_text(self, number: int, text: str) -> list[ModelInfo]:
-        """Compare the two models over a text, and return what their runs say of them."""
+        """Compare the two models over a text, and return what their runs say of them; if it fails, add nothing of it."""
+        heads = {place: replace(head) for place, head in self.heads.items()}
+        layers = {layer: replace(cosines) for layer, cosines in self.layers.items()}
+        try:
+            return self._add_whole_text(number, text)
+        except AttnctlError:
+            self.heads, self.layers = heads, layers
+            raise
+
+    def _add_whole_text(self, number: int, text: str) -> list[ModelInfo]:
         sources = [TextSource(side.model, text) for side in (self.a, self.b)]
         tokens = sources[0].tokens
         self._check_tokens(sources)
@@ -279,8 +316,10 @@ class DriftTally:
             sizes = " and ".join(
                 f"{forward.logits.shape[-1]:,}" for forward in (ours, theirs) if forward.logits is not None
             )
-            self.notes[f"The vocabularies have {sizes} tokens: predictions are not compared."] = None
+            what = f"classifiers have {sizes} labels" if ours.classifies else f"vocabularies have {sizes} tokens"
+            self.notes[f"The {what}: predictions are not compared."] = None
             return
+        self.predicted = "label" if ours.classifies else "token"
         hidden = len(tokens) - len(ours.logits)  # first positions without logits
         places = [place for place in ours.predicted if place >= hidden]
         if len(places) < len(ours.predicted):
@@ -334,6 +373,8 @@ class DriftTally:
             largest_kl=self.largest_kl,
             top_token_agreement=self.agreeing / self.predictions if compared else None,
             predictions=self.predictions,
+            predicted=self.predicted if compared else None,
+            skipped=tuple(self.skipped),
             notes=tuple(self.notes),
         )
 

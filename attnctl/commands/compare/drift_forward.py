@@ -88,6 +88,7 @@ class Forward:
     outputs: dict[int, Array] = field(default_factory=dict)
     logits: Array | None = None  # of the last positions: (positions, vocabulary)
     predicted: Sequence[int] = ()  # the positions in the text at which tokens are predicted
+    classifies: bool = False  # whether the logits, (1, labels), are of the label of the text
     notes: tuple[str, ...] = ()
 
 
@@ -131,13 +132,22 @@ def run_side(
             stack.enter_context(_network_watched(model, see_output, see_logits))
         run = source.model.run(source.tokens, visit, source.input_text)
     done.info, done.notes = run.model or model.info, run.notes
-    done.predicted = _predicted_positions(model, source, done.info)
+    done.classifies = model.info.kind == "checkpoint" and _classifies(model)
+    last = range(len(source.tokens))[-1:]
+    done.predicted = last if done.classifies else _predicted_positions(model, source, done.info)
     return done
 
 
 def most_positions(vocabulary: int) -> int:
     """Return how many positions of a text are compared by their predictions, at most."""
     return max(1, LOGIT_BYTES // (4 * vocabulary))
+
+
+def _classifies(model: Checkpoint) -> bool:
+    """Return whether a model predicts one of several labels for a whole text."""
+    from attnctl.models.huggingface.checkpoint import classes_of_network
+
+    return bool(classes_of_network(model.network))
 
 
 def _predicted_positions(model: Any, source: TextSource, info: ModelInfo) -> Sequence[int]:
@@ -159,6 +169,7 @@ def _network_watched(
     from attnctl.models.huggingface.network import lacks_head
     from attnctl.models.huggingface.output_projections import output_projections
 
+    classifies = _classifies(model)
     vocabulary = getattr(model.network.config.get_text_config(), "vocab_size", 0)
 
     def ask_for_logits(_: object, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any] | None:
@@ -168,7 +179,9 @@ def _network_watched(
 
     def end_forward(_: object, __: object, output: Any) -> None:
         logits = getattr(output, "logits", None)
-        if logits is not None and logits.ndim == 3 and logits.shape[-1] >= vocabulary > 0:
+        if classifies and logits is not None and logits.ndim == 2:
+            see_logits(logits[:1])  # (1, labels)
+        elif logits is not None and logits.ndim == 3 and logits.shape[-1] >= vocabulary > 0:
             see_logits(logits[0, -most_positions(vocabulary) :])  # (positions, vocabulary)
 
     with ExitStack() as stack:

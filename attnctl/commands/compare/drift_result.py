@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from attnctl.document_fields import Amount, Correlation, Count, Index, Part, Portion, Share, Whole, about
-from attnctl.formats.documents.json_documents import JsonDocument, ResultModel
+from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, flat_records
 
 
 class TokenPlace(Part):
     """A query of a text."""
 
-    text: Annotated[Index, about("The number of the text.")]
+    text: Annotated[Index, about("The place of the text in the input, from 0.")]
     query: Annotated[Index, about("The number of the token in the text.")]
     token: Annotated[str, about("The text of the token.")]
 
@@ -50,15 +50,23 @@ class LayerDrift(Part):
 
 
 class LargestDivergence(TokenPlace):
-    """The position with the largest divergence of the predictions."""
+    """The position with the largest divergence of the predictions; of a classifier the last token of that text."""
 
     kl: Amount
+
+
+class SkippedText(Part):
+    """A text that could not be compared; the numbers are of the others."""
+
+    number: Annotated[Index, about("The place of the text in the input, from 0.")]
+    error: Annotated[str, about("The reason why it was skipped.")]
 
 
 class Drift(JsonDocument, kw_only=True, eq=False, tag="attnctl.drift/1"):
     """How far two checkpoints of one architecture drift apart over texts; A is the reference.
 
-    Models without predictions of tokens have no `kl`, `top_token_agreement` and `largest_kl`.
+    `kl`, `top_token_agreement` and `largest_kl` are of what the models predict: tokens, or the label of a text. Models
+    that predict neither do not have them.
     """
 
     a: ResultModel
@@ -76,10 +84,20 @@ class Drift(JsonDocument, kw_only=True, eq=False, tag="attnctl.drift/1"):
     ] = None
     largest_kl: LargestDivergence | None = None
     top_token_agreement: Annotated[
-        Portion | None, about("Share of positions at which both predict the same token.")
+        Portion | None, about("Share of positions at which both predict the same token; of classifiers the same label.")
     ] = None
-    predictions: Annotated[Whole, about("Positions whose predictions are compared.")] = 0
+    predictions: Annotated[
+        Whole, about("Positions whose predictions are compared; of classifiers the number of texts.")
+    ] = 0
+    predicted: Annotated[
+        Literal["token", "label"] | None, about("What the models predict; absent if nothing is compared.")
+    ] = None
+    skipped: Annotated[tuple[SkippedText, ...], about("Texts that could not be compared.")] = ()
     notes: tuple[str, ...] = ()
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a flat record for each head, in the order of layers and heads."""
+        return flat_records(self.heads)
 
     @property
     def total_variation(self) -> float:

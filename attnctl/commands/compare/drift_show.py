@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from attnctl.render.figure.layout import Drawing
 
 MOST_HEADS = 20  # rows of the table
-RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def drift_forms(drift: Drift) -> Iterator[Form]:
@@ -92,21 +90,33 @@ def summary(drift: Drift) -> list[tuple[str, str]]:
     if drift.kl is not None and drift.top_token_agreement is not None and drift.largest_kl is not None:
         sentence = f"KL {small_number(drift.kl)} nats on average"
         if drift.largest_kl.kl:
-            sentence += f"; most, {small_number(drift.largest_kl.kl)} at {_place(drift, drift.largest_kl)}"
-        same = f"the likeliest token is the same at {percent(drift.top_token_agreement, 1)}"
-        lines.append(("next token", f"{sentence}; {same} of {counted(drift.predictions, 'position')}"))
+            where = f"at {_place(drift, drift.largest_kl)}"
+            if drift.predicted == "label":
+                where = f"in text {drift.largest_kl.text}"
+            sentence += f"; most, {small_number(drift.largest_kl.kl)} {where}" * (drift.predictions > 1)
+        agreeing = percent(drift.top_token_agreement, 1)
+        if drift.predicted == "label":
+            same = f"the likeliest label is the same in {agreeing} of {counted(drift.predictions, 'text')}"
+        else:
+            same = f"the likeliest token is the same at {agreeing} of {counted(drift.predictions, 'position')}"
+        lines.append(("label" if drift.predicted == "label" else "next token", f"{sentence}; {same}"))
     return lines
 
 
 def _amount_read(drift: Drift) -> str:
     """Return how much was read: "3 texts, 120 tokens"."""
-    texts = f"{counted(drift.texts, 'text')}, " if drift.texts > 1 else ""
-    return f"{texts}{counted(drift.tokens, 'token')}"
+    texts = f"{counted(drift.texts, 'text')}, " if _has_several_texts(drift) else ""
+    skipped = f"; {counted(len(drift.skipped), 'text')} skipped" if drift.skipped else ""
+    return f"{texts}{counted(drift.tokens, 'token')}{skipped}"
+
+
+def _has_several_texts(drift: Drift) -> bool:
+    return drift.texts + len(drift.skipped) > 1
 
 
 def _place(drift: Drift, place: TokenPlace) -> str:
     """Return a token with its number, and the number of its text if there are several."""
-    text = f", text {place.text}" if drift.texts > 1 else ""
+    text = f", text {place.text}" if _has_several_texts(drift) else ""
     return f"{token_label(place.token.strip() or place.token, 16)} ({place.query}{text})"
 
 
@@ -133,15 +143,14 @@ def drift_drawing(drift: Drift, look: Look) -> Drawing:
     from attnctl.render.figure.layout import LEAST, Scale, colour_norm
 
     largest = drift.worst(1)[0].total_variation
-    digits = math.ceil(-math.log10(largest)) if 0 < largest < 0.1 else 0  # cells show two decimals
-    values = {(head.layer, head.head): 10**digits * head.total_variation for head in drift.heads}
-    top = look.vmax if look.vmax is not None else max(10**digits * largest, LEAST)
-    unit = "total variation" + (f", 10⁻{str(digits).translate(RAISED)}" if digits else "")
-    scale = Scale(colour_norm(look.vmin or 0.0, top), colour_map(look.cmap), unit)
-    note = "total variation of the rows of each head"
+    values = {(head.layer, head.head): head.total_variation for head in drift.heads}
+    top = look.vmax if look.vmax is not None else largest or LEAST
+    scale = Scale(colour_norm(look.vmin or 0.0, top), colour_map(look.cmap), "total variation", small_number)
+    note = "total variation: share of a row's weight that is on other keys in B, mean over the rows of each head"
     if drift.kl is not None and drift.top_token_agreement is not None:
         agreeing = percent(drift.top_token_agreement, 1)
-        note += f"; next token: KL {small_number(drift.kl)} nats, the likeliest the same at {agreeing}"
+        predicted = "label" if drift.predicted == "label" else "next token"
+        note += f"; {predicted}: KL {small_number(drift.kl)} nats, the likeliest the same at {agreeing}"
     title = headline(drift) if look.title is None else look.title
     cited = f"A {drift.a.citation}; B {drift.b.citation}"
     return drawing_of(grid_of_heads(values, scale, title, note, "no head", cited), look)

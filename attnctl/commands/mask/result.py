@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from attnctl.commands.mask.sentence import ranges
 from attnctl.document_fields import Amount, Count, Index, Mask, Part, Whole, about
@@ -68,6 +68,21 @@ class MaskCheck(JsonDocument, kw_only=True, eq=False, tag="attnctl.mask/1"):
     floor: Annotated[Amount, about("Largest relative change of an output between two runs of the same input.")]
     limit: Annotated[Amount, about("Largest relative change that rounding may cause.")]
     notes: tuple[str, ...] = ()
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a flat record for each layer of each group: kind, layer, rows, sentence, expected, holds."""
+        return [
+            {
+                "kind": group.kind,
+                "layer": layer,
+                "rows": ranges(group.rows),
+                "sentence": group.sentence,
+                "expected": group.expected,
+                "holds": group.holds,
+            }
+            for group in self.groups
+            for layer in group.layers
+        ]
 
     def __repr__(self) -> str:
         return f"MaskCheck of {self.model.name}: {counted(len(self.groups), 'mask')}, {outcome(self)}"

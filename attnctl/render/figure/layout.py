@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypedDict
 
@@ -27,9 +27,12 @@ class Scale:
     norm: Normalize
     colours: Colormap
     unit: str
+    number_text: Callable[[float], str] | None = None  # how cells show a number, if not as in `cell_number`
 
     def cell_number(self, value: float) -> str:
         """Return a number as a cell shows it: two decimals; on a logarithmic scale one digit and its power of ten."""
+        if self.number_text is not None:
+            return self.number_text(value)
         if isinstance(self.norm, LogNorm) and 0 < value < 0.1:
             return f"{value:.2f}" if value >= 0.01 else f"{value:.0e}".replace("e-0", "e-")
         text = f"{value:+.2f}" if isinstance(self.norm, CenteredNorm) else f"{value:.2f}"

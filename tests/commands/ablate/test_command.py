@@ -222,3 +222,30 @@ def test_what_limits_a_number_is_noted(
     monkeypatch.chdir(room)
     made = run("ablate", *asked)
     assert made.code == 0 and note in " ".join((made.out + made.err).split())
+
+
+@pytest.mark.parametrize(
+    "more", [[], ["--edges"], ["--spans", "words"], ["--top", "2"], ["--approximate", "--model", "llama"]]
+)
+def test_table_has_a_row_for_what_was_taken_away(
+    more: list[str], run: Run, tmp_path: Path, room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyarrow", reason="attnctl[data] is not installed")
+    if "llama" in more:
+        pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    monkeypatch.chdir(room)
+    document = run("ablate", "Alice will eat", *more, "--json").json
+    effects = document.get("heads") or document.get("edges") or document["spans"]
+    tables = []
+    for suffix, read in (("csv", pyarrow.csv.read_csv), ("parquet", pyarrow.parquet.read_table)):
+        path = tmp_path / f"effects.{suffix}"
+        made = run("ablate", "Alice will eat", *more, "-o", str(path))
+        assert made.code == 0 and ("JSON has the edges, too" in made.err) == ("--approximate" in more)
+        tables.append(read(path).to_pylist())
+    for table in tables:
+        assert len(table) == len(effects)
+        for row, effect in zip(table, effects, strict=True):
+            assert row["log_probability"] == pytest.approx(effect["log_probability"], rel=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 import attnctl
 from attnctl.commands.compare import drift as drifting
 from attnctl.commands.compare import drift_forward
-from tests.conftest import Refused, Run
+from attnctl.render.figure import heatmap
+from attnctl.render.figure.layout import Grids
+from tests.conftest import Refused, Run, check_schema
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
@@ -20,6 +23,7 @@ import torch
 from transformers import (
     BertConfig,
     BertForMaskedLM,
+    BertForSequenceClassification,
     BertModel,
     GPT2Config,
     GPT2LMHeadModel,
@@ -203,7 +207,7 @@ def test_a_kernel_and_a_dtype_of_b_alone(tmp_path: Path, run: Run) -> None:
 def test_many_texts_from_a_file_are_those_of_python(tmp_path: Path, run: Run) -> None:
     a, b = map(str, write_pair(tmp_path, *FAMILIES["gpt2"][:2]))
     texts = tmp_path / "texts.txt"
-    texts.write_text("\n".join([*TEXTS[:2], "", TEXTS[2]]))
+    texts.write_text("\n".join(TEXTS[:3]))
     written = run("compare", a, b, "--texts", str(texts), "--drift", "--json").out
     assert written == attnctl_json(attnctl.drift(a, b, TEXTS[:3])).decode() + "\n"
     picture = tmp_path / "drift.png"
@@ -218,6 +222,91 @@ def test_what_cannot_be_held_against_each_other(tmp_path: Path, refused: Refused
     assert "is LlamaModel, gpt2 GPT2Model: drift is between two" in refused("compare", llama, other, "a b", "--drift")
     assert "drift is between models with one tokenizer" in refused("compare", llama, bos, "Alice", "--drift")
     (tmp_path / "bad.txt").write_bytes(b"Alice\n\xff\n")
-    assert "bad.txt, line 2: it is not UTF-8" in refused(
-        "compare", llama, llama, "--texts", str(tmp_path / "bad.txt"), "--drift"
+    (tmp_path / "bad.txt").write_bytes(b"\xff\n\n")
+    everything = refused("compare", llama, llama, "--texts", str(tmp_path / "bad.txt"), "--drift")
+    assert "bad.txt, line 1: it is not UTF-8" in everything and "1 other text failed, too" in everything
+
+
+def test_a_text_that_fails_is_skipped_and_the_others_keep_their_numbers(tmp_path: Path, run: Run) -> None:
+    a, b = map(str, write_pair(tmp_path, *FAMILIES["gpt2"][:2]))  # which reads 1,024 positions
+    texts = tmp_path / "texts.txt"
+    texts.write_bytes("\n".join([TEXTS[0], "", "Alice will eat. " * 200, TEXTS[1], "?"]).encode() + b"\xff\n")
+    command = ["compare", a, b, "--texts", str(texts), "--drift"]
+    made = run(*command, "--json")
+    assert made.code == 3 and check_schema(made.json) == "drift"
+    assert [skipped["number"] for skipped in made.json["skipped"]] == [1, 2, 4]
+    assert (
+        len(made.err.splitlines()) == 3
+        and "text 1 (" in made.err
+        and "line 2) is skipped: the text is empty" in made.err
     )
+    python = attnctl.drift(a, b, TEXTS[:2])
+    assert [made.json[name] for name in ("texts", "tokens", "kl")] == [2, python.tokens, python.kl]
+    for ours, theirs in zip(made.json["heads"], python.heads, strict=True):
+        assert ours["total_variation"] == theirs.total_variation
+        assert ours["largest"]["text"] == {0: 0, 1: 3}[theirs.largest.text]
+    assert "3 texts skipped" in run(*command).out
+
+
+def test_failure_half_way_through_a_text_leaves_nothing_of_it(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = map(str, write_pair(tmp_path, *FAMILIES["gpt2"][:2]))
+    add_outputs = drifting.DriftTally._add_outputs
+
+    def fail(self: drifting.DriftTally, number: int, *rest: Any) -> None:
+        if number == 1:
+            raise attnctl.AttnctlError("it fails")
+        add_outputs(self, number, *rest)
+
+    monkeypatch.setattr(drifting.DriftTally, "_add_outputs", fail)
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:2]))
+    made = run("compare", a, b, "--texts", str(tmp_path / "texts.txt"), "--drift", "--json")
+    assert made.code == 3
+    assert made.json["heads"] == json.loads(attnctl_json(attnctl.drift(a, b, TEXTS[0])))["heads"]
+
+
+def test_label_of_classifiers_is_compared(tmp_path: Path, run: Run) -> None:
+    config = BertConfig(**{**BERT.to_dict(), "id2label": {0: "bad", 1: "fair", 2: "good"}, "label2id": None})
+    places = write_pair(tmp_path, BertForSequenceClassification, config)
+    found = attnctl.drift(*map(str, places), TEXTS[:3])
+    sides = []
+    for place in places:
+        network = BertForSequenceClassification.from_pretrained(place).eval()
+        with torch.no_grad():
+            logits = [network(ids_of(place, text)).logits[0] for text in TEXTS[:3]]
+        sides.append(torch.stack(logits).double().log_softmax(-1))  # (texts, labels)
+    divergence = (sides[0].exp() * (sides[0] - sides[1])).sum(-1)  # (texts,)
+    agreeing = (sides[0].argmax(-1) == sides[1].argmax(-1)).double().mean()
+    assert found.kl == pytest.approx(float(divergence.mean()), abs=1e-5) and found.kl > 1e-5
+    assert found.largest_kl is not None and found.largest_kl.text == int(divergence.argmax())
+    assert (found.top_token_agreement, found.predictions, found.predicted) == (float(agreeing), 3, "label")
+    assert "  label       KL" in run("compare", *map(str, places), TEXTS[0], "--drift").out
+
+
+def test_table_and_picture_have_the_numbers_of_the_result(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from attnctl.commands.compare.drift_show import small_number
+
+    a, b = map(str, write_pair(tmp_path, *FAMILIES["llama"][:2]))
+    found = attnctl.drift(a, b, TEXTS[0])
+    for suffix in ("csv", "parquet"):
+        assert run("compare", a, b, TEXTS[0], "--drift", "-o", str(tmp_path / f"drift.{suffix}")).code == 0
+    with (tmp_path / "drift.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row, record, head in zip(rows, found.to_records(), found.heads, strict=True):
+        assert {name: "" if value is None else str(value) for name, value in record.items()} == row
+        assert (record["layer"], record["head"]) == (head.layer, head.head)
+        assert record["total_variation"] == head.total_variation and record["largest_token"] == head.largest.token
+    import pyarrow.parquet
+
+    assert pyarrow.parquet.read_table(tmp_path / "drift.parquet").to_pylist() == found.to_records()
+    drawn: list[Grids] = []
+    draw = heatmap.drawing_of
+    monkeypatch.setattr(heatmap, "drawing_of", lambda grids, *rest: drawn.append(grids) or draw(grids, *rest))
+    assert run("compare", a, b, TEXTS[0], "--drift", "-o", str(tmp_path / "drift.svg")).code == 0
+    scale, panel = drawn[0].scales[0], drawn[0].panels[0]
+    texts = [scale.cell_number(value) for value in panel.array.ravel().tolist()]
+    assert texts == [small_number(head.total_variation) for head in found.heads]
+    assert "…" not in (tmp_path / "drift.svg").read_text()

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import attnctl
 from tests.conftest import Run, check_schema
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
@@ -78,3 +79,22 @@ def test_encoder_decoder_has_three_kinds(run: Run, room: Path) -> None:
     made = run("mask", "Alice will eat", "--model", str(room / "t5"), "--json")
     assert made.code == 0
     assert {group["kind"]: group["sentence"] for group in made.json["groups"]}.keys() == {"encoder", "decoder", "cross"}
+
+
+def test_records_have_a_row_for_each_layer_of_each_mask(model: str) -> None:
+    from transformers import LlamaForCausalLM
+
+    shown = np.ones((2, 11), int)
+    shown[1, :3] = 0  # padding
+    network = LlamaForCausalLM.from_pretrained(model).eval()
+    check = attnctl.mask(network, input_ids=np.repeat(IDS, 2, 0), attention_mask=shown, expect="bidirectional")
+    records = check.to_records()
+    assert [(record["rows"], record["layer"]) for record in records] == [("0", 0), ("0", 1), ("1", 0), ("1", 1)]
+    for record in records:
+        (group,) = [group for group in check.groups if record["rows"] == str(group.rows[0])]
+        assert (record["sentence"], record["expected"], record["holds"]) == (
+            group.sentence,
+            group.expected,
+            group.holds,
+        )
+    assert not any(record["holds"] for record in records)
