@@ -433,6 +433,8 @@ def of_row(where: str, row: dict[str, object], column: str = "text", id_column: 
         return Item(0, where, id=name, error='"tokens" is not a list of strings')
     if text is None and tokens is not None:
         text = " ".join(tokens)
+    if text is None and column in row:
+        return Item(0, where, id=name, error="the text is null")
     if not isinstance(text, str):
         has = ", ".join(list(row)[:8])
         return Item(0, where, id=name, error=f"there is no text in {column!r} (there is {has or 'nothing'})")

@@ -29,8 +29,8 @@ SILENT = 1.0  # seconds without output before a spinner appears
 SHOWN = 0.5  # seconds before a bar appears
 LUMP = 0.05  # seconds between two updates of the bar
 EVERY = 10.0  # seconds between two lines in a pipe
-MEASURED = 1.0  # seconds of work before its time is estimated: the first call of a library is slow
-PIECE = 0.01  # share of the work from which its time is estimated
+MEASURED = 3.0  # seconds of work before its time is estimated
+PIECE = 0.05  # share of the work from which its time is estimated
 LONG = 20.0  # seconds; longer work says once how long it takes in all
 WHOLE_RUN = 1e9  # seconds: the time left comes from the mean speed of the whole run, since recent speeds jump
 
@@ -204,9 +204,9 @@ def heads_over_tokens(prepared: Prepared) -> str:
 def cost_progress(work: str, fewer: str = "") -> Iterator[Callable[[float], None]]:
     """Show a bar on stderr; yield a function that takes the share of the work that was done since its last call.
 
-    If the work will take longer than LONG seconds, a line says so once, after MEASURED seconds and a hundredth of the work;
-    `fewer` says how to lower the cost. If the first piece is smaller, it is slow because the work begins: it is not a
-    measure for the others.
+    If the work will take longer than LONG seconds, a line says so once; `fewer` says how to lower the cost. The speed is
+    that of MEASURED seconds, and of the share PIECE of the work. The first piece is not a measure for the others, since the
+    first calls of libraries are slow; it counts only if it took so long (LONG) that they mean little.
     """
     share_done, is_noted = 0.0, False
     start: tuple[float, float] | None = None  # seconds and share from which the speed is measured
@@ -216,9 +216,10 @@ def cost_progress(work: str, fewer: str = "") -> Iterator[Callable[[float], None
         share_done += share
         state = move_bar(share_done, work)
         if start is None:
-            start = (0.0, 0.0) if share_done >= PIECE else (state.moved, share_done)
+            start = (0.0, 0.0) if share_done >= PIECE and state.moved >= LONG else (state.moved, share_done)
         seconds, measured = state.moved - start[0], share_done - start[1]
-        if not is_noted and seconds >= MEASURED and measured >= PIECE:
+        is_over = share_done > 0.999  # sums of shares are not exact
+        if not (is_noted or is_over) and seconds >= MEASURED and measured >= PIECE:
             is_noted = True
             if (seconds := start[0] + seconds * (1 - start[1]) / measured) > LONG:
                 say_unless_quiet(f"{work}: about {duration_text(seconds)} in all{f' ({fewer})' if fewer else ''}")

@@ -71,7 +71,7 @@ def test_parquet(tmp_path: Path) -> None:
         (2, "", None),
         (3, "c", None),
     ]
-    assert "no text in 'text'" in str(items[1].error)
+    assert items[1].error == "the text is null"
     with pytest.raises(AttnctlError, match="not a sound Parquet file"):
         list(TextStream(str(put(tmp_path / "b.parquet", "no"))))
 
@@ -97,6 +97,7 @@ WRONG = {
     b"{": "not JSON",
     b"": "empty",
     b'{"words": 1}': "no text in 'text'",
+    b'{"text": null, "label": 1}': "the text is null",
     b"\xff": "byte 0xff",
     b"1": "object",
     b'{"text": "x", "tokens": [1]}': "tokens",
@@ -106,7 +107,7 @@ WRONG = {
 def test_what_is_wrong_with_one_line_is_kept_to_it(tmp_path: Path) -> None:
     lines = [b'{"text": "good"}', *WRONG, b'"last"']
     items = list(TextStream(str(put(tmp_path / "a.jsonl", b"\n".join(lines)))))
-    assert [item.where.rpartition(" ")[2] for item in items] == [str(at) for at in range(1, 9)]
+    assert [item.where.rpartition(" ")[2] for item in items] == [str(at) for at in range(1, 10)]
     assert items[0].error is items[-1].error is None
     for item, words in zip(items[1:-1], WRONG.values(), strict=True):
         assert words in str(item.error)

@@ -154,6 +154,29 @@ def test_a_small_first_piece_is_no_measure(monkeypatch: pytest.MonkeyPatch) -> N
     assert page.getvalue() == "attnctl: work: about 2 min in all\n"  # 5 s, and 100 s more
 
 
+@pytest.mark.parametrize(
+    ("pieces", "line"),
+    [
+        ([(1.1, 0.03), *[(0.03, 0.03)] * 30], ""),  # the first calls of libraries: 34 s were announced, it took 2 s
+        ([(5.0, 0.1), *[(0.5, 0.1)] * 9], ""),  # a large first piece is no measure either
+        ([(60.0, 0.25)], "attnctl: work: about 4 min in all\n"),  # another does not follow soon
+        ([(5.0, 0.04), (4.0, 0.04)], ""),  # too small a share
+        ([(5.0, 0.04), (4.0, 0.04), (4.0, 0.04)], "attnctl: work: about 2 min in all\n"),
+        ([(15.0, 0.5), (15.0, 0.5)], ""),  # the work is over
+    ],
+)
+def test_a_total_is_announced_once_it_is_measured(
+    pieces: list[tuple[float, float]], line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, page = 0.0, piped(monkeypatch)
+    monkeypatch.setattr(progress, "monotonic", lambda: clock)
+    with progress.cost_progress("work") as tick:
+        for seconds, share in pieces:
+            clock += seconds
+            tick(share)
+    assert page.getvalue() == line
+
+
 def test_items_of_unknown_number_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, page = 0.0, piped(monkeypatch)
     monkeypatch.setattr(progress, "monotonic", lambda: clock)

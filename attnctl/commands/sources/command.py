@@ -136,6 +136,9 @@ def find_sources(
             *prompt, answer=answer, spans=spans, budget=budget, remove=remove, generate=model.generate, tick=tick
         )
         search, interrupted = next(steps), False
+    from_file = model.chat is None and (file is not None or text in (None, "-"))
+    if from_file and search.prompt.text.endswith("\n"):
+        search.notes += ("The prompt ends in a line break, after which the answer begins.",)
     parts, cost_is_noted, share = len(search.parts), search.read_seconds > LONG_SECONDS, 0.0
     say_notes(search.cost_notes(remove, LONG_SECONDS) if cost_is_noted else ())
     try:

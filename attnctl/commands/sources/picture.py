@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from matplotlib.colors import Normalize
 
 from attnctl.commands.sources.result import AnswerSources, PartSource
-from attnctl.commands.sources.show import answer_probability, headline_of
+from attnctl.commands.sources.show import answer_probability, headline_of, measured_in_part
 from attnctl.document_fields import Box
 from attnctl.formats.pictures import CMAP
 from attnctl.render.figure.bars import Bars, bar_drawing
@@ -67,5 +67,6 @@ def sources_drawing(sources: AnswerSources, top: int | None = None, photograph: 
         heading += f"; {len(sources.parts) - len(parts)} more parts are not drawn"
     if sources.rests is False:
         heading += f"\n{headline_of(sources)}"
+    heading = "\n".join([heading, *measured_in_part(sources)])
     names = [part.name for part in parts]
     return bar_drawing(f"{sources.model.name}: “{answer}”", heading, names, bars, sources.model.citation)

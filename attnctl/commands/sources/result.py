@@ -41,6 +41,13 @@ class PartSource(Part, kw_only=True):
     ] = None
     matters: Annotated[float, about(f"{_CHANGE} Tokens after the part cannot see it.")]
     alone: Annotated[bool, about("False: measured together with its neighbours, which do not matter.")]
+    predicts_answer: Annotated[
+        bool,
+        about(
+            "True: the prompt's last token lies inside the part. It predicts the first token of the answer and still sees "
+            "the part, so `matters` measures the part only for the other tokens of the answer."
+        ),
+    ]
     writes: Annotated[
         float | None,
         about(
@@ -87,7 +94,8 @@ class AnswerSources(JsonDocument, kw_only=True, tag="attnctl.sources/1"):
         bool | None,
         about(
             "Whether the answer rests on the prompt: with a part hidden, or all of them, its probability falls to a half "
-            f"or less (by {RESTS} nats). Absent if this was not measured."
+            f"or less (by {RESTS} nats). Absent if this was not measured: false needs a prompt whose last token is in no "
+            "part, since a part that predicts the answer cannot be hidden whole."
         ),
         ALWAYS,
     ] = None
@@ -105,10 +113,13 @@ class AnswerSources(JsonDocument, kw_only=True, tag="attnctl.sources/1"):
 
 
 def rests_on_prompt(parts: Sequence[PartSource], together: float | None) -> bool | None:
-    """Return whether hiding a part, or all parts `together`, changes the answer by -RESTS; None if that is not measured."""
-    if any(part.matters <= -RESTS for part in parts):
+    """Return whether hiding a part, or all parts `together`, changes the answer by -RESTS; None if that is not measured.
+
+    A part that predicts the answer cannot be hidden whole, so with such a part the result is never False.
+    """
+    if any(part.matters <= -RESTS for part in parts) or (together is not None and together <= -RESTS):
         return True
-    return None if together is None else together <= -RESTS
+    return None if together is None or any(part.predicts_answer for part in parts) else False
 
 
 def probability_of_token(log_probability: float, count: int) -> float:

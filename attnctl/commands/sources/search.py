@@ -287,6 +287,7 @@ class SourceSearch:
             relative=in_prompt / in_neutral if in_prompt is not None and in_neutral else None,
             matters=float(self.progress.changes[index].sum()),
             alone=index in self.progress.alone,
+            predicts_answer=any(a < len(self.tokens) <= b for a, b in part.ranges),
             writes=None if self.written is None else part.share_of(self.written),
             removed=self.removed.get(index),
         )

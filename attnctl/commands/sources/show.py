@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from attnctl import __version__
 from attnctl.commands.sources.parts import NEGLIGIBLE, RESTS
-from attnctl.commands.sources.result import AnswerSources, probability_of_token
+from attnctl.commands.sources.result import AnswerSources, PartSource, probability_of_token
 from attnctl.errors import option_name
 from attnctl.render.forms import ABSENT, Column, Form, Line, Table
 from attnctl.render.page import as_data, document_page, escaped_html, filled_template, page_colours
@@ -58,7 +58,15 @@ def parts_table(sources: AnswerSources, top: int | None = None) -> Table:
     writes = [part.writes for part in parts]
     writes = [None] * len(parts) if None in writes else writes
     bars = [part.matters / worst if part.alone else 0.0 for part in parts]
-    after = [_token_probability(sources, part.matters) if part.alone else ABSENT for part in parts]
+    after = [
+        _token_probability(sources, part.matters) if part.alone and not part.predicts_answer else ABSENT
+        for part in parts
+    ]
+    about_matters = (
+        "matters: change of this log-probability if no token after the part can see it (nats; −0.69 halves p)"
+    )
+    if any(part.predicts_answer for part in parts):
+        about_matters += "; *: not the whole effect of this part, since the answer is predicted from inside it"
     return Table(
         [
             Column("part", [visible_text(part.name) for part in parts], "text", cut="end"),
@@ -79,8 +87,7 @@ def parts_table(sources: AnswerSources, top: int | None = None) -> Table:
             ),
             Column("matters", [part.matters for part in parts], hidden=True),
             Column(
-                "matters", [part.matters if part.alone else "with others" for part in parts], format=nats_text, name="",
-                about="matters: change of this log-probability if no token after the part can see it (nats; −0.69 halves p)",
+                "matters", [_matters_text(part) for part in parts], format=nats_text, name="", about=about_matters,
             ),
             Column("", bars, "bar", max_width=8, rank=0, tone="accent", name=""),
             Column(
@@ -88,6 +95,7 @@ def parts_table(sources: AnswerSources, top: int | None = None) -> Table:
                 about="removed: the same change if the prompt is rendered without the part",
             ),
             Column("alone", [str(part.alone).lower() for part in parts], hidden=True),
+            Column("predicts_answer", [str(part.predicts_answer).lower() for part in parts], hidden=True),
             Column(
                 "without it", after, rank=3, name="",
                 about="without it: the probability of the answer, per token, without the part",
@@ -95,6 +103,11 @@ def parts_table(sources: AnswerSources, top: int | None = None) -> Table:
         ],
         legend="{}.",
     )  # fmt: skip
+
+
+def _matters_text(part: PartSource) -> str:
+    """Return the change without a part, with a mark if it cannot be measured whole."""
+    return (nats_text(part.matters) if part.alone else "with others") + "*" * part.predicts_answer
 
 
 def nats_text(value: float | str) -> str:
@@ -129,6 +142,9 @@ def headline_of(sources: AnswerSources) -> str:
     first = min((part for part in sources.parts if part.alone), key=lambda part: part.matters, default=None)
     if first is not None and first.matters <= -RESTS:
         return f"The answer rests on {_quoted_start(first.name)}: without it {falls(first.matters)}."
+    predicting = _predicting_part(sources)
+    if sources.rests is None and sources.together is not None and predicting is not None:
+        return f"No part that can be hidden whole halves the probability of the answer. {_not_whole(predicting)}"
     if sources.rests is None:
         return (
             f"No part measured alone halves the probability of the answer: give {option_name('budget')} more forwards."
@@ -136,9 +152,8 @@ def headline_of(sources: AnswerSources) -> str:
     if sources.together is None:
         return "The answer rests on several parts together, which were measured in a group."
     if sources.rests:
-        return (
-            f"The answer rests on no single part, but on several together: without all parts {falls(sources.together)}."
-        )
+        several = "several parts together" if predicting else "no single part, but on several together"
+        return f"The answer rests on {several}: without all parts {falls(sources.together)}."
     return f"The answer does not rest on the prompt: without all of its parts {falls(sources.together)}."
 
 
@@ -149,7 +164,11 @@ def sources_sentences(sources: AnswerSources) -> list[str]:
         return sentences
     first = measured[0]
     strongest = max(sources.parts, key=lambda part: part.looks)
-    if strongest is not first and abs(strongest.matters) < max(NEGLIGIBLE, 0.1 * abs(first.matters)):
+    predicting = _predicting_part(sources)
+    if predicting is not None and _not_whole(predicting) not in sentences[0]:
+        sentences.append(_not_whole(predicting))
+    little = abs(strongest.matters) < max(NEGLIGIBLE, 0.1 * abs(first.matters))
+    if strongest is not first and little and not strongest.predicts_answer:
         sentences.append(
             f"{_quoted_start(strongest.name)} gets most attention ({percent(strongest.looks, 1)}), but does not matter."
         )
@@ -169,6 +188,21 @@ def sources_sentences(sources: AnswerSources) -> list[str]:
             f"Looking and mattering agree by Kendall's τ = {tau:+.2f}{also}, over {len(sources.parts)} parts."
         )
     return sentences
+
+
+def _predicting_part(sources: AnswerSources) -> PartSource | None:
+    """Return the part that holds the last token of the prompt; None if it lies in no part."""
+    return next((part for part in sources.parts if part.predicts_answer), None)
+
+
+def _not_whole(part: PartSource) -> str:
+    return f"What {_quoted_start(part.name)} does cannot be measured whole: the answer is predicted from inside it."
+
+
+def measured_in_part(sources: AnswerSources) -> list[str]:
+    """Return the sentence about the part that predicts the answer, if there is one: it cannot be measured whole."""
+    part = _predicting_part(sources)
+    return [] if part is None else [_not_whole(part)]
 
 
 def _quoted_start(text: str, limit: int = 40) -> str:

@@ -14,7 +14,9 @@ from tests.tools.figures import texts_within
 def test_the_bars_of_sources_have_their_numbers_and_are_not_cut(writes: float | None) -> None:
     """With three sets of bars the name of the last was cut at the edge."""
     parts = tuple(
-        PartSource(name=name, start=0, end=1, looks=0.3, matters=at - 1.5, alone=True, writes=writes)
+        PartSource(
+            name=name, start=0, end=1, looks=0.3, matters=at - 1.5, alone=True, predicts_answer=at == 1, writes=writes
+        )
         for at, name in enumerate(("a long name of a document that goes on and on", "[b]"))
     )
     model = ModelInfo("tiny", "checkpoint")
@@ -22,4 +24,6 @@ def test_the_bars_of_sources_have_their_numbers_and_are_not_cut(writes: float | 
     found = AnswerSources(
         prompt="a b", model=model, answer=answer, parts=parts, apart={}, agreement={}, forwards=2, notes=()
     )
-    assert texts_within(sources_drawing(found).figure) >= {"matters (nats)", "-1.50", "-0.50", "30.0"}
+    words = texts_within(sources_drawing(found).figure)
+    assert words >= {"matters (nats)", "-1.50", "-0.50", "30.0"}
+    assert any(word.startswith("What “[b]” does cannot be measured whole") for word in words)

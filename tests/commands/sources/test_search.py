@@ -20,7 +20,7 @@ from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.commands.sources.parts import RESTS, search_parts
 from attnctl.commands.sources.result import Answer, AnswerSources, AnswerToken, PartSource, rests_on_prompt
 from attnctl.commands.sources.search import SourceSearch
-from attnctl.commands.sources.show import headline_of
+from attnctl.commands.sources.show import headline_of, parts_table, sources_sentences
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.chat import Conversation, Message
 from attnctl.formats.documents.json_documents import write_json
@@ -91,26 +91,33 @@ def test_without_a_part_that_matters_all_parts_are_hidden_together(model: Any) -
     together = plain(model, hidden).sum() - base.sum()
     alone = min(part.matters for part in result.parts) <= -RESTS  # in this Llama, not in this GPT-2
     assert result.together == (None if alone else pytest.approx(together, abs=1e-4))
-    assert result.rests is bool(alone or together <= -RESTS)
+    assert result.rests is (bool(alone or together <= -RESTS) or None)  # the last part predicts the answer
     assert result.answer.per_token == pytest.approx(np.exp(base.mean()), abs=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("matters", "together", "rests", "words"),
+    ("matters", "together", "predicts", "rests", "words"),
     [
-        ((-0.7, 3.0), None, True, "The answer rests on “part 0”: without it “yes” falls from 78 % to 55 % per token."),
-        ((-0.6, 3.0), -0.5, False, "The answer does not rest on the prompt"),
-        ((-0.6, 0.1), -0.7, True, "The answer rests on no single part, but on several together"),
-        ((-0.6,), None, None, "No part measured alone halves"),
-        ((), None, None, "No part measured alone halves"),
+        ((-0.7, 3.0), None, False, True, "The answer rests on “part 0”: without it “yes” falls from 78 % to 55 % per"),
+        ((-0.7, 0.0), None, True, True, "The answer rests on “part 0”: without it “yes” falls from 78 % to 55 % per"),
+        ((-0.6, 3.0), -0.5, False, False, "The answer does not rest on the prompt"),
+        ((-0.6, 0.0), -0.5, True, None, "No part that can be hidden whole halves the probability of the answer. What"),
+        ((0.0,), 0.0, True, None, "No part that can be hidden whole halves"),
+        ((-0.6, 0.1), -0.7, False, True, "The answer rests on no single part, but on several together"),
+        ((-0.6, 0.0), -0.7, True, True, "The answer rests on several parts together"),
+        ((-0.6,), None, False, None, "No part measured alone halves"),
+        ((), None, False, None, "No part measured alone halves"),
     ],
 )
 def test_the_headline_says_what_the_answer_rests_on(
-    matters: tuple[float, ...], together: float | None, rests: bool | None, words: str
+    matters: tuple[float, ...], together: float | None, predicts: bool, rests: bool | None, words: str
 ) -> None:
+    last = len(matters) - 1
     parts = tuple(
-        PartSource(name=f"part {number}", looks=0.1, matters=change, alone=True)
-        for number, change in enumerate(matters)
+        PartSource(
+            name=f"part {at}", looks=0.1 + at, matters=change, alone=True, predicts_answer=predicts and at == last
+        )
+        for at, change in enumerate(matters)
     )
     answer = Answer("yes", False, (AnswerToken(text="y", log_probability=-0.25),) * 2, -0.5, 0.7788)
     sources = AnswerSources(
@@ -118,6 +125,31 @@ def test_the_headline_says_what_the_answer_rests_on(
         notes=(), together=together, rests=rests_on_prompt(parts, together),
     )  # fmt: skip
     assert sources.rests is rests and headline_of(sources).startswith(words)
+    told = " ".join([*sources_sentences(sources), parts_table(sources).as_csv()])
+    assert told.count("cannot be measured whole") == predicts and not (predicts and "does not matter" in told)
+
+
+SECTIONS = "# Alice\nAlice lives in Oslo.\n# Bob\nBob likes Rome. Bob lives in"
+
+
+def test_a_part_that_predicts_the_answer_is_not_measured_whole(run: Run, chatty: Path, chat: Path) -> None:
+    """Hidden from all tokens behind it, the last part of a text changes nothing: the first answer token is read inside it."""
+    asked = ("--model", chatty, "--answer", "x")
+    found = run("sources", SECTIONS, *asked, "--json").json
+    predicting = {part["name"]: part["matters"] for part in found["parts"] if part["predicts_answer"]}
+    assert predicting == {"Bob": 0.0} and found["rests"] in (None, True)
+    in_chat = run("sources", "--chat", chat, *asked, "--json").json  # the template's last tokens are in no part
+    assert not any(part["predicts_answer"] for part in in_chat["parts"]) and in_chat["rests"] is not None
+
+
+def test_a_prompt_from_a_file_that_ends_in_a_line_break_has_a_note(run: Run, chatty: Path, tmp_path: Path) -> None:
+    for end, noted in (("\n", True), ("", False)):
+        (tmp_path / "prompt.txt").write_text(SECTIONS + end)
+        asked = ("--model", chatty, "--answer", "x", "--json")
+        of_file = run("sources", "--file", tmp_path / "prompt.txt", *asked)
+        for made in (of_file, run("sources", "-", *asked, stdin=(SECTIONS + end).encode())):
+            assert any("ends in a line break" in note for note in made.json.get("notes", ())) == noted
+    assert "line break" not in run("sources", SECTIONS + "\n", *asked).err
 
 
 def test_removing_the_whole_prompt_leaves_nothing_to_answer(model: Any) -> None:
