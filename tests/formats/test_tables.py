@@ -140,7 +140,8 @@ def test_a_table_that_is_too_large(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("command", ["heatmap", "heads"])
-def test_parquet_needs_pyarrow(command: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet_needs_pyarrow(command: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     refused = run(command, "a b c", "-o", "w.parquet")
     assert (refused.code, refused.err) == (
