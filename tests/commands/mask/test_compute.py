@@ -265,6 +265,34 @@ def test_picture_beside_a_text(tmp_path: Path, run: Run) -> None:
         assert [group["sentence"] for group in groups if group["kind"] == "self"] == sentences
 
 
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+@pytest.mark.parametrize("command", [attnctl.mask, attnctl.leaks])
+@pytest.mark.parametrize("convert", [torch.Tensor.long, torch.Tensor.float, torch.Tensor.half])
+@pytest.mark.parametrize("shown", [CAUSAL, CAUSAL & ((torch.arange(N) < 4)[:, None] == (torch.arange(N) < 4))])
+def test_square_mask_of_0_and_1_is_refused(shown: torch.Tensor, convert: Any, command: Any, kernel: str) -> None:
+    """Transformers adds it to the scores, which hides nothing."""
+    network = build(Family("llama", "causal"), kernel)
+    mask = convert(shown[None, None])
+    more = {"segments": torch.zeros(1, N, dtype=torch.long)} if command is attnctl.leaks else {}
+    with torch.no_grad():
+        changed = ids().clone()
+        changed[0, -1] += 1
+        first, second = (network(input_ids=i, attention_mask=mask.float()).logits for i in (ids(), changed))
+    assert float((first - second)[:, 0].abs().max()) > 1e-5  # token 0 sees the last one
+    with pytest.raises(UsageError, match="holds 0 and 1, but the model adds it to the scores"):
+        command(network, input_ids=ids(), attention_mask=mask, **more)
+
+
+def test_square_masks_that_hide_are_read() -> None:
+    dark = torch.zeros(1, 1, N, N).masked_fill(~CAUSAL, LOWEST)
+    assert checked("llama causal", attention_mask=dark).holds
+    assert checked("llama causal", attention_mask=torch.zeros(1, 1, N, N)).groups[0].sentence == "full"
+    assert checked("llama causal", "sdpa", attention_mask=CAUSAL[None, None]).holds
+    assert not checked("llama causal", "eager", attention_mask=CAUSAL[None, None]).holds  # eager adds true as 1
+    with pytest.raises(UsageError, match="holds integers"):
+        checked("llama causal", attention_mask=torch.where(CAUSAL, 0, -10000)[None, None])
+
+
 def test_broken_inputs_are_refused() -> None:
     for more, why in (
         ({"input_ids": torch.tensor([[1, 999]])}, "integers from 0 to 127"),
