@@ -111,8 +111,9 @@ class Search:
         groups = self._groups(seen, violations)
         if not violations:
             violations = self.broken_as_a_whole(blocks)
-        if not groups and not self.exchanges and (self.unchecked or not blocks):
-            why = self.unchecked[0] if self.unchecked else "no layer can be run again alone"
+        if not groups and not self.exchanges and not violations:
+            why = "no token is hidden that could be exchanged" if blocks else "no layer can be run again alone"
+            why = self.unchecked[0] if self.unchecked else why
             raise AttnctlError(f"nothing of {self.info.name} can be checked: its masks cannot be read, and {why}")
         rule = self.expectations.rule
         return MaskCheck(

@@ -70,7 +70,8 @@ class MaskCheck(JsonDocument, kw_only=True, eq=False, tag="attnctl.mask/1"):
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"MaskCheck of {self.model.name}: {counted(len(self.groups), 'mask')}, {outcome(self)}"
+        masks = f"{counted(len(self.groups), 'mask')}, " if self.groups else ""
+        return f"MaskCheck of {self.model.name}: {masks}{outcome(self)}"
 
     def __str__(self) -> str:
         lines = [f"{visible_text(self.model.name)}: {outcome(self)}", *map(group_line, self.groups)]
@@ -82,6 +83,8 @@ class MaskCheck(JsonDocument, kw_only=True, eq=False, tag="attnctl.mask/1"):
 
 def outcome(check: MaskCheck) -> str:
     """Return in a few words whether the masks hold."""
+    if check.holds and not check.groups:
+        return "no output changes; the masks could not be read"
     if check.holds:
         return "the masks hold" if check.exchanges else "the masks are as expected; nothing had to be hidden"
     return f"{counted(len(check.violations), 'violation')}"

@@ -16,7 +16,7 @@ from transformers.modeling_utils import AttentionInterface
 
 import attnctl
 from attnctl.commands.mask.result import MaskCheck
-from attnctl.errors import UsageError
+from attnctl.errors import AttnctlError, UsageError
 from tests.commands.mask.sweep import FINDINGS, checks, inputs_of
 from tests.conftest import Run
 from tests.models.huggingface.test_picture_prompts import saved
@@ -293,11 +293,30 @@ def test_square_masks_that_hide_are_read() -> None:
         checked("llama causal", attention_mask=torch.where(CAUSAL, 0, -10000)[None, None])
 
 
+def test_masks_that_cannot_be_read_are_not_as_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A family that attends in code of its own, and one whose calls of attention cannot be read."""
+    found = checked("gpt_neo causal")
+    assert found.holds and not found.groups and found.exchanges
+    assert all("no output changes; the masks could not be read" in text for text in (str(found), repr(found)))
+    with pytest.raises(AttnctlError, match="nothing of .* can be checked"):  # one token: nothing is exchanged
+        checked("gpt_neo causal", input_ids=ids()[:, :1])
+
+    def fail(*_: Any) -> None:
+        raise AttnctlError("no such call")
+
+    monkeypatch.setattr("attnctl.commands.mask.compute.visible_pairs", fail)
+    assert "the masks could not be read" in repr(checked("llama causal"))
+    with pytest.raises(AttnctlError, match="nothing of .* can be checked"):
+        checked("bert masked")
+
+
 def test_broken_inputs_are_refused() -> None:
     for more, why in (
         ({"input_ids": torch.tensor([[1, 999]])}, "integers from 0 to 127"),
         ({"attention_mask": torch.ones(1, 3)}, "shape"),
         ({"segments": torch.zeros(1, 3, dtype=torch.long)}, "shape"),
+        ({"foo": 3}, "LlamaForCausalLM takes no 'foo': leave it out"),
+        ({"atention_mask": torch.ones(1, N)}, "takes no 'atention_mask'"),
         ({"expect": "everyone"}, "it is causal, bidirectional"),
         ({"expect": "window"}, "a window needs its number"),
         ({"expect": [[1, 0], [1, 1]]}, "11 × 11"),
