@@ -39,7 +39,12 @@ from attnctl.commands.mask.expected import (
 )
 from attnctl.commands.mask.result import MaskCheck, MaskViolation
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.models.huggingface.attention_interface import architecture_name, check_inference, watch_attention
+from attnctl.models.huggingface.attention_interface import (
+    architecture_name,
+    check_inference,
+    uncompiled,
+    watch_attention,
+)
 from attnctl.models.huggingface.attention_sites import (
     Site,
     attention_modules,
@@ -85,7 +90,7 @@ def mask(model: Any, *, segments: Any = None, expect: Any = None, **inputs: Any)
     >>> assert found.holds, found  # doctest: +SKIP
     """
     check_network("mask", model)
-    return MaskSearch(model, inputs, segments, expect).measure()
+    return MaskSearch(uncompiled(model), inputs, segments, expect).measure()
 
 
 class MaskSearch(Search):
@@ -105,6 +110,11 @@ class MaskSearch(Search):
         rule, device = rule_of(expect), device_of_inputs(self.network)
         entries = {name: value for name, value in inputs.items() if value is not None and name not in OF_LOSS}
         self.block_mask = next((v for v in entries.values() if type(v).__name__ == "BlockMask"), None)
+        if self.block_mask is not None and "flex" not in self.kernel:
+            raise UsageError(
+                f"a BlockMask is for FlexAttention, and {name} runs with {self.kernel}: load the model with "
+                "attn_implementation='flex_attention'"
+            )
         self.entries: dict[str, Any] = {
             name: value if value is self.block_mask else as_tensor(name, value) for name, value in entries.items()
         }

@@ -206,6 +206,21 @@ def test_block_mask_of_flex_attention() -> None:
     assert found.holds and [group.sentence for group in found.groups] == ["causal"]
 
 
+def test_block_mask_needs_flex_attention() -> None:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    made = create_block_mask(lambda _, __, query, key: query >= key, 1, 1, N, N, device="cpu")
+    with pytest.raises(UsageError, match="load the model with attn_implementation='flex_attention'"):
+        checked("llama causal", "sdpa", attention_mask=made)
+
+
+def test_compiled_model_runs_uncompiled() -> None:
+    network = build(Family("llama", "causal"), "sdpa")
+    with torch.no_grad():
+        found = attnctl.mask(torch.compile(network), input_ids=ids())
+    assert found.holds and [group.sentence for group in found.groups] == ["causal"]
+
+
 def test_groups_are_the_masks_that_transformers_makes() -> None:
     check = checked("gemma2 causal")
     masks = {group.layers: group.mask for group in check.groups}
