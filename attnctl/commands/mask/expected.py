@@ -61,8 +61,8 @@ def parsed_rule(spec: str) -> Rule | None:
 
 def rule_of(spec: Any) -> Rule | None:
     """Return what a user expects, by its name or a table of 0 and 1; None for None. Raises UsageError for anything else."""
-    if spec is None:
-        return None
+    if spec is None or isinstance(spec, Rule):
+        return spec
     if isinstance(spec, str):
         if (rule := parsed_rule(spec)) is None:
             why = "it is causal, bidirectional, prefix N, window N, segments, or a file of 0 and 1"

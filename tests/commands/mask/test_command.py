@@ -67,6 +67,14 @@ def test_a_file_of_each_kind_is_written(kind: str, text: str, run: Run) -> None:
     assert made.code == 0 and made.out == "" and Path(f"a.{kind}").stat().st_size > 300
 
 
+@pytest.mark.parametrize("kind", ["png", "txt", "html", "json"])
+def test_a_violation_is_told_beside_a_file(kind: str, run: Run) -> None:
+    words = ["mask", "Alice will eat", "--model", "demo", "--expect", "causal", "-o", f"a.{kind}"]
+    made, quiet = run(*words), run(*words, "--quiet")
+    assert made.code == quiet.code == 4 and not made.out and not quiet.err
+    assert "demo: 2 violations" in made.err and "Layers 0–1: token 0 “Alice” sees its future" in made.err
+
+
 @pytest.mark.parametrize("text", ["a", "😀 👨‍👩‍👧", "שלום עולם", "\u202eabc", "x " * 200])
 @pytest.mark.parametrize("name", ["demo", "random", "llama", "bert", "t5"])
 def test_any_text_through_any_model(text: str, name: str, run: Run, room: Path) -> None:
