@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from attnctl.cli.command import command
-from attnctl.cli.groups import LOOK, CheckpointOptions, ImageOption, JsonOption, option_values, output_option
+from attnctl.cli.groups import (
+    LOOK,
+    CheckpointOptions,
+    ImageOption,
+    JsonOption,
+    TargetOption,
+    option_values,
+    output_option,
+)
 from attnctl.cli.output import output_format, put_bytes, say_notes, say_unless_quiet, write_drawing, write_renderable
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import completing
@@ -22,9 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MaskOptions(CheckpointOptions):
-    """A model, and a picture beside the text."""
+    """A model, a picture beside the text, and the text that a decoder writes."""
 
     image: ImageOption = None
+    target: TargetOption = None
 
 
 @command(example='attnctl mask "Alice will eat pizza" --model smollm2')
@@ -96,6 +105,8 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
     is_batch = Path(source).suffix.lower() in (".safetensors", ".npz", ".json") and "\n" not in source
     if is_batch and options.image is not None:
         raise UsageError("cannot be combined with a batch, which holds its pictures", option="image")
+    if is_batch and options.target is not None:
+        raise UsageError("cannot be combined with a batch, which holds its decoder_input_ids", option="target")
     batch: dict[str, Any] = dict(read_batch(source)) if is_batch else {}
     opened = model_of(option_values(options))
     if opened.info.kind != "checkpoint":

@@ -99,6 +99,10 @@ class Search:
     def measure(self, tick: Tick | None = None) -> MaskCheck:
         """Read the masks, exchange tokens, and return what crosses. Raises AttnctlError if the model fails on the inputs."""
         blocks, seen = self.run()
+        for kind in (kind for kind, text in self.expectations.texts.items() if text.n == 1):
+            whose = "The text" if kind == "self" else f"The {kind}"
+            more = "a longer target (--target, or decoder_input_ids)" if kind == "decoder" else "a longer text"
+            self.notes.append(f"{whose} has one token, which tests no mask: give {more}.")
         broken: dict[tuple[str, int], list[Break]] = {}  # what the outputs of a layer tell
         for block in blocks:
             expected = self._expected_of(block)

@@ -10,6 +10,7 @@ from attnctl.arrays import Bools, Ints
 from attnctl.text import counted
 
 OTHER = "other: see the picture"
+ONE = "one token: nothing to hide"
 LISTED = 4  # segments or blocks that a sentence names
 
 
@@ -25,7 +26,10 @@ def mask_sentence(mask: Bools, padding: Bools | None = None, block_name: str = "
     if hidden.all() or not queries.any():
         return "nothing: every key is hidden"
     core, positions = mask[queries][:, ~hidden], np.flatnonzero(~hidden)
-    words = [_pattern(core, positions, block_name) if n_q == n_k else "full" if core.all() else OTHER]
+    if n_q == n_k:
+        words = [ONE if core.all() and core.size == 1 else _pattern(core, positions, block_name)]
+    else:
+        words = ["full" if core.all() else OTHER]
     if hidden.any():
         is_seen = bool(mask[queries][:, hidden].any())
         words.append(f"padding {ranges(np.flatnonzero(hidden))} {'visible' if is_seen else 'hidden'}")

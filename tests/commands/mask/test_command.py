@@ -86,3 +86,20 @@ def test_encoder_decoder_has_three_kinds(run: Run, room: Path) -> None:
     made = run("mask", "Alice will eat", "--model", str(room / "t5"), "--json")
     assert made.code == 0
     assert {group["kind"]: group["sentence"] for group in made.json["groups"]}.keys() == {"encoder", "decoder", "cross"}
+
+
+def test_one_token_of_a_decoder_tests_nothing_and_a_target_does(run: Run, room: Path) -> None:
+    words = ["mask", "Alice will eat", "--model", str(room / "t5")]
+    made = run(*words, "--json")
+    sentences = {group["kind"]: group["sentence"] for group in made.json["groups"]}
+    assert sentences["decoder"] == "one token: nothing to hide" and sentences["encoder"] == "full"
+    assert "The decoder has one token, which tests no mask: give a longer target (--target" in made.err
+    made = run(*words, "--target", "Alice eats", "--json")
+    assert made.code == 0 and "one token" not in made.err
+    assert "causal" in {group["sentence"] for group in made.json["groups"] if group["kind"] == "decoder"}
+    assert run("mask", "Alice", "--model", "demo", "--target", "eats").code == 2
+
+
+def test_one_token_of_a_text_tests_nothing(run: Run) -> None:
+    made = run("mask", "Alice", "--model", "demo-causal")
+    assert made.code == 0 and "one token: nothing to hide" in made.out and "which tests no mask" in made.err
