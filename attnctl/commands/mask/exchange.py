@@ -290,7 +290,11 @@ def _broken_by_mask(made: Bools, expected: Expected) -> Iterator[Break]:
 
 def _violation(found: Break, kind: str, layer: int | None, expected: Expected | None) -> MaskViolation:
     """Return a broken expectation of a layer as it is told."""
-    return MaskViolation(kind=kind, layer=layer, expected="" if expected is None else expected.words, **found._asdict())
+    words, is_padding = "", False
+    if expected is not None:
+        row = found.row if len(expected.padding) > 1 else 0
+        words, is_padding = expected.words, bool(expected.padding[row, found.key])
+    return MaskViolation(kind=kind, layer=layer, expected=words, padding=is_padding, **found._asdict())
 
 
 # --- sets of tokens, and changes of rows ----------------------------------------------------------------------------------

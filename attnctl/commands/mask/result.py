@@ -45,6 +45,7 @@ class MaskViolation(Part, kw_only=True):
     row: Annotated[Index, about("Of the batch.")]
     query: Index
     key: Index
+    padding: Annotated[bool, about("Whether the key is padding.")] = False
     pairs: Annotated[Count | None, about("How many pairs of tokens of the layer and row break the expectation.")] = None
     change: Annotated[
         Amount | None,
@@ -129,8 +130,8 @@ def _violation_line(check: MaskCheck, alike: Sequence[MaskViolation]) -> str:
     if first.how == "misses":
         text = f"{where}{rows}: token {query} does not see token {key}{of_source}"
     elif first.how == "sees":
-        target = f"its future, token {key}" if is_future else f"token {key}{of_source}"
-        text = f"{where}{rows}: token {query} sees {target}"
+        what = "padding, " if first.padding else "its future, " if is_future else ""
+        text = f"{where}{rows}: token {query} sees {what}token {key}{of_source}"
     else:
         place = f"from {where} on" if where else "outside of the layers"
         text = f"{place}{rows}: token {key} reaches the output at token {query}" + ", before it" * is_future

@@ -146,6 +146,20 @@ def test_sdpa_alone_is_wrong() -> None:
     assert all(one.change and one.change > 1e-3 for one in found.violations)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("padding visible", ("token 3 sees padding, token 0", "expected causal, padding hidden")),
+        ("padding visible to an encoder", ("token 0 sees padding, token 8", "expected bidirectional, padding hidden")),
+    ],
+)
+def test_padding_is_called_padding(name: str, words: tuple[str, ...]) -> None:
+    family, more, mutate, _ = MUTANTS[name]
+    twin, mutant = checked(family, **more), checked(family, mutate=mutate, **more)
+    assert mutant.violations[0].padding and all(word in str(mutant) for word in words), str(mutant)
+    assert [group.expected for group in twin.groups] == [words[1].removeprefix("expected ")]
+
+
 def test_source_padding_that_a_decoder_sees() -> None:
     """Cross attention that sees the padding of its source."""
     more = {"attention_mask": (torch.arange(N) < 8)[None].long(), "decoder_input_ids": ids(1, 5, 2)}
@@ -157,7 +171,10 @@ def test_source_padding_that_a_decoder_sees() -> None:
         )
 
     assert checked("bart seq2seq", **more).holds
-    (found,) = checked("bart seq2seq", mutate=mutate, **more).violations
+    check = checked("bart seq2seq", mutate=mutate, **more)
+    (found,) = check.violations
+    assert "token 0 sees padding, token 8 of the source (15 pairs of tokens)" in str(check)
+    assert "expected everything, padding hidden" in str(check)
     assert (found.how, found.kind, found.layer, found.query, found.key, found.pairs) == ("sees", "cross", 1, 0, 8, 15)
 
 
