@@ -37,6 +37,11 @@ SENTENCES = {
     "causal, window 4, tokens 2–8 both ways": (CAUSAL | block(2, 8)) & (GAP < 4),
     "2 segments apart (0–4, 5–11), causal in each": CAUSAL & (block(0, 4) | block(5, 11)),
     "2 segments apart (0–4, 5–11), full in each": block(0, 4) | block(5, 11),
+    "2 segments apart (0–4, 5–11), causal, window 6 in each": CAUSAL & (GAP < 6) & (block(0, 4) | block(5, 11)),
+    "2 segments apart: 0–4 full; 5–11 causal": block(0, 4) | (CAUSAL & block(5, 11)),
+    "3 segments apart: 0–4 causal; 5 alone; 6–11 causal, window 2": CAUSAL
+    & (block(0, 4) | block(5, 5) | (block(6, 11) & (GAP < 2))),
+    "2 segments apart: 0–4 causal; 5–11 other": (CAUSAL & block(0, 4)) | (block(5, 11) & ((GAP % 3) != 1)),
     "each token alone": GAP == 0,
     "causal, padding 9–11 hidden": CAUSAL & ~PAD,
     "full, padding 9–11 hidden": np.broadcast_to(~PAD, (N, N)),
