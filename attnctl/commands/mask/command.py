@@ -81,7 +81,7 @@ def mask_command(
     if form == "json":
         put_bytes(write_json(check, "mask") + b"\n", output)
     elif form in ("terminal", "txt", "html"):
-        write_renderable(Shown(mask_forms(check)), form, output, "attnctl mask", check.model.citation)
+        write_renderable(Shown(mask_forms(check)), form, output, f"masks of {check.model.name}", check.model.citation)
     else:
         write_drawing(mask_drawing(check), form, output)
     if output is not None and not check.holds:

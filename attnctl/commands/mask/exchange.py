@@ -218,21 +218,23 @@ class Search:
 
     def _groups(self, seen: Seen, violations: Sequence[MaskViolation]) -> tuple[MaskGroup, ...]:
         """Return the layers with the same mask and the same expectation as groups."""
-        wrong = {(violation.kind, violation.layer, violation.row) for violation in violations}
+        crossed = {(violation.kind, violation.layer, violation.row) for violation in violations}
         groups: dict[tuple[object, ...], MaskGroup] = {}
         for (kind, layer), masks in sorted(seen.items()):
             for made in masks:
                 expected = self.expectations.of_layer(kind, layer, *made.shape[1:])
                 real = self.expectations.real_rows("encoder" if kind == "cross" else kind, made.shape[2], len(made))
                 for row, matrix in enumerate(made):
-                    holds, words = (kind, layer, row) not in wrong, None if expected is None else expected.words
+                    holds, words = (kind, layer, row) not in crossed, None if expected is None else expected.words
                     key = kind, sha256(matrix.tobytes()).digest(), matrix.shape, words, holds
                     group = groups.get(key)
                     if group is None:
                         sentence = mask_sentence(matrix, ~real[row], self._block_name)
+                        wrong = None if holds or expected is None else _wrong_pairs(matrix, expected, row)
                         groups[key] = group = MaskGroup(
-                            kind=kind, layers=(), rows=(), sentence=sentence, expected=words, holds=holds, mask=matrix
-                        )
+                            kind=kind, layers=(), rows=(), sentence=sentence, expected=words, holds=holds, mask=matrix,
+                            wrong=wrong,
+                        )  # fmt: skip
                     group.layers = tuple(dict.fromkeys((*group.layers, layer)))
                     group.rows = tuple(dict.fromkeys((*group.rows, row)))
         return tuple(groups.values())
@@ -286,6 +288,15 @@ def _broken_by_mask(made: Bools, expected: Expected) -> Iterator[Break]:
             if pairs.any():
                 query, key = np.argwhere(pairs)[0].tolist()
                 yield Break(how, row, query, key, int(pairs.sum()), None)
+
+
+def _wrong_pairs(matrix: Bools, expected: Expected, row: int) -> Bools | None:
+    """Return the pairs (n_q, n_k) of a row of the batch that a mask shows or hides, and should not; None without any."""
+    row = row if len(expected.may) > 1 else 0
+    wrong = matrix & ~expected.may[row]
+    if expected.must is not None:
+        wrong |= expected.must[row] & ~matrix
+    return wrong if wrong.any() else None
 
 
 def _violation(found: Break, kind: str, layer: int | None, expected: Expected | None) -> MaskViolation:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attnctl.commands.mask.result import MaskCheck
 from tests.conftest import Run, check_schema
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
@@ -103,3 +104,32 @@ def test_one_token_of_a_decoder_tests_nothing_and_a_target_does(run: Run, room: 
 def test_one_token_of_a_text_tests_nothing(run: Run) -> None:
     made = run("mask", "Alice", "--model", "demo-causal")
     assert made.code == 0 and "one token: nothing to hide" in made.out and "which tests no mask" in made.err
+
+
+def test_page_names_the_model(run: Run) -> None:
+    run("mask", "Alice will eat", "--model", "demo-causal", "-o", "a.html")
+    assert "<title>masks of demo-causal · attnctl</title>" in Path("a.html").read_text()
+
+
+def test_picture_outlines_every_wrong_pair() -> None:
+    """The pairs are those of the mask without what is expected; a mask of one token a cell has no numbers and no bar."""
+    from attnctl.commands.mask.show import mask_drawing
+    from attnctl.render.figure.drawing import outline
+
+    document = run_document(expect="causal")
+    (group,) = document.groups
+    assert group.wrong is not None
+    np.testing.assert_array_equal(group.wrong, ~np.tril(np.ones_like(group.mask)))
+    assert len(outline(group.wrong)) == 4 * (len(group.mask) - 1)  # a staircase
+    assert outline(np.zeros((2, 2), bool)) == [] and len(outline(np.ones((2, 3), bool))) == 10
+    words = {text.get_text() for text in mask_drawing(document).figure.texts}
+    assert "light: the query sees the key; outlined: not as expected" in words and "share of pairs visible" not in words
+
+
+def run_document(expect: str) -> MaskCheck:
+    """Return the check of the demo."""
+    import attnctl
+    from attnctl.commands.mask.compute import StackSearch
+
+    model = attnctl.open_model("demo")
+    return StackSearch(model, model.tokenize("Alice will eat"), expect).measure()

@@ -223,6 +223,13 @@ def test_block_mask_of_flex_attention() -> None:
     assert found.holds and [group.sentence for group in found.groups] == ["causal"]
 
 
+def test_rows_of_a_padded_batch_are_named() -> None:
+    shown = (torch.arange(N) > torch.tensor([[-1], [2]])).long()
+    found = checked("llama causal", input_ids=ids().expand(2, N), attention_mask=shown)
+    assert "layers 0–1, row 0: causal\n" in str(found)
+    assert "layers 0–1, row 1: causal, padding 0–2 hidden" in str(found)
+
+
 def test_block_mask_needs_flex_attention() -> None:
     from torch.nn.attention.flex_attention import create_block_mask
 
