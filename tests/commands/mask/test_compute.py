@@ -260,6 +260,9 @@ def test_families_without_a_false_alarm(name: str) -> None:
     """A dozen of the families; `python -m tests.commands.mask.sweep` runs all."""
     kind, head = name.split()
     for way, kernel, result in checks(Family(kind, head), ("plain", "left")):
+        if (name, way) == ("xlnet causal", "plain"):  # its masks cannot be read, and every token sees every other one
+            assert str(result).startswith("refused: nothing of"), result
+            continue
         assert isinstance(result, MaskCheck) and result.holds, (way, kernel, str(result))
 
 
