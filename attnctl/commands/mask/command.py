@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from attnctl.cli.command import command
-from attnctl.cli.groups import LOOK, CheckpointOptions, ImageOption, JsonOption, option_values, output_option
-from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_renderable
+from attnctl.cli.groups import (
+    LOOK,
+    CheckpointOptions,
+    ImageOption,
+    JsonOption,
+    TargetOption,
+    option_values,
+    output_option,
+)
+from attnctl.cli.output import output_format, put_bytes, say_notes, say_unless_quiet, write_drawing, write_renderable
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import completing
 from attnctl.errors import DONE, FINDING, UsageError
@@ -22,9 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MaskOptions(CheckpointOptions):
-    """A model, and a picture beside the text."""
+    """A model, a picture beside the text, and the text that a decoder writes."""
 
     image: ImageOption = None
+    target: TargetOption = None
 
 
 @command(example='attnctl mask "Alice will eat pizza" --model smollm2')
@@ -59,6 +68,7 @@ def mask_command(
     should not see are exchanged at the input of each layer, and the layer's output at the query must stay. The model runs
     with its own kernel. The exit code is 0 if nothing crosses a mask, and 4 if something does.
     """
+    from attnctl.commands.mask.result import outcome, violation_lines
     from attnctl.commands.mask.show import mask_drawing, mask_forms
     from attnctl.formats.documents.json_documents import write_json
     from attnctl.render.terminal.console import Shown
@@ -71,9 +81,12 @@ def mask_command(
     if form == "json":
         put_bytes(write_json(check, "mask") + b"\n", output)
     elif form in ("terminal", "txt", "html"):
-        write_renderable(Shown(mask_forms(check)), form, output, "attnctl mask", check.model.citation)
+        write_renderable(Shown(mask_forms(check)), form, output, f"masks of {check.model.name}", check.model.citation)
     else:
         write_drawing(mask_drawing(check), form, output)
+    if output is not None and not check.holds:
+        for line in (f"{check.model.name}: {outcome(check)}", *violation_lines(check)):
+            say_unless_quiet(line)
     return DONE if check.holds else FINDING
 
 
@@ -84,13 +97,16 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
     """
     from attnctl.cli.opening import model_of
     from attnctl.commands.mask.compute import MaskSearch, StackSearch
-    from attnctl.commands.mask.expected import parsed_rule
+    from attnctl.commands.mask.expected import parsed_rule, rule_of
     from attnctl.formats.arrays import read_batch, read_table
 
-    rule = expect if expect is None or parsed_rule(expect) else read_table(expect)
+    is_table = expect is not None and parsed_rule(expect) is None and Path(expect).exists()
+    rule = rule_of(read_table(expect) if expect is not None and is_table else expect)
     is_batch = Path(source).suffix.lower() in (".safetensors", ".npz", ".json") and "\n" not in source
     if is_batch and options.image is not None:
         raise UsageError("cannot be combined with a batch, which holds its pictures", option="image")
+    if is_batch and options.target is not None:
+        raise UsageError("cannot be combined with a batch, which holds its decoder_input_ids", option="target")
     batch: dict[str, Any] = dict(read_batch(source)) if is_batch else {}
     opened = model_of(option_values(options))
     if opened.info.kind != "checkpoint":

@@ -39,7 +39,12 @@ from attnctl.commands.mask.expected import (
 )
 from attnctl.commands.mask.result import MaskCheck, MaskViolation
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.models.huggingface.attention_interface import architecture_name, check_inference, watch_attention
+from attnctl.models.huggingface.attention_interface import (
+    architecture_name,
+    check_inference,
+    uncompiled,
+    watch_attention,
+)
 from attnctl.models.huggingface.attention_sites import (
     Site,
     attention_modules,
@@ -50,6 +55,8 @@ from attnctl.models.huggingface.attention_sites import (
 from attnctl.models.huggingface.block_recorder import first_of
 from attnctl.models.huggingface.network import device_of_inputs, network_info, running_network
 from attnctl.models.huggingface.token_batch import (
+    BOUNDARIES,
+    PER_TOKEN,
     as_tensor,
     checked_entry,
     checked_ids,
@@ -83,7 +90,7 @@ def mask(model: Any, *, segments: Any = None, expect: Any = None, **inputs: Any)
     >>> assert found.holds, found  # doctest: +SKIP
     """
     check_network("mask", model)
-    return MaskSearch(model, inputs, segments, expect).measure()
+    return MaskSearch(uncompiled(model), inputs, segments, expect).measure()
 
 
 class MaskSearch(Search):
@@ -103,6 +110,11 @@ class MaskSearch(Search):
         rule, device = rule_of(expect), device_of_inputs(self.network)
         entries = {name: value for name, value in inputs.items() if value is not None and name not in OF_LOSS}
         self.block_mask = next((v for v in entries.values() if type(v).__name__ == "BlockMask"), None)
+        if self.block_mask is not None and "flex" not in self.kernel:
+            raise UsageError(
+                f"a BlockMask is for FlexAttention, and {name} runs with {self.kernel}: load the model with "
+                "attn_implementation='flex_attention'"
+            )
         self.entries: dict[str, Any] = {
             name: value if value is self.block_mask else as_tensor(name, value) for name, value in entries.items()
         }
@@ -117,7 +129,7 @@ class MaskSearch(Search):
                 self.entries[key] = value.to(device)
         parameters = inspect.signature(self.network.forward).parameters
         takes_more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-        if unknown := sorted(key for key in self.entries if key not in parameters and not takes_more):
+        if unknown := sorted(self.entries.keys() - (_keywords_of(self.network) if takes_more else parameters.keys())):
             raise UsageError(f"{architecture_name(self.network)} takes no {unknown[0]!r}: leave it out of the batch")
         has_cache = getattr(self.network.config.get_text_config(), "use_cache", None) is not None
         if "use_cache" in parameters or (takes_more and has_cache):
@@ -284,6 +296,15 @@ class MaskSearch(Search):
 
 def _is_of_text(name: str) -> bool:
     return not re.search("pixel|image|audio|feature|decoder|cache|encoder_outputs", name)
+
+
+def _keywords_of(network: Any) -> set[str]:
+    """Return the keywords that a network hands on to a part or to its attention."""
+    from transformers.utils.generic import TransformersKwargs
+
+    forwards = {type(part): part.forward for part in network.modules()}
+    parts = {name for forward in forwards.values() for name in inspect.signature(forward).parameters}
+    return parts | set(TransformersKwargs.__annotations__) | {*PER_TOKEN, *BOUNDARIES}
 
 
 def _attending(network: Any) -> Iterator[int]:

@@ -99,6 +99,10 @@ class Search:
     def measure(self, tick: Tick | None = None) -> MaskCheck:
         """Read the masks, exchange tokens, and return what crosses. Raises AttnctlError if the model fails on the inputs."""
         blocks, seen = self.run()
+        for kind in (kind for kind, text in self.expectations.texts.items() if text.n == 1):
+            whose = "The text" if kind == "self" else f"The {kind}"
+            more = "a longer target (--target, or decoder_input_ids)" if kind == "decoder" else "a longer text"
+            self.notes.append(f"{whose} has one token, which tests no mask: give {more}.")
         broken: dict[tuple[str, int], list[Break]] = {}  # what the outputs of a layer tell
         for block in blocks:
             expected = self._expected_of(block)
@@ -111,8 +115,9 @@ class Search:
         groups = self._groups(seen, violations)
         if not violations:
             violations = self.broken_as_a_whole(blocks)
-        if not groups and not self.exchanges and (self.unchecked or not blocks):
-            why = self.unchecked[0] if self.unchecked else "no layer can be run again alone"
+        if not groups and not self.exchanges and not violations:
+            why = "no token is hidden that could be exchanged" if blocks else "no layer can be run again alone"
+            why = self.unchecked[0] if self.unchecked else why
             raise AttnctlError(f"nothing of {self.info.name} can be checked: its masks cannot be read, and {why}")
         rule = self.expectations.rule
         return MaskCheck(
@@ -213,21 +218,23 @@ class Search:
 
     def _groups(self, seen: Seen, violations: Sequence[MaskViolation]) -> tuple[MaskGroup, ...]:
         """Return the layers with the same mask and the same expectation as groups."""
-        wrong = {(violation.kind, violation.layer, violation.row) for violation in violations}
+        crossed = {(violation.kind, violation.layer, violation.row) for violation in violations}
         groups: dict[tuple[object, ...], MaskGroup] = {}
         for (kind, layer), masks in sorted(seen.items()):
             for made in masks:
                 expected = self.expectations.of_layer(kind, layer, *made.shape[1:])
                 real = self.expectations.real_rows("encoder" if kind == "cross" else kind, made.shape[2], len(made))
                 for row, matrix in enumerate(made):
-                    holds, words = (kind, layer, row) not in wrong, None if expected is None else expected.words
+                    holds, words = (kind, layer, row) not in crossed, None if expected is None else expected.words
                     key = kind, sha256(matrix.tobytes()).digest(), matrix.shape, words, holds
                     group = groups.get(key)
                     if group is None:
                         sentence = mask_sentence(matrix, ~real[row], self._block_name)
+                        wrong = None if holds or expected is None else _wrong_pairs(matrix, expected, row)
                         groups[key] = group = MaskGroup(
-                            kind=kind, layers=(), rows=(), sentence=sentence, expected=words, holds=holds, mask=matrix
-                        )
+                            kind=kind, layers=(), rows=(), sentence=sentence, expected=words, holds=holds, mask=matrix,
+                            wrong=wrong,
+                        )  # fmt: skip
                     group.layers = tuple(dict.fromkeys((*group.layers, layer)))
                     group.rows = tuple(dict.fromkeys((*group.rows, row)))
         return tuple(groups.values())
@@ -283,9 +290,22 @@ def _broken_by_mask(made: Bools, expected: Expected) -> Iterator[Break]:
                 yield Break(how, row, query, key, int(pairs.sum()), None)
 
 
+def _wrong_pairs(matrix: Bools, expected: Expected, row: int) -> Bools | None:
+    """Return the pairs (n_q, n_k) of a row of the batch that a mask shows or hides, and should not; None without any."""
+    row = row if len(expected.may) > 1 else 0
+    wrong = matrix & ~expected.may[row]
+    if expected.must is not None:
+        wrong |= expected.must[row] & ~matrix
+    return wrong if wrong.any() else None
+
+
 def _violation(found: Break, kind: str, layer: int | None, expected: Expected | None) -> MaskViolation:
     """Return a broken expectation of a layer as it is told."""
-    return MaskViolation(kind=kind, layer=layer, expected="" if expected is None else expected.words, **found._asdict())
+    words, is_padding = "", False
+    if expected is not None:
+        row = found.row if len(expected.padding) > 1 else 0
+        words, is_padding = expected.words, bool(expected.padding[row, found.key])
+    return MaskViolation(kind=kind, layer=layer, expected=words, padding=is_padding, **found._asdict())
 
 
 # --- sets of tokens, and changes of rows ----------------------------------------------------------------------------------

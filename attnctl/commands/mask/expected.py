@@ -39,11 +39,15 @@ class Rule(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What a layer may and must let through: (rows of the batch, n_q, n_k) each; `must` is None if that is not known."""
+    """What a layer may and must let through: (rows of the batch, n_q, n_k) each; `must` is None if that is not known.
+
+    `padding` marks the keys that are padding: (rows of the batch, n_k).
+    """
 
     may: Bools
     must: Bools | None
     words: str
+    padding: Bools
 
 
 def parsed_rule(spec: str) -> Rule | None:
@@ -61,8 +65,8 @@ def parsed_rule(spec: str) -> Rule | None:
 
 def rule_of(spec: Any) -> Rule | None:
     """Return what a user expects, by its name or a table of 0 and 1; None for None. Raises UsageError for anything else."""
-    if spec is None:
-        return None
+    if spec is None or isinstance(spec, Rule):
+        return spec
     if isinstance(spec, str):
         if (rule := parsed_rule(spec)) is None:
             why = "it is causal, bidirectional, prefix N, window N, segments, or a file of 0 and 1"
@@ -199,7 +203,7 @@ class Expectations:
             words.append("carried by a state")
         if not exact:  # states and compressed blocks hold padding, too
             may = shape if text.segments is None else shape & _same(text.segments)
-            return Expected(may | ~text.real[:, :, None], None, ", ".join(words))
+            return Expected(may | ~text.real[:, :, None], None, ", ".join(words), ~text.real)
         if text.segments is not None:
             shape &= _same(text.segments)
             words.append("segments apart")
@@ -214,7 +218,8 @@ def _hidden_padding(shape: Bools, exact: bool, queries: Text, keys: Text, words:
     if queries is keys:
         may = may | np.eye(keys.n, dtype=np.bool_)
         must = None if must is None else must & ~np.eye(keys.n, dtype=np.bool_)
-    return Expected(may, must, words)
+    words = words if keys.real.all() else f"{words}, padding hidden"
+    return Expected(may, must, words, ~keys.real)
 
 
 def _gaps(text: Text) -> Any:

@@ -26,6 +26,9 @@ class MaskGroup(Part, kw_only=True):
     expected: Annotated[str | None, about("What it should let through; absent if that is not known.")] = None
     holds: Annotated[bool, about("Whether the layers keep to what is expected.")] = True
     mask: Annotated[Mask, about("A row for each query, a column for each key; true where the query sees the key.")]
+    wrong: Annotated[
+        Mask | None, about("True where the mask shows or hides a key and should not; absent if it is as expected.")
+    ] = None
 
 
 class MaskViolation(Part, kw_only=True):
@@ -45,6 +48,7 @@ class MaskViolation(Part, kw_only=True):
     row: Annotated[Index, about("Of the batch.")]
     query: Index
     key: Index
+    padding: Annotated[bool, about("Whether the key is padding.")] = False
     pairs: Annotated[Count | None, about("How many pairs of tokens of the layer and row break the expectation.")] = None
     change: Annotated[
         Amount | None,
@@ -85,10 +89,14 @@ class MaskCheck(JsonDocument, kw_only=True, eq=False, tag="attnctl.mask/1"):
         ]
 
     def __repr__(self) -> str:
-        return f"MaskCheck of {self.model.name}: {counted(len(self.groups), 'mask')}, {outcome(self)}"
+        masks = f"{counted(len(self.groups), 'mask')}, " if self.groups else ""
+        return f"MaskCheck of {self.model.name}: {masks}{outcome(self)}"
 
     def __str__(self) -> str:
-        lines = [f"{visible_text(self.model.name)}: {outcome(self)}", *map(group_line, self.groups)]
+        lines = [
+            f"{visible_text(self.model.name)}: {outcome(self)}",
+            *(group_line(self, group) for group in self.groups),
+        ]
         return "\n".join([*lines, *violation_lines(self)])
 
 
@@ -97,6 +105,8 @@ class MaskCheck(JsonDocument, kw_only=True, eq=False, tag="attnctl.mask/1"):
 
 def outcome(check: MaskCheck) -> str:
     """Return in a few words whether the masks hold."""
+    if check.holds and not check.groups:
+        return "no output changes; the masks could not be read"
     if check.holds:
         return "the masks hold" if check.exchanges else "the masks are as expected; nothing had to be hidden"
     return f"{counted(len(check.violations), 'violation')}"
@@ -108,10 +118,16 @@ def kind_words(kind: str, plural: bool = False) -> str:
     return noun if kind in ("self", "state") else f"{kind} {noun}"
 
 
-def group_line(group: MaskGroup) -> str:
-    """Return the layers of a group with their mask: "layers 0–4: causal, window 512"."""
+def place_of(check: MaskCheck, group: MaskGroup) -> str:
+    """Return the layers of a group, and its rows of the batch if there are several: "layers 0–4, rows 1–2"."""
     layers = f"{kind_words(group.kind, len(group.layers) > 1)} {ranges(group.layers)}"
-    return f"{layers}: {group.sentence}"
+    several = len({row for other in check.groups for row in other.rows}) > 1
+    return layers + (f", row{'s' * (len(group.rows) > 1)} {ranges(group.rows)}" if several else "")
+
+
+def group_line(check: MaskCheck, group: MaskGroup) -> str:
+    """Return the place of a group with its mask: "layers 0–4: causal, window 512"."""
+    return f"{place_of(check, group)}: {group.sentence}"
 
 
 def token_name(check: MaskCheck, kind: str, row: int, position: int) -> str:
@@ -141,8 +157,8 @@ def _violation_line(check: MaskCheck, alike: Sequence[MaskViolation]) -> str:
     if first.how == "misses":
         text = f"{where}{rows}: token {query} does not see token {key}{of_source}"
     elif first.how == "sees":
-        target = f"its future, token {key}" if is_future else f"token {key}{of_source}"
-        text = f"{where}{rows}: token {query} sees {target}"
+        what = "padding, " if first.padding else "its future, " if is_future else ""
+        text = f"{where}{rows}: token {query} sees {what}token {key}{of_source}"
     else:
         place = f"from {where} on" if where else "outside of the layers"
         text = f"{place}{rows}: token {key} reaches the output at token {query}" + ", before it" * is_future

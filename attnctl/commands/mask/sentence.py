@@ -9,7 +9,9 @@ import numpy as np
 from attnctl.arrays import Bools, Ints
 from attnctl.text import counted
 
-OTHER = "other: see the picture"
+SEE = ": see the picture"
+OTHER = f"other{SEE}"
+ONE = "one token: nothing to hide"
 LISTED = 4  # segments or blocks that a sentence names
 
 
@@ -25,7 +27,10 @@ def mask_sentence(mask: Bools, padding: Bools | None = None, block_name: str = "
     if hidden.all() or not queries.any():
         return "nothing: every key is hidden"
     core, positions = mask[queries][:, ~hidden], np.flatnonzero(~hidden)
-    words = [_pattern(core, positions, block_name) if n_q == n_k else "full" if core.all() else OTHER]
+    if n_q == n_k:
+        words = [ONE if core.all() and core.size == 1 else _pattern(core, positions, block_name)]
+    else:
+        words = ["full" if core.all() else OTHER]
     if hidden.any():
         is_seen = bool(mask[queries][:, hidden].any())
         words.append(f"padding {ranges(np.flatnonzero(hidden))} {'visible' if is_seen else 'hidden'}")
@@ -107,15 +112,28 @@ def _segments(mask: Bools, positions: Ints, cuts: Sequence[int], block_name: str
     """Return the words for a mask whose tokens fall into segments that do not see each other."""
     borders = [0, *cuts, len(mask)]
     spans = [(first, last - 1) for first, last in zip(borders, borders[1:], strict=False)]
-    inner = {
+    named = [(positions[first], positions[last]) for first, last in spans]
+    begin, longest = f"{len(spans)} segments apart", max(last - first + 1 for first, last in spans)
+    gap = np.arange(len(mask))[:, None] - np.arange(len(mask))
+    number = np.repeat(np.arange(len(spans)), np.diff(borders))  # (n,), of each token's segment
+    back, ahead = int(gap[mask].max()), int(-gap[mask].min())
+    if np.array_equal(mask, band(len(mask), back, ahead) & (number[:, None] == number)):
+        words = "full" if back == ahead == longest - 1 else _band_words(longest, back, ahead)
+        return f"{begin} ({_listed(named)}), {words} in each"
+    inner = [
         _pattern(mask[first : last + 1, first : last + 1], positions[first : last + 1], block_name)
-        for first, last in spans
         if last > first
-    }
-    if not mask.diagonal().all() or len(inner) > 1:
-        return f"{len(spans)} segments apart, not alike: see the picture"
-    named = _listed([(positions[first], positions[last]) for first, last in spans])
-    return f"{len(spans)} segments apart ({named}), {inner.pop()} in each"
+        else "alone"
+        if mask[first, first]
+        else "hidden from itself"
+        for first, last in spans
+    ]
+    kinds = set(inner) - {"alone"}
+    if len(kinds) == 1 and not any("both ways" in words for words in kinds):
+        return f"{begin} ({_listed(named)}), {kinds.pop()} in each"
+    each = [f"{_listed([span])} {words.removesuffix(SEE)}" for span, words in zip(named, inner, strict=True)]
+    more = [f"… {len(each) - LISTED} more"] * (len(each) > LISTED)
+    return f"{begin}: {'; '.join(each[:LISTED] + more)}"
 
 
 def _blocks(mask: Bools) -> list[tuple[int, int]] | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from attnctl.arrays import Bools, Floats
 from attnctl.blockwise import even_edges
-from attnctl.commands.mask.result import MaskCheck, MaskGroup, group_line, kind_words, outcome, violation_lines
+from attnctl.commands.mask.result import MaskCheck, MaskGroup, group_line, outcome, place_of, violation_lines
 from attnctl.commands.mask.sentence import ranges
 from attnctl.render.forms import Column, Form, Grid, Line, Table, token_label
 from attnctl.text import counted, visible_text
@@ -69,9 +69,7 @@ def _group_title(check: MaskCheck, group: MaskGroup) -> str:
     """Return the heading of a group's grid: its layers, its rows, and how it is pooled."""
     size = max(group.mask.shape)
     pooled = f"; {size:,} tokens, share of pairs visible, from each token on" if size > IN_TERMINAL else ""
-    several = len({row for other in check.groups for row in other.rows}) > 1
-    rows = f", row{'s' * (len(group.rows) > 1)} {ranges(group.rows)} of the batch" if several else ""
-    return f"{group_line(group)}{rows}{pooled}"
+    return f"{group_line(check, group)}{pooled}"
 
 
 def _how_checked(check: MaskCheck) -> str:
@@ -79,7 +77,8 @@ def _how_checked(check: MaskCheck) -> str:
     if not check.exchanges:
         return "No tokens were exchanged."
     return (
-        f"Tokens that a query should not see were exchanged {counted(check.exchanges, 'time')}, and its output had to stay. "
+        f"Checked by exchanging the tokens that a query should not see, {counted(check.exchanges, 'time')}: its output must "
+        "stay the same. "
         f"Two runs of the same input are {noise}; changes by up to {check.limit:.1e} of an output are rounding."
     )
 
@@ -127,11 +126,11 @@ def _cell_of(starts: Sequence[int], position: int) -> int:
 
 
 def mask_drawing(check: MaskCheck) -> Drawing:
-    """Draw the masks, a panel for each group of layers; the worst pair of a violation is ringed."""
+    """Draw the masks, a panel for each group of layers; the wrong pairs are outlined."""
     from matplotlib.colors import Normalize
 
     from attnctl.errors import AttnctlError
-    from attnctl.formats.pictures import CMAP
+    from attnctl.formats.pictures import CMAP, Look
     from attnctl.render.figure.heatmap import colour_map, drawing_of
     from attnctl.render.figure.layout import Grids, Panel, Scale
 
@@ -154,8 +153,9 @@ def mask_drawing(check: MaskCheck) -> Drawing:
             None,
         )
         ring = None if worst is None else (_cell_of(rows, worst.query), _cell_of(columns, worst.key))
-        name = f"{kind_words(group.kind, len(group.layers) > 1)} {ranges(group.layers)}\n{group.sentence}"
-        panels.append(Panel(index // 3, index % 3, name, shares, ring=ring))
+        name = f"{place_of(check, group)}\n{group.sentence}"
+        wrong = None if group.wrong is None else pooled_mask(group.wrong, IN_PICTURE)[0] > 0
+        panels.append(Panel(index // 3, index % 3, name, shares, ring=ring if wrong is None else None, outlined=wrong))
     left_out = len(check.groups) - len(groups)
     notes = [*violation_lines(check)[:2], *([f"{counted(left_out, 'mask')} more: see --json"] if left_out else [])]
     grids = Grids(
@@ -165,7 +165,8 @@ def mask_drawing(check: MaskCheck) -> Drawing:
         scales=(Scale(Normalize(0, 1), colour_map(CMAP), "share of pairs visible"),),
         title=f"{check.model.name}: {outcome(check)}",
         notes=tuple(notes),
+        below="light: the query sees the key" + "; outlined: not as expected" * (not check.holds),
         each_named=True,
         cited=check.model.citation,
     )
-    return drawing_of(grids)
+    return drawing_of(grids, Look(values=False, colour_bar=max(shape) > IN_PICTURE))

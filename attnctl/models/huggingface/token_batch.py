@@ -62,6 +62,7 @@ def checked_entry(name: str, value: Any, ids: Array) -> Any:
     if name == "attention_mask" and len(shape) > 2:
         if len(shape) != 4 or shape[-2:] != (n, n) or shape[0] not in (1, batch):
             raise UsageError(f"attention_mask has shape {shape}: it is ({batch}, {n}) or ({batch}, 1, {n}, {n})")
+        check_added_mask(value)
     elif name in PER_TOKEN:
         three = name == "position_ids" and shape[1:] == (batch, n)  # time, height and width of each token
         if not three and (shape[-1:] != (n,) or shape[:-1] not in ((), (1,), (batch,))):
@@ -74,6 +75,19 @@ def checked_entry(name: str, value: Any, ids: Array) -> Any:
     if value.is_complex() or (name in PER_TOKEN and name != "attention_mask" and value.is_floating_point()):
         raise UsageError(f"{name} holds numbers that are not integers")
     return value.to(ids.device)
+
+
+def check_added_mask(mask: Array) -> None:
+    """Raise UsageError for a mask of four dimensions in numbers that hide nothing when they are added to the scores."""
+    if mask.dtype == torch.bool:
+        return
+    is_flag = bool(((mask == 0) | (mask == 1)).all()) and bool(mask.any())
+    if is_flag or not mask.is_floating_point():
+        holds = "0 and 1" if is_flag else "integers"
+        raise UsageError(
+            f"attention_mask of shape {tuple(mask.shape)} holds {holds}, but the model adds it to the scores: give 0 and a "
+            "large negative number as floats, or booleans with attn_implementation='sdpa'"
+        )
 
 
 def segment_numbers(

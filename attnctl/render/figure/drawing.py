@@ -26,7 +26,7 @@ from matplotlib.path import Path
 from matplotlib.textpath import TextPath
 from matplotlib.transforms import Bbox, Transform, TransformedBbox
 
-from attnctl.arrays import Bytes
+from attnctl.arrays import Bools, Bytes
 from attnctl.formats.pictures import Look
 from attnctl.render.figure.labels import BASE, Labels
 from attnctl.render.figure.layout import (
@@ -180,6 +180,10 @@ class Sheet:
             across = [(left, top + i * h, left + p.panel[0], top + i * h) for i in range(1, n_q)]
             down = [(left + j * w, top, left + j * w, top + p.panel[1]) for j in range(1, n_k)]
             self._put_lines([*across, *down], PAPER, min(1.2, 72 * min(w, h) * 0.05))
+        if panel.outlined is not None:
+            edges = [(left + a * w, top + b * h, left + c * w, top + d * h) for a, b, c, d in outline(panel.outlined)]
+            for colour, thick in ((PAPER, 2.4), (INK, 1.2)):
+                self._put_lines(edges, colour, thick)
         if panel.ring is not None:
             x0, y0 = left + panel.ring[1] * w, top + panel.ring[0] * h
             box = [(x0, y0), (x0 + w, y0), (x0 + w, y0 + h), (x0, y0 + h), (x0, y0)]
@@ -287,3 +291,11 @@ def _colour_ticks(scale: Normalize, height: float) -> list[tuple[float, str]]:
     inside = [float(tick) for tick in places if low - slack <= tick <= high + slack]
     every = -(-len(inside) // (few + 2)) if isinstance(scale, LogNorm) else 1
     return [(tick, f"{tick:g}".replace("e-0", "e-")) for tick in inside[::every]]
+
+
+def outline(cells: Bools) -> list[tuple[int, int, int, int]]:
+    """Return the edges between the cells (rows, columns) that are true and all others: x0, y0, x1, y1 in cells."""
+    framed = np.pad(cells, 1)
+    down = np.argwhere(framed[1:-1, 1:] != framed[1:-1, :-1]).tolist()  # an edge at the left of a cell
+    across = np.argwhere(framed[1:, 1:-1] != framed[:-1, 1:-1]).tolist()  # an edge above a cell
+    return [(x, y, x, y + 1) for y, x in down] + [(x, y, x + 1, y) for y, x in across]

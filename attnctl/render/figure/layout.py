@@ -58,6 +58,7 @@ class Panel(NamedTuple):
     mask: Bools | None = None  # (rows, columns), false: no number to show
     scale: int = 0
     ring: tuple[int, int] | None = None  # the cell to mark
+    outlined: Bools | None = None  # (rows, columns), true: within an outline
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import attnctl
+from attnctl.commands.mask.result import MaskCheck
 from tests.conftest import Run, check_schema
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
@@ -68,6 +69,14 @@ def test_a_file_of_each_kind_is_written(kind: str, text: str, run: Run) -> None:
     assert made.code == 0 and made.out == "" and Path(f"a.{kind}").stat().st_size > 300
 
 
+@pytest.mark.parametrize("kind", ["png", "txt", "html", "json"])
+def test_a_violation_is_told_beside_a_file(kind: str, run: Run) -> None:
+    words = ["mask", "Alice will eat", "--model", "demo", "--expect", "causal", "-o", f"a.{kind}"]
+    made, quiet = run(*words), run(*words, "--quiet")
+    assert made.code == quiet.code == 4 and not made.out and not quiet.err
+    assert "demo: 2 violations" in made.err and "Layers 0–1: token 0 “Alice” sees its future" in made.err
+
+
 @pytest.mark.parametrize("text", ["a", "😀 👨‍👩‍👧", "שלום עולם", "\u202eabc", "x " * 200])
 @pytest.mark.parametrize("name", ["demo", "random", "llama", "bert", "t5"])
 def test_any_text_through_any_model(text: str, name: str, run: Run, room: Path) -> None:
@@ -98,3 +107,49 @@ def test_records_have_a_row_for_each_layer_of_each_mask(model: str) -> None:
             group.holds,
         )
     assert not any(record["holds"] for record in records)
+
+
+def test_one_token_of_a_decoder_tests_nothing_and_a_target_does(run: Run, room: Path) -> None:
+    words = ["mask", "Alice will eat", "--model", str(room / "t5")]
+    made = run(*words, "--json")
+    sentences = {group["kind"]: group["sentence"] for group in made.json["groups"]}
+    assert sentences["decoder"] == "one token: nothing to hide" and sentences["encoder"] == "full"
+    assert "The decoder has one token, which tests no mask: give a longer target (--target" in made.err
+    made = run(*words, "--target", "Alice eats", "--json")
+    assert made.code == 0 and "one token" not in made.err
+    assert "causal" in {group["sentence"] for group in made.json["groups"] if group["kind"] == "decoder"}
+    assert run("mask", "Alice", "--model", "demo", "--target", "eats").code == 2
+
+
+def test_one_token_of_a_text_tests_nothing(run: Run) -> None:
+    made = run("mask", "Alice", "--model", "demo-causal")
+    assert made.code == 0 and "one token: nothing to hide" in made.out and "which tests no mask" in made.err
+
+
+def test_page_names_the_model(run: Run) -> None:
+    run("mask", "Alice will eat", "--model", "demo-causal", "-o", "a.html")
+    assert "<title>masks of demo-causal · attnctl</title>" in Path("a.html").read_text()
+
+
+def test_picture_outlines_every_wrong_pair() -> None:
+    """The pairs are those of the mask without what is expected; a mask of one token a cell has no numbers and no bar."""
+    from attnctl.commands.mask.show import mask_drawing
+    from attnctl.render.figure.drawing import outline
+
+    document = run_document(expect="causal")
+    (group,) = document.groups
+    assert group.wrong is not None
+    np.testing.assert_array_equal(group.wrong, ~np.tril(np.ones_like(group.mask)))
+    assert len(outline(group.wrong)) == 4 * (len(group.mask) - 1)  # a staircase
+    assert outline(np.zeros((2, 2), bool)) == [] and len(outline(np.ones((2, 3), bool))) == 10
+    words = {text.get_text() for text in mask_drawing(document).figure.texts}
+    assert "light: the query sees the key; outlined: not as expected" in words and "share of pairs visible" not in words
+
+
+def run_document(expect: str) -> MaskCheck:
+    """Return the check of the demo."""
+    import attnctl
+    from attnctl.commands.mask.compute import StackSearch
+
+    model = attnctl.open_model("demo")
+    return StackSearch(model, model.tokenize("Alice will eat"), expect).measure()

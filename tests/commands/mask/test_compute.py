@@ -16,7 +16,7 @@ from transformers.modeling_utils import AttentionInterface
 
 import attnctl
 from attnctl.commands.mask.result import MaskCheck
-from attnctl.errors import UsageError
+from attnctl.errors import AttnctlError, UsageError
 from tests.commands.mask.sweep import FINDINGS, checks, inputs_of
 from tests.conftest import Run
 from tests.models.huggingface.test_picture_prompts import saved
@@ -146,6 +146,20 @@ def test_sdpa_alone_is_wrong() -> None:
     assert all(one.change and one.change > 1e-3 for one in found.violations)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("padding visible", ("token 3 sees padding, token 0", "expected causal, padding hidden")),
+        ("padding visible to an encoder", ("token 0 sees padding, token 8", "expected bidirectional, padding hidden")),
+    ],
+)
+def test_padding_is_called_padding(name: str, words: tuple[str, ...]) -> None:
+    family, more, mutate, _ = MUTANTS[name]
+    twin, mutant = checked(family, **more), checked(family, mutate=mutate, **more)
+    assert mutant.violations[0].padding and all(word in str(mutant) for word in words), str(mutant)
+    assert [group.expected for group in twin.groups] == [words[1].removeprefix("expected ")]
+
+
 def test_source_padding_that_a_decoder_sees() -> None:
     """Cross attention that sees the padding of its source."""
     more = {"attention_mask": (torch.arange(N) < 8)[None].long(), "decoder_input_ids": ids(1, 5, 2)}
@@ -157,7 +171,10 @@ def test_source_padding_that_a_decoder_sees() -> None:
         )
 
     assert checked("bart seq2seq", **more).holds
-    (found,) = checked("bart seq2seq", mutate=mutate, **more).violations
+    check = checked("bart seq2seq", mutate=mutate, **more)
+    (found,) = check.violations
+    assert "token 0 sees padding, token 8 of the source (15 pairs of tokens)" in str(check)
+    assert "expected everything, padding hidden" in str(check)
     assert (found.how, found.kind, found.layer, found.query, found.key, found.pairs) == ("sees", "cross", 1, 0, 8, 15)
 
 
@@ -206,6 +223,28 @@ def test_block_mask_of_flex_attention() -> None:
     assert found.holds and [group.sentence for group in found.groups] == ["causal"]
 
 
+def test_rows_of_a_padded_batch_are_named() -> None:
+    shown = (torch.arange(N) > torch.tensor([[-1], [2]])).long()
+    found = checked("llama causal", input_ids=ids().expand(2, N), attention_mask=shown)
+    assert "layers 0–1, row 0: causal\n" in str(found)
+    assert "layers 0–1, row 1: causal, padding 0–2 hidden" in str(found)
+
+
+def test_block_mask_needs_flex_attention() -> None:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    made = create_block_mask(lambda _, __, query, key: query >= key, 1, 1, N, N, device="cpu")
+    with pytest.raises(UsageError, match="load the model with attn_implementation='flex_attention'"):
+        checked("llama causal", "sdpa", attention_mask=made)
+
+
+def test_compiled_model_runs_uncompiled() -> None:
+    network = build(Family("llama", "causal"), "sdpa")
+    with torch.no_grad():
+        found = attnctl.mask(torch.compile(network), input_ids=ids())
+    assert found.holds and [group.sentence for group in found.groups] == ["causal"]
+
+
 def test_groups_are_the_masks_that_transformers_makes() -> None:
     check = checked("gemma2 causal")
     masks = {group.layers: group.mask for group in check.groups}
@@ -221,6 +260,9 @@ def test_families_without_a_false_alarm(name: str) -> None:
     """A dozen of the families; `python -m tests.commands.mask.sweep` runs all."""
     kind, head = name.split()
     for way, kernel, result in checks(Family(kind, head), ("plain", "left")):
+        if (name, way) == ("xlnet causal", "plain"):  # its masks cannot be read, and every token sees every other one
+            assert str(result).startswith("refused: nothing of"), result
+            continue
         assert isinstance(result, MaskCheck) and result.holds, (way, kernel, str(result))
 
 
@@ -265,11 +307,58 @@ def test_picture_beside_a_text(tmp_path: Path, run: Run) -> None:
         assert [group["sentence"] for group in groups if group["kind"] == "self"] == sentences
 
 
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+@pytest.mark.parametrize("command", [attnctl.mask, attnctl.leaks])
+@pytest.mark.parametrize("convert", [torch.Tensor.long, torch.Tensor.float, torch.Tensor.half])
+@pytest.mark.parametrize("shown", [CAUSAL, CAUSAL & ((torch.arange(N) < 4)[:, None] == (torch.arange(N) < 4))])
+def test_square_mask_of_0_and_1_is_refused(shown: torch.Tensor, convert: Any, command: Any, kernel: str) -> None:
+    """Transformers adds it to the scores, which hides nothing."""
+    network = build(Family("llama", "causal"), kernel)
+    mask = convert(shown[None, None])
+    more = {"segments": torch.zeros(1, N, dtype=torch.long)} if command is attnctl.leaks else {}
+    with torch.no_grad():
+        changed = ids().clone()
+        changed[0, -1] += 1
+        first, second = (network(input_ids=i, attention_mask=mask.float()).logits for i in (ids(), changed))
+    assert float((first - second)[:, 0].abs().max()) > 1e-5  # token 0 sees the last one
+    with pytest.raises(UsageError, match="holds 0 and 1, but the model adds it to the scores"):
+        command(network, input_ids=ids(), attention_mask=mask, **more)
+
+
+def test_square_masks_that_hide_are_read() -> None:
+    dark = torch.zeros(1, 1, N, N).masked_fill(~CAUSAL, LOWEST)
+    assert checked("llama causal", attention_mask=dark).holds
+    assert checked("llama causal", attention_mask=torch.zeros(1, 1, N, N)).groups[0].sentence == "full"
+    assert checked("llama causal", "sdpa", attention_mask=CAUSAL[None, None]).holds
+    assert not checked("llama causal", "eager", attention_mask=CAUSAL[None, None]).holds  # eager adds true as 1
+    with pytest.raises(UsageError, match="holds integers"):
+        checked("llama causal", attention_mask=torch.where(CAUSAL, 0, -10000)[None, None])
+
+
+def test_masks_that_cannot_be_read_are_not_as_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A family that attends in code of its own, and one whose calls of attention cannot be read."""
+    found = checked("gpt_neo causal")
+    assert found.holds and not found.groups and found.exchanges
+    assert all("no output changes; the masks could not be read" in text for text in (str(found), repr(found)))
+    with pytest.raises(AttnctlError, match="nothing of .* can be checked"):  # one token: nothing is exchanged
+        checked("gpt_neo causal", input_ids=ids()[:, :1])
+
+    def fail(*_: Any) -> None:
+        raise AttnctlError("no such call")
+
+    monkeypatch.setattr("attnctl.commands.mask.compute.visible_pairs", fail)
+    assert "the masks could not be read" in repr(checked("llama causal"))
+    with pytest.raises(AttnctlError, match="nothing of .* can be checked"):
+        checked("bert masked")
+
+
 def test_broken_inputs_are_refused() -> None:
     for more, why in (
         ({"input_ids": torch.tensor([[1, 999]])}, "integers from 0 to 127"),
         ({"attention_mask": torch.ones(1, 3)}, "shape"),
         ({"segments": torch.zeros(1, 3, dtype=torch.long)}, "shape"),
+        ({"foo": 3}, "LlamaForCausalLM takes no 'foo': leave it out"),
+        ({"atention_mask": torch.ones(1, N)}, "takes no 'atention_mask'"),
         ({"expect": "everyone"}, "it is causal, bidirectional"),
         ({"expect": "window"}, "a window needs its number"),
         ({"expect": [[1, 0], [1, 1]]}, "11 × 11"),

@@ -37,6 +37,11 @@ SENTENCES = {
     "causal, window 4, tokens 2–8 both ways": (CAUSAL | block(2, 8)) & (GAP < 4),
     "2 segments apart (0–4, 5–11), causal in each": CAUSAL & (block(0, 4) | block(5, 11)),
     "2 segments apart (0–4, 5–11), full in each": block(0, 4) | block(5, 11),
+    "2 segments apart (0–4, 5–11), causal, window 6 in each": CAUSAL & (GAP < 6) & (block(0, 4) | block(5, 11)),
+    "2 segments apart: 0–4 full; 5–11 causal": block(0, 4) | (CAUSAL & block(5, 11)),
+    "3 segments apart: 0–4 causal; 5 alone; 6–11 causal, window 2": CAUSAL
+    & (block(0, 4) | block(5, 5) | (block(6, 11) & (GAP < 2))),
+    "2 segments apart: 0–4 causal; 5–11 other": (CAUSAL & block(0, 4)) | (block(5, 11) & ((GAP % 3) != 1)),
     "each token alone": GAP == 0,
     "causal, padding 9–11 hidden": CAUSAL & ~PAD,
     "full, padding 9–11 hidden": np.broadcast_to(~PAD, (N, N)),
@@ -58,6 +63,12 @@ def test_padding_is_told_from_what_the_batch_says() -> None:
     assert mask_sentence(CAUSAL | block(3, 6), None, "image tokens") == "causal, image tokens 3–6 both ways"
 
 
+def test_one_token_tests_nothing() -> None:
+    assert mask_sentence(np.ones((1, 1), bool)) == "one token: nothing to hide"
+    padding = np.array([False, True, True])
+    assert mask_sentence(np.broadcast_to(~padding, (3, 3)), padding) == "one token: nothing to hide, padding 1–2 hidden"
+
+
 def test_cross_attention_is_no_square() -> None:
     whole = np.ones((3, 5), bool)
     assert mask_sentence(whole) == "full" and mask_sentence(whole[:, :1]) == "full"
@@ -75,7 +86,7 @@ def test_window_of_any_size(n: int, window: int, causal: bool) -> None:
     if window == 1 and n > 1:
         assert sentence == "each token alone"
     elif window >= n:
-        assert sentence == ("full" if not causal or n == 1 else "causal")
+        assert sentence == ("one token: nothing to hide" if n == 1 else "causal" if causal else "full")
     else:
         sides = f"window of {window - 1} token{'s' * (window > 2)} to each side"
         assert sentence == (f"causal, window {window}" if causal else sides)
