@@ -96,7 +96,7 @@ GROWING = {
     "heatmap, demo": "heatmap --file TEXT --head 0 -o OUT.png",
     "heads, demo": "heads --file TEXT -o OUT.html",
     "ablate one head, demo": "ablate --file TEXT --query 5 --layer 0 --head 0",
-    "mask, demo": "mask --file TEXT",
+    "mask, demo": "mask WORDS",
     "sources, SmolLM2": "sources --file TEXT --answer pizza --model smollm2",
 }
 SHORTEST, LONGEST = 512, 16_384  # tokens
@@ -117,23 +117,30 @@ def costs_of_growth(command: str, sizes: Iterable[int], write: Callable[[Path, i
         text = Path(folder, "text.txt")
         for n in sizes:
             write(text, n)
-            words = command.replace("TEXT", str(text)).replace("OUT", str(Path(folder, f"out-{n}")))
-            costs[n] = attnctl(*words.split())()
+            values = {
+                "TEXT": str(text),
+                "OUT": str(Path(folder, f"out-{n}")),
+                "OUT.png": str(Path(folder, f"out-{n}.png")),
+            }
+            values |= {"OUT.html": str(Path(folder, f"out-{n}.html")), "WORDS": text.read_text().strip()}
+            costs[n] = attnctl(*(values.get(word, word) for word in command.split()))()
             if costs[n].wall > SECONDS:
                 break
     return costs
 
 
 def exponent(sizes: list[int], values: list[float], noise: float) -> float:
-    """Fit k of nᵏ by least squares to what grows beyond the smallest input; NaN where less than `noise` does."""
+    """Fit k of nᵏ by least squares to the three largest inputs, without the cost of the smallest; NaN for less than `noise`."""
     points = [
-        (math.log(n), math.log(v - values[0])) for n, v in zip(sizes, values, strict=True) if v - values[0] > noise
+        (math.log(n), math.log(v - values[0]))
+        for n, v in zip(sizes[-3:], values[-3:], strict=True)
+        if v - values[0] > noise
     ]
     return statistics.linear_regression(*zip(*points, strict=True)).slope if len(points) > 1 else math.nan
 
 
 def growth_rows(name: str, costs: dict[int, ProcessCost], unit: str) -> Iterator[Row]:
-    """Yield the exponents of time and of memory. The smallest input is the start of the program, and is subtracted."""
+    """Yield the exponents of time and of memory. The cost of the smallest input, and of the start, is subtracted."""
     sizes, largest = list(costs), costs[max(costs)]
     for what, values, noise, most, ours in (
         ("time", [cost.processor for cost in costs.values()], 0.1, 2.05, f"{largest.processor:.1f} s"),
@@ -141,18 +148,18 @@ def growth_rows(name: str, costs: dict[int, ProcessCost], unit: str) -> Iterator
     ):
         value = exponent(sizes, values, noise)
         limit = "" if value == value else f"grows by less than {noise:g} {'s' if what == 'time' else 'MiB'}"
-        peer = f"{sizes[1]:,} to {sizes[-1]:,} {unit}"
+        peer = f"{sizes[0]:,} to {sizes[-1]:,} {unit}"
         yield Row(f"{name}: growth of {what}", peer, value, "= k of nᵏ", most=most, ours=ours, limit=limit)
 
 
 @benchmark(quick=False)
 def growth() -> Iterator[Row]:
     """Yield how time and memory of commands grow with the length of a text, and with the number of texts."""
-    lengths = [16, *(SHORTEST << step for step in range((LONGEST // SHORTEST).bit_length()))]
+    lengths = [*(SHORTEST << step for step in range((LONGEST // SHORTEST).bit_length()))]
     for name, command in GROWING.items():
         costs = costs_of_growth(command, lengths, lambda file, n: write_words(file, 1, n))
         yield from growth_rows(name, costs, "tokens")
-    counts = [1, *(LINES << step for step in range((MOST_LINES // LINES).bit_length()))]
+    counts = [*(LINES << step for step in range((MOST_LINES // LINES).bit_length()))]
     batch = costs_of_growth("batch TEXT -o OUT --steps weights", counts, lambda file, n: write_words(file, n, 8))
     yield from growth_rows("batch, demo", batch, "texts")
 
