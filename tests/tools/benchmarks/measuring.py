@@ -167,7 +167,7 @@ def peak_of(work: Callable[[], object]) -> float:
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     work()
-    return resident("VmHWM") - before
+    return max(0.0, resident("VmHWM") - before)
 
 
 def matrix_rate() -> float:
