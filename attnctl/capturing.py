@@ -501,7 +501,7 @@ class _Recording:
 def attend_by_kept_weights(
     call: Call, narrow: Call, heads: tuple[int, ...], rows: tuple[int, ...] | None
 ) -> tuple[Attended, Array]:
-    """Compute a call so that its context is made from the weights that are kept: those of some `heads` and query `rows`.
+    """Compute a call with a context from the kept weights, which are the weights of some `heads` and query `rows`.
 
     Return the steps of these (`narrow` is their call; rows None: all), and the context (batch, heads, n_q, d_v) of the whole
     call, after its dropout. The weights keep their gradient in `.grad`, even if nothing before them needs one.

@@ -125,7 +125,7 @@ class AttentionLog(TrainerCallback):
 
 
 def masks_of_call(call: Captured, inputs: Mapping[str, Array]) -> tuple[Array | None, Array | None]:
-    """Return which keys of a call are no padding (batch, n_k), and of cross attention which queries (batch, n_q).
+    """Return whether each key of a call is real, not padding (batch, n_k), and in cross attention each query (batch, n_q).
 
     None where all are.
     """

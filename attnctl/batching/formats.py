@@ -52,12 +52,12 @@ class BatchFormat:
 
     @staticmethod
     def make(item: Item, trace: Trace, model: Model) -> Any:
-        """Return what is kept of a text, of its trace without predictions. Raises AttnctlError if nothing can be."""
+        """Return the result for a text, from its trace without predictions. Raises AttnctlError if there can be none."""
         raise NotImplementedError
 
     @staticmethod
     def failed(item: Item, why: str) -> Any | None:
-        """Return what is kept of a text that failed, for the reason `why`; None for nothing."""
+        """Return the result for a text that failed for the reason `why`; None to keep nothing."""
         return None
 
     def add(self, made: Any) -> NamedFiles | None:

@@ -129,7 +129,7 @@ class Task:
 
 
 class Request(Protocol):
-    """What a worker is sent, the same for every item: it makes the worker's task."""
+    """A request to a worker, the same for every item, from which it makes its task."""
 
     def task(self, model: Model | None = None) -> Task:
         """Return the task of a worker; without a `model` it opens one."""

@@ -322,7 +322,7 @@ def _chosen_formats(listed: str, output: str | None) -> tuple[str, ...]:
 
 
 def _refuse_unused_by(context: Context, formats: tuple[str, ...]) -> None:
-    """Refuse the options that the formats do not use; a format of a package uses those of parquet, but for the steps."""
+    """Refuse options that the formats do not use; a format of a package uses the options of parquet, except the steps."""
     used = {name if name in FORMATS else "parquet" for name in formats}
     for names, users in USED_BY.items():
         if not (set(formats) if names == ("steps",) else used) & set(users):

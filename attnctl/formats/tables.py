@@ -58,7 +58,7 @@ def block_of(records: Sequence[Mapping[str, object]]) -> Block:
 
 
 def table_writer(blocks: Iterable[Block], form: str) -> Callable[[IO[bytes]], None]:
-    """Return what writes a table into a file; texts stay as they are, also where a spreadsheet would see a formula."""
+    """Return a function that writes a table into a file. Texts are not changed, even those that begin as a formula does."""
     return partial(_write_parquet if form == "parquet" else _write_csv, blocks)
 
 
@@ -128,7 +128,7 @@ def weight_blocks(value: Trace | Overview | LongRow, key_numbers: Sequence[int] 
 
 
 def _grid_blocks(overview: Overview, numbers: Sequence[int]) -> Iterator[Block]:
-    """Yield the cells of an overview's grid; `numbers` are those of its keys."""
+    """Yield the cells of an overview's grid; `numbers` are the numbers of its keys in the text."""
     grid = overview.grid
     assert grid is not None
     pooled = grid.pool == "mass" or any(part.token_count > 1 for part in (*grid.rows, *grid.columns))

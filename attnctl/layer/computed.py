@@ -269,7 +269,7 @@ class SweptLayer(ComputedLayer):
         return self._remaining_columns(exact_rows(self.call, queries))
 
     def logits_of(self, queries: Sequence[int]) -> Floats | None:
-        """Return the logits of some queries → (heads, rows, n_k), as `LayerAttention` does; None of changed weights."""
+        """Return the logits of some queries → (heads, rows, n_k), as in `LayerAttention`; None for changed weights."""
         if self.changed is not None:
             return None
         call = attention.select_call(replace(self.call, keep=None), rows=list(queries))

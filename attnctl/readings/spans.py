@@ -298,7 +298,7 @@ def _naming_value(fields: Document, number: int) -> object:
 
 
 def _document_name(value: object) -> str:
-    """Return the name of a document: a text as it is, a number as "document 7"."""
+    """Return the name of a document: its first words, or "document 7" for a number."""
     name = str(value).strip()
     return f"document {name}" if name.isdecimal() else first_words(name)
 

@@ -255,7 +255,7 @@ def _check_models(a: str, b: str, text: str | None) -> None:
 def _options_of_both(
     a: str, b: str, model: ComparedModelOptions, of_b: Mapping[str, Any]
 ) -> tuple[ComparedModelOptions, ComparedModelOptions]:
-    """Return the options of A, and those of B, which alone has heads switched off."""
+    """Return the options of A and the options of B; heads are switched off in B alone."""
     own = {name: value for name, value in of_b.items() if value is not None}
     return replace(model, model=a, off=None), replace(model, model=b, **own)
 

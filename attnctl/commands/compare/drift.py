@@ -49,7 +49,7 @@ KEPT_BYTES = 1 << 30  # of A's queries, keys, values and outputs, between its ru
 
 
 class ComparedText(NamedTuple):
-    """A text, its number in the input from 0, and its name for messages; `error` says why there is no text."""
+    """A text, its number in the input from 0, and its name for messages; `error` says why it cannot be read."""
 
     number: int
     name: str
@@ -94,7 +94,7 @@ def drift(
 
 
 def _listed_texts(texts: object) -> list[str]:
-    """Return texts as a list. Raises TypeError if they are no texts."""
+    """Return texts as a list. Raises TypeError for anything else."""
     if not isinstance(texts, Iterable) or isinstance(texts, bytes):
         raise TypeError(f"drift(): texts is a text, or several, not {type(texts).__name__}")
     listed = list(texts)

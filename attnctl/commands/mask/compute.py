@@ -255,7 +255,7 @@ class MaskSearch(Search):
     # --- the model as a whole ---
 
     def broken_as_a_whole(self, blocks: list[Block]) -> tuple[MaskViolation, ...]:
-        """Return what reaches an output through no layer that may carry it, by exchanging tokens."""
+        """Exchange tokens, and return the violations at the output that no layer's mask explains."""
         name = "decoder_input_ids" if self.kind == "decoder" else "input_ids"
         ids, text = self.entries.get(name), self.expectations.texts.get(self.kind)
         base = _outputs(self.output, ids)

@@ -83,7 +83,7 @@ class Search:
         return nullcontext()
 
     def broken_as_a_whole(self, blocks: list[Block]) -> tuple[MaskViolation, ...]:
-        """Return what reaches an output through no layer that may carry it."""
+        """Return the violations at the output that no layer's mask explains."""
         return ()
 
     @property
@@ -300,7 +300,7 @@ def _wrong_pairs(matrix: Bools, expected: Expected, row: int) -> Bools | None:
 
 
 def _violation(found: Break, kind: str, layer: int | None, expected: Expected | None) -> MaskViolation:
-    """Return a broken expectation of a layer as it is told."""
+    """Return the sentence about a layer that breaks its expectation."""
     words, is_padding = "", False
     if expected is not None:
         row = found.row if len(expected.padding) > 1 else 0

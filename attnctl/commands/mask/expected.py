@@ -64,7 +64,7 @@ def parsed_rule(spec: str) -> Rule | None:
 
 
 def rule_of(spec: Any) -> Rule | None:
-    """Return what a user expects, by its name or a table of 0 and 1; None for None. Raises UsageError for anything else."""
+    """Return the user's expectation, from its name or a table of 0 and 1; None if there is none. Raises UsageError."""
     if spec is None or isinstance(spec, Rule):
         return spec
     if isinstance(spec, str):
@@ -83,7 +83,7 @@ def rule_of(spec: Any) -> Rule | None:
 
 @dataclass
 class Text:
-    """The tokens of one kind of attention: which are no padding, their segments and pictures, (batch, n) each."""
+    """The tokens of one kind of attention, (batch, n) each: whether it is real (not padding), its segment and its picture."""
 
     real: Bools
     segments: Any = None  # number of each token's segment; None if the batch marks none
@@ -121,7 +121,7 @@ class Expectations:
     texts: dict[str, Text] = field(default_factory=dict)  # kind of attention → its tokens
 
     def of_layer(self, kind: str, layer: int, n_q: int, n_k: int, attends: bool = True) -> Expected | None:
-        """Return what a layer may let through; None if its tokens are not those of the batch.
+        """Return what a layer may let through; None if it attends to tokens that the batch does not have.
 
         `attends` is False for a layer that carries a state from token to token.
         """
@@ -146,7 +146,7 @@ class Expectations:
         return self._by_family(kind, layer, keys, attends)
 
     def real_rows(self, kind: str, n: int, batch: int) -> Bools:
-        """Return which tokens of a kind of attention are no padding: (batch, n)."""
+        """Return whether each token of a kind of attention is real, not padding: (batch, n)."""
         text = self.texts.get(kind)
         return text.real if text is not None and text.real.shape == (batch, n) else np.ones((batch, n), np.bool_)
 

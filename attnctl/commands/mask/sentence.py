@@ -53,7 +53,7 @@ def _unseen_ends(mask: Bools) -> Bools:
 
 
 def _pattern(mask: Bools, positions: Ints, block_name: str) -> str:
-    """Return the words for a mask (n, n) without padding; `positions` (n,) are those of its tokens in the text."""
+    """Return the words for a mask (n, n) without padding; `positions` (n,) are the places of its tokens in the text."""
     if mask.all():
         return "full"
     if not mask.any(1).all():

@@ -46,7 +46,7 @@ class BatchDocument(JsonDocument, kw_only=True, tag="attnctl.batch/2"):
 
 
 class FailedText(JsonDocument, kw_only=True, tag=FAILED):
-    """A text of a batch that failed; its line stands among the lines of the others, in its place."""
+    """A text of a batch that failed; its line stands between the lines of its neighbours in the input."""
 
     number: Annotated[Whole, about("The place of the text in the input, from 0.")]
     id: Annotated[str | int | None, about("The item's own name, if the input gives one.")] = None

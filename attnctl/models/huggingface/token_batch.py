@@ -93,7 +93,7 @@ def check_added_mask(mask: Array) -> None:
 def segment_numbers(
     network: PreTrainedModel, ids: Array, entries: Mapping[str, Any], segment_ids: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return the number of each token's segment, and whether the token is no padding: (batch, n) each, on the CPU.
+    """Return the number of each token's segment, and whether the token is real, not padding: (batch, n) each, on the CPU.
 
     The numbers come from `segment_ids` (-1 is padding), an attention_mask of numbers, position_ids that restart,
     cu_seq_lens_q or seq_idx; without any of them a row is one segment. Raises UsageError for boundaries that do not fit

@@ -94,7 +94,7 @@ class WatchedNetwork:
 
     @property
     def predicts_classes(self) -> bool:
-        """Return whether the logits are those of classes, labels or numbers."""
+        """Return whether the logits belong to classes, labels or numbers, not to words."""
         return bool(self.classes)
 
     def target_word(self, text: str) -> Word:
