@@ -15,6 +15,7 @@ from attnctl.errors import UsageError
 from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Stack, unembed_rows
+from attnctl.models.huggingface.optional_fields import config_value, output_value
 from attnctl.text import counted
 from attnctl.tokens import BLANKS
 from attnctl.trace.model_info import ModelInfo
@@ -170,7 +171,7 @@ def _network_watched(
     from attnctl.models.huggingface.output_projections import output_projections
 
     classifies = _classifies(model)
-    vocabulary = getattr(model.network.config.get_text_config(), "vocab_size", 0)
+    vocabulary = config_value(model.network.config.get_text_config(), "vocab_size") or 0
 
     def ask_for_logits(_: object, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, Any] | None:
         if "logits_to_keep" not in keywords:
@@ -178,7 +179,7 @@ def _network_watched(
         return args, keywords | {"logits_to_keep": most_positions(vocabulary)}
 
     def end_forward(_: object, __: object, output: Any) -> None:
-        logits = getattr(output, "logits", None)
+        logits = output_value(output, "logits")
         if classifies and logits is not None and logits.ndim == 2:
             see_logits(logits[:1])  # (1, labels)
         elif logits is not None and logits.ndim == 3 and logits.shape[-1] >= vocabulary > 0:

@@ -61,7 +61,7 @@ def drift_forms(drift: Drift) -> Iterator[Form]:
 def headline(drift: Drift) -> str:
     """Return the two models, each with what it has alone: "smollm2 float32 → smollm2 bfloat16"."""
     models = drift.a, drift.b
-    facts = [[getattr(model, name) for model in models] for name in ("dtype", "device")]
+    facts = [[model.dtype for model in models], [model.device for model in models]]
     facts += [[(model.quantised or "").partition(",")[0] for model in models], list(drift.kernels or ("", ""))]
     differing = [values for values in facts if values[0] != values[1]]
     names = [

@@ -34,6 +34,7 @@ from attnctl.models.huggingface.token_batch import (
     as_tensor,
     checked_entry,
     checked_ids,
+    expected_table,
     other_ids,
     positions_of_tokens,
     segment_begins,
@@ -450,12 +451,8 @@ def _expectation(spec: str | Array) -> Expectation:
             why = "it is segments, causal, prefix N, or a file of 0 and 1"
             raise UsageError(why, option="expect", value=spec)
         return expectation
-    try:
-        table = np.asarray(spec, np.float32)
-    except (TypeError, ValueError):
-        table = np.zeros(0, np.float32)
-    square = table.ndim == 2 and table.shape[0] == table.shape[1] and bool(np.isin(table, (0, 1)).all())
-    if not square or not table.size or not bool(table.diagonal().all()):
+    table = expected_table(spec)
+    if table is None or table.shape[0] != table.shape[1] or not bool(table.diagonal().all()):
         why = "needs a table of 0 and 1, with a row and a column for each segment, and 1 on its diagonal"
         raise UsageError(why, option="expect")
     return Expectation("a table", table=table)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from attnctl.arrays import Floats
+from attnctl.arrays import Bools
 from attnctl.document_fields import Amount, Count, Index, Part, Share, about
 from attnctl.errors import UsageError
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, flat_records
@@ -74,7 +74,7 @@ class Expectation(NamedTuple):
 
     kind: str
     prefix: int = 0
-    table: Floats | None = None
+    table: Bools | None = None
 
     def allows(self, query: Segment, key: Segment) -> bool:
         """Return whether a segment may look at another one, or at itself."""

@@ -54,6 +54,7 @@ from attnctl.models.huggingface.attention_sites import (
 )
 from attnctl.models.huggingface.block_recorder import first_of
 from attnctl.models.huggingface.network import device_of_inputs, network_info, running_network
+from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.models.huggingface.token_batch import (
     BOUNDARIES,
     PER_TOKEN,
@@ -131,7 +132,7 @@ class MaskSearch(Search):
         takes_more = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
         if unknown := sorted(self.entries.keys() - (_keywords_of(self.network) if takes_more else parameters.keys())):
             raise UsageError(f"{architecture_name(self.network)} takes no {unknown[0]!r}: leave it out of the batch")
-        has_cache = getattr(self.network.config.get_text_config(), "use_cache", None) is not None
+        has_cache = config_value(self.network.config.get_text_config(), "use_cache") is not None
         if "use_cache" in parameters or (takes_more and has_cache):
             self.entries.setdefault("use_cache", False)
         numbers = None if segments is None else as_tensor("segments", segments)

@@ -13,6 +13,8 @@ import numpy as np
 
 from attnctl.arrays import Bools
 from attnctl.errors import UsageError
+from attnctl.models.huggingface.optional_fields import config_value
+from attnctl.models.huggingface.token_batch import expected_table
 
 # configurations in which a layer's kind is one of these words hide keys by what the text says, or carry a state
 BY_CONTENT = ("index", "sparse", "compress", "linear", "mamba", "conv", "recurrent", "hybrid", "ssm", "moba")
@@ -72,18 +74,14 @@ def rule_of(spec: Any) -> Rule | None:
             why = "it is causal, bidirectional, prefix N, window N, segments, or a file of 0 and 1"
             raise UsageError(why, option="expect", value=spec)
         return rule
-    try:
-        table = np.asarray(spec, np.float32)
-    except (TypeError, ValueError):
-        table = np.zeros(0, np.float32)
-    if table.ndim != 2 or not table.size or not bool(np.isin(table, (0, 1)).all()):
+    if (table := expected_table(spec)) is None:
         raise UsageError("needs a table of 0 and 1: a row for each query, a column for each key", option="expect")
-    return Rule("a table", table=table > 0)
+    return Rule("a table", table=table)
 
 
 @dataclass
 class Text:
-    """The tokens of one kind of attention, (batch, n) each: whether it is real (not padding), its segment and its picture."""
+    """The tokens of one kind of attention, (batch, n) each: whether it is real (not padding), its segment, its picture."""
 
     real: Bools
     segments: Any = None  # number of each token's segment; None if the batch marks none
@@ -239,7 +237,7 @@ def _same(numbers: Any) -> Bools:
 def _config_of(network: Any, kind: str) -> Any:
     config = network.config
     if kind in ("encoder", "decoder"):
-        config = getattr(config, kind, None) or getattr(config, f"{kind}_config", None) or config
+        config = config_value(config, kind, f"{kind}_config") or config
     return config.get_text_config()
 
 
@@ -272,17 +270,16 @@ def is_causal_by_documentation(network: Any) -> bool:
         return bool(config.decoder.is_decoder) if config.model_type == "encoder-decoder" else True
     text = config.get_text_config()
     for part in (config, text):
-        if getattr(part, "is_causal", None) is False or getattr(part, "use_bidirectional_attention", None) in (
-            True,
-            "all",
-        ):
+        if config_value(part, "is_causal") is False:
+            return False
+        if config_value(part, "use_bidirectional_attention") in (True, "all"):
             return False
         setting = DIRECTION.get(part.model_type)
         if setting is not None:
-            return bool(getattr(part, setting, False)) if isinstance(setting, str) else bool(setting)
+            return bool(config_value(part, setting)) if isinstance(setting, str) else bool(setting)
     kinds = {config.model_type, text.model_type}
     if kinds & set(MODEL_FOR_MASKED_LM_MAPPING_NAMES):
-        return bool(getattr(config, "is_decoder", False) or getattr(text, "is_decoder", False))
+        return bool(config_value(config, "is_decoder") or config_value(text, "is_decoder"))
     generating = (
         set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
         | set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
@@ -300,15 +297,17 @@ def reach_by_documentation(network: Any, kind: str, layer: int, causal: bool) ->
     config = _config_of(network, kind)
     if network.config.model_type in LOOSE:
         return Reach(exact=False)
-    kinds = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None)
+    kinds = config_value(config, "layer_types", "layers_block_type")
     kind = str(kinds[layer]) if isinstance(kinds, Sequence) and layer < len(kinds) else ""
-    if not kind and isinstance(local := getattr(config, "attention_layers", None), Sequence) and layer < len(local):
+    if not kind and isinstance(local := config_value(config, "attention_layers"), Sequence) and layer < len(local):
         return Reach(config.window_size) if local[layer] == "local" else Reach()  # GPT-Neo
     if any(word in kind for word in BY_CONTENT):
         return Reach(exact=False)
     if "chunk" in kind:
         return Reach(chunk=int(config.attention_chunk_size))
-    window = _setting(config, "sliding_window", layer) if getattr(config, "use_sliding_window", True) else None
+    window = (
+        _setting(config, "sliding_window", layer) if config_value(config, "use_sliding_window") is not False else None
+    )
     if not isinstance(window, int) or (kind and "sliding" not in kind):
         return Reach()
     if not causal and config.model_type.startswith("t5gemma2"):
@@ -330,9 +329,9 @@ def pictures_of(network: Any, ids: Any, types: Any) -> Any:
     if config.model_type not in PICTURE_BLOCKS:
         return None
     text = config.get_text_config()
-    if "bidirectional" in str(vars(text)) and getattr(text, "use_bidirectional_attention", None) is None:
+    if "bidirectional" in str(vars(text)) and config_value(text, "use_bidirectional_attention") is None:
         return None  # Gemma 4: only if its configuration asks for it
-    token = getattr(config, "image_token_id", None) or getattr(config, "image_token_index", None)
+    token = config_value(config, "image_token_id", "image_token_index")
     inside = types > 0 if types is not None else ids == token
     begins = inside & np.pad(~inside[:, :-1], ((0, 0), (1, 0)), constant_values=True)
     numbers = np.where(inside, np.cumsum(begins, 1), -1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from attnctl.arrays import Bools
 from attnctl.attention import Array, Call, visible_keys
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.huggingface.attention_interface import architecture_name
@@ -88,6 +89,16 @@ def check_added_mask(mask: Array) -> None:
             f"attention_mask of shape {tuple(mask.shape)} holds {holds}, but the model adds it to the scores: give 0 and a "
             "large negative number as floats, or booleans with attn_implementation='sdpa'"
         )
+
+
+def expected_table(table: object) -> Bools | None:
+    """Return a user's table of 0 and 1, who may see whom, as booleans; None for anything else."""
+    try:
+        numbers = np.asarray(table, np.float32)
+    except (TypeError, ValueError):
+        return None
+    is_table = numbers.ndim == 2 and numbers.size > 0 and bool(np.isin(numbers, (0, 1)).all())
+    return numbers > 0 if is_table else None
 
 
 def segment_numbers(
