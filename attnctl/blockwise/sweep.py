@@ -16,6 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import groupby
 from threading import Event
 from typing import TypeVar
 
@@ -39,8 +40,9 @@ from attnctl.blockwise.tiles import (
 Result = TypeVar("Result")
 
 LOG2_E = math.log2(math.e)
-KEYS = {"cpu": 128}  # keys in a block; elsewhere 512
+KEYS = {"cpu": 256}  # keys in a block; elsewhere 512
 ELEMENTS = {"cpu": 1 << 19}  # numbers in a block's buffer, to stay in a CPU's cache; elsewhere 1 << 26
+BINS = 16  # in a block: adding up narrow bins costs more than a smaller block does
 
 
 def map_groups(work: Callable[[range], Result], groups: Sequence[range], stop: Event) -> list[Result]:
@@ -162,7 +164,8 @@ def sweep_keys(
     edges = [0, n_k] if key_edges is None else list(key_edges)
     marked = None if marks is None else torch.as_tensor(np.asarray(marks), device=call.queries.device)
     size = KEYS.get(call.queries.device.type, 512)
-    cuts = block_cuts(edges, size)
+    narrow = BINS * -(-n_k // (len(edges) - 1))  # keys of so many bins
+    cuts = block_cuts(edges, size if call.queries.is_cuda else min(size, max(narrow, size // 4)))
     widest = max(b - a for a, b in neighbouring_edges(cuts))
     elements = max(ELEMENTS.get(call.queries.device.type, 1 << 26), widest)
     n_heads, step = call.queries.shape[0], max(1, elements // (widest * n_q))
@@ -253,8 +256,8 @@ class BlockTally:
                     torch.maximum(peak, scores[:, x:y].amax(1), out=peak)
             top = scores.amax(1)  # (heads, rows)
             bottom = top if self.rows is None else group.smallest_visible(scores, whole)  # (heads, rows)
-            e = shaped_buffer(group.buffers[1], *scores.shape)
-            torch.mul(scores.sub_(top[:, None]), LOG2_E, out=e).exp2_()  # in half the time of exp
+            e = scores if self.rows is None else shaped_buffer(group.buffers[1], *scores.shape)
+            torch.mul(scores.sub_(top[:, None]), LOG2_E, out=e).exp2_()  # exp is slow for results near 0
             sums = columns @ e  # (heads, columns, rows)
             mass, extra = sums[:, : masses.shape[1]], sums[:, masses.shape[1] :]
             add_masses(tops, masses, top, mass)
@@ -265,8 +268,8 @@ class BlockTally:
         """Return the factors of the keys of a block: their bins, then their positions and marks → (columns, keys)."""
         extra = 0 if self.rows is None else 1 + len(self.marks)
         columns = self.marks.new_zeros(len(inner) + extra, b - a)
-        for index, (x, y) in enumerate(inner):
-            columns[index, x:y] = 1
+        bin_of_key = np.repeat(np.arange(len(inner)), [y - x for x, y in inner])  # (keys,)
+        columns[bin_of_key, np.arange(b - a)] = 1
         if extra:
             columns[len(inner)] = torch.arange(b - a, device=columns.device) - ((a + b) // 2 - a)
             columns[len(inner) + 1 :] = self.marks[:, a:b]
@@ -285,21 +288,31 @@ class BlockTally:
         if row_edges is not None:
             weights = self.masses if self.peaks is None else self.peaks  # (heads, bins, n_q)
             logs = self.tops if self.peaks is None else weights  # (heads, spans or bins, n_q)
-            shares = logs.sub_(lse[:, None]).exp_().mul_(sees_key[:, None])
+            shares = logs.sub_(lse[:, None]).mul_(LOG2_E).exp2_().mul_(sees_key[:, None])
             if self.peaks is None:
                 for index, (a, b) in enumerate(self.spans):
                     weights[:, a:b].mul_(shares[:, index : index + 1])
             weights.clamp_(max=1)  # above only by rounding
-            parts = [weights[:, :, lo:hi] for lo, hi in neighbouring_edges(row_edges)]
-            pooled = torch.stack([p.mean(-1) if self.peaks is None else p.amax(-1) for p in parts], 1)
+            pooled = pool_last(weights, row_edges, self.peaks is not None).mT  # (heads, row bins, bins)
         fields: tuple[Array | None, ...] = (None,) * 8
         if self.rows is not None:
             fields = row_fields(self.rows, lse, log_share, sees_key, self.group.call.temperature)
         return lse.masked_fill(~sees_key, -math.inf), pooled, *fields
 
 
+def pool_last(array: torch.Tensor, edges: Sequence[int], peaks: bool) -> torch.Tensor:
+    """Return the mean (with `peaks` the maximum) of each bin of the last axis; neighbours of one width are a single step."""
+    pooled = []
+    for width, group in groupby(neighbouring_edges(edges), lambda edge: edge[1] - edge[0]):
+        bins = list(group)
+        parts = array[..., bins[0][0] : bins[-1][1]].unflatten(-1, (len(bins), width))  # (…, bins, width)
+        pooled.append(parts.amax(-1) if peaks else parts.mean(-1))
+    return torch.cat(pooled, -1)
+
+
 def add_masses(tops: torch.Tensor, masses: torch.Tensor, top: torch.Tensor, mass: torch.Tensor) -> None:
     """Add `mass` (heads, bins, rows) relative to `top` (heads, rows) to `masses` relative to `tops`, in place."""
     highest = torch.maximum(tops, top)  # (heads, rows)
-    masses.mul_((tops - highest).exp_()[:, None]).addcmul_(mass, (top - highest).exp_()[:, None])
+    old, new = (((side - highest) * LOG2_E).exp2_()[:, None] for side in (tops, top))  # each (heads, 1, rows)
+    masses.mul_(old).addcmul_(mass, new)
     tops.copy_(highest)
