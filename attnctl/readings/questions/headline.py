@@ -267,7 +267,7 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
     best: tuple[tuple[bool, float], Headline] | None = None
     special = [j for j, token in enumerate(trace.key_axis) if token.special]
     parked = trace.model.kind == "checkpoint" and trace.reads_itself
-    key_numbers = _own_keys(trace)
+    key_of_token = {number: key for key, number in enumerate(_own_keys(trace) or ())}
     for part, h in places:
         weights = part.head_weights(h).astype(np.float64)  # (rows, n_k)
         queries = list(range(len(weights)) if part.rows is None else part.rows)
@@ -278,20 +278,20 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
         telling[:, special] = False
         telling[:, : int(parked)] = False  # checkpoints park attention on their first token
         telling[:, _sinks(weights)] = False
-        for place, i in enumerate(queries):
-            if key_numbers is not None and i in key_numbers:
-                telling[place, key_numbers.index(i)] = False
+        own_keys = [(row, key_of_token[i]) for row, i in enumerate(queries) if i in key_of_token]
+        telling[tuple(np.array(own_keys, int).reshape(-1, 2).T)] = False
         visible_keys = (
             np.full(len(queries), weights.shape[1]) if part.mask is None else part.mask.sum(axis=1)
         )  # (rows,)
-        of_words = [
-            visible_keys[row] >= min(FEWEST_KEYS, weights.shape[1]) and not trace.tokens[queries[row]].special
-            for row in chosen_rows
-        ]
-        ranked = np.where(telling, weights, weights - 2)[chosen_rows] - 2.0 * ~np.array(of_words)[:, None]
-        row, key = np.unravel_index(int(np.argmax(ranked.round(EQUAL_DIGITS))), ranked.shape)
-        i, weight = queries[chosen_rows[int(row)]], float(weights[chosen_rows[int(row)], key])
-        rank = (bool(ranked[row, key] > 0), round(float(ranked[row, key]), EQUAL_DIGITS))
+        of_words = np.array([not trace.tokens[i].special for i in queries])  # (rows,)
+        of_words &= visible_keys >= min(FEWEST_KEYS, weights.shape[1])
+        ranked = np.subtract(weights, 2, out=weights, where=~telling)  # (rows, n_k)
+        ranked -= 2.0 * ~of_words[:, None]
+        ranked = ranked.round(EQUAL_DIGITS, out=ranked)[chosen_rows]  # (chosen rows, n_k)
+        row, key = np.unravel_index(int(np.argmax(ranked)), ranked.shape)
+        place = chosen_rows[int(row)]
+        i, weight = queries[place], float(part.head_weights(h)[place, key])
+        rank = (bool(ranked[row, key] > -1), float(ranked[row, key]))
         reason = LARGEST if rank[0] else NO_OTHER
         if best is None or rank > best[0]:
             best = rank, Headline(part.layer, h, i, int(key), weight, reason=reason)

@@ -179,5 +179,9 @@ def explain() -> Iterator[Row]:
         return contexts.transpose(1, 0, 2).reshape(n, -1) @ layer["W_O"]  # (n, d_model)
 
     with tempfile.TemporaryDirectory() as folder:
-        pair = in_turn(lambda: record_trace(model, text).save(Path(folder) / "run.npz"), bare, 5)
-    yield pair.row("explain 1,000 tokens into .npz", "bare NumPy arithmetic", most=3)
+        file = Path(folder, "run.npz")
+        pair = in_turn(lambda: record_trace(model, text).save(file), bare, 5)
+        arrays = dict(np.load(file))
+        writing = best_of(lambda: np.savez(file, **arrays))
+    limit = f"{1 + writing / pair.theirs:.1f} × by numpy.savez of the same arrays"
+    yield pair.row("explain 1,000 tokens into .npz", "bare NumPy arithmetic", most=3, limit=limit)
