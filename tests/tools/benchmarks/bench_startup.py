@@ -65,13 +65,15 @@ def start() -> Iterator[Row]:
     """
     compileall.compile_dir(Path(attnctl_package.__file__).parent, quiet=1)
     peer = python("-c", "import torch")
-    for what, words, most in (
-        ("explain", ["explain", TEXT], 0.25),
-        ("explain --json", ["explain", TEXT, "--json"], None),
-        ("--help", ["--help"], 0.12),
+    for what, words, most, imports in (
+        ("explain", ["explain", TEXT], 0.25, "numpy, typer, rich.table"),
+        ("explain --json", ["explain", TEXT, "--json"], None, "numpy, typer, msgspec"),
+        ("--help", ["--help"], 0.12, "typer.rich_utils, rich.markdown, importlib.metadata"),
     ):
         pair = in_turn_by_the_clock(attnctl(*words), peer, 7)
-        yield pair.row(f"attnctl {what}, whole process", "python -c 'import torch'", most=most)
+        least = in_turn_by_the_clock(python("-c", f"import {imports}"), peer)
+        limit = f"{least.ratio:.2f} by the imports alone: {imports}"
+        yield pair.row(f"attnctl {what}, whole process", "python -c 'import torch'", most=most, limit=limit)
 
 
 @benchmark()
