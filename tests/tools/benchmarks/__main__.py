@@ -44,9 +44,16 @@ HEADINGS = ("what", "peer", "ours", "peer's", "ratio", "budget", "reached", "lim
 NUMBERS = ("ours", "peer's", "ratio")
 
 
+def number(value: float) -> str:
+    """Return three digits of a number without an exponent: 0.192, 4,660, < 0.001; empty for NaN."""
+    if value != value:
+        return ""
+    return f"{value:,.0f}" if value >= 1000 else "< 0.001" if value < 0.001 else f"{value:.3g}"
+
+
 def cells_of(row: Row) -> tuple[str, ...]:
     """Return a row as text, a cell for each heading; what was not measured stays empty."""
-    value = "" if row.value != row.value else f"{row.value:,.3g} {row.unit}"
+    value = f"{number(row.value)} {row.unit}" if number(row.value) else ""
     reached = {None: "", True: "yes", False: "NO"}[row.is_reached if value else None]
     return row.what, row.peer, row.ours, row.theirs, value, row.budget, reached, row.limit
 
@@ -71,18 +78,29 @@ def machine() -> str:
     return f"{processor}, {cores}, Python {platform.python_version()}, {packages}"
 
 
-def page_of(rows: list[Row], command: str) -> Iterator[str]:
-    """Yield the lines of docs/speed.md."""
+def page_of(rows_by_part: dict[str, list[Row]], command: str) -> Iterator[str]:
+    """Yield the lines of docs/speed.md, a table for each part."""
+    rows = [row for part in rows_by_part.values() for row in part]
+    missed = [row.what for row in rows if row.is_reached is False]
+    budgets = sum(bool(row.budget) for row in rows)
     yield "# Speed\n"
     yield f"`{command}` made this page on {datetime.now(UTC):%d %B %Y}, on one machine:"
     yield f"{machine()}.\n"
     yield "Each row compares attnctl with a named peer, both measured in turn in one run on one thread. Times are of the processor where"
     yield "that is possible. The limit says what a faster program could not go below, or what else to know of the row. Your machine gives"
     yield "other times. The ratios should stay near these.\n"
-    yield f"| {' | '.join(HEADINGS)} |"
-    yield f"| {' | '.join('---:' if heading in NUMBERS else '---' for heading in HEADINGS)} |"
-    for row in rows:
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells_of(row))} |"
+    yield f"Of {budgets} budgets {budgets - len(missed)} are reached. Missed: {'; '.join(missed) or 'none'}."
+    for part, part_rows in rows_by_part.items():
+        yield f"\n## {part}\n"
+        yield f"| {' | '.join(HEADINGS)} |"
+        yield f"| {' | '.join('---:' if heading in NUMBERS else '---' for heading in HEADINGS)} |"
+        for row in part_rows:
+            yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells_of(row))} |"
+
+
+def part_of(name: str) -> str:
+    """Return what the benchmarks of a file are about, by its docstring: "Long texts"."""
+    return (sys.modules[BENCHMARKS[name].function.__module__].__doc__ or name).partition(":")[0]
 
 
 def main() -> None:
@@ -111,10 +129,12 @@ def main() -> None:
     if options.list:
         print("\n".join(names))
         return
-    started, rows = time.monotonic(), []
+    started = time.monotonic()
+    rows_by_part: dict[str, list[Row]] = {}
     for name in names:
         print(f"{name} …", file=sys.stderr, flush=True)
-        rows += run_alone(name, 120 if options.quick else 3600)
+        rows_by_part.setdefault(part_of(name), []).extend(run_alone(name, 120 if options.quick else 3600))
+    rows = [row for part in rows_by_part.values() for row in part]
     console = Console(width=None if sys.stdout.isatty() else 200)
     console.print(table_of(rows), markup=False)
     missed = [row.what for row in rows if row.is_reached is False]
@@ -123,7 +143,7 @@ def main() -> None:
     print(machine())
     if options.page:
         words = [*options.names, *(["--quick"] if options.quick else [])]
-        lines = page_of(rows, " ".join(["python -m tests.tools.benchmarks", *words]))
+        lines = page_of(rows_by_part, " ".join(["python -m tests.tools.benchmarks", *words]))
         options.page.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""How well `attnctl align` finds words in time: sentences of a synthetic voice, which tells when each word begins."""
+"""Words in speech: how well `attnctl align` finds their times, in sentences of a synthetic voice, which tells when each word begins."""
 
 from __future__ import annotations
 

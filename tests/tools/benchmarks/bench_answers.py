@@ -1,4 +1,4 @@
-"""Where answers came from, on prompts whose truth is planted: is the source named, and how long does the search take?"""
+"""Sources of answers: prompts whose truth is planted: is the source named, and how long does the search take?"""
 
 from __future__ import annotations
 

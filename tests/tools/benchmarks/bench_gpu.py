@@ -1,4 +1,4 @@
-"""Long texts and capture on a CUDA device, in bfloat16: medians after a warm-up."""
+"""A CUDA device: long texts and capture in bfloat16: medians after a warm-up."""
 
 from __future__ import annotations
 

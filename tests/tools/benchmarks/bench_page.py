@@ -1,4 +1,4 @@
-"""The page of 12 layers × 12 heads × 512 tokens: how large the file is, and how long Chromium takes to open it."""
+"""Pages: one of 12 layers × 12 heads × 512 tokens: how large the file is, and how long Chromium takes to open it."""
 
 from __future__ import annotations
 

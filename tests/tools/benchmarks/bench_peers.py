@@ -1,4 +1,4 @@
-"""Other tools on what they do themselves: BertViz, attnread, kvpress. A row says where a tool is not installed.
+"""Other tools: BertViz, attnread, kvpress on what they do themselves. A row says where a tool is not installed.
 
 Their requirements exclude each other and ours: install them without dependencies, in an environment of their own.
 """
