@@ -280,8 +280,10 @@ class BlockTally:
         if self.rows is not None:
             lse = self.rows.logsumexp  # (heads, n_q)
         else:
-            totals = torch.stack([self.masses[:, a:b].sum(1) for a, b in self.spans], 1)  # (heads, spans, n_q)
-            lse = torch.logsumexp(totals.log_().add_(self.tops), 1).clamp_(min=FLOOR)  # (heads, n_q)
+            lse = torch.full_like(self.tops[:, 0], FLOOR)  # (heads, n_q)
+            for index, (a, b) in enumerate(self.spans):
+                of_span = self.masses[:, a:b].sum(1).log_().add_(self.tops[:, index])  # (heads, n_q)
+                torch.logaddexp(lse, of_span, out=lse)
         sees_key = lse > FLOOR / 2  # (heads, n_q)
         lse, log_share = share_with_sinks(self.group.call, self.group.heads, lse)
         pooled = None
