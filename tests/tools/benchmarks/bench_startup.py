@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 import attnctl as attnctl_package
 from tests.tools.benchmarks.measuring import WORDS, ProcessCost, Row, attnctl, benchmark, in_turn, python
 
@@ -133,17 +135,21 @@ def costs_of_growth(command: str, sizes: Iterable[int], write: Callable[[Path, i
 
 
 def exponent(sizes: list[int], values: list[float], noise: float) -> float:
-    """Fit k of nᵏ by least squares to the three largest inputs, without the cost of the smallest; NaN for less than `noise`."""
-    points = [
-        (math.log(n), math.log(v - values[0]))
-        for n, v in zip(sizes[-3:], values[-3:], strict=True)
-        if v - values[0] > noise
-    ]
-    return statistics.linear_regression(*zip(*points, strict=True)).slope if len(points) > 1 else math.nan
+    """Fit a + c · nᵏ to the four largest inputs by least squares of relative errors → k; NaN for growth of less than `noise`."""
+    n, measured = (np.array(numbers[-4:], float) for numbers in (sizes, values))
+    if np.ptp(measured) < noise:
+        return math.nan
+
+    def error(k: float) -> float:
+        columns = np.stack([np.ones_like(n), (n / n[-1]) ** k], 1) / measured[:, None]  # (inputs, 2)
+        fitted = columns @ np.linalg.lstsq(columns, np.ones_like(n), rcond=None)[0]  # 1 where the curve meets a value
+        return float(np.square(fitted - 1).sum())
+
+    return float(min(np.arange(0.05, 4, 0.01), key=error))
 
 
 def growth_rows(name: str, costs: dict[int, ProcessCost], unit: str) -> Iterator[Row]:
-    """Yield the exponents of time and of memory. The cost of the smallest input, and of the start, is subtracted."""
+    """Yield the exponents of time and of memory beyond what every start takes."""
     sizes, largest = list(costs), costs[max(costs)]
     for what, values, noise, most, ours in (
         ("time", [cost.processor for cost in costs.values()], 0.1, 2.05, f"{largest.processor:.1f} s"),
