@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from itertools import chain, islice
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +26,7 @@ from attnctl import light_import
 from attnctl.batching.items import Item, Result
 from attnctl.batching.work import Request, Work, Worker
 from attnctl.errors import AttnctlError, current_flags, in_one_line
-from attnctl.interrupts import kept_from_children
+from attnctl.interrupts import POSIX, kept_from_children
 from attnctl.models import Model
 
 if TYPE_CHECKING:
@@ -195,6 +196,8 @@ class WorkerProcess:
         context = multiprocessing.get_context("spawn")
         self._pipe, worker_pipe = context.Pipe()
         self.process = context.Process(target=_answer_chunks, args=(worker_pipe, work, current_flags()), daemon=True)
+        if POSIX:
+            resource_tracker.ensure_running()  # its start unblocks the signals that are blocked for the worker's
         with kept_from_children(), _one_thread_each():
             self.process.start()
         worker_pipe.close()  # so that the pipe ends with the process

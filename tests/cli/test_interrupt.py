@@ -74,6 +74,27 @@ def test_an_interrupt_at_any_time_is_one_line(name: str, tmp_path: Path) -> None
     assert heard > 1
 
 
+STARTING = """
+import multiprocessing.util, os, signal
+start = multiprocessing.util.spawnv_passfds
+def spawn(*arguments):
+    blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    os.write(1, b"blocked " if blocked else b"open ")
+    return start(*arguments)
+multiprocessing.util.spawnv_passfds = spawn
+from attnctl.batching.engines import WorkerProcess
+from attnctl.batching.work import Work
+if __name__ == "__main__":
+    WorkerProcess(Work({"name": "demo"})).process.terminate()
+"""
+
+
+def test_no_worker_hears_an_interrupt_while_it_starts() -> None:
+    """The helper of multiprocessing that starts before the first worker unblocked the signal for it."""
+    run = subprocess.run([sys.executable, "-c", STARTING], capture_output=True, text=True, timeout=60)
+    assert (run.stdout, run.stderr) == ("blocked blocked ", "")
+
+
 WRITING = """
 import os, signal
 from attnctl.files import write_whole
