@@ -47,7 +47,8 @@ def heatmap_png(reading: HeatmapGrid, look: Look) -> tuple[bytes, tuple[str, ...
 
 def _png_of_pixels(pixels: Bytes, look: Look, cited: str) -> bytes:
     """Return pixels (height, width, 4), all opaque, as a PNG file with a palette: a third of the size, in half the time."""
-    picture = Image.fromarray(pixels).convert("RGB")
+    height, width, _ = pixels.shape
+    picture = Image.frombytes("RGB", (width, height), pixels, "raw", "RGBX")  # a copy, in half the time of a conversion
     indexed = picture.quantize(palette=_palette(look.cmap), dither=Image.Dither.NONE)
     text, out = PngInfo(), io.BytesIO()
     for key, value in png_metadata(cited).items():
@@ -124,7 +125,7 @@ class Raster(Sheet):
             (np.arange(n) * 2 + 1) * count // (2 * n) for n, count in zip(region.shape, cells.shape, strict=True)
         )
         colours = cells.take(across, 1).take(down, 0)  # (h, w)
-        np.copyto(region, colours, where=colours > 0)  # 0 is transparent
+        np.copyto(region, colours, where=True if cells.all() else colours > 0)  # 0 is transparent
 
     def _put_hatching(self, left: float, top: float, width: float, height: float) -> None:
         dpi, low = self.look.dpi, self.plan.height - top - height

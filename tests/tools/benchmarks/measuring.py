@@ -185,6 +185,16 @@ def matrix_rate() -> float:
     return float(200 * rows.numel() * len(matrix) / best)
 
 
+def linear_rate() -> float:
+    """Return the multiplications a second of this core in torch's linear layers, which lay out no matrix for its kernel."""
+    import torch
+
+    layer, rows = torch.nn.Linear(384, 1536), torch.randn(512, 384)
+    with torch.inference_mode():
+        best = min(seconds_of(lambda: [layer(rows) for _ in range(200)]) for _ in range(5))
+    return 200 * rows.numel() * layer.out_features / best
+
+
 def linear_weights(network: Any) -> int:
     """Return how many weights of a network each token is multiplied with."""
     import torch
