@@ -64,9 +64,7 @@ def batch(
     name = {"name": os.fspath(model)} if isinstance(model, (str, os.PathLike)) else {}
     query = None if query is None else str(query)
     chosen = _selection_text(layers), _selection_text(heads), query
-    work = Work(
-        name | options, (), *chosen, steps=kept_steps, batch_size=together, is_named=bool(name)
-    )
+    work = Work(name | options, (), *chosen, steps=kept_steps, batch_size=together, is_named=bool(name))
     worker = Worker(work, opened, current_flags())
     items = numbered(of_row(f"text {number}", _row_of_text(text, number)) for number, text in enumerate(texts))
     for chunk in chunks_of_items(items, 4 * together if together > 1 else 1):
