@@ -240,13 +240,13 @@ def spans_of(kind: str, text: str) -> list[Span]:
     """Return the spans that `kind` names, in characters. Raises the same errors as `parts_of`."""
     if kind == "paragraphs":
         ranges = [m.span() for m in re.finditer(r"\S(?:.|\n(?![ \t\r]*\n))*", text)]
-        return [(f"{number} {first_words(text[a:b])}", a, b) for number, (a, b) in enumerate(ranges)]
+        return [_numbered(number, text, a, b) for number, (a, b) in enumerate(ranges)]
     if kind == "lines":
         edges = [0, *(m.end() for m in re.finditer("\n", text)), len(text) + 1]
         lines = [(number, a, b - 1) for number, (a, b) in enumerate(pairwise(edges), 1) if text[a : b - 1].strip()]
-        return [(f"{number} {first_words(text[a:b])}", a, b) for number, a, b in lines]
+        return [_numbered(number, text, a, b) for number, a, b in lines]
     if kind == SENTENCES:
-        return [(f"{number} {first_words(text[a:b])}", a, b) for number, (a, b) in enumerate(sentence_spans(text))]
+        return [_numbered(number, text, a, b) for number, (a, b) in enumerate(sentence_spans(text))]
     if kind == WORDS:
         return [(text[a:b], a, b) for a, b in word_spans(text)]
     if kind in ("headings", "documents"):
@@ -255,6 +255,11 @@ def spans_of(kind: str, text: str) -> list[Span]:
         why = f"they are parts of a picture: give it with {option_name('image')}"
         raise UsageError(why, option="spans", value=kind)
     return _read_spans(kind, text)
+
+
+def _numbered(number: int, text: str, start: int, end: int) -> Span:
+    """Return the span of characters [start, end), named by its number and its text; what shows a name cuts it."""
+    return f"{number} {' '.join(text[start:end].split())}", start, end
 
 
 def _marked_spans(kind: str, text: str) -> list[Span]:

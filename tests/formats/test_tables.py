@@ -109,6 +109,20 @@ def test_a_long_text_is_not_pooled_unless_asked(run: Run, tmp_path: Path) -> Non
         assert float(row["weight"]) == pytest.approx(max(cells), rel=1e-4)
 
 
+def test_names_of_parts_are_whole_in_data(run: Run, tmp_path: Path) -> None:
+    paragraphs = ["Alice will eat pizza " + " ".join(f"with friend {number}" for number in range(30)), "Bob sleeps."]
+    (tmp_path / "text.txt").write_text("\n\n".join(paragraphs))
+    asked = ("heatmap", "--file", tmp_path / "text.txt", *SMALL, "--spans", "paragraphs", "-o")
+    for form in ("csv", "parquet", "json"):
+        assert run(*asked, tmp_path / f"w.{form}").code == 0
+    names = [f"{number} {text}" for number, text in enumerate(paragraphs)]
+    for rows in (rows_of_csv(tmp_path / "w.csv"), rows_of_parquet(tmp_path / "w.parquet")):
+        assert [row["key_text"] for row in rows[:2]] == [row["query_text"] for row in rows[:3:2]] == names
+    assert all(name in (tmp_path / "w.json").read_text() for name in names)
+    effects = run("ablate", *asked[1:3], "--model", "demo", *asked[-3:], tmp_path / "e.csv")
+    assert effects.code == 0 and [row["name"] for row in rows_of_csv(tmp_path / "e.csv")] == names
+
+
 def test_changes_hold_for_a_table(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "w.csv"
     assert run("heatmap", "a b c", *SMALL, "--drop", "b", "--renormalise", "--head", "0", "-o", out).code == 0

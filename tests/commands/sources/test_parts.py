@@ -125,7 +125,7 @@ NUMBERED = ["(before)", "document 1", "document 2", "after the documents"]
         ('["Paris is big.", "Rome is old."]', None, ["document 0", "document 1"]),
         ('[{"a": 1}] [{"b": 1}, {"c": 2', None, ["text"]),  # one item, and a list without an end
         *((f"Answer.\n\n{heading}\n{LISTED}", None, LISTED_PARTS) for heading in HEADINGS),
-        (f"Rules:\n{LISTED}", None, ["0 Rules: - Paris. - Rome. - in it 1. so And old -…", "1 Where?"]),
+        (f"Rules:\n{LISTED}", None, ["0 Rules: - Paris. - Rome. - in it 1. so And old…", "1 Where?"]),
         (
             "Context:\r\n\r\n3) Paris.\r\n4) Rome.\r\n\r\n   Old.\r\n5) Oslo.\r\nWhere?",
             "documents",
