@@ -187,9 +187,8 @@ class MeanFormat(BatchFormat):
 
         tally: Tally = {}
         for part in parts:
-            rows = [
-                row for row in orjson.loads(part) if row[2] in self.measures
-            ]  # an earlier version may have had others
+            # a part of an earlier version may have other measures
+            rows = [row for row in orjson.loads(part) if row[2] in self.measures]
             merge_means(tally, {(layer, head, name): tuple(m) for layer, head, name, *m in rows})
         write_whole(folder / f"{self.form}.csv", tally_csv(tally, self.measures, self.spread).encode(), inside=folder)
 
