@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,23 @@ def test_changes_hold_for_a_table(run: Run, tmp_path: Path) -> None:
 def test_what_a_table_refuses(arguments: tuple[str, ...], why: str, run: Run) -> None:
     refused = run("heatmap", "a b c", *arguments)
     assert refused.code == 2 and refused.err.startswith(f"attnctl: {why}") and refused.err.count("\n") == 1
+
+
+def test_the_size_of_a_large_table_is_said_before_the_work(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = " ".join(f"word{number % 9} eats" for number in range(60))
+    quiet = [run("heatmap", text, *SMALL, "-o", tmp_path / f"w.{form}").err for form in ("csv", "parquet")]
+    assert "a row for each" not in "".join(quiet)
+    monkeypatch.setattr("attnctl.cli.cost.NOTED_TABLE", 1000)
+    monkeypatch.setattr("attnctl.commands.heatmap.write_table", lambda *_: print("written", file=sys.stderr))
+    for form, said in (("csv", "up to (.*) MB of CSV"), ("parquet", "up to (.*) kB of Parquet")):
+        size = (tmp_path / f"w.{form}").stat().st_size
+        errors = run("heatmap", text, *SMALL, "-o", tmp_path / f"again.{form}").err
+        noted = re.search(rf"{said}, a row for each of 57,600 weights: ", errors)
+        assert noted is not None and noted.start() < errors.index("written")
+        largest = float(noted[1]) * (1e6 if form == "csv" else 1e3)
+        assert largest > 0.99 * size and (form == "parquet" or largest < 1.5 * size)
 
 
 def test_a_table_that_is_too_large(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
