@@ -126,7 +126,7 @@ def view_command(
     """
     if output not in (None, "-"):
         if Path(str(output)).suffix.lower() not in (".html", ".htm"):
-            raise UsageError(f"-o {output}: view writes .html (for pictures see attnctl heatmap)")
+            raise UsageError(f"-o {output}: view writes one page, a file .html (for pictures see attnctl heatmap)")
         check_writable(str(output))
     if sources:
         because = "--sources shows the parts of a prompt"
