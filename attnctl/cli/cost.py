@@ -9,7 +9,6 @@ import os
 from typing import TYPE_CHECKING
 
 from attnctl import limits
-from attnctl.cli.output import say_note
 from attnctl.source import TextSource
 
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ CSV_ROW, PARQUET_ROW = 26, 5  # bytes of a weight in a table, in CSV without the
 LESS_HEADS = "fewer layers or heads take less"
 
 
-def note_size_of_table(form: str, prepared: Prepared, grid: GridReading) -> None:
-    """Write a note, before the work, if a table of the weights of a grid will be a large file."""
+def notes_on_table(form: str, prepared: Prepared, grid: GridReading) -> tuple[str, ...]:
+    """Return the note on the size of a table of the weights of a grid, if it will be a large file."""
     cells = prepared.head_count * len(grid.rows) * len(grid.columns)
     axes = (grid.rows, prepared.source.tokens), (grid.columns, prepared.key_tokens)
     names = (
@@ -33,13 +32,13 @@ def note_size_of_table(form: str, prepared: Prepared, grid: GridReading) -> None
         for part in parts
     )
     size = cells * (PARQUET_ROW if form == "parquet" else CSV_ROW + sum(names))
-    if size > NOTED_TABLE:
-        kind = "Parquet" if form == "parquet" else "CSV"
-        smaller = ".parquet is smaller, and " if form == "csv" else ""
-        say_note(
-            f"up to {limits.bytes_text(size)} of {kind}, a row for each of {cells:,} weights: {smaller}--layer, --head, "
-            "--rows, --columns or --pool mean write fewer rows"
-        )
+    if size <= NOTED_TABLE:
+        return ()
+    kind, smaller = ("Parquet", "") if form == "parquet" else ("CSV", ".parquet is smaller, and ")
+    return (
+        f"up to {limits.bytes_text(size)} of {kind}, a row for each of {cells:,} weights: {smaller}--layer, --head, "
+        "--rows, --columns or --pool mean write fewer rows",
+    )
 
 
 def check_memory_of_heads(source: Source) -> None:

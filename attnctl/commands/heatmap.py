@@ -489,14 +489,14 @@ def _read_cells(
 
     `bare` output shows no notes, so that all of them go to stderr. A note says the size of a large `table` (csv, parquet).
     """
-    from attnctl.cli.cost import LESS_HEADS, check_memory_of_heads, note_size_of_table
+    from attnctl.cli.cost import LESS_HEADS, check_memory_of_heads, notes_on_table
     from attnctl.readings.heatmap import OverviewReading
     from attnctl.zoom import grid_of
 
     grid = grid_of(prepared, zoom, room, each_token=each_token)
     check_memory_of_heads(prepared.source)
     if table:
-        note_size_of_table(table, prepared, grid)
+        say_notes(notes_on_table(table, prepared, grid))
     with cost_progress(heads_over_tokens(prepared), LESS_HEADS) as tick:
         cells: Overview = prepared.read(OverviewReading(grid), tick)
     every = bare or cells.model.kind in ("checkpoint", "matrix")
