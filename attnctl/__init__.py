@@ -16,7 +16,7 @@ align        when each word of a speech was said, or what each token of a target
 leaks        whether a transformers model keeps the documents of a packed batch apart
 mask         what each layer of a transformers model may see, and whether it keeps to it
 evaluate     which words each head of a trained model finds
-load         a trace or an overview from a file that `save` or a command wrote
+load         a trace, or what any command wrote as JSON, from its file
 open_model   a model by its name or file, for many texts
 AttentionLog entropy, sink share and largest logit of every head while a transformers Trainer trains
 Trace        what attend, batch and load answer: tokens, layers, weights; .save(), .figure(), .to_json()

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
-from attnctl import limits
 from attnctl.argument_types import check_types, checked_selection, require_type
 from attnctl.errors import AttnctlError, current_flags
 from attnctl.model_options import ModelOptions, with_model_options
@@ -28,7 +27,6 @@ def batch(
     head: int | Sequence[int] | None = None,
     query: int | str | None = None,
     steps: Sequence[str] | None = None,
-    precision: int | None = None,
     batch_size: int = 32,
     **options: Unpack[ModelOptions],
 ) -> Iterator[Trace]:
@@ -36,8 +34,8 @@ def batch(
 
     A text is a string, or a mapping like a line of JSON: `text`, and optionally its own `tokens` and `options`. The other
     arguments are those of `attnctl.attend`. With `steps`, such as ["weights"], a trace keeps only the arrays of these steps.
-    Its numbers are rounded to `precision` decimals. `batch_size` texts share a pass through a checkpoint: they are chosen
-    among four times as many, so that their lengths are similar.
+    `batch_size` texts share a pass through a checkpoint: they are chosen among four times as many, so that their lengths are
+    similar.
 
     >>> [len(trace.tokens) for trace in batch(["Alice eats", "Bob sleeps well"], model="random")]
     [2, 3]
@@ -53,7 +51,6 @@ def batch(
         raise TypeError(f"batch(): texts is a list of texts, not one {type(texts).__name__}: {texts[:80]!r}")
     check_types("batch", Iterable, texts=texts)
     check_types("batch", int | str | None, query=query)
-    check_types("batch", int | None, precision=precision)
     check_types("batch", int, batch_size=batch_size)
     layers, heads = checked_selection("batch", "layer", layer), checked_selection("batch", "head", head)
     if steps is not None:
@@ -62,16 +59,12 @@ def batch(
     for step in kept_steps or ():
         require_type("batch", "steps", step, str)
     check_names(kept_steps or ())
-    if precision is not None:
-        limits.PRECISION.check_value("precision", precision)
     opened = opened_model("batch", model, options)
     together = batch_size if opened.info.kind == "checkpoint" else 1
     name = {"name": os.fspath(model)} if isinstance(model, (str, os.PathLike)) else {}
     query = None if query is None else str(query)
     chosen = _selection_text(layers), _selection_text(heads), query
-    work = Work(
-        name | options, (), *chosen, steps=kept_steps, precision=precision, batch_size=together, is_named=bool(name)
-    )
+    work = Work(name | options, (), *chosen, steps=kept_steps, batch_size=together, is_named=bool(name))
     worker = Worker(work, opened, current_flags())
     items = numbered(of_row(f"text {number}", _row_of_text(text, number)) for number, text in enumerate(texts))
     for chunk in chunks_of_items(items, 4 * together if together > 1 else 1):

@@ -187,15 +187,20 @@ class MeanFormat(BatchFormat):
 
         tally: Tally = {}
         for part in parts:
-            merge_means(tally, {(layer, head, name): tuple(m) for layer, head, name, *m in orjson.loads(part)})
+            # a part of an earlier version may have other measures
+            rows = [row for row in orjson.loads(part) if row[2] in self.measures]
+            merge_means(tally, {(layer, head, name): tuple(m) for layer, head, name, *m in rows})
         write_whole(folder / f"{self.form}.csv", tally_csv(tally, self.measures, self.spread).encode(), inside=folder)
 
 
 class Statistics(MeanFormat):
-    """The format `statistics.csv`: the means of STATISTICS of each head, without those that are numbers of tokens."""
+    """The format `statistics.csv`: the means of STATISTICS of each head, without numbers of tokens and offsets.
+
+    A mean of the offsets -1 and 3 is no offset at which a head looks; the means of previous, self and next say this.
+    """
 
     form, prefix = "statistics", ".tallies/"
-    measures = tuple(name for name, statistic in STATISTICS.items() if statistic.unit != "token")
+    measures = tuple(name for name, statistic in STATISTICS.items() if statistic.unit not in ("token", "places"))
 
     @staticmethod
     def make(item: Item, trace: Trace, model: Model) -> Tally:

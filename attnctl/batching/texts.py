@@ -435,7 +435,9 @@ def of_row(where: str, row: dict[str, object], column: str = "text", id_column: 
         text = " ".join(tokens)
     if text is None and column in row:
         return Item(0, where, id=name, error="the text is null")
-    if not isinstance(text, str):
+    if text is not None and not isinstance(text, str):
+        return Item(0, where, id=name, error=f"{column!r} holds {str(text)[:40]}, not a text")
+    if text is None:
         has = ", ".join(list(row)[:8])
         return Item(0, where, id=name, error=f"there is no text in {column!r} (there is {has or 'nothing'})")
     if not isinstance(options, dict):

@@ -31,7 +31,7 @@ from attnctl.source.model import Generates
 from attnctl.tokens import Token, checked_text
 from attnctl.trace import Trace
 from attnctl.trace.run import notes_of_kind
-from attnctl.trace.steps import NAMES, check_names, narrow_trace, rounded_trace
+from attnctl.trace.steps import NAMES, check_names, narrow_trace
 
 if TYPE_CHECKING:
     from attnctl.model_options import OptionValues
@@ -61,7 +61,6 @@ class Work:
     words: bool = False  # pieces of a tokenizer merged into words
     measure: str | None = None  # the measure instead of the weights
     steps: tuple[str, ...] | None = None  # the steps whose arrays a trace keeps; None for all
-    precision: int | None = None  # decimals of its numbers; None for all
     prompts: OptionValues = field(default_factory=dict)  # options of answered prompts: spans, most, budget, remove
     is_named: bool = True  # `options` name the model; else the model was opened by the caller, and there are no options
 
@@ -79,19 +78,18 @@ class Work:
         return any(form in PROMPT_FORMATS for form in self.formats)
 
     def request(self) -> dict[str, Any]:
-        """Return the request for run.json; prompts, steps and precision only if they were set."""
+        """Return the request for run.json; prompts and steps only if they were set."""
         request = {"formats": sorted(self.formats), "model": self.options, "look": self.look}
         request |= {name: value for name, value in vars(self).items() if name not in (*request, "options", "is_named")}
-        where_given = {name: request.pop(name) for name in ("prompts", "steps", "precision")}
+        where_given = {name: request.pop(name) for name in ("prompts", "steps")}
         return request | {name: value for name, value in where_given.items() if value not in (None, {})}
 
-    def narrowed(self, trace: Trace, *, rounded: bool = True) -> Trace:
-        """Return the part of a trace to keep: the arrays of `steps`, numbers with `precision`; matrices only on request."""
+    def narrowed(self, trace: Trace) -> Trace:
+        """Return the part of a trace to keep: the arrays of `steps`; matrices only on request."""
         steps = NAMES if self.steps is None else self.steps
         if self.formats and not self.parameters:
             steps = tuple(name for name in steps if name != "matrices")
-        trace = trace if steps == NAMES else narrow_trace(trace, steps)
-        return rounded_trace(trace, self.precision) if rounded and self.precision is not None else trace
+        return trace if steps == NAMES else narrow_trace(trace, steps)
 
     @property
     def wants_predictions(self) -> bool:
@@ -394,9 +392,9 @@ class Traces(Task):
         if form == "npz":
             from attnctl.formats.storage import trace_to_npz
 
-            return trace_to_npz(self.work.narrowed(trace, rounded=False))
+            return trace_to_npz(self.work.narrowed(trace))
         if form == "parquet":
-            trace = self.work.narrowed(trace, rounded=False)
+            trace = self.work.narrowed(trace)
         try:
             return format_named(form).make(item, trace, self.model_of_item(item))
         except Exception as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnctl.cli.command import refuse_unused
 from attnctl.cli.groups import CheckpointOptions, option_values
-from attnctl.cli.progress import Work, cost_progress, lines_in_pipe
+from attnctl.cli.progress import WORKING, cost_progress, lines_in_pipe, say_stage, whole_command
 from attnctl.cli.session import kept_models
 from attnctl.errors import until_end
 from attnctl.model_options import model_arguments
@@ -24,7 +24,8 @@ def model_of(options: OptionValues | CheckpointOptions) -> Any:
     """Open the model that the options ask for. Raises UsageError for options that exclude each other."""
     session = kept_models.get()
     if session is None:  # a shell waits for its user
-        until_end.enter_context(lines_in_pipe(Work("working", monotonic())))
+        whole_command.words, whole_command.begun = WORKING, monotonic()
+        until_end.enter_context(lines_in_pipe(whole_command))
     from attnctl.models import open_named_model  # imports NumPy, which --help and completion do not need
 
     arguments = model_arguments(options if isinstance(options, dict) else option_values(options))
@@ -71,6 +72,7 @@ def text_source(options: CheckpointOptions, text: str) -> TextSource:
 
 def _with_session(source: TextSource) -> TextSource:
     """Show the progress of the source's long work, and keep its runs in a shell."""
+    say_stage("reading the text")
     source.progress = cost_progress
     if (session := kept_models.get()) is not None:
         source.runner = session.runs.run

@@ -22,9 +22,11 @@ from attnctl.text import counted, duration_text
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.progress import Progress
+    from rich.spinner import Spinner
 
     from attnctl.source import Prepared
 
+WORKING = "working"  # before anything better can be said
 SILENT = 1.0  # seconds without output before a spinner appears
 SHOWN = 0.5  # seconds before a bar appears
 LUMP = 0.05  # seconds between two updates of the bar
@@ -43,6 +45,7 @@ def spinner_while_silent() -> Iterator[None]:
     which is standard error.
     """
     waiting.close()
+    whole_command.words = WORKING
     live: Live | None = None
 
     def start() -> None:
@@ -54,8 +57,9 @@ def spinner_while_silent() -> Iterator[None]:
 
         from attnctl.render.terminal.console import SafeConsole
 
-        console, spinner = SafeConsole(stderr=True), Spinner("dots", "working …")
-        live = Live(spinner, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+        global _spinner
+        console, _spinner = SafeConsole(stderr=True), Spinner("dots", f"{whole_command.words} …")
+        live = Live(_spinner, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
         interrupts.restoring = b"\r\x1b[K\x1b[?25h"
         live.start()
 
@@ -100,6 +104,17 @@ class Work:
         if left <= 0:  # this piece takes longer than the pieces before it
             left = seconds * (1 - self.share)
         return f"{self.words}: {self.share:.0%}, about {duration_text(left)} left"
+
+
+whole_command = Work(WORKING, 0.0)  # what a command does while no bar says more
+_spinner: Spinner | None = None
+
+
+def say_stage(words: str) -> None:
+    """Name what the command does now: beside the spinner, and in the lines of a pipe, until a bar says more."""
+    whole_command.words = words
+    if _spinner is not None:
+        _spinner.update(text=f"{words} …")
 
 
 _works: list[Work] = []  # that write lines in a pipe: only the innermost writes

@@ -177,3 +177,9 @@ COMMANDS = {
 BATCH_FORMATS = {name: place for package in COMMANDS.values() for name, place in package.batch_formats.items()}
 PROMPT_FORMATS = {name: place for package in COMMANDS.values() for name, place in package.prompt_formats.items()}
 PAGES = {name: place for package in COMMANDS.values() for name, place in package.pages.items()}
+# attnctl schema NAME → "module:Struct"; the documents of the core, then those of the commands
+DOCUMENTS = {
+    "trace": "attnctl.formats.documents.trace_json:TraceDocument",
+    "overview": "attnctl.formats.documents.overview_json:OverviewDocument",
+    "effects": "attnctl.watched.effects:Effects",
+} | {name: place for package in COMMANDS.values() for name, place in package.documents.items()}

@@ -67,7 +67,6 @@ USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("words", "measure"): OF_WEIGHTS,
     ("steps",): ("json", "npz", "parquet"),
     ("parameters", "predict"): ("json", "npz"),
-    ("precision",): ("json",),
     ("drop", "renormalise", *(field.name for field in dataclasses.fields(PictureOptions))): PICTURES,
     ("spans", "budget", "remove"): tuple(PROMPT_FORMATS),
 }
@@ -142,16 +141,6 @@ def batch_command(
             autocompletion=completing("attnctl.trace.steps:NAMES", joined=True),
             envvar="ATTNCTL_STEPS",
             rich_help_panel=LOOK,
-        ),
-    ] = None,
-    precision: Annotated[
-        int | None,
-        Option(
-            "--precision",
-            help="Decimals: of the stored numbers in JSON [default: all].",
-            metavar="N",
-            parser=whole(limits.PRECISION),  # no default of a user's own: that of a table must not round what is stored
-            rich_help_panel=SHOW,
         ),
     ] = None,
     parameters: Annotated[
@@ -276,7 +265,6 @@ def batch_command(
         words=weights.words,
         measure=weights.measure,
         steps=step_names,
-        precision=precision,
         prompts=prompts,
     )
     opened = open_work_model(work)  # raises errors that concern every text

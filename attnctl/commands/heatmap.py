@@ -437,7 +437,7 @@ def _write_weights(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom,
 
     refuse_unused(context, PictureOptions, because="a table of the weights is written")
     prepared, _ = _prepare(opener(), chosen)
-    cells = _read_cells(prepared, zoom, each_token=zoom.pool is None)
+    cells = _read_cells(prepared, zoom, each_token=zoom.pool is None, table=form)
     write_table(weight_blocks(cells, prepared.key_numbers), form, output)
 
 
@@ -477,18 +477,26 @@ def _prepare(opened: Source, chosen: Chosen) -> tuple[Prepared, tuple[Trace, Hea
 
 
 def _read_cells(
-    prepared: Prepared, zoom: Zoom, room: int | None = None, *, bare: bool = False, each_token: bool = False
+    prepared: Prepared,
+    zoom: Zoom,
+    room: int | None = None,
+    *,
+    bare: bool = False,
+    each_token: bool = False,
+    table: str = "",
 ) -> Overview:
     """Return the cells of a prepared source; with `each_token` none is pooled.
 
-    `bare` output shows no notes, so that all of them go to stderr.
+    `bare` output shows no notes, so that all of them go to stderr. A note says the size of a large `table` (csv, parquet).
     """
-    from attnctl.cli.cost import LESS_HEADS, check_memory_of_heads
+    from attnctl.cli.cost import LESS_HEADS, check_memory_of_heads, notes_on_table
     from attnctl.readings.heatmap import OverviewReading
     from attnctl.zoom import grid_of
 
     grid = grid_of(prepared, zoom, room, each_token=each_token)
     check_memory_of_heads(prepared.source)
+    if table:
+        say_notes(notes_on_table(table, prepared, grid))
     with cost_progress(heads_over_tokens(prepared), LESS_HEADS) as tick:
         cells: Overview = prepared.read(OverviewReading(grid), tick)
     every = bare or cells.model.kind in ("checkpoint", "matrix")

@@ -12,10 +12,14 @@ from typing import IO
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
+from attnctl import find_named
 from attnctl.argument_types import check_types
+from attnctl.commands import DOCUMENTS
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes, write_whole
+from attnctl.formats.documents.json_documents import result_of
 from attnctl.formats.documents.overview_json import OverviewDocument, overview_from_document, overview_to_json
 from attnctl.formats.documents.trace_json import layer_fields, read_document, trace_from_document, trace_to_json
 from attnctl.formats.validation import finite_floats, read_npz
@@ -96,20 +100,39 @@ def save_value(value: Trace | Overview | LongRow, path: str | Path, line: Headli
         raise AttnctlError(f"{kind} is saved as {suffixes}, not as {suffix or 'a name without suffix'}: {path}")
 
 
-def load(path: str | Path) -> Trace | Overview | LongRow:
-    """Read a file of `save_value`, or the JSON of explain, heatmap or heads; "-" is standard input.
+def load(path: str | Path) -> Trace | Overview | LongRow | Struct:
+    """Read a file that `save` wrote, or the JSON document of any command; "-" is standard input.
 
-    Raises AttnctlError if the file is not a trace or an overview, is damaged, or cannot be read.
+    A trace, an overview or the row of a query is as it was; what `effects`, `sources`, `leaks`, … return is the same object
+    again, with `to_records()`. Raises AttnctlError if the file is none of these, is damaged, or cannot be read.
     """
     check_types("load", str | os.PathLike, path=path)
     data = read_bytes(path)
     source = "standard input" if str(path) == "-" else str(path)
-    return trace_from_npz(data, source) if data[:2] == b"PK" else from_json(data, source)
+    if data[:2] == b"PK":
+        return trace_from_npz(data, source)
+    lines = data.strip().split(b"\n")
+    if len(lines) > 1 and lines[0].rstrip().endswith(b"}"):
+        raise AttnctlError(f"{source} holds {len(lines)} documents, one a line: give a file with one of them")
+    document = parse_json(data, source)
+    if not isinstance(document, dict) or "schema" not in document:
+        return _value_of(document, source)
+    name = str(document["schema"]).removeprefix("attnctl.").partition("/")[0]
+    if name not in DOCUMENTS:
+        schema = str(document["schema"])[:60]
+        raise AttnctlError(f"{source} has schema {schema!r}, not attnctl.NAME/1 of {', '.join(DOCUMENTS)}")
+    if name in ("trace", "overview", "failed"):
+        return _value_of(document, source)
+    kind: type[Struct] = find_named(DOCUMENTS[name])
+    return result_of(kind, document, source, name)
 
 
 def from_json(data: bytes, source: str = "this file") -> Trace | Overview | LongRow:
     """Return a trace, an overview, or the row of one query, from JSON. Raises AttnctlError for other or damaged JSON."""
-    document = parse_json(data, source)
+    return _value_of(parse_json(data, source), source)
+
+
+def _value_of(document: object, source: str) -> Trace | Overview | LongRow:
     if isinstance(document, dict) and document.get("schema") == OverviewDocument.__struct_config__.tag:
         return overview_from_document(document, source)
     return trace_from_document(document, source)

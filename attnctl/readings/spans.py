@@ -38,6 +38,16 @@ _DOCUMENT_MARKS = tuple(
         r"\[(?P<name>[^\]\n]{1,80})\]",  # [7] …
     )
 )
+# "Documents:", "## Context", "**Retrieved passages:**", "<sources>": behind such a line, the items of a list are documents
+_LIST_HEADING = re.compile(
+    r"^[ \t]*(?P<markup>#{1,6}[ \t]|<)?[^\n]{0,60}?\b"
+    r"(?:documents?|docs|passages|sources|contexts?|chunks|excerpts|articles|snippets|results|references|facts|evidence)\b"
+    r"[^\n:：]{0,24}(?(markup)[:：>]?|[:：])[ \t*_]*\r?\n(?:[ \t\r]*\n)*",
+    re.MULTILINE | re.IGNORECASE,
+)
+_ITEM = re.compile(
+    r"^(?P<indent>[ \t]*)(?:(?P<open>\()?(?P<number>\d{1,9})(?(open)\)|[.)])|[-*+•●◦▪‣·–—])[ \t]+(?=\S)", re.MULTILINE
+)
 _ATTRIBUTE = re.compile(r"""([\w:-]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'/]+))""")
 # what names a document: attributes of its tag, or keys of its JSON object
 _NAMING = ("title", "name", "id", "doc_id", "document_id", "index", "number", "source", "url", "file")
@@ -230,13 +240,13 @@ def spans_of(kind: str, text: str) -> list[Span]:
     """Return the spans that `kind` names, in characters. Raises the same errors as `parts_of`."""
     if kind == "paragraphs":
         ranges = [m.span() for m in re.finditer(r"\S(?:.|\n(?![ \t\r]*\n))*", text)]
-        return [(f"{number} {first_words(text[a:b])}", a, b) for number, (a, b) in enumerate(ranges)]
+        return [_numbered(number, text, a, b) for number, (a, b) in enumerate(ranges)]
     if kind == "lines":
         edges = [0, *(m.end() for m in re.finditer("\n", text)), len(text) + 1]
         lines = [(number, a, b - 1) for number, (a, b) in enumerate(pairwise(edges), 1) if text[a : b - 1].strip()]
-        return [(f"{number} {first_words(text[a:b])}", a, b) for number, a, b in lines]
+        return [_numbered(number, text, a, b) for number, a, b in lines]
     if kind == SENTENCES:
-        return [(f"{number} {first_words(text[a:b])}", a, b) for number, (a, b) in enumerate(sentence_spans(text))]
+        return [_numbered(number, text, a, b) for number, (a, b) in enumerate(sentence_spans(text))]
     if kind == WORDS:
         return [(text[a:b], a, b) for a, b in word_spans(text)]
     if kind in ("headings", "documents"):
@@ -247,18 +257,25 @@ def spans_of(kind: str, text: str) -> list[Span]:
     return _read_spans(kind, text)
 
 
+def _numbered(number: int, text: str, start: int, end: int) -> Span:
+    """Return the span of characters [start, end), named by its number and its text; what shows a name cuts it."""
+    return f"{number} {' '.join(text[start:end].split())}", start, end
+
+
 def _marked_spans(kind: str, text: str) -> list[Span]:
     """Return the spans from each heading or marker to the next; text before the first marker is a span of its own."""
     if kind == "documents":
         if items := _json_documents(text):
             return items
         marks = _document_marks(text)
+        if len(marks) < 2 and (items := _listed_documents(text)):
+            return items
         names = [_marked_name(mark, number) for number, mark in enumerate(marks)]
     else:
         marks = list(_HEADING.finditer(text))
         names = [mark[1].strip() for mark in marks]
     if not marks:
-        forms = "“Document 1: …”, [name] or <document>, or items of a JSON list"
+        forms = "“Document 1: …”, [name] or <document>, or items of a JSON list, or of a list after “Documents:”"
         description = "lines that begin with #" if kind == "headings" else f"lines that begin with {forms}"
         raise UsageError(f"the text has no {kind}: they are {description} (any text has paragraphs)")
     return _with_text_before(
@@ -301,6 +318,45 @@ def _document_name(value: object) -> str:
     """Return the name of a document: its first words, or "document 7" for a number."""
     name = str(value).strip()
     return f"document {name}" if name.isdecimal() else first_words(name)
+
+
+def _listed_documents(text: str) -> list[Span]:
+    """Return the items of the first bulleted or numbered list of several behind a line such as "Documents:"; [] without one.
+
+    Lines that are indented further than the marks belong to an item, others only if an earlier item has such lines too. The
+    text before the list and the text after it are spans of their own.
+    """
+    for heading in _LIST_HEADING.finditer(text):
+        first = _ITEM.match(text, heading.end())
+        if first is None:
+            continue
+        margin = rf"[ \t]{{0,{len(first['indent'])}}}(?=\S)"
+        line, paragraph = re.compile(rf"\n{margin}"), re.compile(rf"\n[ \t\r]*\n{margin}")
+        # what ends a list: a paragraph outside it, or a line such as "Rules:"
+        next_list = re.compile(rf"\n[ \t\r]*\n{margin}|\n{margin}[^\n]*[:：][ \t\r*_]*\n")
+        marks = [first]
+        for mark in _ITEM.finditer(text, first.end()):
+            if len(mark["indent"]) > len(first["indent"]):
+                continue  # an item of a list inside an item
+            if (mark["number"] is None) != (first["number"] is None):
+                break
+            numbered = mark["number"] is not None and int(mark["number"]) == int(marks[-1]["number"]) + 1
+            if not numbered and (mark["number"] or next_list.search(text, marks[-1].end(), mark.start())):
+                break
+            marks.append(mark)
+        if len(marks) < 2:
+            continue
+        inner = [(a.end(), b.start() - 1) for a, b in pairwise(marks)]
+        outside = next(
+            (form for form in (line, paragraph) if not any(form.search(text, *place) for place in inner)), None
+        )
+        behind = None if outside is None else outside.search(text, marks[-1].end())
+        end = len(text) if behind is None else behind.end()
+        names = [_document_name(mark["number"] or number) for number, mark in enumerate(marks)]
+        edges = pairwise([*(mark.start() for mark in marks), end])
+        spans = _with_text_before([(name, a, b) for name, (a, b) in zip(names, edges, strict=True)], text)
+        return [*spans, (AFTER, end, len(text))] if text[end:].strip() else spans
+    return []
 
 
 def _json_documents(text: str) -> list[Span]:

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from attnctl.arrays import Bools, Ints
-from attnctl.attention import Array
 from attnctl.errors import UsageError
 from attnctl.layer import LayerTrace
 from attnctl.tolerances import DEFAULT_SCALE
@@ -511,29 +510,6 @@ def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
         layers=tuple(layers),
         embeddings=trace.embeddings if "embeddings" in names else None,
         predictions=trace.predictions if "prediction" in names else (),
-    )
-
-
-def rounded_trace(trace: Trace, decimals: int) -> Trace:
-    """Return the trace with every number, parameters too, rounded to this many decimals."""
-
-    def rounded(array: Array) -> Array:
-        if array.dtype.kind != "f":
-            return array
-        return np.round(array.astype(np.float64), decimals).astype(array.dtype)  # float32 would round twice
-
-    layers = []
-    for layer in trace.layers:
-        fields = {array.name: rounded(value) for array, value in layer.field_arrays()}
-        parameters = {name: rounded(array) for name, array in layer.parameters.items()}
-        layers.append(replace(layer, parameters=parameters, **fields))
-    return replace(
-        trace,
-        embeddings=None if trace.embeddings is None else rounded(trace.embeddings),
-        layers=tuple(layers),
-        predictions=tuple(
-            replace(prediction, probability=round(prediction.probability, decimals)) for prediction in trace.predictions
-        ),
     )
 
 

@@ -60,7 +60,9 @@ def test_statistics_are_those_of_the_texts_one_by_one(run: Run, tmp_path: Path) 
     run("batch", file, "-o", tmp_path / "out", "--format", "statistics", "--jobs", "1")
     known = [attnctl.heads(text, "demo") for text in file.read_text(encoding="utf-8").splitlines() if text]
     found = rows_of(tmp_path / "out" / "statistics.csv")
-    assert {row["measure"] for row in found} >= {"entropy", "previous", "distance", "rank"}
+    measures = {row["measure"] for row in found}
+    assert measures >= {"entropy", "previous", "distance", "rank", "at_offset", "max_logit"}
+    assert not measures & {"offset", "max_logit_query", "max_logit_key"}  # names of places, whose mean is no place
     for row in found:
         heads = [heads[6 * int(row["layer"]) + int(row["head"])] for heads in known]
         check_mean(row, [head[row["measure"]] for head in heads if head[row["measure"]] is not None], "spread")

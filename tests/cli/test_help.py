@@ -42,7 +42,7 @@ def test_help(run: Run, columns: int) -> None:
         ("quiz", {"questions": 5}),
         ("softmax", {"temperature": 1.0, "precision": 2}),
         ("sources", {"budget": 20}),
-        ("needle", {"switch_off": 10, "lengths": "512,1024,2048", "depths": "0,25,50,75,100"}),
+        ("needle", {"lengths": "512,1024,2048", "depths": "0,25,50,75,100"}),
         ("batch", {"max_tokens": 2048, "batch_size": 32, "budget": 20, "format": "json", "engine": "local", "gpus_per_worker": 0.0}),
         ("evaluate", {"sentences": 1000, "least": 20, "max_tokens": 512, "batch_size": 32, "jobs": 1, "engine": "local", "gpus_per_worker": 0.0}),
         ("ablate", {"how": "zero"}),

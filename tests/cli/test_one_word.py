@@ -28,7 +28,6 @@ DEPARTURES = {
 # option → why its default is another in some commands, which the help of each says
 DEFAULTS = {
     "--query": "of a photograph the token that stands for all of it, else the one that predicts",
-    "--precision": "a table shows few, and a program reads all",
     "--layer": "all are computed and drawn; commands that show one place at a time say which",
     "--head": "as --layer",
     "--jobs": "pictures and built-in models are made by a process a core, a checkpoint by one",

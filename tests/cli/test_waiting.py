@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -139,6 +140,62 @@ def test_a_command_says_that_it_works_from_the_opening_of_its_model(monkeypatch:
     assert lines and set(lines) == {"attnctl: working: 0 s so far"}
     time.sleep(0.1)
     assert page.getvalue().splitlines() == lines
+
+
+SLOW_PASS = """
+import sys, time
+from attnctl import pages
+from attnctl.cli import progress
+from attnctl.commands.ablate import compute
+from attnctl.errors import AttnctlError
+def slow(*_, **__):
+    time.sleep(0.5)
+    raise AttnctlError("long enough")
+progress.EVERY, compute.watched_text, pages.page_of_sources = 0.1, slow, slow
+from attnctl.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["ablate"], "the unchanged text"),
+        (["view"], "reading the text"),
+        (["view", "--effects"], "the text, and the effects of its edges"),
+    ],
+)
+def test_lines_in_a_pipe_name_what_is_done(command: list[str], words: str) -> None:
+    command = [sys.executable, "-c", SLOW_PASS, *command, "Alice will eat"]
+    lines = subprocess.run(command, capture_output=True, text=True, timeout=60).stderr.splitlines()
+    assert lines[-2].startswith(f"attnctl: {words}: ") and lines[-1] == "attnctl: long enough", lines
+
+
+def test_the_spinner_names_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(progress, "SILENT", 0.01)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress.spinner_while_silent():
+        time.sleep(0.2)
+        progress.say_stage("the unchanged text")
+        time.sleep(0.3)
+    assert "the unchanged text …" in screen.getvalue()
+
+
+def test_a_quiz_that_waits_for_its_user_writes_no_lines() -> None:
+    """In a pipe: standard error goes into a file, and the answers come late."""
+    code = "from attnctl.cli import progress; progress.EVERY = 0.1; from attnctl.__main__ import main; main()"
+    command = [sys.executable, "-c", code, "quiz", "Alice will eat pizza", "-n", "1"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as quiz:
+        assert quiz.stdout is not None and quiz.stdin is not None and quiz.stderr is not None
+        while b"1/1" not in quiz.stdout.readline():
+            pass
+        time.sleep(0.5)
+        quiz.stdin.close()
+        quiz.stdout.read()
+        lines = quiz.stderr.read().splitlines()
+    assert len([line for line in lines if b"so far" in line]) <= 2, lines  # while the model was opened
 
 
 def test_a_small_first_piece_is_no_measure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 
 import jsonschema
 import pytest
+from msgspec import Struct
 
+import attnctl
 from attnctl.cli.app import load_command
 from attnctl.commands import COMMANDS
 from attnctl.commands.schema.documents import SCHEMAS
+from attnctl.formats.documents.json_documents import write_json
 from tests.conftest import Run, check_schema
 
 TEXT = "Alice will eat pizza\n\nBob likes tea"
@@ -69,14 +72,25 @@ WRITING: dict[str, tuple[list[str], ...]] = {
 }  # fmt: skip
 
 
+def check_document(document: Any, name: str = "") -> str:
+    """Hold a document against its schema; `attnctl.load` reads it, and writes the same again. Answers the schema's name."""
+    name = check_schema(document, name)
+    if name not in ("manifest", "failed"):
+        Path("again.json").write_text(json.dumps(document))
+        value = attnctl.load("again.json")
+        if name not in ("trace", "overview"):
+            assert isinstance(value, Struct) and json.loads(write_json(value, name)) == document, name
+    return name
+
+
 def schemas_written(out: str) -> Iterator[str]:
     """The schemas of all JSON on standard output and in the folder `out`, each held against its own; the folder goes."""
     for line in out.splitlines() if out.startswith("{") else ():
-        yield check_schema(json.loads(line))
+        yield check_document(json.loads(line))
     for file in Path("out").rglob("*.json*"):
         if file.name != "recipe.json":
             for line in [file.read_text()] if file.suffix == ".json" else file.read_text().splitlines():
-                yield check_schema(json.loads(line), "manifest" if file.name == "manifest.jsonl" else "")
+                yield check_document(json.loads(line), "manifest" if file.name == "manifest.jsonl" else "")
     shutil.rmtree("out", ignore_errors=True)
     Path("out").mkdir()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from safetensors.numpy import save_file
 import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.formats.arrays import map_weights, readable_tensors
+from attnctl.formats.documents.json_documents import write_json
 from attnctl.formats.documents.overview_json import overview_from_document, overview_to_json
 from attnctl.models import open_model
 from attnctl.readings.heatmap import GridReading, OverviewReading
@@ -52,6 +54,31 @@ def test_an_overview_and_a_row_load_as_they_were_saved(tmp_path: Path) -> None:
     back = attnctl.load(tmp_path / "row.json")
     assert isinstance(back, LongRow) and back.query == 4
     assert overview_to_json(back) == overview_to_json(row)
+
+
+def test_what_a_command_found_loads_as_python_has_it(tmp_path: Path) -> None:
+    effects = attnctl.effects("demo", "Alice will eat")
+    path = tmp_path / "effects.json"
+    path.write_bytes(write_json(effects, "effects"))
+    back = attnctl.load(path)
+    assert isinstance(back, type(effects)) and (back.model, back.tokens) == (effects.model, effects.tokens)
+    records, wanted = back.to_records(), effects.to_records()
+    assert [record.keys() for record in records] == [record.keys() for record in wanted]
+    numbers, known = (
+        [[v for v in record.values() if isinstance(v, float)] for record in rows] for rows in (records, wanted)
+    )
+    np.testing.assert_allclose(numbers, known, rtol=1e-6)  # float32 in JSON
+    for text, why in (
+        ('{"schema": "attnctl.effects/1"}', "is damaged: 'text' is missing"),
+        ('{"schema": "attnctl.effects/9"}', "has schema 'attnctl.effects/9'; this attnctl reads 'attnctl.effects/1'"),
+        ('{"schema": "foo/1"}', "has schema 'foo/1', not attnctl.NAME/1 of trace, overview, effects, "),
+        ('{"schema": ["x"]}', "has schema"),
+        ('{"schema": "attnctl.failed/1", "error": "too long"}', "is a text of a batch that failed: too long"),
+        ('{"schema": "attnctl.trace/1"}\n{"schema": "attnctl.trace/1"}\n', "holds 2 documents, one a line"),
+    ):
+        path.write_text(text)
+        with pytest.raises(AttnctlError, match=re.escape(why)):
+            attnctl.load(path)
 
 
 def test_a_trace_loads_by_what_the_file_holds(tmp_path: Path) -> None:

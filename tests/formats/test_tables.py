@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,20 @@ def test_a_long_text_is_not_pooled_unless_asked(run: Run, tmp_path: Path) -> Non
         assert float(row["weight"]) == pytest.approx(max(cells), rel=1e-4)
 
 
+def test_names_of_parts_are_whole_in_data(run: Run, tmp_path: Path) -> None:
+    paragraphs = ["Alice will eat pizza " + " ".join(f"with friend {number}" for number in range(30)), "Bob sleeps."]
+    (tmp_path / "text.txt").write_text("\n\n".join(paragraphs))
+    asked = ("heatmap", "--file", tmp_path / "text.txt", *SMALL, "--spans", "paragraphs", "-o")
+    for form in ("csv", "parquet", "json"):
+        assert run(*asked, tmp_path / f"w.{form}").code == 0
+    names = [f"{number} {text}" for number, text in enumerate(paragraphs)]
+    for rows in (rows_of_csv(tmp_path / "w.csv"), rows_of_parquet(tmp_path / "w.parquet")):
+        assert [row["key_text"] for row in rows[:2]] == [row["query_text"] for row in rows[:3:2]] == names
+    assert all(name in (tmp_path / "w.json").read_text() for name in names)
+    effects = run("ablate", *asked[1:3], "--model", "demo", *asked[-3:], tmp_path / "e.csv")
+    assert effects.code == 0 and [row["name"] for row in rows_of_csv(tmp_path / "e.csv")] == names
+
+
 def test_changes_hold_for_a_table(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "w.csv"
     assert run("heatmap", "a b c", *SMALL, "--drop", "b", "--renormalise", "--head", "0", "-o", out).code == 0
@@ -128,6 +143,23 @@ def test_changes_hold_for_a_table(run: Run, tmp_path: Path) -> None:
 def test_what_a_table_refuses(arguments: tuple[str, ...], why: str, run: Run) -> None:
     refused = run("heatmap", "a b c", *arguments)
     assert refused.code == 2 and refused.err.startswith(f"attnctl: {why}") and refused.err.count("\n") == 1
+
+
+def test_the_size_of_a_large_table_is_said_before_the_work(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = " ".join(f"word{number % 9} eats" for number in range(60))
+    quiet = [run("heatmap", text, *SMALL, "-o", tmp_path / f"w.{form}").err for form in ("csv", "parquet")]
+    assert "a row for each" not in "".join(quiet)
+    monkeypatch.setattr("attnctl.cli.cost.NOTED_TABLE", 1000)
+    monkeypatch.setattr("attnctl.commands.heatmap.write_table", lambda *_: print("written", file=sys.stderr))
+    for form, said in (("csv", "up to (.*) MB of CSV"), ("parquet", "up to (.*) kB of Parquet")):
+        size = (tmp_path / f"w.{form}").stat().st_size
+        errors = run("heatmap", text, *SMALL, "-o", tmp_path / f"again.{form}").err
+        noted = re.search(rf"{said}, a row for each of 57,600 weights: ", errors)
+        assert noted is not None and noted.start() < errors.index("written")
+        largest = float(noted[1]) * (1e6 if form == "csv" else 1e3)
+        assert largest > 0.99 * size and (form == "parquet" or largest < 1.5 * size)
 
 
 def test_a_table_that_is_too_large(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

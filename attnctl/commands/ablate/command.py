@@ -31,7 +31,7 @@ from attnctl.cli.groups import (
 )
 from attnctl.cli.opening import model_of
 from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_renderable, write_table
-from attnctl.cli.progress import cost_progress
+from attnctl.cli.progress import cost_progress, say_stage
 from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.formats.pictures import format_names, suffixes_listed
 from attnctl.text import counted
@@ -184,6 +184,7 @@ def ablate_command(
 
     def open_model() -> Model:
         opened: Model = model_of(replace(model, chat=None, off=None))
+        say_stage("the unchanged text")
         return opened
 
     words, reader = inputs.text_or_conversation(text, file, model.chat, open_model)

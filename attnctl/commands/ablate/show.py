@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from attnctl.errors import option_name
 from attnctl.interventions import SENTENCES
 from attnctl.readings.spans import SENTENCES as SENTENCE_PARTS
-from attnctl.readings.spans import WORDS
+from attnctl.readings.spans import WORDS, first_words
 from attnctl.render.forms import ABSENT, Column, Form, Line, Piece, Table, shaded_tokens, token_label
 from attnctl.text import bare_word, counted, number_text, sentence_percent, visible_text
 from attnctl.watched.effects import EdgeEffect, Effect, Effects, HeadEffect, SpanEffect, strongest_cuts
@@ -264,8 +264,12 @@ def _measured_in_turn(effects: Effects) -> Iterator[tuple[Sequence[HeadEffect | 
 
 def _without_what(effects: Effects, effect: HeadEffect | SpanEffect) -> str:
     if isinstance(effect, SpanEffect):
-        number, _, first_words = effect.name.partition(" ")
-        name = bare_word(effect.name) if effects.parts == WORDS else f"sentence {number} ({bare_word(first_words)})"
+        number, _, sentence = effect.name.partition(" ")
+        name = (
+            bare_word(effect.name)
+            if effects.parts == WORDS
+            else f"sentence {number} ({bare_word(first_words(sentence))})"
+        )
         without = f"Without {name},"
     else:
         without = f"Without head {effect.head} of layer {effect.layer},"

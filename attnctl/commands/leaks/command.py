@@ -111,6 +111,8 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
     if pack:
         pieces = open_pieces(folder, name)
         tokens = [[token.id for token in pieces.tokenize_text(text)] for text in inputs]
+        if [] in tokens:
+            raise UsageError(f"text {tokens.index([])} of these is empty: give at least one word", option="pack")
         batch = {
             "input_ids": [list(chain(*tokens))],
             "position_ids": [[position for ids in tokens for position in range(len(ids))]],

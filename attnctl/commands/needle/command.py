@@ -20,6 +20,7 @@ from attnctl.cli.output import (
     print_lines,
     put_bytes,
     safe_console,
+    say_note,
     say_notes,
     say_unless_quiet,
     show_renderable,
@@ -97,16 +98,16 @@ def needle_command(
         ),
     ] = "0,25,50,75,100",
     switch_off: Annotated[
-        int,
+        int | None,
         Option(
             "--switch-off",
-            help="Number of best heads that the check switches off; 0 for no check.",
+            help="Number of best heads that the check switches off; 0: no check [default: 10; in a pipe, for a picture: 0].",
             metavar="N",
             parser=whole(limits.SWITCHED_OFF),
             envvar="ATTNCTL_SWITCH_OFF",
             rich_help_panel=WORK,
         ),
-    ] = 10,
+    ] = None,
     json: Annotated[
         bool,
         Option(
@@ -153,11 +154,11 @@ def needle_command(
 
 
 def _ask_needles(
-    asker: NeedleAsker, tokens: list[int], shares: list[int], switch_off: int, form: str, output: str | None
+    asker: NeedleAsker, tokens: list[int], shares: list[int], switch_off: int | None, form: str, output: str | None
 ) -> None:
     """Ask the needles that the file of -o does not have yet, and write the results of all."""
     from attnctl.commands.needle.result import known_needles
-    from attnctl.commands.needle.show import needle_sentence
+    from attnctl.commands.needle.show import heads_sentence, needle_sentence, off_sentences
     from attnctl.formats.documents.json_documents import write_json
 
     cells = known_needles(output, asker.run) if form == "jsonl" and output is not None else []
@@ -167,6 +168,7 @@ def _ask_needles(
     asked = {(cell.length, cell.depth) for cell in cells}
     places = [place for n in tokens for share in shares if (place := (n, share / 100)) not in asked]
     interrupted, in_rows = False, form == "terminal" and not safe_console().is_terminal
+    shows_heads = form in ("json", "jsonl") or (form == "terminal" and not in_rows)
     haystack = max((length * depth for length, depth in places), default=0)  # tokens that are read once for all needles
     total = haystack + sum(_tokens_read(*place) for place in places)
     try:
@@ -182,13 +184,20 @@ def _ask_needles(
                 elif form != "jsonl" or output is not None:
                     say_unless_quiet(needle_sentence(cell))
                 tick(_tokens_read(cell.length, cell.depth) / total)
+        if switch_off is None:
+            switch_off = 10 if shows_heads else 0
         with cost_progress("asking again without some heads") as tick:
-            shows_heads = form in ("json", "jsonl") or (form == "terminal" and not in_rows)
-            summary = asker.needles_of(cells, switch_off if shows_heads else 0, tick)
+            summary = asker.needles_of(cells, switch_off, tick)
     except KeyboardInterrupt:
         say_notes(("interrupted: these are the results so far",))
         summary, interrupted = asker.needles_of(cells), True
     _write_needles(summary, cells, form, output)
+    if summary.answered and not shows_heads:
+        say_unless_quiet(heads_sentence(summary))
+        for sentence in off_sentences(summary):
+            say_unless_quiet(sentence)
+        if not switch_off and not interrupted and summary.retrieval_heads:
+            say_note("--switch-off 10 asks again without the best of them")
     if interrupted:
         raise typer.Exit(INTERRUPTED)
     if not summary.answered:

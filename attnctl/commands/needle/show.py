@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from attnctl.commands.needle.result import RETRIEVAL, NeedleCell, Needles, depth_grid
 from attnctl.render.forms import Column, Form, Table
-from attnctl.text import percent, shortened, visible_text
+from attnctl.text import counted, percent, shortened, visible_text
 
 MAX_HEADS = 12  # retrieval heads that are listed
 
@@ -34,8 +34,8 @@ def needles_forms(summary: Needles, cells: Sequence[NeedleCell]) -> Iterator[For
         return
     heads = summary.retrieval_heads
     yield (
-        f"{len(heads)} retrieval heads: on at least {percent(RETRIEVAL)} of the answer's tokens they look at the same "
-        "token inside the needle (Wu et al. 2024)"
+        f"{counted(len(heads), 'retrieval head')}: on at least {percent(RETRIEVAL)} of the answer's tokens they look at the "
+        "same token inside the needle (Wu et al. 2024)"
     )
     if heads:
         listed = heads[:MAX_HEADS]
@@ -50,9 +50,23 @@ def needles_forms(summary: Needles, cells: Sequence[NeedleCell]) -> Iterator[For
         )
     if len(heads) > MAX_HEADS:
         yield f"… {len(heads) - MAX_HEADS} more"
+    for sentence in off_sentences(summary):
+        yield ""
+        yield sentence
+
+
+def heads_sentence(summary: Needles) -> str:
+    """Return the retrieval heads in a line, with their scores: "2 retrieval heads (Wu et al. 2024): 3.7 0.85, 4.1 0.20"."""
+    heads = summary.retrieval_heads
+    listed = [f"{head.layer}.{head.head} {head.score:.2f}" for head in heads[:MAX_HEADS]]
+    listed += [f"… {len(heads) - MAX_HEADS} more"] if len(heads) > MAX_HEADS else []
+    return f"{counted(len(heads), 'retrieval head')} (Wu et al. 2024)" + (f": {', '.join(listed)}" if listed else "")
+
+
+def off_sentences(summary: Needles) -> Iterator[str]:
+    """Yield what is still answered without the best heads, and without random ones; nothing if this was not asked."""
     for heads_off, template in ((summary.off, "the {} best of them"), (summary.random_off, "{} other heads at random")):
         if heads_off is not None:
-            yield ""
             off = template.format(len(heads_off.heads))
             outcome = f"{heads_off.answered} of the {heads_off.asked} answered needles are still answered"
             yield f"With {off} switched off, {outcome}."

@@ -26,7 +26,7 @@ from attnctl.cli.groups import (
 )
 from attnctl.cli.opening import open_source
 from attnctl.cli.output import put_bytes, safe_console, say_notes, say_unknown
-from attnctl.errors import UsageError
+from attnctl.errors import UsageError, until_end
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,6 +96,7 @@ def quiz_command(
         entries = convert(quiz_questions, tuple[QuestionEntry, ...], from_attributes=True)
         put_bytes(write_json(Quiz(text=trace.text, model=trace.model, questions=entries), "quiz") + b"\n")
         return
+    until_end.close()  # the quiz waits for its user: no lines on the progress of its work
     page = safe_console()
     if (first := headline(trace, query=place)) is not None and first.reason:
         many = (trace.model.n_layers or 1) * (trace.model.n_heads or 1) > 1

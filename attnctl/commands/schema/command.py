@@ -9,7 +9,7 @@ from typer import Argument
 from attnctl.cli.command import command
 from attnctl.cli.output import print_lines
 from attnctl.cli.suggestions import completing
-from attnctl.commands.schema.documents import DOCUMENTS
+from attnctl.commands import DOCUMENTS
 from attnctl.errors import UsageError
 
 
@@ -20,7 +20,7 @@ def schema_command(
         Argument(
             help=f"The document: {', '.join(DOCUMENTS)}.",
             metavar="[WHAT]",
-            autocompletion=completing("attnctl.commands.schema.documents:DOCUMENTS"),
+            autocompletion=completing("attnctl.commands:DOCUMENTS"),
         ),
     ] = "trace",
 ) -> None:

@@ -7,20 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from attnctl import find_named
-from attnctl.commands import COMMANDS
+from attnctl.commands import DOCUMENTS
 
 if TYPE_CHECKING:
     from msgspec import Struct
 
     from attnctl.text import Document as Schema
-
-# the documents of the core by name; the documents of commands are listed in `attnctl.commands`
-_CORE = {
-    "trace": "attnctl.formats.documents.trace_json:TraceDocument",
-    "overview": "attnctl.formats.documents.overview_json:OverviewDocument",
-    "effects": "attnctl.watched.effects:Effects",
-}
-DOCUMENTS = _CORE | {name: place for command in COMMANDS.values() for name, place in command.documents.items()}
 
 
 def make_schema(name: str) -> Schema:

@@ -155,11 +155,13 @@ def sources_row(document: Document) -> list[object]:
 def tally_of_prompt(document: Document) -> Tally:
     """Return the numbers of a prompt's parts, by the name of the part (of a message: role, number), and by its place.
 
-    The means of what matters do not include parts that were measured only together with others.
+    The means of what matters do not include parts that were measured only together with others, or not whole because the
+    answer is predicted from inside them.
     """
     tally: Tally = {}
     for place, part in enumerate(sorted(document["parts"], key=lambda part: part["start"])):
-        values = {name: part[name] for name in COLUMNS if name in part and (name != "matters" or part["alone"])}
+        is_measured = part["alone"] and not part["predicts_answer"]
+        values = {name: part[name] for name in COLUMNS if name in part and (name != "matters" or is_measured)}
         for by, key in (("part", part.get("message", part["name"])), ("place", place)):
             merge_means(tally, {(by, key, name): (1, value, 0.0) for name, value in values.items()})
     return tally

@@ -16,6 +16,7 @@ from attnctl.errors import AttnctlError
 from attnctl.readings.spans import (
     AFTER,
     BEFORE,
+    KINDS,
     REGIONS,
     REST,
     Span,
@@ -168,9 +169,9 @@ def _start_of_question(text: str, start: int, end: int) -> int:
 
 def _spans_of_kind(kind: str, text: str) -> list[Span]:
     spans = spans_of(kind, text)
-    return (
-        _closed_spans(spans, text, AFTER if kind == "documents" else AFTER_SECTIONS) if kind in MARKED_KINDS else spans
-    )
+    if kind in MARKED_KINDS:
+        return _closed_spans(spans, text, AFTER if kind == "documents" else AFTER_SECTIONS)
+    return [(first_words(name), start, end) for name, start, end in spans] if kind in KINDS else spans
 
 
 def _or_none(kind: str, text: str) -> list[Span] | None:

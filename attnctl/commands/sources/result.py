@@ -57,6 +57,11 @@ class PartSource(Part, kw_only=True):
     ] = None
     removed: Annotated[float | None, about(f"{_CHANGE} The prompt is rendered without the part.")] = None
 
+    @property
+    def is_measured(self) -> bool:
+        """Return whether `matters` is the whole effect of this part alone."""
+        return self.alone and not self.predicts_answer
+
 
 class AnswerToken(DocumentToken, kw_only=True):
     """A token of the answer."""
@@ -99,7 +104,10 @@ class AnswerSources(JsonDocument, kw_only=True, tag="attnctl.sources/1"):
         ),
         ALWAYS,
     ] = None
-    agreement: Annotated[dict[str, Correlation], about("Kendall's τ between two columns.")]
+    agreement: Annotated[
+        dict[str, Correlation],
+        about("Kendall's τ between two columns, over the parts that are `alone` and not `predicts_answer`."),
+    ]
     forwards: Annotated[Index, about("Passes through the network after the first.")]
     notes: tuple[str, ...]
 
@@ -128,7 +136,11 @@ def probability_of_token(log_probability: float, count: int) -> float:
 
 
 def rank_agreement(parts: Sequence[PartSource]) -> dict[str, float]:
-    """Return Kendall's τ between columns where it is defined; the larger a value, the more its part supports the answer."""
+    """Return Kendall's τ between columns where it is defined; the larger a value, the more its part supports the answer.
+
+    It is over the parts whose effect was measured whole and alone.
+    """
+    parts = [part for part in parts if part.is_measured]
     columns: dict[str, list[float]] = {
         "looks": [part.looks for part in parts],
         "writes": [part.writes or 0.0 for part in parts],

@@ -58,10 +58,7 @@ def parts_table(sources: AnswerSources, top: int | None = None) -> Table:
     writes = [part.writes for part in parts]
     writes = [None] * len(parts) if None in writes else writes
     bars = [part.matters / worst if part.alone else 0.0 for part in parts]
-    after = [
-        _token_probability(sources, part.matters) if part.alone and not part.predicts_answer else ABSENT
-        for part in parts
-    ]
+    after = [_token_probability(sources, part.matters) if part.is_measured else ABSENT for part in parts]
     about_matters = (
         "matters: change of this log-probability if no token after the part can see it (nats; −0.69 halves p)"
     )
@@ -184,9 +181,9 @@ def sources_sentences(sources: AnswerSources) -> list[str]:
     tau, writing = agreement.get("looks-matters"), agreement.get("writes-matters")
     if tau is not None and len(measured) == len(sources.parts):
         also = "" if writing is None else f", writing and mattering by {writing:+.2f}"
-        sentences.append(
-            f"Looking and mattering agree by Kendall's τ = {tau:+.2f}{also}, over {len(sources.parts)} parts."
-        )
+        count = sum(part.is_measured for part in measured)
+        over = f"{count} parts" if count == len(measured) else f"the {count} parts that can be hidden whole"
+        sentences.append(f"Looking and mattering agree by Kendall's τ = {tau:+.2f}{also}, over {over}.")
     return sentences
 
 

@@ -39,6 +39,7 @@ from attnctl.cli.groups import (
 )
 from attnctl.cli.opening import model_of, open_source, text_source
 from attnctl.cli.output import page_notes, print_lines, put_bytes
+from attnctl.cli.progress import say_stage
 from attnctl.commands import PAGES
 from attnctl.errors import UsageError
 from attnctl.files import check_writable
@@ -125,7 +126,7 @@ def view_command(
     """
     if output not in (None, "-"):
         if Path(str(output)).suffix.lower() not in (".html", ".htm"):
-            raise UsageError(f"-o {output}: view writes .html (for pictures see attnctl heatmap)")
+            raise UsageError(f"-o {output}: view writes one page, a file .html (for pictures see attnctl heatmap)")
         check_writable(str(output))
     if sources:
         because = "--sources shows the parts of a prompt"
@@ -158,6 +159,8 @@ def view_command(
         else:
             shown_sources = _two_sources(context, source, other, tokens, key_tokens, model)
         name = shown_sources[0].text
+    if effects:
+        say_stage("the text, and the effects of its edges")
     html = page_of_sources(
         shown_sources,
         Changes(weights.measure, weights.words, weights.renormalise, weights.drop),

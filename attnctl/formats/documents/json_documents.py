@@ -195,6 +195,16 @@ def reading_of(kind: type[Kind], document: Struct, **overrides: object) -> Kind:
     return kind(**results, **overrides)
 
 
+def result_of(kind: type[Kind], document: object, source: str, name: str) -> Kind:
+    """Return the result of a command from its parsed JSON document, with Python's own model and tokens.
+
+    Raises AttnctlError if the document has another schema or is damaged.
+    """
+    with document_read(kind, document, source, name, "damaged") as result:
+        struct = cast("Struct", result)
+        return cast("Kind", replace(struct, **{field: _in_reading(value) for field, value in asdict(struct).items()}))
+
+
 def _in_reading(value: object) -> object:
     """Return a value of a document in the form of a reading."""
     if isinstance(value, DocumentModel):

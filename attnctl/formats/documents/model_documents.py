@@ -31,7 +31,6 @@ class BatchAsked(Part, kw_only=True):
     measure: str | None
     prompts: Annotated[Free | None, about("The options for prompts (attnctl sources).")] = None
     steps: Annotated[tuple[str, ...], about("The steps to store in each trace.")] = ()
-    precision: Annotated[Index | None, about("The number of decimals of numbers in JSON.")] = None
 
 
 class BatchDocument(JsonDocument, kw_only=True, tag="attnctl.batch/2"):

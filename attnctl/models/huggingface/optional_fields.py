@@ -49,7 +49,8 @@ def cache_of_output(output: object) -> Cache | None:
     """Return the cache that a forward put out; None for another kind of memory, or for none."""
     from transformers import Cache
 
-    cache = getattr(output, "past_key_values", None)
+    # the second is the name before transformers 5.24, which then warns of it
+    cache = getattr(output, "cache" if hasattr(output, "cache") else "past_key_values", None)
     return cache if isinstance(cache, Cache) else None
 
 

@@ -76,7 +76,9 @@ def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole
             masses = [sum(float(weights[a:b].sum()) for a, b in part.ranges) for part in parts]
             largest = sorted(range(len(parts)), key=lambda part_index: -masses[part_index])[:top]
             yield ""
-            names = Column("", [token_label(parts[part_index].name) for part_index in largest], "text", cut="end")
+            names = Column(
+                "", [token_label(parts[part_index].name) for part_index in largest], "text", max_width=60, cut="end"
+            )
             more = f"… {len(parts) - len(largest)} more parts" if len(parts) > len(largest) else ""
             yield Table(
                 [*bar_columns([masses[part_index] for part_index in largest], ".3f", BAR), names],

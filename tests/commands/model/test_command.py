@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Run
+from tests.conftest import Run, process
 from tests.tools.screen import cells
 
 
@@ -21,6 +21,12 @@ def test_sizes_of_a_checkpoint_are_the_products_by_hand(at_terminal: Run) -> Non
     assert ["heads", "4 a layer, sharing 2 key/value heads"] in lines and ["context", "512 tokens"] in lines
     assert ["one n × n", f"{512 * 512 * 4 / 1e6:.0f} MB"] in lines
     assert ["one token", f"{2 * 2 * (8 + 8) * 2} B", "2 layers × 2 heads × (8 + 8)"] in lines
+
+
+def test_nothing_stands_beside_the_sizes_of_a_model_that_caches() -> None:
+    """A process of its own: transformers writes a warning of an old name once."""
+    made = process("model", "gpt2")
+    assert made.returncode == 0 and made.stderr == b""
 
 
 def test_a_model_of_ones_own_says_how_it_was_made(at_terminal: Run, room: Path) -> None:

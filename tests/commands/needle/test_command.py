@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import jsonschema
+import numpy as np
 
 from attnctl.commands.needle.compute import NeedleAsker
 from attnctl.commands.schema.documents import SCHEMAS
@@ -102,3 +103,19 @@ def test_in_a_pipe_each_needle_has_its_row_at_once(run: Run, folder: Path, monke
     monkeypatch.setattr(NeedleAsker, "_asked_needle", asked_once)
     made = run("needle", "--model", folder, *OWN, "--lengths", "200", "--depths", "0,100")
     assert made.code == 130 and [row.split("\t")[0] for row in made.out.splitlines()] == ["length", "200"]
+
+
+def test_a_pipe_and_a_picture_name_the_heads_and_switch_them_off_if_asked(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = {1: np.array([0.0, 0.875, 0.25, 0.05], np.float32)}
+    monkeypatch.setattr("attnctl.commands.needle.compute.retrieval_scores", lambda *_: scores)
+    asked = ("needle", "--model", folder, "--lengths", "200", "--depths", "0,100")
+    answer = json.loads(run(*asked, *OWN, "--json").out.splitlines()[0])["answer"]
+    own = (*OWN[:-1], answer.strip()[:3])
+    for output in ((), ("-o", "n.png")):
+        made = run(*asked, *own, *output)
+        assert "2 retrieval heads (Wu et al. 2024): 1.1 0.88, 1.2 0.25\n" in made.err
+        assert "--switch-off 10" in made.err and "switched off" not in made.err
+        without = run(*asked, *own, *output, "--switch-off", "1").err
+        assert without.count("switched off") == 2 and "--switch-off 10" not in without

@@ -60,9 +60,22 @@ def test_a_row_a_prompt_and_means_over_them(run: Run, chatty: Path, tmp_path: Pa
     assert "6 finished before" in again.err
 
 
+def test_means_leave_out_what_is_not_measured_whole() -> None:
+    parts: list[dict[str, Any]] = [
+        {"name": "a", "start": start, "alone": alone, "predicts_answer": predicts, "looks": 0.25, "matters": matters}
+        for start, (alone, predicts, matters) in enumerate(
+            [(True, False, -2.0), (False, False, 5.0), (True, True, 0.0)]
+        )
+    ]
+    tally = tally_of_prompt({"parts": parts})
+    assert tally["part", "a", "matters"] == (1, -2.0, 0.0) and tally["part", "a", "looks"] == (3, 0.25, 0.0)
+    assert ("place", 2, "matters") not in tally
+
+
 def test_names_of_documents() -> None:
     parts: list[dict[str, Any]] = [
-        {"name": name, "start": 0, "alone": True, "looks": 0.25, "matters": 0.1} for name in FORMULAS
+        {"name": name, "start": 0, "alone": True, "predicts_answer": False, "looks": 0.25, "matters": 0.1}
+        for name in FORMULAS
     ]
     table = tally_csv(tally_of_prompt({"parts": parts}), ["looks", "matters"], "standard_error")
     assert FORMULAS[0] in table

@@ -69,6 +69,19 @@ PARAGRAPHS = TEXT.replace("\n", "\n\n")
 TAGGED = "<document>\na\n\nb\n</document>\n<document>\nc\n\nd\n</document>\nWhere?"
 
 
+HEADINGS = (
+    "Documents:",
+    "## Retrieved documents",
+    "**Context:**",
+    "Here are the passages found:",
+    "<sources>",
+    "**Facts**:\n",
+)
+LISTED = "- Paris.\n- Rome.\n  - in it\n  1. so\n  And old\n- Oslo.\n\nWhere?"
+LISTED_PARTS = ["(before)", "document 0", "document 1", "document 2", "after the documents"]
+NUMBERED = ["(before)", "document 1", "document 2", "after the documents"]
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "parts"),
     [
@@ -111,6 +124,24 @@ TAGGED = "<document>\na\n\nb\n</document>\n<document>\nc\n\nd\n</document>\nWher
         ('{"documents": [{"text": "a"}, {"text": "b"}]}', "documents", ["document 0", "document 1"]),
         ('["Paris is big.", "Rome is old."]', None, ["document 0", "document 1"]),
         ('[{"a": 1}] [{"b": 1}, {"c": 2', None, ["text"]),  # one item, and a list without an end
+        *((f"Answer.\n\n{heading}\n{LISTED}", None, LISTED_PARTS) for heading in HEADINGS),
+        (f"Rules:\n{LISTED}", None, ["0 Rules: - Paris. - Rome. - in it 1. so And old…", "1 Where?"]),
+        (
+            "Context:\r\n\r\n3) Paris.\r\n4) Rome.\r\n\r\n   Old.\r\n5) Oslo.\r\nWhere?",
+            "documents",
+            ["(before)", "document 3", "document 4", "document 5", "after the documents"],
+        ),
+        ("Sources:\n(1) A\nlong one.\n(2) B\nas well.\n\nRules:\n1. Be brief.", None, NUMBERED),
+        ("Facts:\n1. A.\n\nMore of A.\n\n2. B.\n\nMore of B.\n\nWhere?", None, NUMBERED),
+        ("المصادر sources:\n• روما قديمة 🏛️\n• أوسلو\n", "documents", ["(before)", "document 0", "document 1"]),
+        (
+            "Documents:\n- a\n- b\nRules:\n- c\n- d",
+            None,
+            ["(before)", "document 0", "document 1", "after the documents"],
+        ),
+        ("Documents:\n- a\n- b\n\nc.\n- d", None, ["(before)", "document 0", "document 1", "after the documents"]),
+        ("Documents:\n- only one\n\nWhere?", None, ["0 Documents: - only one", "1 Where?"]),
+        ("Documents:\n1. a\n[7] b\n[8] c\n2. d", "documents", ["(before)", "document 7", "document 8"]),
         ("A list [1] and Document 7: in a line.", None, ["text"]),
     ],
 )

@@ -14,11 +14,19 @@ import pytest
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import jsonschema
+from msgspec.structs import replace
 
 import attnctl
 from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.commands.sources.parts import RESTS, search_parts
-from attnctl.commands.sources.result import Answer, AnswerSources, AnswerToken, PartSource, rests_on_prompt
+from attnctl.commands.sources.result import (
+    Answer,
+    AnswerSources,
+    AnswerToken,
+    PartSource,
+    rank_agreement,
+    rests_on_prompt,
+)
 from attnctl.commands.sources.search import SourceSearch
 from attnctl.commands.sources.show import headline_of, parts_table, sources_sentences
 from attnctl.errors import AttnctlError, UsageError
@@ -140,6 +148,25 @@ def test_a_part_that_predicts_the_answer_is_not_measured_whole(run: Run, chatty:
     assert predicting == {"Bob": 0.0} and found["rests"] in (None, True)
     in_chat = run("sources", "--chat", chat, *asked, "--json").json  # the template's last tokens are in no part
     assert not any(part["predicts_answer"] for part in in_chat["parts"]) and in_chat["rests"] is not None
+
+
+def test_the_agreement_leaves_out_parts_that_are_not_measured_whole() -> None:
+    """With the part that predicts the answer, or that was hidden with others, τ would be 0 (by hand: 3 of 6 pairs agree)."""
+    of_parts = ((0.1, -0.1, True, False), (0.2, -0.2, True, False), (0.3, -0.3, True, False))
+    for odd in ((0.9, 0.0, True, True), (0.9, 0.0, False, False)):
+        parts = [
+            PartSource(name="x", looks=looks, matters=matters, alone=alone, predicts_answer=predicts, removed=matters)
+            for looks, matters, alone, predicts in (*of_parts, odd)
+        ]
+        assert rank_agreement(parts) == pytest.approx({"looks-matters": 1, "looks-removed": 1, "matters-removed": 1})
+        assert rank_agreement(parts[-2:]) == {}
+    answer = Answer("yes", False, (AnswerToken(text="y", log_probability=-0.25),), -0.25, 0.7788)
+    sources = AnswerSources(
+        prompt="a b", model=ModelInfo("tiny", "checkpoint"), answer=answer, agreement={"looks-matters": 1.0}, forwards=2,
+        parts=(*(replace(part, alone=True) for part in parts[:3]), replace(parts[3], alone=True, predicts_answer=True)),
+        apart={}, notes=(),
+    )  # fmt: skip
+    assert "τ = +1.00, over the 3 parts that can be hidden whole." in sources_sentences(sources)[-1]
 
 
 def test_a_prompt_from_a_file_that_ends_in_a_line_break_has_a_note(run: Run, chatty: Path, tmp_path: Path) -> None:
