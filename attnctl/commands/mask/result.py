@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
+from attnctl.commands.mask.intervals import IntervalMask
 from attnctl.commands.mask.sentence import ranges
 from attnctl.document_fields import Amount, Count, Index, Mask, Part, Whole, about
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel
@@ -25,9 +26,16 @@ class MaskGroup(Part, kw_only=True):
     sentence: Annotated[str, about("What the mask lets through.")]
     expected: Annotated[str | None, about("What it should let through; absent if that is not known.")] = None
     holds: Annotated[bool, about("Whether the layers keep to what is expected.")] = True
-    mask: Annotated[Mask, about("A row for each query, a column for each key; true where the query sees the key.")]
+    mask: Annotated[
+        Mask | IntervalMask,
+        about(
+            "A row for each query, a column for each key; true where the query sees the key. Intervals if there are more "
+            "than 512 × 512 pairs."
+        ),
+    ]
     wrong: Annotated[
-        Mask | None, about("True where the mask shows or hides a key and should not; absent if it is as expected.")
+        Mask | IntervalMask | None,
+        about("As mask: true where the mask shows or hides a key and should not; absent if it is as expected."),
     ] = None
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from attnctl.arrays import Bools, Floats
 from attnctl.blockwise import even_edges
+from attnctl.commands.mask.intervals import IntervalMask, interval_mask
 from attnctl.commands.mask.result import MaskCheck, MaskGroup, group_line, outcome, place_of, violation_lines
 from attnctl.commands.mask.sentence import ranges
 from attnctl.render.forms import Column, Form, Grid, Line, Table, token_label
@@ -32,7 +33,7 @@ def mask_forms(check: MaskCheck) -> Iterator[Form]:
     if check.groups:
         yield ""
         yield masks_table(check)
-    drawn = [group for group in check.groups if not (group.mask.all() and group.holds)]
+    drawn = [group for group in check.groups if not (interval_mask(group.mask).is_full and group.holds)]
     for group in drawn[:DRAWN]:
         yield ""
         yield Line(_group_title(check, group), "accent")
@@ -90,11 +91,10 @@ def _together(reasons: Sequence[str]) -> list[str]:
 # --- as a grid -------------------------------------------------------------------------------------------------------
 
 
-def pooled_mask(mask: Bools, cells: int) -> tuple[Floats, list[int], list[int]]:
+def pooled_mask(mask: Bools | IntervalMask, cells: int) -> tuple[Floats, list[int], list[int]]:
     """Return the share of visible pairs in at most `cells` × `cells` blocks, and the first query and key of each block."""
     rows, columns = (even_edges(size, cells) for size in mask.shape)
-    sums = np.add.reduceat(np.add.reduceat(mask.astype(np.float32), rows[:-1], 0), columns[:-1], 1)
-    return sums / (np.diff(rows)[:, None] * np.diff(columns)), rows[:-1], columns[:-1]
+    return interval_mask(mask).pooled(rows, columns), rows[:-1], columns[:-1]
 
 
 def _labels(check: MaskCheck, group: MaskGroup, axis: int, starts: Sequence[int]) -> list[str]:
@@ -116,7 +116,7 @@ def _grid(check: MaskCheck, group: MaskGroup) -> Grid:
         if violation.kind == group.kind and violation.layer in group.layers and violation.row in group.rows
     })  # fmt: skip
     names = _labels(check, group, 0, rows), _labels(check, group, 1, columns)
-    cells = group.mask if whole else shares
+    cells = shares > 0 if whole else shares
     return Grid(cells, *names, mask=shares > 0, heat=not whole, marks=tuple(wrong), indent=2)
 
 

@@ -346,7 +346,7 @@ def test_masks_that_cannot_be_read_are_not_as_expected(monkeypatch: pytest.Monke
     def fail(*_: Any) -> None:
         raise AttnctlError("no such call")
 
-    monkeypatch.setattr("attnctl.commands.mask.compute.visible_pairs", fail)
+    monkeypatch.setattr("attnctl.commands.mask.compute.masks_of_call", fail)
     assert "the masks could not be read" in repr(checked("llama causal"))
     with pytest.raises(AttnctlError, match="nothing of .* can be checked"):
         checked("bert masked")
