@@ -105,6 +105,7 @@ class MaskSearch(Search):
         """Check and lay out the inputs. Raises UsageError for inputs that do not fit each other or the network."""
         check_inference(network)
         self.network, name = network, name or architecture_name(network)
+        self.attends = bool(attention_modules(network))
         self.kind = "decoder" if self.network.config.is_encoder_decoder else "self"
         self.kernel = str(network.config._attn_implementation or "its own")
         self.trusted = not re.search("flash|flex|paged", self.kernel)
@@ -228,7 +229,7 @@ class MaskSearch(Search):
         """Return (kind, layer) → the masks of its calls; {} with a note if none can be seen."""
         seen: dict[tuple[str, int], list[tuple[IntervalMask, ...]]] = {}
         if not model_follows_interface(self.network):
-            if attention_modules(self.network):
+            if self.attends:
                 own_code = "cannot be read, as it attends in code of its own: only outputs are checked"
                 self.notes.append(f"The masks of {self.info.name} {own_code}.")
             return seen

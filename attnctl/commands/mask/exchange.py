@@ -18,7 +18,7 @@ from attnctl.attention import Array
 from attnctl.blockwise import Tick
 from attnctl.commands.mask.expected import Expectations, Expected, Text
 from attnctl.commands.mask.intervals import IntervalMask, different, written
-from attnctl.commands.mask.result import How, MaskCheck, MaskGroup, MaskViolation, kind_words
+from attnctl.commands.mask.result import NO_MASK, How, MaskCheck, MaskGroup, MaskViolation, kind_words
 from attnctl.commands.mask.sentence import mask_sentence
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.models.huggingface.block_recorder import NOT_AGAIN
@@ -66,6 +66,7 @@ class Search:
 
     kernel = ""
     kind = "self"  # of the layers that the text goes through to the output
+    attends = True  # whether the model has attention
     trusted = True  # whether the masks that were read are those of the model's own kernel
     limit = LEAK["float32"]
 
@@ -92,11 +93,6 @@ class Search:
         """Return the number of tokens of the longest kind of text."""
         return max((text.n for text in self.expectations.texts.values()), default=1)
 
-    @property
-    def passes(self) -> int:
-        """Return how many passes over the text the work amounts to."""
-        return 5 + min(self.longest, sets_for(self.longest)) + min(self.longest, WHOLE)
-
     def measure(self, tick: Tick | None = None) -> MaskCheck:
         """Read the masks, exchange tokens, and return what crosses. Raises AttnctlError if the model fails on the inputs."""
         blocks, seen = self.run()
@@ -119,11 +115,12 @@ class Search:
         if not groups and not self.exchanges and not violations:
             why = "no token is hidden that could be exchanged" if blocks else "no layer can be run again alone"
             why = self.unchecked[0] if self.unchecked else why
-            raise AttnctlError(f"nothing of {self.info.name} can be checked: its masks cannot be read, and {why}")
+            masks = "its masks cannot be read" if self.attends else f"it has {NO_MASK}"
+            raise AttnctlError(f"nothing of {self.info.name} can be checked: {masks}, and {why}")
         rule = self.expectations.rule
         return MaskCheck(
             model=self.info, tokens=self.tokens, kernel=self.kernel, expect="family" if rule is None else str(rule),
-            holds=not violations, groups=groups, violations=violations, exchanges=self.exchanges,
+            holds=not violations, attends=self.attends, groups=groups, violations=violations, exchanges=self.exchanges,
             unchecked=tuple(dict.fromkeys(self.unchecked)),
             floor=self.floor, limit=self.limit, notes=tuple(self.notes),
         )  # fmt: skip

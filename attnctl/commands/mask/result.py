@@ -73,6 +73,9 @@ class MaskCheck(JsonDocument, kw_only=True, eq=False, tag="attnctl.mask/1"):
     kernel: Annotated[str, about("The kernel with which the outputs were computed.")]
     expect: Annotated[str, about("What the user expects, or family: the configuration and its documentation.")]
     holds: Annotated[bool, about("Whether every layer keeps to what is expected.")]
+    attends: Annotated[
+        bool, about("Whether the model has attention; without it, as in a model of states (Mamba), there is no mask.")
+    ] = True
     groups: tuple[MaskGroup, ...]
     violations: tuple[MaskViolation, ...]
     exchanges: Annotated[Whole, about("How often a layer or the model ran with exchanged tokens.")]
@@ -108,13 +111,16 @@ class MaskCheck(JsonDocument, kw_only=True, eq=False, tag="attnctl.mask/1"):
         return "\n".join([*lines, *violation_lines(self)])
 
 
+NO_MASK = "no attention, so no mask to measure"  # of a model whose layers carry states
+
+
 # --- in words --------------------------------------------------------------------------------------------------------
 
 
 def outcome(check: MaskCheck) -> str:
     """Return in a few words whether the masks hold."""
     if check.holds and not check.groups:
-        return "no output changes; the masks could not be read"
+        return "no output changes; the masks could not be read" if check.attends else f"{NO_MASK}; no output changes"
     if check.holds:
         return "the masks hold" if check.exchanges else "the masks are as expected; nothing had to be hidden"
     return f"{counted(len(check.violations), 'violation')}"
