@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from attnctl import attention
+from attnctl import attention, limits
 from attnctl.argument_types import check_network
 from attnctl.arrays import Bools, place_array
 from attnctl.attention import Array, Call
@@ -146,6 +146,10 @@ class MaskSearch(Search):
         if self.ids is not None and self.kind == "self" and "position_ids" in parameters.keys() - self.entries.keys():
             places = positions_of_tokens(network, self.ids)
             self.entries |= {} if places is None else {"position_ids": places}
+        if self.kernel == "eager" and self.attends:  # scores, weights and a mask of every head, by the model itself
+            pairs = max((text.real.size * text.n for text in self.expectations.texts.values()), default=0)
+            need = 12.0 * (self.info.n_heads or 1) * pairs
+            limits.check_memory(need, f"eager attention to {self.longest:,} tokens", "shorten the text")
 
     def _texts(self, segment_ids: Array | None) -> dict[str, Text]:
         """Return the tokens of each kind of attention, as far as the inputs tell."""

@@ -33,6 +33,25 @@ def test_text_and_batch_tell_the_same_mask(run: Run, model: str) -> None:
         assert group["sentence"] == "causal" and group["mask"] == np.tril(np.ones((n, n), bool)).tolist()
 
 
+def test_long_mask_is_written_as_intervals(run: Run, tmp_path: Path) -> None:
+    """The pairs are those of a matrix by the definition of a window, and of what is wrong with it."""
+    n, words = 600, ["mask", "pizza " * 600, "--model", "demo", "--json"]
+    gap = np.arange(n)[:, None] - np.arange(n)
+    made = run(*words, "--expect", "window 10")
+    assert made.code == 4 and check_schema(made.json) == "mask"
+    for group, mask in zip(made.json["groups"], (abs(gap) < 4, abs(gap) >= 0), strict=True):
+        for name, pairs in (("mask", mask), ("wrong", mask ^ (abs(gap) < 10))):
+            assert group[name]["shape"] == [n, n]
+            shown = np.zeros((n, n), bool)
+            for query, first, last in zip(*(group[name][key] for key in ("query", "first", "last")), strict=True):
+                shown[query, first : last + 1] = True
+            np.testing.assert_array_equal(shown, pairs)
+    assert [one["pairs"] for one in made.json["violations"]] == [
+        int(((abs(gap) < 10) & (abs(gap) >= 4)).sum()),
+        int((abs(gap) >= 10).sum()),
+    ]
+
+
 def test_expectation_decides_on_the_exit_code(run: Run, model: str) -> None:
     n = len(run("mask", "Alice will eat", "--model", model, "--json").json["groups"][0]["mask"])
     np.save("causal.npy", np.tril(np.ones((n, n))))
