@@ -204,10 +204,18 @@ class Plan:
 
     def _name_lines(self, name: str, labels: Labels, width: float) -> list[str]:
         """Return the lines of a panel's name, those of a name of several lines broken between words."""
-        lines = [labels.drawable(line) for line in name.split("\n")]
+        lines, size = [labels.drawable(line) for line in name.split("\n")], self.type.axis - 0.5
         if len(lines) == 1:
             return lines
-        return [part for line in lines for part in labels.broken_lines(line, self.type.axis - 0.5, width)]
+        parts: list[str] = []
+        for line in lines:
+            fewest = broken = labels.broken_lines(line, size, width)
+            for share in (0.9, 0.8, 0.7, 0.6, 0.5):  # as many lines, of more equal lengths
+                narrower = labels.broken_lines(line, size, share * width)
+                if len(narrower) == len(fewest) > 1 and " ".join(narrower) == line:
+                    broken = narrower
+            parts += broken
+        return parts
 
     def _cell_size(self) -> tuple[float, float]:
         """Return a size of cells that suits the tokens and panels: a whole number of pixels if that is 4 or more."""

@@ -165,6 +165,21 @@ def test_picture_outlines_every_wrong_pair() -> None:
     assert "light: the query sees the key; outlined: not as expected" in words and "share of pairs visible" not in words
 
 
+def test_sentences_over_panels_are_whole(model: str) -> None:
+    """A picture of few tokens is narrower than its sentences; one of a single mask has its sentence below the title."""
+    from transformers import LlamaForCausalLM
+
+    from attnctl.commands.mask.show import mask_drawing
+
+    network, shown = LlamaForCausalLM.from_pretrained(model).eval(), np.ones((3, 4), int)
+    shown[1, :1] = shown[2, :2] = 0  # padding
+    for rows in (3, 1):
+        check = attnctl.mask(network, input_ids=np.repeat(IDS[:, :4], rows, 0), attention_mask=shown[-rows:])
+        texts = [text.get_text() for text in mask_drawing(check).figure.texts]
+        assert len(check.groups) == rows and not any("…" in text for text in texts)
+        assert all(group.sentence in " ".join(texts[::-1]) + " ".join(texts) for group in check.groups), texts
+
+
 def run_document(expect: str) -> MaskCheck:
     """Return the check of the demo."""
     import attnctl
