@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from attnctl import limits
+from attnctl import attention, limits
 from attnctl.argument_types import check_network
 from attnctl.arrays import Bools, place_array
 from attnctl.attention import Array, Call
 from attnctl.commands.mask.exchange import (
-    WHOLE,
     Block,
     Search,
     Seen,
-    exchanged_sets,
+    exchanged_sets_of_chain,
     nearest,
+    reached_by,
     row_change,
     row_size,
 )
@@ -37,6 +37,7 @@ from attnctl.commands.mask.expected import (
     rule_of,
     with_prefix,
 )
+from attnctl.commands.mask.intervals import IntervalMask, band, masks_of_rows
 from attnctl.commands.mask.result import MaskCheck, MaskViolation
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models.huggingface.attention_interface import (
@@ -57,6 +58,7 @@ from attnctl.models.huggingface.network import device_of_inputs, network_info, r
 from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.models.huggingface.token_batch import (
     BOUNDARIES,
+    HIDING,
     PER_TOKEN,
     as_tensor,
     checked_entry,
@@ -70,7 +72,6 @@ from attnctl.models.huggingface.token_batch import (
 from attnctl.tolerances import LEAK, tolerance
 
 if TYPE_CHECKING:
-    from attnctl.layer.computed import ComputedLayer
     from attnctl.models.builtin.stack import Stack
     from attnctl.tokens import Token
 
@@ -104,6 +105,7 @@ class MaskSearch(Search):
         """Check and lay out the inputs. Raises UsageError for inputs that do not fit each other or the network."""
         check_inference(network)
         self.network, name = network, name or architecture_name(network)
+        self.attends = bool(attention_modules(network))
         self.kind = "decoder" if self.network.config.is_encoder_decoder else "self"
         self.kernel = str(network.config._attn_implementation or "its own")
         self.trusted = not re.search("flash|flex|paged", self.kernel)
@@ -144,7 +146,10 @@ class MaskSearch(Search):
         if self.ids is not None and self.kind == "self" and "position_ids" in parameters.keys() - self.entries.keys():
             places = positions_of_tokens(network, self.ids)
             self.entries |= {} if places is None else {"position_ids": places}
-        limits.check_memory(8.0 * self.longest**2, f"the masks of {self.longest:,} tokens", "shorten the text")
+        if self.kernel == "eager" and self.attends:  # scores, weights and a mask of every head, by the model itself
+            pairs = max((text.real.size * text.n for text in self.expectations.texts.values()), default=0)
+            need = 12.0 * (self.info.n_heads or 1) * pairs
+            limits.check_memory(need, f"eager attention to {self.longest:,} tokens", "shorten the text")
 
     def _texts(self, segment_ids: Array | None) -> dict[str, Text]:
         """Return the tokens of each kind of attention, as far as the inputs tell."""
@@ -169,19 +174,24 @@ class MaskSearch(Search):
             texts["decoder"] = Text((shown != 0).cpu().numpy())
         return texts
 
-    def _given_mask(self) -> Any:
-        """Return what the four-dimensional mask or the BlockMask of the batch lets through, (batch, n, n); else None."""
+    def _given_mask(self) -> tuple[IntervalMask, ...] | None:
+        """Return what the four-dimensional mask or the BlockMask of the batch lets through, for each row; else None."""
         batch, n = self.ids.shape
-        if self.block_mask is not None:
-            from torch.nn.attention.flex_attention import create_mask
-
-            made = create_mask(self.block_mask.mask_mod, batch, 1, n, n, device=str(self.ids.device))
-            return made[:, 0].cpu().numpy()
         given = self.entries.get("attention_mask")
+        if self.block_mask is not None:
+            return masks_of_rows(
+                (n, n), partial(_rows_of_block_mask, self.block_mask, batch, n, self.ids.device), batch
+            )
         if not isinstance(given, torch.Tensor) or given.ndim != 4:
             return None
-        shown = given if given.dtype == torch.bool else given > -1e3
-        return shown.any(1).expand(batch, n, n).cpu().numpy()
+
+        def rows(lo: int, hi: int) -> Bools:
+            part = given[:, :, lo:hi]
+            shown: Bools = (part if part.dtype == torch.bool else part > HIDING).any(1).cpu().numpy()
+            return shown
+
+        made = masks_of_rows((n, n), rows, given.shape[0] * given.shape[1])
+        return made if len(made) == batch else made * batch
 
     # --- run ---
 
@@ -219,24 +229,24 @@ class MaskSearch(Search):
 
     # --- what the calls of attention say ---
 
-    def _watched_masks(self) -> dict[tuple[str, int], list[Bools]]:
-        """Return (kind, layer) → the masks (rows, n_q, n_k) of its calls; {} with a note if none can be seen."""
-        seen: dict[tuple[str, int], list[Bools]] = {}
+    def _watched_masks(self) -> Seen:
+        """Return (kind, layer) → the masks of its calls; {} with a note if none can be seen."""
+        seen: dict[tuple[str, int], list[tuple[IntervalMask, ...]]] = {}
         if not model_follows_interface(self.network):
-            if attention_modules(self.network):
+            if self.attends:
                 own_code = "cannot be read, as it attends in code of its own: only outputs are checked"
                 self.notes.append(f"The masks of {self.info.name} {own_code}.")
             return seen
 
         def see(site: Site, call: Call) -> None:
-            made = visible_pairs(call).cpu().numpy()  # (batch, n_q, n_k)
-            masks = seen.setdefault((site.kind, site.layer), [])
-            if not any(np.array_equal(made, other) for other in masks):
+            made, masks = masks_of_call(call), seen.setdefault((site.kind, site.layer), [])
+            if not any([mask.key for mask in made] == [mask.key for mask in other] for other in masks):
                 masks.append(made)
 
         entries = dict(self.entries)
         if self.block_mask is not None:
-            given = torch.as_tensor(self.expectations.texts["self"].given, device=self.ids.device)
+            masks = self.expectations.texts["self"].given or ()
+            given = torch.as_tensor(np.stack([np.asarray(mask) for mask in masks]), device=self.ids.device)
             entries = {name: given[:, None] if value is self.block_mask else value for name, value in entries.items()}
         try:
             with self.running(), watch_attention(self.network, see) as session:
@@ -262,25 +272,24 @@ class MaskSearch(Search):
         base = _outputs(self.output, ids)
         if ids is None or text is None or base is None or self.network.config.model_type in TRIGRAMS:
             return ()
-        reach = self.reach(blocks, text)
-        if reach is None:
+        chain = self.chain(blocks, text)
+        if chain is None:
             return ()
-        may = torch.as_tensor(reach)
-        special = torch.tensor(sorted(special_ids(self.network)), dtype=torch.long)
-        free = ~torch.isin(ids.cpu(), special) | ~torch.as_tensor(text.real)
+        free = ~np.isin(ids.cpu().numpy(), sorted(special_ids(self.network))) | ~text.real
         if self.ids is not None and "attention_mask" not in self.entries:
-            free &= torch.as_tensor(text.real)
+            free &= text.real
         other, scale, found = other_ids(self.network, ids), row_size(base), {}
         limit = max(self.limit, 2 * self.floor)
-        for hidden in exchanged_sets(reach, WHOLE):
+        for hidden in exchanged_sets_of_chain(chain):
             hidden &= free
-            if not bool(hidden.any()):
+            if not hidden.any():
                 continue
             self.exchanges += 1
+            here = torch.as_tensor(hidden, device=ids.device)
             with self.running(), self._recording() as changed:
-                out = self.network(**{**self.entries, name: torch.where(hidden.to(ids.device), other, ids)})
+                out = self.network(**{**self.entries, name: torch.where(here, other, ids)})
             change = (row_change(base, _outputs(out, ids)) / scale).cpu()
-            unaffected = ~(may & hidden[:, None, :]).any(-1)
+            unaffected = ~torch.as_tensor(reached_by(hidden, chain))
             change = torch.where(unaffected, change.nan_to_num(0.0), 0.0)
             for row, query in enumerate(change.argmax(1).tolist()):
                 if float(change[row, query]) > limit and row not in found:
@@ -290,6 +299,35 @@ class MaskSearch(Search):
                         expected="what its layers carry",
                     )  # fmt: skip
         return tuple(found.values())
+
+
+# --- masks ----------------------------------------------------------------------------------------------------------
+
+
+def masks_of_call(call: Call) -> tuple[IntervalMask, ...]:
+    """Return what a call of attention lets through, for each text of its batch."""
+    heads, batch = int(call.queries.shape[-3]), int(call.queries.shape[:-3].numel())
+    if call.mask is None and call.bias is None:
+        smallest, largest = attention.visible_gaps(call.causal, call.window)
+        return (band((call.n_q, call.n_k), largest, -smallest, call.first_position),) * batch
+
+    def rows(lo: int, hi: int) -> Bools:
+        shown = visible_pairs(attention.select_call(call, rows=list(range(lo, hi))))
+        visible: Bools = shown.reshape(batch, hi - lo, call.n_k).cpu().numpy()
+        return visible
+
+    return masks_of_rows((call.n_q, call.n_k), rows, batch * (1 if call.bias is None else heads))
+
+
+def _rows_of_block_mask(block_mask: Any, batch: int, n: int, device: torch.device, lo: int, hi: int) -> Bools:
+    """Return which keys the queries [lo, hi) see by a BlockMask of FlexAttention → (batch, hi - lo, n)."""
+    from torch.nn.attention.flex_attention import create_mask
+
+    def shifted(text: Array, head: Array, query: Array, key: Array) -> Array:
+        return block_mask.mask_mod(text, head, query + lo, key)
+
+    made: Bools = create_mask(shifted, batch, 1, hi - lo, n, device=str(device))[:, 0].cpu().numpy()
+    return made
 
 
 # --- layers ------------------------------------------------------------------------------------------------------------
@@ -402,21 +440,23 @@ class StackSearch(Search):
 
     def run(self) -> tuple[list[Block], Seen]:
         """Return the layers of the stack after a run, and the masks of their calls of attention."""
-        x, blocks, seen = place_array(self.rows, "cpu"), list[Block](), dict[tuple[str, int], list[Bools]]()
+        x, blocks = place_array(self.rows, "cpu"), list[Block]()
+        seen: dict[tuple[str, int], list[tuple[IntervalMask, ...]]] = {}
         for number, parameters in enumerate(self.stack.layers):
             run = partial(self._run_layer, number, {name: place_array(w, "cpu") for name, w in parameters.items()})
-            layer, output = run(x)
-            seen["self", number] = [visible_pairs(layer.forward.call).cpu().numpy()[None]]
+            call, output = run(x)
+            seen["self", number] = [masks_of_call(call)]
+            del call  # the next layer needs the memory
             blocks.append(Block("self", number, True, x[None], partial(self._run_rows, run)))
             x = output
         return blocks, seen
 
-    def _run_rows(self, run: Callable[[Array], tuple[ComputedLayer, Array]], hidden: Array) -> Array:
+    def _run_rows(self, run: Callable[[Array], tuple[Call, Array]], hidden: Array) -> Array:
         """Return the output (1, n, d_model) of a layer over other hidden states (1, n, d_model)."""
         return run(hidden[0])[1][None]
 
-    def _run_layer(self, number: int, placed: dict[str, Array], x: Array) -> tuple[ComputedLayer, Array]:
-        """Return a layer over its input (n, d_model), and its output (n, d_model)."""
+    def _run_layer(self, number: int, placed: dict[str, Array], x: Array) -> tuple[Call, Array]:
+        """Return the call of a layer over its input (n, d_model), and its output (n, d_model)."""
         layer = self.stack.layer_attention(number, x, self.stack.layers[number], placed)
         output, residual = layer.forward.output_and_residual
-        return layer, output if residual is None else residual
+        return layer.forward.call, output if residual is None else residual

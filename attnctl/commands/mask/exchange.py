@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from hashlib import sha256
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from attnctl.arrays import Bools
+from attnctl.arrays import Bools, Ints
 from attnctl.attention import Array
 from attnctl.blockwise import Tick
 from attnctl.commands.mask.expected import Expectations, Expected, Text
-from attnctl.commands.mask.result import How, MaskCheck, MaskGroup, MaskViolation, kind_words
+from attnctl.commands.mask.intervals import IntervalMask, different, written
+from attnctl.commands.mask.result import NO_MASK, How, MaskCheck, MaskGroup, MaskViolation, kind_words
 from attnctl.commands.mask.sentence import mask_sentence
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.models.huggingface.block_recorder import NOT_AGAIN
@@ -30,7 +30,8 @@ WHOLE = 6  # sets of tokens that are exchanged in the model as a whole
 EXCHANGES, FEWEST, TOKENS = 48, 8, 4096
 STATE = "state"  # the kind of a layer that has no attention
 
-Seen = Mapping[tuple[str, int], list[Bools]]  # (kind, layer) → the masks (rows, n_q, n_k) of its calls
+# (kind, layer) → the masks of its calls: for each row of the batch, or one for all rows
+Seen = Mapping[tuple[str, int], list[tuple[IntervalMask, ...]]]
 
 
 class Block(NamedTuple):
@@ -65,6 +66,7 @@ class Search:
 
     kernel = ""
     kind = "self"  # of the layers that the text goes through to the output
+    attends = True  # whether the model has attention
     trusted = True  # whether the masks that were read are those of the model's own kernel
     limit = LEAK["float32"]
 
@@ -91,11 +93,6 @@ class Search:
         """Return the number of tokens of the longest kind of text."""
         return max((text.n for text in self.expectations.texts.values()), default=1)
 
-    @property
-    def passes(self) -> int:
-        """Return how many passes over the text the work amounts to."""
-        return 5 + min(self.longest, sets_for(self.longest)) + min(self.longest, WHOLE)
-
     def measure(self, tick: Tick | None = None) -> MaskCheck:
         """Read the masks, exchange tokens, and return what crosses. Raises AttnctlError if the model fails on the inputs."""
         blocks, seen = self.run()
@@ -118,11 +115,12 @@ class Search:
         if not groups and not self.exchanges and not violations:
             why = "no token is hidden that could be exchanged" if blocks else "no layer can be run again alone"
             why = self.unchecked[0] if self.unchecked else why
-            raise AttnctlError(f"nothing of {self.info.name} can be checked: its masks cannot be read, and {why}")
+            masks = "its masks cannot be read" if self.attends else f"it has {NO_MASK}"
+            raise AttnctlError(f"nothing of {self.info.name} can be checked: {masks}, and {why}")
         rule = self.expectations.rule
         return MaskCheck(
             model=self.info, tokens=self.tokens, kernel=self.kernel, expect="family" if rule is None else str(rule),
-            holds=not violations, groups=groups, violations=violations, exchanges=self.exchanges,
+            holds=not violations, attends=self.attends, groups=groups, violations=violations, exchanges=self.exchanges,
             unchecked=tuple(dict.fromkeys(self.unchecked)),
             floor=self.floor, limit=self.limit, notes=tuple(self.notes),
         )  # fmt: skip
@@ -138,7 +136,6 @@ class Search:
 
     def _broken_by(self, block: Block, expected: Expected) -> Iterator[Break]:
         """Yield the worst pair, in each row of the batch, that the output of a layer tells; it must not."""
-        may = torch.as_tensor(expected.may)
         sets = list(exchanged_sets(expected.may))
         if not sets:
             return
@@ -157,10 +154,11 @@ class Search:
         self.floor = max(self.floor, float((row_change(base, again) / scale).nan_to_num(0.0).max()))
         limit = max(self.limit, 2 * self.floor)
         noise = other_rows(block.rows)
-        worst: dict[int, tuple[float, int, Array]] = {}
+        worst: dict[int, tuple[float, int, Bools]] = {}
         for hidden in sets:  # (batch, n)
             change = (row_change(base, self._run_exchanged(block, noise, hidden)) / scale).cpu()  # (batch, n)
-            compared = ~(may & hidden[:, None, :]).any(-1) & real  # (batch, n)
+            sees_any = [may.sees(keys) for may, keys in zip(expected.may, hidden, strict=True)]
+            compared = ~torch.as_tensor(np.stack(sees_any)) & real  # (batch, n)
             change = torch.where(compared, change.nan_to_num(torch.inf), 0.0)
             for row, query in enumerate(change.argmax(1).tolist()):
                 if (moved := float(change[row, query])) > max(limit, worst.get(row, (0.0,))[0]):
@@ -168,23 +166,23 @@ class Search:
         for row, (moved, query, hidden) in worst.items():
             yield Break("sees", row, query, self._key_of(block, noise, base, row, query, hidden), None, moved)
 
-    def _run_exchanged(self, block: Block, noise: Array, hidden: Array) -> Array:
+    def _run_exchanged(self, block: Block, noise: Array, hidden: Bools) -> Array:
         self.exchanges += 1
-        here = hidden.to(block.rows.device).reshape(*hidden.shape, *[1] * (block.rows.ndim - 2))
+        here = torch.as_tensor(hidden, device=block.rows.device).reshape(*hidden.shape, *[1] * (block.rows.ndim - 2))
         return block.run(torch.where(here, noise, block.rows))
 
-    def _key_of(self, block: Block, noise: Array, base: Array, row: int, query: int, hidden: Array) -> int:
+    def _key_of(self, block: Block, noise: Array, base: Array, row: int, query: int, hidden: Bools) -> int:
         """Return the key among the `hidden` ones that moves a query's output farthest, by halving them."""
-        keys = hidden[row].nonzero()[:, 0]
+        keys = np.flatnonzero(hidden[row])
         while len(keys) > 1:
             halves = keys[: len(keys) // 2], keys[len(keys) // 2 :]
             moved = [self._change_by(block, noise, base, row, query, half) for half in halves]
             keys = halves[int(moved[1] > moved[0])]
         return int(keys[0])
 
-    def _change_by(self, block: Block, noise: Array, base: Array, row: int, query: int, keys: Array) -> float:
+    def _change_by(self, block: Block, noise: Array, base: Array, row: int, query: int, keys: Ints) -> float:
         """Return how far a query's output moves if these keys are exchanged, relative to its largest number."""
-        only = torch.zeros(block.rows.shape[:2], dtype=torch.bool)
+        only = np.zeros(block.rows.shape[:2], np.bool_)
         only[row, keys] = True
         change = row_change(base, self._run_exchanged(block, noise, only)) / row_size(base)
         return float(change[row, query])
@@ -197,7 +195,7 @@ class Search:
         violations: list[MaskViolation] = []
         for (kind, layer), masks in seen.items():
             for made in masks:
-                expected = self.expectations.of_layer(kind, layer, *made.shape[1:])
+                expected = self.expectations.of_layer(kind, layer, *made[0].shape)
                 for found in () if expected is None else _broken_by_mask(made, expected):
                     moved = self._with_change(of_place.get((kind, layer)), found)
                     other = next((one for one in broken.get((kind, layer), ()) if one.row == found.row), None)
@@ -222,18 +220,18 @@ class Search:
         groups: dict[tuple[object, ...], MaskGroup] = {}
         for (kind, layer), masks in sorted(seen.items()):
             for made in masks:
-                expected = self.expectations.of_layer(kind, layer, *made.shape[1:])
-                real = self.expectations.real_rows("encoder" if kind == "cross" else kind, made.shape[2], len(made))
-                for row, matrix in enumerate(made):
+                expected = self.expectations.of_layer(kind, layer, *made[0].shape)
+                real = self.expectations.real_rows("encoder" if kind == "cross" else kind, made[0].shape[1], len(made))
+                for row, mask in enumerate(made):
                     holds, words = (kind, layer, row) not in crossed, None if expected is None else expected.words
-                    key = kind, sha256(matrix.tobytes()).digest(), matrix.shape, words, holds
+                    key = kind, mask.key, mask.shape, words, holds
                     group = groups.get(key)
                     if group is None:
-                        sentence = mask_sentence(matrix, ~real[row], self._block_name)
-                        wrong = None if holds or expected is None else _wrong_pairs(matrix, expected, row)
+                        sentence = mask_sentence(mask, ~real[row], self._block_name)
+                        wrong = None if holds or expected is None else _wrong_pairs(mask, expected, row)
                         groups[key] = group = MaskGroup(
-                            kind=kind, layers=(), rows=(), sentence=sentence, expected=words, holds=holds, mask=matrix,
-                            wrong=wrong,
+                            kind=kind, layers=(), rows=(), sentence=sentence, expected=words, holds=holds,
+                            mask=written(mask), wrong=None if wrong is None or not wrong.pairs else written(wrong),
                         )  # fmt: skip
                     group.layers = tuple(dict.fromkeys((*group.layers, layer)))
                     group.rows = tuple(dict.fromkeys((*group.rows, row)))
@@ -250,53 +248,47 @@ class Search:
             return found
         with self.running(), suppress(*NOT_AGAIN):
             noise, base = other_rows(block.rows), block.run(block.rows)
-            moved = self._change_by(block, noise, base, found.row, found.query, torch.tensor([found.key]))
+            moved = self._change_by(block, noise, base, found.row, found.query, np.array([found.key]))
             return found._replace(change=moved)
         return found
 
-    def reach(self, blocks: list[Block], text: Text) -> Bools | None:
-        """Return which token may reach which output through all layers, (batch, n, n); None if a layer is unknown."""
-        own = [block for block in blocks if block.kind == self.kind]
-        n = text.n
-        stable = False
-        reach = np.broadcast_to(np.eye(n, dtype=np.bool_), (len(text.real), n, n))
-        previous = None
-        for block in own:
-            expected = self.expectations.of_layer(block.kind, block.layer, n, n, block.attends)
-            if expected is None:
-                return None
-            if previous is not None and np.array_equal(previous, expected.may) and stable:
-                continue
-            wider = (expected.may.astype(np.float32) @ reach.astype(np.float32)) > 0
-            stable, reach, previous = np.array_equal(wider, reach), wider, expected.may
-        if own:
-            return reach
-        expected = self.expectations.of_layer(self.kind, 0, n, n, attends=False)
-        return None if expected is None else expected.may
+    def chain(self, blocks: list[Block], text: Text) -> Chain | None:
+        """Return what each layer to the output may let through, for each row of the batch; None if a layer is unknown."""
+        own = [(block.layer, block.attends) for block in blocks if block.kind == self.kind] or [(0, False)]
+        expected = [self.expectations.of_layer(self.kind, layer, text.n, text.n, attends) for layer, attends in own]
+        return None if None in expected else [layer.may for layer in expected if layer is not None]
 
 
 # --- masks against what is expected -------------------------------------------------------------------------------------
 
 
-def _broken_by_mask(made: Bools, expected: Expected) -> Iterator[Break]:
+def _broken_by_mask(made: Sequence[IntervalMask], expected: Expected) -> Iterator[Break]:
     """Yield the first pair of each row of the batch that a mask shows or hides, and should not."""
-    wide = np.broadcast_to(made, expected.may.shape) if len(made) == 1 else made
-    missed = None if expected.must is None else expected.must & ~wide
-    wrong_pairs: tuple[tuple[How, Bools | None], ...] = ("sees", wide & ~expected.may), ("misses", missed)
-    for how, wrong in wrong_pairs:
-        for row, pairs in enumerate(() if wrong is None else wrong):
-            if pairs.any():
-                query, key = np.argwhere(pairs)[0].tolist()
-                yield Break(how, row, query, key, int(pairs.sum()), None)
+    rows = range(max(len(made), len(expected.may)))
+    hows: tuple[How, ...] = ("sees", "misses")
+    for how in hows:
+        for row in rows:
+            sees, misses = _broken_pairs(_of_row(made, row), expected, row)
+            wrong = sees if how == "sees" else misses
+            if wrong is not None and wrong.pairs:
+                yield Break(how, row, int(wrong.query[0]), int(wrong.first[0]), wrong.pairs, None)
 
 
-def _wrong_pairs(matrix: Bools, expected: Expected, row: int) -> Bools | None:
-    """Return the pairs (n_q, n_k) of a row of the batch that a mask shows or hides, and should not; None without any."""
-    row = row if len(expected.may) > 1 else 0
-    wrong = matrix & ~expected.may[row]
-    if expected.must is not None:
-        wrong |= expected.must[row] & ~matrix
-    return wrong if wrong.any() else None
+def _broken_pairs(mask: IntervalMask, expected: Expected, row: int) -> tuple[IntervalMask, IntervalMask | None]:
+    """Return the pairs of a row of the batch that a mask shows and should not, and those that it hides and should not."""
+    missed = None if expected.must is None else _of_row(expected.must, row) - mask
+    return mask - _of_row(expected.may, row), missed
+
+
+def _of_row(masks: Sequence[IntervalMask], row: int) -> IntervalMask:
+    """Return the mask of a row of the batch; a single mask is that of all rows."""
+    return masks[row if len(masks) > 1 else 0]
+
+
+def _wrong_pairs(mask: IntervalMask, expected: Expected, row: int) -> IntervalMask:
+    """Return the pairs of a row of the batch that a mask shows or hides, and should not."""
+    sees, misses = _broken_pairs(mask, expected, row)
+    return sees if misses is None else sees | misses
 
 
 def _violation(found: Break, kind: str, layer: int | None, expected: Expected | None) -> MaskViolation:
@@ -316,22 +308,63 @@ def sets_for(n: int) -> int:
     return max(FEWEST, min(EXCHANGES, TOKENS // n))
 
 
-def exchanged_sets(may: Bools, count: int | None = None) -> Iterator[Array]:
-    """Yield sets of tokens to exchange, (batch, n) each: for a query those that it should not see; `count` at most."""
-    count = sets_for(may.shape[1]) if count is None else count
-    hidden = ~may  # (batch, n, n)
-    queries = [query for query in range(may.shape[1]) if hidden[:, query].any()]
-    alike: dict[bytes, int] = {}
-    for query in queries:
-        alike.setdefault(hidden[:, query].tobytes(), query)
-    chosen = list(alike.values())
-    if len(chosen) > count:
-        sizes = hidden.sum(-1)  # (batch, n)
-        edges = [q for q in chosen if q and bool((abs(sizes[:, q] - sizes[:, q - 1]) > 1).any())][: count // 2]
-        spread = np.linspace(0, len(chosen) - 1, count - len(edges)).astype(int)
-        chosen = sorted({*edges, *(chosen[index] for index in spread)})
-    for query in chosen:
-        yield torch.as_tensor(hidden[:, query].copy())
+def exchanged_sets(may: Sequence[IntervalMask]) -> Iterator[Bools]:
+    """Yield sets of tokens to exchange, (batch, n) each: for a query those that it should not see."""
+    for query in chosen_queries(may, sets_for(may[0].shape[0])):
+        yield ~np.stack([mask.row(query) for mask in may])
+
+
+def chosen_queries(masks: Sequence[IntervalMask], count: int) -> list[int]:
+    """Return at most `count` queries from which a mask hides something, and of those with the same rows only the first."""
+    shown = np.stack([mask.keys_of_queries() for mask in masks])  # (masks, n)
+    alike: dict[tuple[bytes, ...], int] = {}
+    for query, rows in enumerate(zip(*(mask.row_keys() for mask in masks), strict=True)):
+        if (shown[:, query] < masks[0].shape[1]).any():
+            alike.setdefault(rows, query)
+    return spread_queries(list(alike.values()), lambda query: shown[:, query], count)
+
+
+def spread_queries(queries: list[int], shown: Callable[[int], Ints], count: int) -> list[int]:
+    """Return at most `count` of some queries: up to half of them where a segment or a picture begins, others in between.
+
+    `shown` returns how many tokens a query sees, which changes there by more than one token.
+    """
+    if len(queries) <= count:
+        return queries
+    edges = [query for query in queries if query and np.abs(shown(query) - shown(query - 1)).max() > 1][: count // 2]
+    spread = np.linspace(0, len(queries) - 1, count - len(edges)).astype(int)
+    return sorted({*edges, *(queries[index] for index in spread)})
+
+
+# what each layer to the output may let through, for each row of the batch
+Chain = Sequence[Sequence[IntervalMask]]
+
+
+def exchanged_sets_of_chain(chain: Chain) -> Iterator[Bools]:
+    """Yield sets of tokens to exchange, (batch, n) each: for a query those that should not reach it through any layers."""
+    sets: dict[bytes, int] = {}
+    for query in chosen_queries(different(mask for layer in chain for mask in layer), EXCHANGES):
+        seen = reaching(query, chain)
+        if not seen.all():
+            sets.setdefault(seen.tobytes(), query)
+    for query in spread_queries(list(sets.values()), lambda query: reaching(query, chain).sum(1), WHOLE):
+        yield ~reaching(query, chain)
+
+
+def reaching(query: int, chain: Chain) -> Bools:
+    """Return the tokens that may reach the output of a query through the layers of a chain: (batch, n)."""
+    tokens = np.zeros((len(chain[0]), chain[0][0].shape[0]), np.bool_)
+    tokens[:, query] = True
+    for layer in reversed(chain):
+        tokens = np.stack([mask.seen_by(queries) for mask, queries in zip(layer, tokens, strict=True)])
+    return tokens
+
+
+def reached_by(tokens: Bools, chain: Chain) -> Bools:
+    """Return the outputs that some tokens may reach through the layers of a chain: (batch, n) each."""
+    for layer in chain:
+        tokens = np.stack([mask.sees(keys) for mask, keys in zip(layer, tokens, strict=True)])
+    return tokens
 
 
 def other_rows(rows: Array) -> Array:
@@ -354,7 +387,7 @@ def row_size(rows: Array) -> Array:
     return rows.float().flatten(2).abs().amax(-1).clamp(min=1e-20)
 
 
-def nearest(hidden: Array, query: int) -> int:
+def nearest(hidden: Bools, query: int) -> int:
     """Return the token among the `hidden` ones (n,) that is nearest to a query."""
-    keys = hidden.nonzero()[:, 0]
-    return int(keys[(keys - query).abs().argmin()])
+    keys = np.flatnonzero(hidden)
+    return int(keys[np.abs(keys - query).argmin()])

@@ -5,13 +5,14 @@ Nothing here looks at a mask that the network made, nor at what its modules say 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from attnctl.arrays import Bools
+from attnctl.commands.mask.intervals import IntervalMask, band, interval_mask, outer, same
 from attnctl.errors import UsageError
 from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.models.huggingface.token_batch import expected_table
@@ -34,20 +35,20 @@ class Rule(NamedTuple):
 
     kind: str
     size: int = 0
-    table: Bools | None = None
+    table: IntervalMask | None = None
 
     def __str__(self) -> str:
         return f"{self.kind} {self.size}" if self.size else self.kind
 
 
 class Expected(NamedTuple):
-    """What a layer may and must let through: (rows of the batch, n_q, n_k) each; `must` is None if that is not known.
+    """What a layer may and must let through, in each row of the batch; `must` is None if that is not known.
 
     `padding` marks the keys that are padding: (rows of the batch, n_k).
     """
 
-    may: Bools
-    must: Bools | None
+    may: tuple[IntervalMask, ...]
+    must: tuple[IntervalMask, ...] | None
     words: str
     padding: Bools
 
@@ -76,7 +77,7 @@ def rule_of(spec: Any) -> Rule | None:
         return rule
     if (table := expected_table(spec)) is None:
         raise UsageError("needs a table of 0 and 1: a row for each query, a column for each key", option="expect")
-    return Rule("a table", table=table)
+    return Rule("a table", table=interval_mask(table))
 
 
 @dataclass
@@ -88,12 +89,47 @@ class Text:
     pictures: Any = None  # number of each token's picture, -1 for others; None if there are none
     prefix: Any = None  # true for the tokens of a prefix that sees itself; None if there is none
     is_known: bool = True  # whether the batch says what its tokens are; False for the patches of a picture
-    given: Any = None  # (batch, n, n), the four-dimensional mask of the batch
+    given: tuple[IntervalMask, ...] | None = None  # the four-dimensional mask of the batch, for each of its rows
 
     @property
     def n(self) -> int:
         """Return the number of tokens."""
         return int(self.real.shape[1])
+
+    def rows(self) -> Iterator[TextRow]:
+        """Yield each row of the batch."""
+        for row, real in enumerate(self.real):
+            marks = (None if mark is None else mark[row] for mark in (self.segments, self.pictures, self.prefix))
+            yield TextRow(real, *marks)
+
+
+class TextRow(NamedTuple):
+    """A row of a `Text`: (n,) each."""
+
+    real: Bools
+    segments: Any
+    pictures: Any
+    prefix: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return the numbers of queries and of keys."""
+        return len(self.real), len(self.real)
+
+    @property
+    def everything(self) -> IntervalMask:
+        """Return the mask that hides nothing."""
+        return band(self.shape, np.inf, np.inf)
+
+    @property
+    def causal(self) -> IntervalMask:
+        """Return the mask that hides the future."""
+        return band(self.shape, np.inf, 0)
+
+    @property
+    def places(self) -> Any:
+        """Return the place of each token among the real ones."""
+        return np.cumsum(self.real) - 1
 
 
 class Reach(NamedTuple):
@@ -133,12 +169,11 @@ class Expectations:
         if keys is None or queries is None or keys.n != n_k or queries.n != n_q:
             return None
         if kind == "cross":
-            return _hidden_padding(
-                np.ones((len(keys.real), n_q, n_k), np.bool_), keys.is_known, queries, keys, "everything"
-            )
+            everything = [band((n_q, n_k), np.inf, np.inf)] * len(keys.real)
+            return _hidden_padding(everything, keys.is_known, queries, keys, "everything")
         if self.rule is not None and kind in ("self", "decoder"):
-            shape, words = self._shape_of_rule(self.rule, keys), str(self.rule)
-            return _hidden_padding(shape, attends, keys, keys, words)
+            shapes = [self._shape_of_rule(self.rule, row) for row in keys.rows()]
+            return _hidden_padding(shapes, attends, keys, keys, str(self.rule))
         if keys.given is not None and attends:
             return _hidden_padding(keys.given, True, keys, keys, "the four-dimensional attention_mask of the batch")
         return self._by_family(kind, layer, keys, attends)
@@ -148,87 +183,85 @@ class Expectations:
         text = self.texts.get(kind)
         return text.real if text is not None and text.real.shape == (batch, n) else np.ones((batch, n), np.bool_)
 
-    def _shape_of_rule(self, rule: Rule, text: Text) -> Bools:
-        """Return what the user's rule lets through: (batch, n, n). Raises UsageError for a rule that does not fit."""
-        n, gap = text.n, _gaps(text)
-        everything = np.ones((len(text.real), n, n), np.bool_)
+    def _shape_of_rule(self, rule: Rule, text: TextRow) -> IntervalMask:
+        """Return what the user's rule lets through. Raises UsageError for a rule that does not fit."""
+        n, base = len(text.real), text.causal if self.causal else text.everything
         if rule.table is not None:
-            if rule.table.shape != (n, n):
+            if rule.table.shape != text.shape:
                 why = f"needs a table of {n} × {n}, the tokens of a row, not {rule.table.shape}"
                 raise UsageError(why, option="expect")
-            return everything & rule.table
+            return rule.table
         if rule.kind == "bidirectional":
-            return everything
+            return text.everything
         if rule.kind == "window":
-            return np.asarray((gap < rule.size) & (gap > (-1 if self.causal else -rule.size)))
+            return base & band(text.shape, rule.size - 1, rule.size - 1)
         if rule.kind == "segments":
             if text.segments is None:
                 why = "needs a batch that says where a segment ends (segments, or position_ids that restart)"
                 raise UsageError(why, option="expect", value="segments")
-            return _same(text.segments) & (gap >= 0 if self.causal else everything)
-        place = np.cumsum(text.real, 1) - 1  # (batch, n)
-        prefix = place < rule.size if rule.kind == "prefix" else np.zeros_like(text.real)
-        return np.asarray((gap >= 0) | (prefix[:, :, None] & prefix[:, None, :]))
+            return base & same(text.segments)
+        if rule.kind == "prefix":
+            prefix = text.places < rule.size
+            return text.causal | outer(prefix, prefix)
+        return text.causal
 
     def _by_family(self, kind: str, layer: int, text: Text, attends: bool) -> Expected:
         """Return what the configuration and the documentation of the family say."""
-        gap, causal = _gaps(text), kind in ("self", "decoder") and self.causal
-        shape = gap >= 0 if causal else np.ones_like(gap, np.bool_)
-        words, exact = ["causal" if causal else "bidirectional"], attends and text.is_known
+        causal = kind in ("self", "decoder") and self.causal
+        limits = self.reach(kind, layer, causal) if attends and text.is_known else Reach(exact=False)
+        shapes = [_shape_by_family(row, causal, limits) for row in text.rows()]
+        words = ["causal" if causal else "bidirectional"]
         if text.pictures is not None and causal:
-            shape |= _same(text.pictures) & (text.pictures >= 0)[:, None]
             words.append("each picture both ways")
-        if exact:
-            limits = self.reach(kind, layer, causal)
-            if limits.back is not None:
-                ahead = limits.back if limits.ahead is None else limits.ahead
-                shape &= (gap < limits.back) & (True if causal else gap > -ahead)
-                sides = (
-                    f"{limits.back - 1} tokens to each side"
-                    if ahead == limits.back
-                    else f"{limits.back - 1} back, {ahead - 1} ahead"
-                )
-                words.append(f"window {limits.back}" if causal else sides)
-            if limits.chunk:
-                place = np.where(text.real, np.cumsum(text.real, 1) - 1, 0) // limits.chunk
-                shape &= _same(place)
-                words.append(f"chunks of {limits.chunk}")
-            exact = limits.exact
+        if limits.back is not None:
+            ahead = limits.back if limits.ahead is None else limits.ahead
+            sides = (
+                f"{limits.back - 1} tokens to each side"
+                if ahead == limits.back
+                else f"{limits.back - 1} back, {ahead - 1} ahead"
+            )
+            words.append(f"window {limits.back}" if causal else sides)
+        if limits.chunk:
+            words.append(f"chunks of {limits.chunk}")
         if text.prefix is not None and causal:
-            shape |= text.prefix[:, :, None] & text.prefix[:, None, :]
             words.append("the prefix both ways")
         if not attends:
             words.append("carried by a state")
-        if not exact:  # states and compressed blocks hold padding, too
-            may = shape if text.segments is None else shape & _same(text.segments)
-            return Expected(may | ~text.real[:, :, None], None, ", ".join(words), ~text.real)
+        if not limits.exact:  # states and compressed blocks hold padding, too
+            may = [shape | outer(~real, np.ones_like(real)) for shape, real in zip(shapes, text.real, strict=True)]
+            return Expected(tuple(may), None, ", ".join(words), ~text.real)
         if text.segments is not None:
-            shape &= _same(text.segments)
             words.append("segments apart")
-        return _hidden_padding(shape, exact, text, text, ", ".join(words))
+        return _hidden_padding(shapes, True, text, text, ", ".join(words))
 
 
-def _hidden_padding(shape: Bools, exact: bool, queries: Text, keys: Text, words: str) -> Expected:
+def _shape_by_family(text: TextRow, causal: bool, limits: Reach) -> IntervalMask:
+    """Return what a layer may let through by its family, apart from padding."""
+    shape = text.causal if causal else text.everything
+    if text.pictures is not None and causal:
+        shape |= same(text.pictures, text.pictures >= 0)
+    if limits.back is not None:
+        ahead = limits.back if limits.ahead is None else limits.ahead
+        shape &= band(text.shape, limits.back - 1, text.shape[1] if causal else ahead - 1)
+    if limits.chunk:
+        shape &= same(np.where(text.real, text.places, 0) // limits.chunk)
+    if text.prefix is not None and causal:
+        shape |= outer(text.prefix, text.prefix)
+    return shape if text.segments is None else shape & same(text.segments)
+
+
+def _hidden_padding(shapes: Sequence[IntervalMask], exact: bool, queries: Text, keys: Text, words: str) -> Expected:
     """Return the expectation with padding hidden, and the rows of padding free; a token may always see itself."""
-    may = shape & keys.real[:, None]
-    must = (may & queries.real[:, :, None]) if exact else None
-    may |= ~queries.real[:, :, None]
-    if queries is keys:
-        may = may | np.eye(keys.n, dtype=np.bool_)
-        must = None if must is None else must & ~np.eye(keys.n, dtype=np.bool_)
+    may, must = list[IntervalMask](), list[IntervalMask]()
+    for shape, is_query, is_key in zip(shapes, queries.real, keys.real, strict=True):
+        seen = shape & outer(np.ones_like(is_query), is_key)
+        free = outer(~is_query, np.ones_like(is_key))
+        if queries is keys:
+            free |= band(shape.shape, 0, 0)
+        may.append(seen | free)
+        must.append(seen - free)
     words = words if keys.real.all() else f"{words}, padding hidden"
-    return Expected(may, must, words, ~keys.real)
-
-
-def _gaps(text: Text) -> Any:
-    """Return how far each key is before its query: (batch, n, n)."""
-    place = np.arange(text.n)
-    return np.broadcast_to(place[:, None] - place, (len(text.real), text.n, text.n))
-
-
-def _same(numbers: Any) -> Bools:
-    """Return where two tokens have the same number: (batch, n, n)."""
-    return np.asarray(numbers[:, :, None] == numbers[:, None, :])
+    return Expected(tuple(may), tuple(must) if exact else None, words, ~keys.real)
 
 
 # --- by the configuration and the documentation -------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
+from attnctl.commands.mask.intervals import IntervalMask
 from attnctl.commands.mask.sentence import ranges
 from attnctl.document_fields import Amount, Count, Index, Mask, Part, Whole, about
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel
@@ -25,9 +26,16 @@ class MaskGroup(Part, kw_only=True):
     sentence: Annotated[str, about("What the mask lets through.")]
     expected: Annotated[str | None, about("What it should let through; absent if that is not known.")] = None
     holds: Annotated[bool, about("Whether the layers keep to what is expected.")] = True
-    mask: Annotated[Mask, about("A row for each query, a column for each key; true where the query sees the key.")]
+    mask: Annotated[
+        Mask | IntervalMask,
+        about(
+            "A row for each query, a column for each key; true where the query sees the key. Intervals if there are more "
+            "than 512 × 512 pairs."
+        ),
+    ]
     wrong: Annotated[
-        Mask | None, about("True where the mask shows or hides a key and should not; absent if it is as expected.")
+        Mask | IntervalMask | None,
+        about("As mask: true where the mask shows or hides a key and should not; absent if it is as expected."),
     ] = None
 
 
@@ -65,6 +73,9 @@ class MaskCheck(JsonDocument, kw_only=True, eq=False, tag="attnctl.mask/1"):
     kernel: Annotated[str, about("The kernel with which the outputs were computed.")]
     expect: Annotated[str, about("What the user expects, or family: the configuration and its documentation.")]
     holds: Annotated[bool, about("Whether every layer keeps to what is expected.")]
+    attends: Annotated[
+        bool, about("Whether the model has attention; without it, as in a model of states (Mamba), there is no mask.")
+    ] = True
     groups: tuple[MaskGroup, ...]
     violations: tuple[MaskViolation, ...]
     exchanges: Annotated[Whole, about("How often a layer or the model ran with exchanged tokens.")]
@@ -100,13 +111,16 @@ class MaskCheck(JsonDocument, kw_only=True, eq=False, tag="attnctl.mask/1"):
         return "\n".join([*lines, *violation_lines(self)])
 
 
+NO_MASK = "no attention, so no mask to measure"  # of a model whose layers carry states
+
+
 # --- in words --------------------------------------------------------------------------------------------------------
 
 
 def outcome(check: MaskCheck) -> str:
     """Return in a few words whether the masks hold."""
     if check.holds and not check.groups:
-        return "no output changes; the masks could not be read"
+        return "no output changes; the masks could not be read" if check.attends else f"{NO_MASK}; no output changes"
     if check.holds:
         return "the masks hold" if check.exchanges else "the masks are as expected; nothing had to be hidden"
     return f"{counted(len(check.violations), 'violation')}"

@@ -9,7 +9,8 @@ import numpy as np
 
 from attnctl.arrays import Bools, Floats
 from attnctl.blockwise import even_edges
-from attnctl.commands.mask.result import MaskCheck, MaskGroup, group_line, outcome, place_of, violation_lines
+from attnctl.commands.mask.intervals import IntervalMask, interval_mask
+from attnctl.commands.mask.result import NO_MASK, MaskCheck, MaskGroup, group_line, outcome, place_of, violation_lines
 from attnctl.commands.mask.sentence import ranges
 from attnctl.render.forms import Column, Form, Grid, Line, Table, token_label
 from attnctl.text import counted, visible_text
@@ -32,7 +33,7 @@ def mask_forms(check: MaskCheck) -> Iterator[Form]:
     if check.groups:
         yield ""
         yield masks_table(check)
-    drawn = [group for group in check.groups if not (group.mask.all() and group.holds)]
+    drawn = [group for group in check.groups if not (interval_mask(group.mask).is_full and group.holds)]
     for group in drawn[:DRAWN]:
         yield ""
         yield Line(_group_title(check, group), "accent")
@@ -90,11 +91,10 @@ def _together(reasons: Sequence[str]) -> list[str]:
 # --- as a grid -------------------------------------------------------------------------------------------------------
 
 
-def pooled_mask(mask: Bools, cells: int) -> tuple[Floats, list[int], list[int]]:
+def pooled_mask(mask: Bools | IntervalMask, cells: int) -> tuple[Floats, list[int], list[int]]:
     """Return the share of visible pairs in at most `cells` × `cells` blocks, and the first query and key of each block."""
     rows, columns = (even_edges(size, cells) for size in mask.shape)
-    sums = np.add.reduceat(np.add.reduceat(mask.astype(np.float32), rows[:-1], 0), columns[:-1], 1)
-    return sums / (np.diff(rows)[:, None] * np.diff(columns)), rows[:-1], columns[:-1]
+    return interval_mask(mask).pooled(rows, columns), rows[:-1], columns[:-1]
 
 
 def _labels(check: MaskCheck, group: MaskGroup, axis: int, starts: Sequence[int]) -> list[str]:
@@ -116,7 +116,7 @@ def _grid(check: MaskCheck, group: MaskGroup) -> Grid:
         if violation.kind == group.kind and violation.layer in group.layers and violation.row in group.rows
     })  # fmt: skip
     names = _labels(check, group, 0, rows), _labels(check, group, 1, columns)
-    cells = group.mask if whole else shares
+    cells = shares > 0 if whole else shares
     return Grid(cells, *names, mask=shares > 0, heat=not whole, marks=tuple(wrong), indent=2)
 
 
@@ -135,13 +135,13 @@ def mask_drawing(check: MaskCheck) -> Drawing:
     from attnctl.render.figure.layout import Grids, Panel, Scale
 
     if not check.groups:
-        raise AttnctlError(
-            f"the masks of {check.model.name} cannot be read, so there is no picture: ask for text or JSON"
-        )
+        name = check.model.name
+        why = f"the masks of {name} cannot be read" if check.attends else f"{name} has {NO_MASK}"
+        raise AttnctlError(f"{why}, and there is no picture: ask for text or JSON")
     shapes = [group.mask.shape for group in check.groups]
     shape = max(shapes, key=lambda one: (shapes.count(one), one))
     groups = [group for group in check.groups if group.mask.shape == shape][:DRAWN]
-    panels = []
+    panels, pooled = [], max(shape) > IN_PICTURE
     for index, group in enumerate(groups):
         shares, rows, columns = pooled_mask(group.mask, IN_PICTURE)
         worst = next(
@@ -155,9 +155,13 @@ def mask_drawing(check: MaskCheck) -> Drawing:
         ring = None if worst is None else (_cell_of(rows, worst.query), _cell_of(columns, worst.key))
         name = f"{place_of(check, group)}\n{group.sentence}"
         wrong = None if group.wrong is None else pooled_mask(group.wrong, IN_PICTURE)[0] > 0
-        panels.append(Panel(index // 3, index % 3, name, shares, ring=ring if wrong is None else None, outlined=wrong))
+        ring = ring if wrong is None else None
+        panels.append(
+            Panel(index // 3, index % 3, name, shares, shares > 0 if pooled else None, ring=ring, outlined=wrong)
+        )
     left_out = len(check.groups) - len(groups)
-    notes = [*violation_lines(check)[:2], *([f"{counted(left_out, 'mask')} more: see --json"] if left_out else [])]
+    notes = [group_line(check, groups[0])] * (len(groups) == 1)  # a picture of one panel shows no name
+    notes += [*violation_lines(check)[:2], *([f"{counted(left_out, 'mask')} more: see --json"] if left_out else [])]
     grids = Grids(
         panels=tuple(panels),
         rows=tuple(_labels(check, groups[0], 0, rows)),
@@ -167,6 +171,7 @@ def mask_drawing(check: MaskCheck) -> Drawing:
         notes=tuple(notes),
         below="light: the query sees the key" + "; outlined: not as expected" * (not check.holds),
         each_named=True,
+        hidden="hidden",
         cited=check.model.citation,
     )
-    return drawing_of(grids, Look(values=False, colour_bar=max(shape) > IN_PICTURE))
+    return drawing_of(grids, Look(values=False, colour_bar=pooled))

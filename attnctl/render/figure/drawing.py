@@ -108,14 +108,14 @@ class Sheet:
         if values is None:  # write the numbers unless they would be clutter
             values = sum(panel.array.size for panel in self.grids.panels) <= MOST_VALUES
         p = self.plan
-        for panel in self.grids.panels:
+        for panel, name in zip(self.grids.panels, p.names, strict=True):
             corner = p.left + panel.column * p.pitch[0], p.top + panel.row * p.pitch[1]
             self._draw_cells(*corner, panel, values)
             if panel.column == 0:
                 self._query_labels(*corner)
             if panel.row == 0:
                 self._key_labels(*corner)
-            self._panel_names(panel, *corner)
+            self._panel_names(panel, name, *corner)
         for number, scale in enumerate(self.grids.scales if self.look.colour_bar else ()):
             self._colour_bar(scale, p.bar_left + number * p.bar_pitch)
 
@@ -234,13 +234,13 @@ class Sheet:
             lines.append((x, top - 0.035, x, top))
         self._put_lines(lines if axis.step > 1 else [], QUIET, 0.6)
 
-    def _panel_names(self, panel: Panel, left: float, top: float) -> None:
+    def _panel_names(self, panel: Panel, lines: Sequence[str], left: float, top: float) -> None:
         """Write “head 3” over a panel and “layer 2” at the left of a row of panels."""
         p, size, named = self.plan, self.plan.type.axis - 0.5, self.grids.row_names
         if p.names_above and (panel.row == 0 or not named or self.grids.each_named):
             y = top - (p.keys.depth + ASIDE if panel.row == 0 else 0) - ASIDE + p.type.axis * LINE / 2
-            for number, line in enumerate(reversed(panel.name.split("\n")), 1):
-                name = self.labels.cut_to_width(self.labels.drawable(line), size, p.panel[0] + 0.1)
+            for number, line in enumerate(reversed(lines), 1):
+                name = self.labels.cut_to_width(line, size, p.panel[0] + 0.1)
                 self._put_text(left + p.panel[0] / 2, y - number * p.type.axis * LINE, name, size)
         if named and panel.column == 0:
             x = p.left - 2 * ASIDE - p.queries.depth - p.type.axis * LINE / 2

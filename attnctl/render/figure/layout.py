@@ -53,7 +53,7 @@ class Panel(NamedTuple):
 
     row: int
     column: int
-    name: str  # one line, or two
+    name: str  # one line, which is cut to the width of the panel, or several, which are broken there
     array: Floats  # (rows, columns)
     mask: Bools | None = None  # (rows, columns), false: no number to show
     scale: int = 0
@@ -165,7 +165,6 @@ class Plan:
         self.type = t = type_sizes(look.font_size, None if look.size is None else look.size[0])
         self.shape = grids.panel_counts  # rows, columns of panels
         self.names_above = self.shape != (1, 1)  # whether panels have names
-        self.name_lines = 1 + max(panel.name.count("\n") for panel in grids.panels)
         longest = LONGEST - 5 * self.names_above
         self.query_labels = [labels.axis_label(name, longest) for name in grids.rows]
         self.key_labels = [labels.axis_label(name, longest) for name in grids.columns]
@@ -177,6 +176,8 @@ class Plan:
         self.subtitle: list[str] = []
         self.below: list[str] = []
         cell = self._cell_size()
+        self.names = [self._name_lines(panel.name, labels, cell[0] * len(grids.columns)) for panel in grids.panels]
+        self.name_lines = max(map(len, self.names))
         self.queries, self.keys = self._label_axes(cell)
         room = (look.size[0] if look.size else max(self._size(cell)[0], 4.2)) - 2 * EDGE
         notes = "; ".join((*grids.notes, *[UNKNOWN] * any("†" in name for name in (*grids.rows, *grids.columns))))
@@ -200,6 +201,21 @@ class Plan:
             self.queries, self.keys = self._label_axes(cell)
         self.cell = self._cells_to_size() if look.size else cell
         self._place(max(widths, default=0.0) + 2 * EDGE)
+
+    def _name_lines(self, name: str, labels: Labels, width: float) -> list[str]:
+        """Return the lines of a panel's name, those of a name of several lines broken between words."""
+        lines, size = [labels.drawable(line) for line in name.split("\n")], self.type.axis - 0.5
+        if len(lines) == 1:
+            return lines
+        parts: list[str] = []
+        for line in lines:
+            fewest = broken = labels.broken_lines(line, size, width)
+            for share in (0.9, 0.8, 0.7, 0.6, 0.5):  # as many lines, of more equal lengths
+                narrower = labels.broken_lines(line, size, share * width)
+                if len(narrower) == len(fewest) > 1 and " ".join(narrower) == line:
+                    broken = narrower
+            parts += broken
+        return parts
 
     def _cell_size(self) -> tuple[float, float]:
         """Return a size of cells that suits the tokens and panels: a whole number of pixels if that is 4 or more."""

@@ -96,7 +96,8 @@ def table_html(table: Table, row_kind: str = "") -> str:
                 elif isinstance(value, Line):
                     cells += f"<td class=said>{text}"
                 else:
-                    cells += f"<th class=said scope=row title='{text}'>{text}"
+                    below = " below" * (column.cut == "below")
+                    cells += f"<th class='said{below}' scope=row title='{text}'>{text}"
         rows.append(cells)
     about = escaped_html(table.legend.replace("{}", "; ".join(column.about for column in columns if column.about)))
     foot = "".join(f"<td>{escaped_html(text)}" for text in table.foot)

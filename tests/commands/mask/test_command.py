@@ -33,6 +33,25 @@ def test_text_and_batch_tell_the_same_mask(run: Run, model: str) -> None:
         assert group["sentence"] == "causal" and group["mask"] == np.tril(np.ones((n, n), bool)).tolist()
 
 
+def test_long_mask_is_written_as_intervals(run: Run, tmp_path: Path) -> None:
+    """The pairs are those of a matrix by the definition of a window, and of what is wrong with it."""
+    n, words = 600, ["mask", "pizza " * 600, "--model", "demo", "--json"]
+    gap = np.arange(n)[:, None] - np.arange(n)
+    made = run(*words, "--expect", "window 10")
+    assert made.code == 4 and check_schema(made.json) == "mask"
+    for group, mask in zip(made.json["groups"], (abs(gap) < 4, abs(gap) >= 0), strict=True):
+        for name, pairs in (("mask", mask), ("wrong", mask ^ (abs(gap) < 10))):
+            assert group[name]["shape"] == [n, n]
+            shown = np.zeros((n, n), bool)
+            for query, first, last in zip(*(group[name][key] for key in ("query", "first", "last")), strict=True):
+                shown[query, first : last + 1] = True
+            np.testing.assert_array_equal(shown, pairs)
+    assert [one["pairs"] for one in made.json["violations"]] == [
+        int(((abs(gap) < 10) & (abs(gap) >= 4)).sum()),
+        int((abs(gap) >= 10).sum()),
+    ]
+
+
 def test_expectation_decides_on_the_exit_code(run: Run, model: str) -> None:
     n = len(run("mask", "Alice will eat", "--model", model, "--json").json["groups"][0]["mask"])
     np.save("causal.npy", np.tril(np.ones((n, n))))
@@ -144,6 +163,21 @@ def test_picture_outlines_every_wrong_pair() -> None:
     assert outline(np.zeros((2, 2), bool)) == [] and len(outline(np.ones((2, 3), bool))) == 10
     words = {text.get_text() for text in mask_drawing(document).figure.texts}
     assert "light: the query sees the key; outlined: not as expected" in words and "share of pairs visible" not in words
+
+
+def test_sentences_over_panels_are_whole(model: str) -> None:
+    """A picture of few tokens is narrower than its sentences; one of a single mask has its sentence below the title."""
+    from transformers import LlamaForCausalLM
+
+    from attnctl.commands.mask.show import mask_drawing
+
+    network, shown = LlamaForCausalLM.from_pretrained(model).eval(), np.ones((3, 4), int)
+    shown[1, :1] = shown[2, :2] = 0  # padding
+    for rows in (3, 1):
+        check = attnctl.mask(network, input_ids=np.repeat(IDS[:, :4], rows, 0), attention_mask=shown[-rows:])
+        texts = [text.get_text() for text in mask_drawing(check).figure.texts]
+        assert len(check.groups) == rows and not any("…" in text for text in texts)
+        assert all(group.sentence in " ".join(texts[::-1]) + " ".join(texts) for group in check.groups), texts
 
 
 def run_document(expect: str) -> MaskCheck:

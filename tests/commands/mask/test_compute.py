@@ -307,6 +307,18 @@ def test_picture_beside_a_text(tmp_path: Path, run: Run) -> None:
         assert [group["sentence"] for group in groups if group["kind"] == "self"] == sentences
 
 
+def test_model_of_states_has_no_mask() -> None:
+    from attnctl.commands.mask.show import mask_drawing
+
+    found = checked("mamba causal")
+    assert found.holds and not found.attends and not found.groups and found.exchanges
+    assert str(found) == "MambaForCausalLM: no attention, so no mask to measure; no output changes"
+    with pytest.raises(AttnctlError, match="MambaForCausalLM has no attention, so no mask to measure"):
+        mask_drawing(found)
+    with pytest.raises(AttnctlError, match="it has no attention, so no mask to measure, and no token is hidden"):
+        checked("mamba causal", input_ids=ids()[:, :1])
+
+
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 @pytest.mark.parametrize("command", [attnctl.mask, attnctl.leaks])
 @pytest.mark.parametrize("convert", [torch.Tensor.long, torch.Tensor.float, torch.Tensor.half])
@@ -346,7 +358,7 @@ def test_masks_that_cannot_be_read_are_not_as_expected(monkeypatch: pytest.Monke
     def fail(*_: Any) -> None:
         raise AttnctlError("no such call")
 
-    monkeypatch.setattr("attnctl.commands.mask.compute.visible_pairs", fail)
+    monkeypatch.setattr("attnctl.commands.mask.compute.masks_of_call", fail)
     assert "the masks could not be read" in repr(checked("llama causal"))
     with pytest.raises(AttnctlError, match="nothing of .* can be checked"):
         checked("bert masked")

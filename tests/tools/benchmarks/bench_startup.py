@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 import attnctl as attnctl_package
 from tests.tools.benchmarks.measuring import WORDS, ProcessCost, Row, attnctl, benchmark, in_turn, python
 
@@ -107,6 +105,9 @@ SHORTEST, LONGEST = 512, 16_384  # tokens
 READ_BY_SMOLLM2 = 8_192  # tokens, with those of the answer
 LINES, MOST_LINES = 256, 8_192  # texts of a batch
 SECONDS = 60.0  # of a run after which no longer text is tried
+# glibc gives large arrays back when they are freed, as it does from the start: otherwise it keeps ever larger ones, and the
+# peak swings by a fifth from run to run
+STEADY = {"MALLOC_MMAP_THRESHOLD_": "131072"}
 
 
 def write_words(file: Path, lines: int, words: int) -> None:
@@ -128,32 +129,28 @@ def costs_of_growth(command: str, sizes: Iterable[int], write: Callable[[Path, i
                 "OUT.png": str(Path(folder, f"out-{n}.png")),
             }
             values |= {"OUT.html": str(Path(folder, f"out-{n}.html")), "WORDS": text.read_text().strip()}
-            costs[n] = attnctl(*(values.get(word, word) for word in command.split()))()
+            costs[n] = attnctl(*(values.get(word, word) for word in command.split()), **STEADY)()
             if costs[n].wall > SECONDS:
                 break
     return costs
 
 
 def exponent(sizes: list[int], values: list[float], noise: float) -> float:
-    """Fit a + c · nᵏ to the four largest inputs by least squares of relative errors → k; NaN for growth of less than `noise`."""
-    n, measured = (np.array(numbers[-4:], float) for numbers in (sizes, values))
-    if np.ptp(measured) < noise:
-        return math.nan
+    """Fit k of nᵏ by least squares to how much more each of the three largest inputs costs than one of half the size.
 
-    def error(k: float) -> float:
-        columns = np.stack([np.ones_like(n), (n / n[-1]) ** k], 1) / measured[:, None]  # (inputs, 2)
-        fitted = columns @ np.linalg.lstsq(columns, np.ones_like(n), rcond=None)[0]  # 1 where the curve meets a value
-        return float(np.square(fitted - 1).sum())
-
-    return float(min(np.arange(0.05, 4, 0.01), key=error))
+    So what does not grow, such as the start, has no part in it. NaN if they cost less than `noise` more.
+    """
+    steps = list(zip(sizes[1:], values, values[1:], strict=False))[-3:]
+    points = [(math.log(n), math.log(after - before)) for n, before, after in steps if after - before > noise]
+    return statistics.linear_regression(*zip(*points, strict=True)).slope if len(points) > 1 else math.nan
 
 
 def growth_rows(name: str, costs: dict[int, ProcessCost], unit: str) -> Iterator[Row]:
-    """Yield the exponents of time and of memory beyond what every start takes."""
+    """Yield the exponents of time and of memory."""
     sizes, largest = list(costs), costs[max(costs)]
     for what, values, noise, most, ours in (
         ("time", [cost.processor for cost in costs.values()], 0.1, 2.05, f"{largest.processor:.1f} s"),
-        ("memory", [cost.memory for cost in costs.values()], 16.0, 1.05, f"{largest.memory:,.0f} MiB"),
+        ("memory", [cost.memory for cost in costs.values()], 8.0, 1.05, f"{largest.memory:,.0f} MiB"),
     ):
         value = exponent(sizes, values, noise)
         limit = "" if value == value else f"grows by less than {noise:g} {'s' if what == 'time' else 'MiB'}"

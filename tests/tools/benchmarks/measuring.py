@@ -127,9 +127,12 @@ def in_turn(
     return Pair(mine, other, statistics.median(a / b for a, b in times))
 
 
-def python(*arguments: str | Path) -> Callable[[], ProcessCost]:
-    """Return a call that runs Python with these arguments and returns what that took; what it prints is dropped."""
-    environment = os.environ | {"COLUMNS": "80", "HF_HUB_OFFLINE": "1"}
+def python(*arguments: str | Path, **variables: str) -> Callable[[], ProcessCost]:
+    """Return a call that runs Python with these arguments and returns what that took; what it prints is dropped.
+
+    `variables` are added to the environment.
+    """
+    environment = os.environ | {"COLUMNS": "80", "HF_HUB_OFFLINE": "1"} | variables
 
     def run() -> ProcessCost:
         start = time.perf_counter()
@@ -148,9 +151,9 @@ def python(*arguments: str | Path) -> Callable[[], ProcessCost]:
     return run
 
 
-def attnctl(*arguments: str | Path) -> Callable[[], ProcessCost]:
-    """Return a call that runs `attnctl ARGUMENTS…` as a process."""
-    return python("-m", "attnctl", *arguments)
+def attnctl(*arguments: str | Path, **variables: str) -> Callable[[], ProcessCost]:
+    """Return a call that runs `attnctl ARGUMENTS…` as a process, with `variables` in its environment."""
+    return python("-m", "attnctl", *arguments, **variables)
 
 
 class ProcessCost(NamedTuple):
