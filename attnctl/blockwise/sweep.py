@@ -307,7 +307,8 @@ def pool_last(array: torch.Tensor, edges: Sequence[int], peaks: bool) -> torch.T
     pooled = []
     for width, group in groupby(neighbouring_edges(edges), lambda edge: edge[1] - edge[0]):
         bins = list(group)
-        parts = array[..., bins[0][0] : bins[-1][1]].unflatten(-1, (len(bins), width))  # (…, bins, width)
+        whole = array[..., bins[0][0] : bins[-1][1]]  # (…, bins · width)
+        parts = whole.reshape(*whole.shape[:-1], len(bins), width)  # (…, bins, width)
         pooled.append(parts.amax(-1) if peaks else parts.mean(-1))
     return torch.cat(pooled, -1)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.tools.benchmarks.measuring import Row, attnctl, benchmark, best_of, in_turn, python
+from tests.tools.benchmarks.measuring import STEADY, Row, attnctl, benchmark, best_of, in_turn, python
 
 HEADS, D = 12, 64
 FUSED = """
@@ -112,10 +112,8 @@ def overview() -> Iterator[Row]:
 def overview_memory() -> Iterator[Row]:
     """Yield the memory of an overview with its inputs, in processes that begin small."""
 
-    returning = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536"}  # the allocator gives back at once what was freed
-
     def memory(n: int) -> float:
-        return float(subprocess.check_output([sys.executable, "-c", OVERVIEW, str(n)], env=returning))  # MiB
+        return float(subprocess.check_output([sys.executable, "-c", OVERVIEW, str(n)], env=os.environ | STEADY))  # MiB
 
     long, short = memory(16384), memory(8192)
     sizes = {"ours": f"{long:,.0f} MiB", "theirs": f"{short:,.0f} MiB"}

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import attnctl as attnctl_package
-from tests.tools.benchmarks.measuring import WORDS, ProcessCost, Row, attnctl, benchmark, in_turn, python
+from tests.tools.benchmarks.measuring import STEADY, WORDS, ProcessCost, Row, attnctl, benchmark, in_turn, python
 
 TEXT = "Alice will eat pizza"
 TWELVE_LINES = """
@@ -105,9 +105,6 @@ SHORTEST, LONGEST = 512, 16_384  # tokens
 READ_BY_SMOLLM2 = 8_192  # tokens, with those of the answer
 LINES, MOST_LINES = 256, 8_192  # texts of a batch
 SECONDS = 60.0  # of a run after which no longer text is tried
-# glibc gives large arrays back when they are freed, as it does from the start: otherwise it keeps ever larger ones, and the
-# peak swings by a fifth from run to run
-STEADY = {"MALLOC_MMAP_THRESHOLD_": "131072"}
 
 
 def write_words(file: Path, lines: int, words: int) -> None:
