@@ -65,7 +65,7 @@ WRITING: dict[str, tuple[list[str], ...]] = {
     "train": (["in.txt", "-o", "out/run", *TINY, "--json"], ["in.txt", "--explain", "--json"]),
     "evaluate": (
         ["samples/sentences.conllu", *SMALL, "--json"], ["samples/documents.conllu", "--json"],
-        ["--sentences", "200", "--json"],
+        ["--sentences", "60", "--json"],
     ),
     "softmax": (["8.1", "1.2", "-inf", "--json"], ["1", "-1", "--tokens", "a b", "--json"]),
     "quiz": ([TEXT, *SMALL, "-n", "40", "--json"], ["Alice will eat pizza", "--json"], ["t.json", "--json"]),

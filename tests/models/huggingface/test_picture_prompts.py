@@ -389,7 +389,7 @@ def with_painted_middle(picture: Image.Image, token: Token) -> Image.Image:
     return painted
 
 
-@pytest.mark.parametrize("size", [(80, 40), (50, 37), (33, 90), (64, 64)])
+@pytest.mark.parametrize("size", [(50, 37), (33, 90), (64, 64)])
 @pytest.mark.parametrize("family", [*TILED, "qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
 def test_tokens_stand_where_the_network_sees_them(
     family: str, size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -623,7 +623,7 @@ def test_an_answer_is_not_seen_by_the_prompt(
             attnctl.sources("Is it?", folder, answer="y", image=picture)
 
 
-@pytest.mark.parametrize("size", [(80, 40), (33, 90), (300, 200), (64, 64)])
+@pytest.mark.parametrize("size", [(33, 90), (300, 200), (64, 64)])
 @pytest.mark.parametrize("family", PADDED)
 def test_padding_has_no_box(
     family: str, size: tuple[int, int], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
