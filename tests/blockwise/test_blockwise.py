@@ -31,6 +31,7 @@ KINDS = {
     "bias": {"causal": True, "bias": True},
     "sinks": {"causal": True, "sinks": True},
     "padding": {"mask": True},
+    "causal, padding": {"causal": True, "mask": True},  # the first rows see nothing
     "causal, padding, sinks, window": {"causal": True, "mask": True, "sinks": True, "window": 90},
     "bias and padding of keys, sinks of queries": {"causal": True, "bias": "keys", "mask": "keys", "sinks": "queries"},
 }
