@@ -229,11 +229,12 @@ def cost_progress(work: str, fewer: str = "") -> Iterator[Callable[[float], None
     def move_on(share: float) -> None:
         nonlocal share_done, is_noted, start
         share_done += share
-        state = move_bar(share_done, work)
+        is_over = share_done > 0.999  # sums of shares are not exact
+        # what follows, such as the answer behind a prompt that was read, has no known length
+        state = move_bar(None if is_over else share_done, work)
         if start is None:
             start = (0.0, 0.0) if share_done >= PIECE and state.moved >= LONG else (state.moved, share_done)
         seconds, measured = state.moved - start[0], share_done - start[1]
-        is_over = share_done > 0.999  # sums of shares are not exact
         if not (is_noted or is_over) and seconds >= MEASURED and measured >= PIECE:
             is_noted = True
             if (seconds := start[0] + seconds * (1 - start[1]) / measured) > LONG:

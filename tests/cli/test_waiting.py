@@ -11,6 +11,7 @@ import time
 
 import pexpect
 import pytest
+import rich.progress
 
 from attnctl.cli import output, progress
 from attnctl.cli.opening import model_of
@@ -209,6 +210,19 @@ def test_a_small_first_piece_is_no_measure(monkeypatch: pytest.MonkeyPatch) -> N
             clock += 1.0
             tick(0.01)
     assert page.getvalue() == "attnctl: work: about 2 min in all\n"  # 5 s, and 100 s more
+
+
+def test_a_bar_that_is_full_claims_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stood at 100 %, 0:00:00 left, while the answer behind a prompt was written for eight seconds."""
+    clock, totals = 0.0, []
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(progress, "monotonic", lambda: clock)
+    monkeypatch.setattr(rich.progress.Progress, "update", lambda self, number, *, total, **_: totals.append(total))
+    with progress.cost_progress("reading the prompt and its answer") as tick:
+        for _ in range(2):
+            clock += 5.0
+            tick(0.5)
+    assert totals == [1.0, None]
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def number(value: float) -> str:
     """Return three digits of a number without an exponent: 0.192, 4,660, < 0.001; empty for NaN."""
     if value != value:
         return ""
-    return f"{value:,.0f}" if value >= 1000 else "< 0.001" if value < 0.001 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 1000 else "< 0.001" if value < 0.001 else f"{value:#.3g}".rstrip(".")
 
 
 def cells_of(row: Row) -> tuple[str, ...]:

@@ -144,7 +144,7 @@ def search() -> Iterator[Row]:
     def leave_out_each() -> None:
         for part in searched.parts:
             if part.name.startswith("d"):
-                exact[part.name] = abs(float((searched.read.log_probabilities([part.tokens]) - searched.base).sum()))
+                exact[part.name] = abs(float((searched.read.log_probabilities(part.ranges) - searched.base).sum()))
 
     exact: dict[str, float] = {}
     cached, plain = seconds_of(leave_out_each), 60 * seconds_of(forward)

@@ -160,7 +160,7 @@ def picture_prompt() -> Iterator[Row]:
         write_llava(Path(folder))
         model: Any = open_model(folder, image=f"{folder}/photo.png")
         source = TextSource(model, ("what is on the table and who put it there " * 3000)[: 3000 - 576 - 12])
-        network, inputs = model.network, model.of_text(source.text).inputs_of_tokens(source.tokens)
+        network, inputs = model.network, model.read(source.text, source.tokens).inputs
         for weight in network.parameters():
             weight.sum()  # read from the file now
 

@@ -149,8 +149,12 @@ def growth_rows(name: str, costs: dict[int, ProcessCost], unit: str) -> Iterator
         ("time", [cost.processor for cost in costs.values()], 0.1, 2.05, f"{largest.processor:.1f} s"),
         ("memory", [cost.memory for cost in costs.values()], 8.0, 1.05, f"{largest.memory:,.0f} MiB"),
     ):
-        value = exponent(sizes, values, noise)
-        limit = "" if value == value else f"grows by less than {noise:g} {'s' if what == 'time' else 'MiB'}"
+        value, unit_of_cost = exponent(sizes, values, noise), "s" if what == "time" else "MiB"
+        limit = (
+            f"{values[-2]:,.3g} {unit_of_cost} for half as many"
+            if value == value
+            else f"grows by less than {noise:g} {unit_of_cost}"
+        )
         peer = f"{sizes[0]:,} to {sizes[-1]:,} {unit}"
         yield Row(f"{name}: growth of {what}", peer, value, "= k of nᵏ", most=most, ours=ours, limit=limit)
 
@@ -199,8 +203,8 @@ LASTING = (
 )
 
 
-def factors(arguments: list[str], folder: str) -> list[float]:
-    """Return each time left against what it then was, the larger over the smaller.
+def factors(arguments: list[str], folder: str) -> tuple[list[float], float]:
+    """Return each time left against what it then was, the larger over the smaller; and the seconds from first bar to end.
 
     From a tenth of the work to the last two seconds, since bars tell whole ones. The command runs on a terminal of its own.
     """
@@ -218,7 +222,8 @@ def factors(arguments: list[str], folder: str) -> list[float]:
     moments = json.loads(written.read_text())
     end = moments[-1][0] if moments else 0
     true = [(end - when, max(left, 0.5)) for when, share, left in moments if share >= 0.1 and left is not None]
-    return [max(left / later, later / left) for later, left in true if later >= 2]
+    wrong = [max(left / later, later / left) for later, left in true if later >= 2]
+    return wrong, end - moments[0][0] if moments else 0.0
 
 
 @benchmark(quick=False)
@@ -235,6 +240,8 @@ def time_left() -> Iterator[Row]:
             Path(folder, name).write_text(text)
         for command in LASTING:
             words = [str(Path(folder, word)) if word in (*files, "OUT") else word for word in shlex.split(command)]
-            wrong = factors(words, folder) or [math.nan]
-            median = f"median {statistics.median(wrong):.2f}"
-            yield Row(f"time left of {command[:40]}", "the time it took", max(wrong), most=1.5, ours=median)
+            wrong, seconds = factors(words, folder)
+            median = f"median {statistics.median(wrong or [math.nan]):.2f}"
+            limit = f"{seconds:.0f} s in all"
+            most = max(wrong, default=math.nan)
+            yield Row(f"time left of {command[:40]}", "the time it took", most, most=1.5, ours=median, limit=limit)
