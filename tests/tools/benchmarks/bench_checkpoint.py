@@ -80,7 +80,7 @@ def capture_smollm2() -> Iterator[Row]:
     yield from capture_rows("SmolLM2")
 
 
-@benchmark()
+@benchmark(quick=False)
 def ablate() -> Iterator[Row]:
     """Yield every head of SmolLM2 switched off on 15 tokens, against a loop of full forwards with hooks."""
     import torch

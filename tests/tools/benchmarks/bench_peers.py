@@ -28,7 +28,7 @@ def compared(
     yield Row(f"memory: {what}", peer, mine / other, **times)
 
 
-@benchmark()
+@benchmark(quick=False)
 def bertviz() -> Iterator[Row]:
     """Yield the page of every head of MiniLM over 100 words, from the text to the HTML, against BertViz's head_view."""
     import torch
@@ -67,7 +67,7 @@ def bertviz() -> Iterator[Row]:
         )
 
 
-@benchmark()
+@benchmark(quick=False)
 def attnread() -> Iterator[Row]:
     """Yield one head of the middle layer of a network of GPT-2 small's size, 256 tokens, against attnread."""
     import torch
@@ -94,7 +94,7 @@ def attnread() -> Iterator[Row]:
     yield from compared("one head, GPT-2, 256 tokens", "attnread", ours, theirs, f"largest difference {gap:.0e}")
 
 
-@benchmark()
+@benchmark(quick=False)
 def kvpress() -> Iterator[Row]:
     """Yield what each key of SmolLM2 receives from all queries, 1,024 tokens, against kvpress' observed attention."""
     import numpy as np
