@@ -54,7 +54,7 @@ def number(value: float) -> str:
 def cells_of(row: Row) -> tuple[str, ...]:
     """Return a row as text, a cell for each heading; what was not measured stays empty."""
     value = f"{number(row.value)} {row.unit}" if number(row.value) else ""
-    reached = {None: "", True: "yes", False: "NO"}[row.is_reached if value else None]
+    reached = {None: "", True: "yes", False: "NO"}[row.is_reached]
     return row.what, row.peer, row.ours, row.theirs, value, row.budget, reached, row.limit
 
 
@@ -82,7 +82,7 @@ def page_of(rows_by_part: dict[str, list[Row]], command: str) -> Iterator[str]:
     """Yield the lines of docs/speed.md, a table for each part."""
     rows = [row for part in rows_by_part.values() for row in part]
     missed = [row.what for row in rows if row.is_reached is False]
-    budgets = sum(bool(row.budget) for row in rows)
+    budgets = sum(row.is_reached is not None for row in rows)
     yield "# Speed\n"
     yield f"`{command}` made this page on {datetime.now(UTC):%d %B %Y}, on one machine:"
     yield f"{machine()}.\n"

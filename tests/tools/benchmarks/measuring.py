@@ -61,8 +61,8 @@ class Row:
 
     @property
     def is_reached(self) -> bool | None:
-        """Return whether the value is within its budget; None without a budget."""
-        if self.most is None and self.least is None:
+        """Return whether the value is within its budget; None without a budget, or for a value too small to measure."""
+        if (self.most is None and self.least is None) or self.value != self.value:
             return None
         return (self.most is None or self.value <= self.most) and (self.least is None or self.value >= self.least)
 
