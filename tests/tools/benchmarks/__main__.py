@@ -87,7 +87,7 @@ def page_of(rows_by_part: dict[str, list[Row]], command: str) -> Iterator[str]:
     yield f"`{command}` made this page on {datetime.now(UTC):%d %B %Y}, on one machine:"
     yield f"{machine()}.\n"
     yield "Each row compares attnctl with a named peer, both measured in turn in one run on one thread. Times are of the processor where"
-    yield "that is possible. The limit says what a faster program could not go below, or what else to know of the row. Your machine gives"
+    yield "that is possible. The limit names a bound that no faster program can pass, or a fact about the row. Your machine gives"
     yield "other times. The ratios should stay near these.\n"
     yield f"Of {budgets} budgets {budgets - len(missed)} are reached. Missed: {'; '.join(missed) or 'none'}."
     for part, part_rows in rows_by_part.items():

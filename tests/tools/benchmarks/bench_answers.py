@@ -11,7 +11,7 @@ from typing import Any
 
 from attnctl.commands.needle.haystack import filler_sentences
 from attnctl.formats.chat import Conversation, Message
-from tests.tools.benchmarks.measuring import Row, benchmark, linear_weights, matrix_rate, seconds_of
+from tests.tools.benchmarks.measuring import Row, benchmark, linear_rate, linear_weights, seconds_of
 
 NAMES = ("Anna", "Bruno", "Chidi", "Dora", "Emil", "Farah", "Goran", "Hana", "Igor", "Jana")
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -178,7 +178,7 @@ def needle() -> Iterator[Row]:
         plain += runs * seconds_of(lambda ids=ids, how=how: model.network.generate(ids, **how))
     # filler stands before half of each needle: read once for all, and what is behind it for each
     read = (512 + 1024) * runs / 2 + 1024 * runs / 5
-    floor = read * linear_weights(model.network.base_model) / matrix_rate()
+    floor = read * linear_weights(model.network.base_model) / linear_rate()
     times = {"ours": f"{ours:.0f} s", "theirs": f"{plain:.0f} s"}
-    limit = f"{floor / plain:.2f} by the matrix products alone"
+    limit = f"{floor / plain:.2f} by the linear layers alone"
     yield Row("needle, ten places, heads off", "generate of each prompt", ours / plain, most=1.0, **times, limit=limit)

@@ -34,8 +34,8 @@ WORDS = [
     "reads",
     "book",
 ]
-# glibc gives large arrays back when they are freed, as it does from the start: otherwise it keeps ever larger ones, and the
-# peak swings by a fifth from run to run
+# With a fixed threshold glibc returns large arrays to the system when they are freed. Otherwise it keeps some of them, and
+# the peak of memory differs by a fifth from run to run.
 STEADY = {"MALLOC_MMAP_THRESHOLD_": "131072"}
 
 
@@ -113,7 +113,7 @@ def seconds_of(work: Callable[[], object], clock: Callable[[], float] = time.pro
 
 
 def best_of(work: Callable[[], object], rounds: int = 5) -> float:
-    """Return the least seconds that a call takes: what is left when nothing else disturbs it."""
+    """Return the seconds of the fastest of several calls."""
     return min(seconds_of(work) for _ in range(rounds))
 
 
@@ -181,23 +181,13 @@ def peak_of(work: Callable[[], object]) -> float:
     return max(0.0, resident("VmHWM") - before)
 
 
-def matrix_rate() -> float:
-    """Return the multiplications a second of this core, in products of float32 matrices laid out as its kernel likes."""
-    import torch
-
-    rows, matrix = torch.randn(512, 384), torch.ops.mkldnn._reorder_linear_weight(torch.randn(1536, 384), 512)
-    product = torch.ops.mkldnn._linear_pointwise
-    best = min(seconds_of(lambda: [product(rows, matrix, None, "none", [], "") for _ in range(200)]) for _ in range(5))
-    return float(200 * rows.numel() * len(matrix) / best)
-
-
 def linear_rate() -> float:
-    """Return the multiplications a second of this core in torch's linear layers, which lay out no matrix for its kernel."""
+    """Return how many multiplications a second torch's linear layers do on this core."""
     import torch
 
     layer, rows = torch.nn.Linear(384, 1536), torch.randn(512, 384)
     with torch.inference_mode():
-        best = min(seconds_of(lambda: [layer(rows) for _ in range(200)]) for _ in range(5))
+        best = best_of(lambda: [layer(rows) for _ in range(200)])
     return 200 * rows.numel() * layer.out_features / best
 
 
