@@ -197,7 +197,7 @@ class WorkerProcess:
         self._pipe, worker_pipe = context.Pipe()
         self.process = context.Process(target=_answer_chunks, args=(worker_pipe, work, current_flags()), daemon=True)
         if POSIX:
-            resource_tracker.ensure_running()  # its start unblocks the signals that are blocked for the worker's
+            resource_tracker.ensure_running()  # starting it unblocks the signals that are blocked below
         with kept_from_children(), _one_thread_each():
             self.process.start()
         worker_pipe.close()  # so that the pipe ends with the process

@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 LOG2_E = math.log2(math.e)
 KEYS = {"cpu": 256}  # keys in a block; elsewhere 512
 ELEMENTS = {"cpu": 1 << 19}  # numbers in a block's buffer, to stay in a CPU's cache; elsewhere 1 << 26
-BINS = 16  # in a block: adding up narrow bins costs more than a smaller block does
+BINS = 16  # in a block at most, if bins are narrow: to sum many bins takes longer than a second block
 
 
 def map_groups(work: Callable[[range], Result], groups: Sequence[range], stop: Event) -> list[Result]:
@@ -164,7 +164,7 @@ def sweep_keys(
     edges = [0, n_k] if key_edges is None else list(key_edges)
     marked = None if marks is None else torch.as_tensor(np.asarray(marks), device=call.queries.device)
     size = KEYS.get(call.queries.device.type, 512)
-    narrow = BINS * -(-n_k // (len(edges) - 1))  # keys of so many bins
+    narrow = BINS * -(-n_k // (len(edges) - 1))  # keys in BINS bins
     cuts = block_cuts(edges, size if call.queries.is_cuda else min(size, max(narrow, size // 4)))
     widest = max(b - a for a, b in neighbouring_edges(cuts))
     elements = max(ELEMENTS.get(call.queries.device.type, 1 << 26), widest)
@@ -257,7 +257,9 @@ class BlockTally:
             top = scores.amax(1)  # (heads, rows)
             bottom = top if self.rows is None else group.smallest_visible(scores, whole)  # (heads, rows)
             e = scores if self.rows is None else shaped_buffer(group.buffers[1], *scores.shape)
-            torch.mul(scores.sub_(top[:, None]), LOG2_E, out=e).exp2_()  # exp is slow for results near 0
+            torch.mul(
+                scores.sub_(top[:, None]), LOG2_E, out=e
+            ).exp2_()  # exp is ten times slower than exp2 for results near 0
             sums = columns @ e  # (heads, columns, rows)
             mass, extra = sums[:, : masses.shape[1]], sums[:, masses.shape[1] :]
             add_masses(tops, masses, top, mass)
@@ -303,7 +305,7 @@ class BlockTally:
 
 
 def pool_last(array: torch.Tensor, edges: Sequence[int], peaks: bool) -> torch.Tensor:
-    """Return the mean (with `peaks` the maximum) of each bin of the last axis; neighbours of one width are a single step."""
+    """Return the mean (with `peaks` the maximum) of each bin of the last axis; bins of equal width are computed together."""
     pooled = []
     for width, group in groupby(neighbouring_edges(edges), lambda edge: edge[1] - edge[0]):
         bins = list(group)

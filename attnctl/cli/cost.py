@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 THREAD_CELLS = 256  # cells on a side, whose masses each thread holds
 CUT_BYTES = 12  # for each pair of tokens of a pass with cut edges: its mask and arrays made of it
-NOTED_TABLE = 50e6  # bytes of a table of weights from which on a note says its size
+NOTED_TABLE = 50e6  # bytes; for a larger table of weights, a note says its size
 CSV_ROW, PARQUET_ROW = 26, 5  # bytes of a weight in a table, in CSV without the texts of its query and key
 LESS_HEADS = "fewer layers or heads take less"
 

@@ -230,7 +230,7 @@ def cost_progress(work: str, fewer: str = "") -> Iterator[Callable[[float], None
         nonlocal share_done, is_noted, start
         share_done += share
         is_over = share_done > 0.999  # sums of shares are not exact
-        # what follows, such as the answer behind a prompt that was read, has no known length
+        # work may follow whose length is unknown: after a prompt is read, its answer is generated
         state = move_bar(None if is_over else share_done, work)
         if start is None:
             start = (0.0, 0.0) if share_done >= PIECE and state.moved >= LONG else (state.moved, share_done)
