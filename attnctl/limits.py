@@ -37,6 +37,9 @@ SPANS_BYTES = 4 << 20  # a file of spans: there are 200 at most, each with a nam
 TABLE_WEIGHTS = 100_000_000  # weights of a table, one a row: CSV of about 4 GB
 ENDLESS_BYTES = 1 << 30  # a line without an end: after this length, none is expected
 
+TEMPLATE_BYTES = 1 << 30  # memory for filling chat templates: thirty times the longest text
+TEMPLATE_SECONDS = 20  # for one conversation: a long one takes a hundredth of a second
+PROCESS_SECONDS = 60  # until a process for templates has started: a third of a second on a quick disk
 READER_SECONDS = 10  # wait for the reader of a named pipe: the shell starts both at once
 
 # --- counts that a file may claim --------------------------------------------------------------------------------

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.formats.chat import Conversation, Message
-from attnctl.models.huggingface.hub import import_extra
+from attnctl.models.huggingface.template_process import fill_templates
 from attnctl.models.huggingface.tokenizer import named_token
 from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from attnctl.models.huggingface.checkpoint import Checkpoint
-    from attnctl.text import Document
 
 
 @dataclass(frozen=True)
@@ -68,22 +66,6 @@ def render_conversation(
     except ValueError as error:
         raise AttnctlError(f"the chat template of {name} refuses this conversation: {in_one_line(error)}") from error
     return Prompt(text, _message_spans(text, marked, messages, name))
-
-
-def fill_templates(template: str, conversations: Sequence[Sequence[Document]], **variables: Any) -> list[str]:
-    """Return the text that a template makes of each conversation in jinja's sandbox; `variables` are passed to it.
-
-    Raises ValueError if the template fails.
-    """
-    render = import_extra("transformers.utils.chat_template_utils").render_jinja_template
-    try:
-        rendered = render(conversations=conversations, chat_template=template, **variables)[0]
-    except Exception as error:  # a template may raise any error
-        raise ValueError(" ".join(str(error).split())[:1000] or type(error).__name__) from error
-    texts = [str(text) for text in rendered]
-    if sum(map(len, texts)) > limits.TEXT_BYTES:
-        raise ValueError(f"it makes more than {limits.bytes_text(limits.TEXT_BYTES)} of text")
-    return texts
 
 
 def _message_mark(number: int) -> str:

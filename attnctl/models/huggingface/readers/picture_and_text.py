@@ -14,7 +14,6 @@ from attnctl.models.huggingface.checkpoint import ModelInput, Reader
 from attnctl.models.huggingface.hub import import_extra, read_json
 from attnctl.models.huggingface.network import device_of_inputs, quiet_library
 from attnctl.models.huggingface.optional_fields import config_value
-from attnctl.models.huggingface.prompts import fill_templates
 from attnctl.models.huggingface.readers.picture import read_processor
 from attnctl.models.huggingface.readers.picture_views import PictureLayout
 from attnctl.models.huggingface.readers.text import (
@@ -23,6 +22,7 @@ from attnctl.models.huggingface.readers.text import (
     input_notes,
     table_notes,
 )
+from attnctl.models.huggingface.template_process import fill_templates
 from attnctl.models.huggingface.tokenizer import named_token
 from attnctl.tokens import Token
 
