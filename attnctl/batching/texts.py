@@ -92,6 +92,7 @@ LONGEST = limits.LINE_BYTES
 TOO_LONG = f"the text is longer than {LONGEST >> 20} MB"
 PAIR = "text_pair"  # the column of the second text of a pair
 MORE_TEXTS = (PAIR, "target", "against")  # columns beside the text
+TEXT_FIELDS = ("text", "id", *MORE_TEXTS, "answer", "tokens")  # of an item
 BOM = b"\xef\xbb\xbf"
 JSON_BEGINS = re.compile(rb"\s*(\{|\[\s*([\[{\"]|$))")  # in a pipe: "[Music]" is text
 
@@ -120,10 +121,10 @@ class InputFiles:
 
 
 def numbered(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield the items, numbered from 0."""
+    """Yield the items, numbered from 0; an item with a text that is not UTF-8 has an error."""
     for number, item in enumerate(items):
-        item.number = number
-        yield item
+        item.number, item.where = number, _readable(item.where)
+        yield _in_utf8(item)
 
 
 class TextStream(InputFiles):
@@ -171,7 +172,7 @@ class TextStream(InputFiles):
                     continue
                 any_there = True
                 if not path.is_file():
-                    yield Item(0, str(path), id=name, error="it is not a regular file")
+                    yield Item(0, str(path), id=_readable(name), error="it is not a regular file")
                 elif form == "text":
                     yield self._item_of_file(path, folder)
                 else:
@@ -182,13 +183,14 @@ class TextStream(InputFiles):
                     raise error
             any_there = True
             reason = (error.strerror or str(error)).lower()
-            yield Item(0, error.filename, id=Path(error.filename).name, error=f"this folder cannot be read: {reason}")
+            name = _readable(Path(error.filename).name)
+            yield Item(0, error.filename, id=name, error=f"this folder cannot be read: {reason}")
         if not any_there:
             raise AttnctlError(f"{folder} holds no texts: it may hold {', '.join(SUFFIXES)}, also .gz and .zst")
 
     def _item_of_file(self, path: Path, folder: Path) -> Item:
         """Return a file as one text."""
-        where, name = str(path), path.relative_to(folder).with_suffix("").as_posix()
+        where, name = str(path), _readable(path.relative_to(folder).with_suffix("").as_posix())
         try:
             with self.open_file(where) as (file, _):
                 data = file.read(LONGEST + 1)
@@ -337,11 +339,31 @@ class TextStream(InputFiles):
                 column, id_column = self._text_columns(names, path)
                 more_columns = {"tokens", *MORE_TEXTS} & set(names) - {column}
                 columns = [column, *([id_column] if id_column else []), *more_columns]
-                rows = (row for rows in file.iter_batches(1024, columns=columns) for row in rows.to_pylist())
+                rows = (row for rows in file.iter_batches(1024, columns=columns) for row in _rows_of(rows))
                 for number, row in enumerate(rows):
                     yield of_row(f"{path}, row {number}", row, column, id_column)
         except pa.ArrowInvalid as error:
             raise AttnctlError(f"{path} is not a sound Parquet file: {in_one_line(error)}") from error
+
+
+def _rows_of(batch: Any) -> list[dict[str, object]]:
+    """Return the rows of a batch of pyarrow; a byte that is not UTF-8 becomes half of a pair, as in the text of a CSV."""
+    try:
+        return list(batch.to_pylist())
+    except UnicodeDecodeError:
+        columns = [[_value_of(cell) for cell in column] for column in batch.columns]
+        return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _value_of(cell: Any) -> object:
+    """Return the value of a cell of pyarrow, a text or a list of texts with bytes that are not UTF-8 too."""
+    try:
+        return cell.as_py()
+    except UnicodeDecodeError:
+        is_list = not hasattr(cell, "as_buffer")
+        return (
+            [_value_of(part) for part in cell] if is_list else bytes(cell.as_buffer()).decode(errors="surrogateescape")
+        )
 
 
 def _bounded_lines(text: io.TextIOWrapper) -> Iterator[str]:
@@ -382,12 +404,30 @@ def _of_text(where: str, text: str, name: str | int | None = None) -> Item:
         return Item(0, where, id=name, error="the text is empty")
     if len(text) > LONGEST // 4 and len(text.encode(errors="surrogatepass")) > LONGEST:
         return Item(0, where, id=name, error=TOO_LONG)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        clean = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
-        return Item(0, where, clean, name, error="it is not UTF-8")
     return Item(0, where, text, name)
+
+
+def _in_utf8(item: Item) -> Item:
+    r"""Return the item; if a text of it is not UTF-8, this is its error, and the bytes are shown as \xe9."""
+    texts = {name: getattr(item, name) for name in TEXT_FIELDS}
+    readable = {name: shown for name, text in texts.items() if (shown := _readable(text)) != text}
+    if not readable:
+        return item
+    first = next(iter(readable))
+    why = "it is not UTF-8" if first == "text" else f"its {first} {'are' if first == 'tokens' else 'is'} not UTF-8"
+    return replace(item, **readable, error=item.error or why)
+
+
+def _readable(text: Any) -> Any:
+    r"""Return a text, or each of several, with \xe9 for a byte that is not UTF-8; anything else is not changed."""
+    if isinstance(text, tuple):
+        return tuple(map(_readable, text))
+    if not isinstance(text, str) or text.isascii():
+        return text
+    try:
+        return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    except UnicodeEncodeError:  # half of a pair, from Python
+        return text.encode(errors="backslashreplace").decode()
 
 
 def _of_messages(where: str, document: dict[str, object]) -> Item:

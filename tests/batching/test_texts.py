@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -116,6 +117,43 @@ def test_what_is_wrong_with_one_line_is_kept_to_it(tmp_path: Path) -> None:
     assert half.error == "it is not UTF-8"
     with pytest.raises(AttnctlError, match="UTF-16"):
         list(TextStream(str(put(tmp_path / "a.txt", "Alice\n".encode("utf-16")))))
+
+
+@pytest.mark.parametrize("column", ["text", "id", "text_pair", "target", "against"])
+def test_a_cell_that_is_not_utf_8_is_the_error_of_its_row(tmp_path: Path, column: str) -> None:
+    """In every column that is read; one in another column changes nothing. In CSV, and in Parquet that another wrote."""
+    names = ["text", "id", "text_pair", "target", "against", "note"]
+    rows = [[b"Alice eats", b"a", b"Bob sleeps", b"eats", b"sleeps", note] for note in (b"caf\xe9", b"", b"")]
+    rows[1][names.index(column)] = b"caf\xe9"
+    table = put(tmp_path / "a.csv", b"\n".join(b",".join(row) for row in [[name.encode() for name in names], *rows]))
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    texts = {name: pa.array([row[place] for row in rows]).view(pa.string()) for place, name in enumerate(names)}
+    pq.write_table(pa.table(texts), tmp_path / "a.parquet")
+    for file in (table, tmp_path / "a.parquet"):
+        first, bad, last = TextStream(str(file))
+        assert first.error is last.error is None and (first.text_pair, last.id) == ("Bob sleeps", "a")
+        assert bad.error == ("it is not UTF-8" if column == "text" else f"its {column} is not UTF-8")
+        assert getattr(bad, column) == r"caf\xe9" and len(bad.content_fingerprint) == 16
+
+
+def test_a_file_whose_name_is_not_utf_8_is_read(tmp_path: Path, run: Run) -> None:
+    put(tmp_path / "in/b.txt", "Bob eats")
+    name = os.fsdecode(b"caf\xe9.txt")
+    try:
+        put(tmp_path / "in" / name, "Alice eats")
+    except OSError:
+        pytest.skip("every name of this file system is UTF-8")
+    assert texts(tmp_path / "in") == [(0, "b", "Bob eats"), (1, r"caf\xe9", "Alice eats")]
+    assert run("batch", tmp_path / "in", "-m", "random", "-o", tmp_path / "out", "--jobs", "1").code == 0
+
+
+def test_tokens_of_a_parquet_file_that_are_not_utf_8(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pieces = pa.array([b"caf\xe9", b"eats"]).view(pa.string())
+    tokens = pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), pieces)
+    pq.write_table(pa.table({"text": ["Alice eats"], "tokens": tokens}), tmp_path / "a.parquet")
+    (item,) = TextStream(str(tmp_path / "a.parquet"))
+    assert (item.tokens, item.error) == ((r"caf\xe9", "eats"), "its tokens are not UTF-8")
 
 
 def compressed(data: bytes, form: str) -> bytes:
