@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Meta, Struct
 
 from attnctl import limits
@@ -19,6 +18,7 @@ def about(sentence: str, **schema: object) -> Meta:
 
 ALWAYS = Meta(extra_json_schema={"always": True})  # always written, but not required when it is read
 
+NOT_EMPTY = Meta(min_length=1)  # of a list
 Index = Annotated[int, Meta(ge=0, le=limits.CONFIGURED_SIZE)]
 Count = Annotated[int, Meta(ge=1, le=limits.CONFIGURED_SIZE)]
 Whole = Annotated[int, Meta(ge=0)]
@@ -38,11 +38,28 @@ def _lists_of(kind: str, **more: object) -> dict[str, object]:
     return {"type": "array", "items": {"type": kind, **more}}
 
 
-# arrays are written as they are, and read as lists, which `finite_floats` turns into arrays
-Vector = Annotated[Array, about("", **_lists_of("number"))]
-Matrix = Annotated[Array, about("", **_lists_of("array", items={"type": "number"}))]
-Mask = Annotated[Array, about("", **_lists_of("array", items={"type": "boolean"}))]
-Counts = Annotated[npt.NDArray[np.int64], about("", **_lists_of("array", items={"type": "integer", "minimum": 0}))]
+_NUMBERS = about("", **_lists_of("number"))
+_ROWS = about("", **_lists_of("array", items={"type": "number"}))
+_SWITCHES = about("", **_lists_of("array", items={"type": "boolean"}))
+_COUNTS = about("", **_lists_of("array", items={"type": "integer", "minimum": 0}))
+_PLACES = about("", **_lists_of("integer", minimum=0))
+_NUMBERS_OR_NULL = about("", type="array", items={"anyOf": [{"type": "number"}, {"type": "null"}]})
+
+# arrays are written as they are; a document's lists are read as such an array, of finite numbers
+Vector = Annotated[np.ndarray[tuple[int], np.dtype[np.float32]], _NUMBERS]
+Matrix = Annotated[np.ndarray[tuple[int, int], np.dtype[np.float32]], _ROWS]
+Mask = Annotated[np.ndarray[tuple[int, int], np.dtype[np.bool_]], _SWITCHES]
+Counts = Annotated[np.ndarray[tuple[int, int], np.dtype[np.int64]], _COUNTS]
+Places = Annotated[np.ndarray[tuple[int], np.dtype[np.int64]], _PLACES]
+Doubles = Annotated[np.ndarray[tuple[int], np.dtype[np.float64]], _NUMBERS]
+if TYPE_CHECKING:
+    MaskedScores = np.ndarray[tuple[int], np.dtype[np.float64]]
+else:  # null stands for -inf
+    MaskedScores = Annotated[np.ndarray[tuple[int], np.dtype[np.floating]], _NUMBERS_OR_NULL]
+# the same as lists, which the readers of a trace and of an overview turn into arrays
+VectorLists = Annotated[Array, _NUMBERS]
+MatrixLists = Annotated[Array, _ROWS]
+MaskLists = Annotated[Array, _SWITCHES]
 
 
 class Part(Struct, omit_defaults=True):

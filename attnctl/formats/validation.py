@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, compress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +22,11 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, in_one_line
 
 
-def finite_floats(values: object, name: str = "a list") -> Floats:
-    """Return values as float32. Raises ValueError, TypeError with `name` if they are not an array of finite numbers."""
+def finite_floats(values: object, name: str = "a list", dtype: type[np.floating[Any]] = np.float32) -> Floats:
+    """Return values as float32, or as `dtype`. Raises ValueError, TypeError with `name` if they are not finite numbers."""
     array = _checked_array(values, name, "fiu")
     with np.errstate(over="ignore"):  # numbers that overflow are refused below
-        floats = array.astype(np.float32, copy=False)
+        floats = array.astype(dtype, copy=False)
     if not np.isfinite(floats).all():
         raise ValueError(f"{name}: a number is missing, or not finite (NaN or infinity)")
     if isinstance(values, list) and floats.size:  # NumPy reads true as 1

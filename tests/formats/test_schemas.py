@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import functools
 import json
 import shutil
 from collections.abc import Iterator
@@ -9,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 from msgspec import Struct
 
 import attnctl
 from attnctl.cli.app import load_command
 from attnctl.commands import COMMANDS
+from attnctl.commands.mask.result import MaskGroup
 from attnctl.commands.schema.documents import SCHEMAS
-from attnctl.formats.documents.json_documents import write_json
+from attnctl.errors import AttnctlError
+from attnctl.formats.documents.json_documents import read_as, write_json
 from tests.conftest import Run, check_schema
 
 TEXT = "Alice will eat pizza\n\nBob likes tea"
@@ -72,15 +78,48 @@ WRITING: dict[str, tuple[list[str], ...]] = {
 }  # fmt: skip
 
 
+SMALLEST: dict[str, Any] = {}  # schema → the smallest document of it that was checked
+
+
 def check_document(document: Any, name: str = "") -> str:
     """Hold a document against its schema; `attnctl.load` reads it, and writes the same again. Answers the schema's name."""
     name = check_schema(document, name)
     if name not in ("manifest", "failed"):
         Path("again.json").write_text(json.dumps(document))
+        if name not in SMALLEST or len(str(document)) < len(str(SMALLEST[name])):
+            SMALLEST[name] = document
         value = attnctl.load("again.json")
         if name not in ("trace", "overview"):
             assert isinstance(value, Struct) and json.loads(write_json(value, name)) == document, name
     return name
+
+
+DAMAGE = (None, "x", 7, [], [None], ["x"], [[None]], [["x", 0.5]], [0.5, 0.5], [[0.5, 0.5], [0.5]])
+
+
+def lists_in(document: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The places of the lists in a document, those in the first entry of a list for those in all."""
+    if isinstance(document, dict):
+        for key, value in document.items():
+            yield from lists_in(value, (*path, key))
+    elif isinstance(document, list):
+        yield path
+        yield from lists_in(document[0] if document else None, (*path, 0))
+
+
+def check_damaged_lists(document: Any, name: str) -> None:
+    """Assert that a document with other things in the place of a list is refused in a line, or can be used."""
+    for path in lists_in(document):
+        for value in DAMAGE:
+            damaged = copy.deepcopy(document)
+            functools.reduce(lambda part, key: part[key], path[:-1], damaged)[path[-1]] = value
+            Path("damaged.json").write_text(json.dumps(damaged))
+            with contextlib.suppress(AttnctlError):
+                loaded: Any = attnctl.load("damaged.json")
+                str(loaded)
+                if name not in ("trace", "overview"):
+                    json.loads(write_json(loaded, name))
+                    getattr(loaded, "to_records", list)()
 
 
 def schemas_written(out: str) -> Iterator[str]:
@@ -110,6 +149,8 @@ def test_every_document_is_what_its_schema_says(
             assert seen, (command, arguments)
             written |= seen
     assert written == set(SCHEMAS)
+    for name, document in SMALLEST.items():
+        check_damaged_lists(document, name)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -129,3 +170,32 @@ def test_no_object_may_hold_what_is_not_described(name: str, run: Run) -> None:
 
     assert list(open_objects(schema, name)) == []
     assert schema["description"] and set(schema["required"]) <= set(schema["properties"])
+
+
+@pytest.mark.parametrize(
+    "field, value, says",
+    [
+        ("scores", None, "scores: the array is 'None', not a list of numbers"),
+        ("scores", [1.0, "x"], "scores: the array: texts instead of numbers"),
+        ("exponentials", [[1.0], [2.0]], "exponentials: the array has 2 axes, not 1"),
+        ("scales", [{"scale": 1.0, "weights": [None]}], r"scales\[0\].weights: the array: nulls or other things"),
+    ],
+)
+def test_a_damaged_array_is_refused(run: Run, tmp_path: Path, field: str, value: Any, says: str) -> None:
+    document = run("softmax", "8.1", "-inf", "--json").json
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    assert np.array_equal(attnctl.load(tmp_path / "a.json").scores, np.float32([8.1, -np.inf]).astype(float).round(5))
+    (tmp_path / "a.json").write_text(json.dumps(document | {field: value}))
+    with pytest.raises(AttnctlError, match=f"a.json is damaged: {says}"):
+        attnctl.load(tmp_path / "a.json")
+
+
+def test_a_mask_of_intervals_is_read_as_one() -> None:
+    """Causal of three tokens, by hand; intervals that leave the mask are refused."""
+    fields = {"kind": "self", "layers": [0], "rows": [0], "sentence": "causal"}
+    intervals = {"shape": [3, 3], "query": [0, 1, 2], "first": [0, 0, 0], "last": [0, 1, 2]}
+    group = read_as(MaskGroup, fields | {"mask": intervals})
+    assert np.array_equal(np.asarray(group.mask), np.tri(3, dtype=bool))
+    for damaged in ({"last": [0, 1, 3]}, {"query": [0, 1]}, {"query": [1, 0, 2]}, {"first": [0, 0, None]}):
+        with pytest.raises(ValueError, match=r"its intervals|3 first keys|not a whole number"):
+            read_as(MaskGroup, fields | {"mask": intervals | damaged})

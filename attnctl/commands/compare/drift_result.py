@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from attnctl.document_fields import Amount, Correlation, Count, Index, Part, Portion, Share, Whole, about
+from attnctl.document_fields import NOT_EMPTY, Amount, Correlation, Count, Index, Part, Portion, Share, Whole, about
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, flat_records
 
 
@@ -76,7 +76,7 @@ class Drift(JsonDocument, kw_only=True, eq=False, tag="attnctl.drift/1"):
     ] = None
     texts: Count
     tokens: Annotated[Count, about("Rows of weights of each head, over all texts.")]
-    heads: tuple[HeadDrift, ...]
+    heads: Annotated[tuple[HeadDrift, ...], NOT_EMPTY]
     layers: Annotated[tuple[LayerDrift, ...], about("Layers whose output can be read.")] = ()
     kl: Annotated[
         Amount | None,

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 from attnctl.arrays import Bools
-from attnctl.document_fields import Amount, Count, Index, Part, Share, about
+from attnctl.document_fields import NOT_EMPTY, Amount, Count, Index, Part, Share, about
 from attnctl.errors import UsageError
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, flat_records
 from attnctl.text import counted, percent, visible_text
@@ -105,7 +105,7 @@ class Leaks(JsonDocument, kw_only=True, eq=False, tag="attnctl.leaks/1"):
     """Whether a model keeps the segments of a packed batch apart, with every pair of segments in a row."""
 
     model: ResultModel
-    segments: tuple[Segment, ...]
+    segments: Annotated[tuple[Segment, ...], NOT_EMPTY]
     expect: Annotated[str, about("Who may see whom: segments, causal, prefix N, or a table.")]
     causal: Annotated[bool, about("Whether the future should be hidden.")]
     outputs: Annotated[str, about("What is compared: logits, or hidden states if a model has no logits.")]

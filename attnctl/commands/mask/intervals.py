@@ -10,14 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from attnctl.arrays import Bools, Floats, Ints
-from attnctl.document_fields import Count, Part, about
+from attnctl.document_fields import Count, Part, Places, about
 from attnctl.layer.computed import PLAIN
 
 CELLS = 1 << 22  # pairs of tokens whose visibility is in memory together
-Places = Annotated[npt.NDArray[np.int64], about("", type="array", items={"type": "integer", "minimum": 0})]
 
 
 class IntervalMask(Part, eq=False):
@@ -201,6 +199,18 @@ def same(numbers: Ints, seeing: Bools | None = None) -> IntervalMask:
 def interval_mask(mask: Bools | IntervalMask) -> IntervalMask:
     """Return a matrix (n_q, n_k) as intervals."""
     return mask if isinstance(mask, IntervalMask) else masks_of_rows(mask.shape, lambda lo, hi: mask[None, lo:hi])[0]
+
+
+def checked_intervals(mask: IntervalMask) -> IntervalMask:
+    """Return the mask of a document. Raises ValueError if its intervals are not in order, or leave its shape."""
+    n_q, n_k = mask.shape
+    query, first, last = mask.query, mask.first, mask.last
+    if not len(query) == len(first) == len(last):
+        raise ValueError(f"it has {len(query)} queries, {len(first)} first keys and {len(last)} last keys")
+    rising = (np.diff(query) > 0) | ((np.diff(query) == 0) & (first[1:] > last[:-1] + 1))
+    if not (rising.all() and (first <= last).all() and (query < n_q).all() and (last < n_k).all()):
+        raise ValueError(f"its intervals are not in order within {n_q} × {n_k}")
+    return mask
 
 
 def masks_of_rows(

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from attnctl.commands.mask.intervals import IntervalMask
+import numpy as np
+
+from attnctl.arrays import Bools
+from attnctl.commands.mask.intervals import IntervalMask, checked_intervals
 from attnctl.commands.mask.sentence import ranges
-from attnctl.document_fields import Amount, Count, Index, Mask, Part, Whole, about
-from attnctl.formats.documents.json_documents import JsonDocument, ResultModel
+from attnctl.document_fields import NOT_EMPTY, Amount, Count, Index, MaskLists, Part, Whole, about
+from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, read_as
+from attnctl.formats.validation import true_or_false
 from attnctl.text import counted, visible_text
 
 Kind = Annotated[
@@ -21,22 +25,38 @@ class MaskGroup(Part, kw_only=True):
     """Layers with the same mask, as their calls of attention use it."""
 
     kind: Kind
-    layers: tuple[Index, ...]
-    rows: Annotated[tuple[Index, ...], about("Rows of the batch with this mask.")]
+    layers: Annotated[tuple[Index, ...], NOT_EMPTY]
+    rows: Annotated[tuple[Index, ...], NOT_EMPTY, about("Rows of the batch with this mask.")]
     sentence: Annotated[str, about("What the mask lets through.")]
     expected: Annotated[str | None, about("What it should let through; absent if that is not known.")] = None
     holds: Annotated[bool, about("Whether the layers keep to what is expected.")] = True
     mask: Annotated[
-        Mask | IntervalMask,
+        MaskLists | IntervalMask,
         about(
             "A row for each query, a column for each key; true where the query sees the key. Intervals if there are more "
             "than 512 × 512 pairs."
         ),
     ]
     wrong: Annotated[
-        Mask | IntervalMask | None,
+        MaskLists | IntervalMask | None,
         about("As mask: true where the mask shows or hides a key and should not; absent if it is as expected."),
     ] = None
+
+    def __post_init__(self) -> None:
+        """Turn the masks of a document into arrays. Raises ValueError if they are damaged."""
+        self.mask, self.wrong = _read_mask(self.mask), None if self.wrong is None else _read_mask(self.wrong)
+
+
+def _read_mask(mask: object) -> Bools | IntervalMask:
+    """Return a mask, or the mask that lists, or intervals, of a document hold. Raises ValueError if they are damaged."""
+    if isinstance(mask, np.ndarray | IntervalMask):
+        return mask
+    if isinstance(mask, dict):
+        return checked_intervals(read_as(IntervalMask, mask))
+    matrix = true_or_false(mask, "the mask")
+    if matrix.ndim != 2:
+        raise ValueError(f"the mask has {matrix.ndim} axes, not 2")
+    return matrix
 
 
 class MaskViolation(Part, kw_only=True):

@@ -20,7 +20,6 @@ from attnctl.document_fields import ALWAYS, Index, Part, Portion, Sha256, Share,
 from attnctl.errors import AttnctlError
 from attnctl.files import parse_json, read_bytes, write_whole
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, document_read
-from attnctl.formats.validation import finite_floats
 from attnctl.readings.head_place import HeadPlace
 
 if TYPE_CHECKING:
@@ -177,7 +176,6 @@ def known_needles(path: str, run: NeedleRun) -> list[NeedleCell]:
         if isinstance(document, dict) and document.get("schema") == Needles.__struct_config__.tag:
             continue
         with document_read(NeedleCell, document, where, "a needle", "damaged") as cell:
-            cell.scores = {layer: finite_floats(row, "scores") for layer, row in cell.scores.items()}
             cells.append(cell)
         for key in NeedleRun.__struct_fields__:
             earlier, current = asdict(cell)[key], asdict(run)[key]

@@ -6,32 +6,29 @@ from typing import Annotated
 
 from msgspec import field
 
-from attnctl.attention import Array
-from attnctl.document_fields import Part, Share, Vector, about
+from attnctl.document_fields import Doubles, MaskedScores, Part, Share, about
 from attnctl.formats.documents.json_documents import JsonDocument
-
-NumbersOrNull = Annotated[Array, about("", type="array", items={"anyOf": [{"type": "number"}, {"type": "null"}]})]
 
 
 class ScaledWeights(Part):
     """The weights under another factor."""
 
     scale: float
-    weights: Vector
+    weights: Doubles
 
 
 class Softmax(JsonDocument, kw_only=True, eq=False, tag="attnctl.softmax/1"):
     """The softmax of a few scores, step by step."""
 
     labels: Annotated[tuple[str, ...] | None, about("Names of the scores.")] = None
-    scores: Annotated[NumbersOrNull, about("As they were given; null where masked.")]  # (n,), there -inf
+    scores: Annotated[MaskedScores, about("As they were given; null where masked.")]  # (n,), there -inf
     scale: Annotated[float, about("The factor on the scores.")]
     temperature: float
-    scaled: Annotated[NumbersOrNull, about("Scores × scale / temperature; null where masked.")] = field(
+    scaled: Annotated[MaskedScores, about("Scores × scale / temperature; null where masked.")] = field(
         name="scaled_scores"
     )
     exponent_shift: Annotated[float, about("Taken off the scaled scores before the exponential.")] = field(name="shift")
-    exponentials: Vector
+    exponentials: Doubles
     sum: Annotated[float, about("Of the exponentials.")]
     weights: Annotated[tuple[Share, ...], about("The softmax.")]
     entropy: Annotated[float, about("Of the weights, nats.")]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from orjson import Fragment
 from attnctl import __version__, document_fields
 from attnctl.document_fields import ALWAYS, Index, Part, about
 from attnctl.errors import AttnctlError, in_one_line
+from attnctl.formats.validation import finite_floats, true_or_false
 from attnctl.selection import heads_by_layer
 from attnctl.text import as_json, spoken_heads
 from attnctl.tokens import Token
@@ -291,7 +292,7 @@ def document_read(kind: type[Kind], document: object, source: str, name: str, da
 def read_as(kind: type[Kind], document: object) -> Kind:
     """Read a parsed JSON document as `kind`. Raises ValueError with the wrong field and what it should be."""
     try:
-        return convert(document, kind, dec_hook=_counts_array)
+        return convert(document, kind, dec_hook=_read_array)
     except ValidationError as error:
         match = _REASON.fullmatch(str(error))
         assert match is not None  # always matches: both parts may be empty
@@ -306,15 +307,43 @@ def read_as(kind: type[Kind], document: object) -> Kind:
         raise ValueError(f"{path}: {reason}" if path else reason) from error
 
 
-def _counts_array(kind: object, rows: object) -> npt.NDArray[np.int64]:
-    """Return lists of counts as an array: (layers, heads). Raises ValueError if they are not a table of counts."""
+def _read_array(kind: Any, value: object) -> npt.NDArray[np.generic]:
+    """Return the array of such a type that lists hold. Raises ValueError or TypeError, to which msgspec adds the path."""
+    shape, dtype = get_args(kind)
+    axes = len(get_args(shape))
+    array = _READERS[get_args(dtype)[0]](value)
+    if array.ndim != axes and (array.size or array.dtype == np.int64):
+        raise ValueError(f"the array has {array.ndim} axes, not {axes}")
+    return array
+
+
+def _whole_numbers(values: object) -> npt.NDArray[np.int64]:
+    """Return lists of whole numbers from 0 as an array."""
+    is_table = isinstance(values, list) and any(isinstance(row, list) for row in values)
     try:
-        counts = convert(rows, tuple[tuple[Index, ...], ...])
+        rows: Any = convert(values, tuple[tuple[Index, ...], ...] if is_table else tuple[Index, ...])
     except ValidationError as error:
-        raise ValueError(error) from error  # msgspec adds the path of the counts
-    if len(set(map(len, counts))) != 1:
+        raise ValueError(error) from error
+    if is_table and len(set(map(len, rows))) != 1:
         raise ValueError("the counts are not a table of layers and heads")
-    return np.array(counts, np.int64)  # (layers, heads)
+    return np.array(rows, np.int64)
+
+
+def _masked_scores(values: object) -> npt.NDArray[np.float64]:
+    """Return numbers as an array, -inf for null."""
+    entries = values if isinstance(values, list) else None
+    numbers = _doubles(values if entries is None else [0 if entry is None else entry for entry in entries])
+    return np.where([entry is None for entry in entries or ()], -np.inf, numbers)
+
+
+_doubles = partial(finite_floats, name="the array", dtype=np.float64)
+_READERS: dict[type[np.generic], Callable[[object], npt.NDArray[Any]]] = {
+    np.float32: partial(finite_floats, name="the array"),
+    np.float64: _doubles,
+    np.floating: _masked_scores,
+    np.bool_: partial(true_or_false, name="the array"),
+    np.int64: _whole_numbers,
+}
 
 
 _REASON = re.compile(r"(.*?)((?: - at (?:`\w+` in )?`\$[^`]*`)*)", re.DOTALL)

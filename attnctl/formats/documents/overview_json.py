@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType, field
 
 from attnctl import limits
 from attnctl.arrays import Bools, Floats
-from attnctl.document_fields import Amount, Index, Mask, Matrix, Part, Share, Vector, about
+from attnctl.document_fields import Amount, Index, MaskLists, MatrixLists, Part, Share, VectorLists, about
 from attnctl.formats.documents.json_documents import (
     Field,
     Made,
@@ -37,7 +37,7 @@ class GridLayer(Part):
     """The hidden cells in the grids of one layer."""
 
     layer: Index
-    mask: Mask
+    mask: MaskLists
 
 
 def _statistics() -> Iterator[Field]:
@@ -71,9 +71,9 @@ class OverviewHead(StatisticsPart, kw_only=True):
         tuple[tuple[tuple[Index, Share], ...], ...] | None,
         about("For each query its strongest keys as [key, weight], the strongest first."),
     ] = None
-    grid: Annotated[Matrix, about("Pooled weights (rows, columns).")] | UnsetType = UNSET
+    grid: Annotated[MatrixLists, about("Pooled weights (rows, columns).")] | UnsetType = UNSET
     query: Annotated[Index | None, about("The query of the field weights.")] = None
-    weights: Annotated[Vector, about("The exact weights of that query on every key.")] | UnsetType = UNSET
+    weights: Annotated[VectorLists, about("The exact weights of that query on every key.")] | UnsetType = UNSET
 
 
 class OverviewDocument(TextDocument, kw_only=True, tag="attnctl.overview/1"):

@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 from orjson import Fragment
 
 from attnctl.arrays import Bools, Floats
-from attnctl.document_fields import ALWAYS, Index, Mask, Matrix, Part, Vector, about
+from attnctl.document_fields import ALWAYS, Index, MaskLists, MatrixLists, Part, VectorLists, about
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.json_documents import (
     Field,
@@ -48,7 +48,7 @@ def _meaning(array: TraceArray) -> Meta:
 
 def _array_fields(arrays: Sequence[TraceArray]) -> Iterator[Field]:
     for array in arrays:
-        kind: object = Mask if array.boolean else Matrix if len(array.axes) == 2 else Vector
+        kind: object = MaskLists if array.boolean else MatrixLists if len(array.axes) == 2 else VectorLists
         yield array.name, Annotated[kind, _meaning(array)] | UnsetType, UNSET
 
 
@@ -108,7 +108,7 @@ class TraceDocument(TextDocument, kw_only=True, tag="attnctl.trace/1"):
 
     number: Annotated[Index | None, about("The place of the text in the input of its batch, from 0.")] = None
     id: Annotated[str | int | None, about("The item's own name in a batch.")] = None
-    embeddings: Annotated[Matrix, _meaning(TRACE_ARRAYS[0])] | UnsetType = UNSET
+    embeddings: Annotated[MatrixLists, _meaning(TRACE_ARRAYS[0])] | UnsetType = UNSET
     layers: tuple[TraceLayer, ...]
     headline: TraceHeadline | None = None
     predictions: tuple[TracePrediction, ...] = ()
