@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 from attnctl.text import harmless_line, shortened, value_text, visible_text
 
@@ -138,6 +140,51 @@ def error_place(error: BaseException) -> str:
 
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{Path(last.filename).name}:{last.lineno}"
+
+
+class LossyStream(io.RawIOBase):
+    """A stream that drops what cannot be written (a full disk, a closed pipe): a note never costs a result."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def writable(self) -> bool:
+        """Return True: it can be written."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the number of the file."""
+        return self.number
+
+    def isatty(self) -> bool:
+        """Return whether it is a terminal."""
+        return os.isatty(self.number)
+
+    def write(self, data: Any) -> int:
+        """Write bytes; return their number, also if they are lost."""
+        size, written = memoryview(data).nbytes, 0
+        with suppress(OSError):
+            while written < size:
+                written += os.write(self.number, memoryview(data).cast("B")[written:])
+        return size
+
+
+def lossy_stderr() -> None:
+    """Let standard error drop what cannot be written, also what libraries write there, if it is a file of the system."""
+    stream = sys.stderr
+    try:
+        number = stream.fileno()
+    except (AttributeError, OSError, ValueError):
+        return
+    if number != 2 or stream is not sys.__stderr__:  # another program's
+        return
+    sys.stderr = lossy_text(number, stream.encoding, stream.errors)
+
+
+def lossy_text(number: int, encoding: str = "utf-8", errors: str | None = None) -> io.TextIOWrapper:
+    """Return a stream of text into a file of the system that drops what cannot be written."""
+    raw = io.BufferedWriter(LossyStream(number))
+    return io.TextIOWrapper(raw, encoding, errors, line_buffering=True, write_through=True)
 
 
 def print_complaint(message: str) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attnctl import light_import
 from attnctl.batching.items import Item, Result
 from attnctl.batching.work import Request, Work, Worker
-from attnctl.errors import AttnctlError, current_flags, in_one_line
+from attnctl.errors import AttnctlError, current_flags, in_one_line, lossy_stderr
 from attnctl.interrupts import POSIX, kept_from_children
 from attnctl.models import Model
 
@@ -235,6 +235,7 @@ def _answer_chunks(pipe: Connection, work: Request, flags: Mapping[str, str] | N
     assert parent is not None
     threading.Thread(target=lambda: (wait([parent.sentinel]), os._exit(1)), daemon=True).start()
     light_import.alone = True
+    lossy_stderr()
     worker = Worker(work, flags=flags)
     with contextlib.suppress(EOFError, BrokenPipeError):  # the parent has ended
         while True:

@@ -7,7 +7,6 @@ makes the command.
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
@@ -19,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from attnctl import __version__, interrupts
 from attnctl.cli.command import NOTES, Command, flag_of, load_module
 from attnctl.cli.defaults import default_map, default_origin, unknown_variables
-from attnctl.cli.output import help_width, print_lines
+from attnctl.cli.output import help_width, print_lines, write_no_more
 from attnctl.commands import COMMANDS
 from attnctl.errors import (
     DONE,
@@ -29,6 +28,7 @@ from attnctl.errors import (
     AttnctlError,
     UsageError,
     failure_message,
+    lossy_stderr,
     options_as_flags,
     print_complaint,
     until_end,
@@ -142,6 +142,7 @@ def _ready_streams() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
         elif mode == "w" and hasattr(stream, "reconfigure") and "utf" not in (stream.encoding or "").lower():
             stream.reconfigure(errors="backslashreplace")
+    lossy_stderr()
 
 
 def run_command_line() -> None:
@@ -189,7 +190,7 @@ def _report_error(error: BaseException, name: str, session: Session | None) -> i
     if isinstance(error, BrokenPipeError):  # the reader has stopped (`| head`): there is nothing more to write
         if session is not None:
             raise error
-        _write_no_more()
+        write_no_more()
         return DONE
     if isinstance(error, AttnctlError):
         print_complaint(str(error))
@@ -202,7 +203,7 @@ def _report_error(error: BaseException, name: str, session: Session | None) -> i
         raise error
     print_complaint(message)
     if isinstance(error, OSError) and session is None:
-        _write_no_more()
+        write_no_more()
     return FAILED
 
 
@@ -216,9 +217,3 @@ def _usage_message(error: Any, command: str) -> str:
     origin = default_origin(context, name) if context and name else ""
     more = origin or f"see {PROGRAM} {f'{command} ' * bool(command)}--help"
     return f"{message[:1].lower()}{message[1:]} ({more})"
-
-
-def _write_no_more() -> None:
-    """Drop what is still buffered, so that Python does not fail on it when the process ends."""
-    with contextlib.suppress(io.UnsupportedOperation):  # not a file of the system: nothing is flushed at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -194,7 +194,11 @@ class Command(TyperCommand):
             return super().parse_args(ctx, args)
         text = self._text_parameter()
         ctx.allow_extra_args = ctx.allow_extra_args or text is not None
+        _, _, typed = self.make_parser(ctx).parse_args(list(args))  # a parameter for each time that it was typed
         words = super().parse_args(ctx, args)
+        if sum(parameter.name == "output" for parameter in typed) > 1:
+            why = "was given twice, and a run writes one output: run it again for the other"
+            raise UsageError(why, option="output")
         if words and text is not None:
             first = ctx.params.get(text)
             if first is None or first == "-" or Path(first).is_file():

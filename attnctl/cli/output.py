@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
-from io import BytesIO
+from contextlib import suppress
+from io import BytesIO, UnsupportedOperation
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -110,6 +112,22 @@ def put_bytes(data: bytes, output: str | None = None) -> None:
         sys.stdout.buffer.write(data)
         return
     write_whole(output, data)
+
+
+def put_report(line: bytes, stored: str) -> None:
+    """Write a line of a report at once. If its reader stops (`| head`), go on, with a note that says what is `stored`."""
+    try:
+        put_bytes(line)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        write_no_more()
+        say_note(f"nothing reads standard output any more: {stored}")
+
+
+def write_no_more() -> None:
+    """Drop what is still to be written on standard output, now and when Python ends."""
+    with suppress(UnsupportedOperation):  # not a file of the system
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def output_format(

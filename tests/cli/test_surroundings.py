@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
+import shlex
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,8 +16,10 @@ from typing import Any
 import pexpect
 import pytest
 
+from attnctl.cli.app import load_command, run_command
 from attnctl.cli.output import say_notes
-from attnctl.errors import AttnctlError
+from attnctl.commands import COMMANDS as ALL
+from attnctl.errors import AttnctlError, lossy_text
 from tests.conftest import SAMPLES, Refused, Run, process, spawned
 
 COMMANDS = (
@@ -44,6 +50,66 @@ def test_a_picture_is_drawn_whatever_matplotlib_finds() -> None:
     around = {"MPLBACKEND": "none.such"} | dict.fromkeys(("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), "file")
     done = process("heatmap", "Alice will eat", "-o", "x.pdf", env=os.environ | around)
     assert (done.returncode, done.stderr) == (0, b"") and Path("x.pdf").exists()
+
+
+WITH_NOTES = {  # command → the arguments of a run that writes notes
+    "explain": ("Zebras eat",),
+    "heatmap": ("Zebras eat", "-o", "x.png"),
+    "heads": ("Zebras eat",),
+    "mask": ("Zebras eat",),
+    "ablate": ("Zebras will eat", "--target", "pizza"),
+    "compare": ("demo", "random", "Zebras eat"),
+    "batch": ("zebras.txt", "-o", "out", "--jobs", "1"),
+    "train": ("zebras.txt", "-o", "run", "--max-steps", "1", "--d-model", "8"),
+    "view": ("Zebras eat", "-o", "x.html"),
+    "softmax": ("1", "2"),
+}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device here is always full")
+@pytest.mark.parametrize("command", WITH_NOTES)
+def test_a_note_that_cannot_be_written_costs_no_result(command: str, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    """Some commands printed nothing then, and ended with 1."""
+    Path("zebras.txt").write_text("Zebras eat\nZebras eat pizza\n")
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        monkeypatch.setattr("attnctl.cli.app.lossy_stderr", lambda: setattr(sys, "stderr", lossy_text(full.fileno())))
+        done = run(command, *WITH_NOTES[command])
+    assert done.code == 0 and all(Path(name).exists() for name in WITH_NOTES[command][2:3] if name[:2] in ("x.", "out"))
+    assert done.out or "-o" in WITH_NOTES[command]
+
+
+def test_standard_error_that_is_full_costs_no_result() -> None:
+    """The same for the whole program, whose exit code Python made 120."""
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([sys.executable, "-m", "attnctl", "heads", "Zebras eat"], stdout=-1, stderr=full)
+    assert done.returncode == 0 and b"entropy" in done.stdout
+
+
+def test_a_training_goes_on_without_a_reader_of_its_reports(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`train … | head -1` stopped at the fourth step, without a word, with exit code 0."""
+    Path("a.txt").write_text("Alice eats pizza\n")
+    end, start = os.pipe()
+    os.close(end)
+    with os.fdopen(start, "w") as nobody_reads:
+        monkeypatch.setattr(sys, "stdout", nobody_reads)
+        small = ("--max-steps", "3", "--d-model", "8", "--layers", "1", "--heads", "1")
+        assert run_command(["train", "a.txt", "-o", "run", *small]) == 0
+    assert "nothing reads standard output any more: the training goes on" in capsys.readouterr().err
+    assert json.loads(Path("run/metrics.jsonl").read_text().splitlines()[-1])["step"] == 3
+
+
+WITH_OUTPUT = [name for name in ALL if "output" in {one.name for one in load_command(name).params}]
+
+
+@pytest.mark.parametrize("name", WITH_OUTPUT)
+def test_two_outputs_are_refused(name: str, refused: Refused) -> None:
+    """The last one alone was written, with exit code 0."""
+    words = shlex.split(load_command(name).example)[2:]
+    says = "--output was given twice, and a run writes one output: run it again for the other"
+    assert refused(name, *words, "-o", "a.png", "--output", "b.svg", code=2) == says
+    assert not Path("a.png").exists() and not Path("b.svg").exists()
 
 
 CLOSED = "/" + "x" * 300  # nothing in it can be looked at, by root either: as with permission denied, stat fails

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from attnctl.commands.align.result import LISTED_HEADS, NO_SPACES, AlignedSpeech, AlignedText, AlignedWord, heads_listed
@@ -108,15 +109,27 @@ def clock(seconds: float, point: str = ".") -> str:
     return f"{whole // 3_600_000:02}:{whole // 60_000 % 60:02}:{whole // 1000 % 60:02}{point}{whole % 1000:03}"
 
 
+WORD_JOINER = "\u2060"  # without width, and no place for a line to break
+# what readers of SRT take for markup: <b>, </font>, {\an8}, and the arrow between two times
+SRT_MARKUP = re.compile(r"<(?=[^\W\d]|/)|\{(?=\\)|--(?=>)")
+
+
+def _escaped_word(word: str, form: str) -> str:
+    """Return a word for srt or vtt, in which nothing is markup. SRT has no escapes: there a word joiner parts the markup."""
+    text = visible_text(word)
+    if form == "srt":
+        return SRT_MARKUP.sub(lambda match: match[0] + WORD_JOINER, text)
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
 def subtitles(aligned: AlignedSpeech, form: str) -> str:
     """Return the words as a file of subtitles, srt or vtt; in vtt each word has its own time."""
     spaced, vtt, cues = aligned.language not in NO_SPACES, form == "vtt", []
     for number, cue in enumerate(subtitle_cues(aligned.words), 1):
         point, end = "." if vtt else ",", max(cue[-1].end, cue[0].start + 0.001)
         times = f"{clock(cue[0].start, point)} --> {clock(end, point)}"
-        texts = [visible_text(word.text) for word in cue]
+        texts = [_escaped_word(word.text, form) for word in cue]
         if vtt:
-            texts = [text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for text in texts]
             pairs = zip(texts[1:], cue, cue[1:], strict=False)
             later = [
                 f"<{clock(word.start)}>{text}" if word.start > earlier.start else text for text, earlier, word in pairs

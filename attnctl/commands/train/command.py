@@ -27,6 +27,7 @@ from attnctl.cli.groups import (
 from attnctl.cli.output import (
     print_lines,
     put_bytes,
+    put_report,
     safe_console,
     say_note,
     say_unless_quiet,
@@ -224,8 +225,7 @@ def train_command(
         if json or not sys.stdout.isatty():
             with contextlib.closing(_reports(training, run, watched)) as reports:
                 for report in reports:
-                    put_bytes(as_json(report) + b"\n")
-                    sys.stdout.flush()
+                    put_report(as_json(report) + b"\n", f"the training goes on, and its reports are in {output}")
         else:
             _show_live(training, run, watched)
         if training.step < training.recipe.steps:

@@ -134,7 +134,7 @@ def test_forms_of_aligned_words(place: Path, tmp_path: Path, run: Run) -> None:
     for suffix in ("json", "srt", "vtt", "png", "svg", "pdf"):
         assert run(*how, "-o", str(tmp_path / f"a.{suffix}")).code == 0
         assert (tmp_path / f"a.{suffix}").stat().st_size > 50
-    assert (tmp_path / "a.srt").read_text().startswith("1\n00:00:00,050 --> 00:00:") and "<b> four" in (
+    assert (tmp_path / "a.srt").read_text().startswith("1\n00:00:00,050 --> 00:00:") and "<\u2060b> four" in (
         tmp_path / "a.srt"
     ).read_text()
     assert (tmp_path / "a.vtt").read_text().startswith("WEBVTT\n\n1\n00:00:00.050 --> ") and "&lt;b&gt;" in (
@@ -286,6 +286,17 @@ def test_nothing_in_subtitles_steers_a_terminal_or_breaks_a_cue(form: str) -> No
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", written)
     assert "a␛[2Jb" in written and "\\u202ec" in written and "d␊␊2␊00:00:09,000" in written
     assert written.count("\n\n") == len(subtitle_cues(words)) - (form == "srt")
+
+
+def test_no_word_is_markup_in_srt() -> None:
+    """What players and pysubs2 take for a tag or for times holds a word joiner; what is none is as it was."""
+    texts = ("<i>a</i>", "{\\an8}b", "00:01-->00:02", "2<3", "<3", "{c}", "->")
+    words = tuple(AlignedWord(text, at, at + 0.4, 1.0) for at, text in enumerate(texts))
+    written = subtitles(cast(Any, SimpleNamespace(language="en", words=words)), "srt")
+    lines = written.splitlines()
+    assert sum("-->" in line for line in lines) == sum(line.isdigit() for line in lines)
+    assert not re.search(r"<\/?[a-z]|\{\\", written) and all(text in written for text in texts[3:])
+    assert all(text in written.replace("\u2060", "") for text in texts)
 
 
 @pytest.fixture(scope="module")
