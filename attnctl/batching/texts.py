@@ -98,11 +98,16 @@ JSON_BEGINS = re.compile(rb"\s*(\{|\[\s*([\[{\"]|$))")  # in a pipe: "[Music]" i
 
 
 class InputFiles:
-    """Files that are read one after another, and how much of them was read."""
+    """Files that are read one after another, and how much of them was read.
+
+    `unread` has a sentence for each file that became smaller while it was read.
+    """
 
     def __init__(self, size: int = 0) -> None:
         self._size, self._done = size, 0  # bytes: of the whole input, and of the finished files
         self._raw: IO[bytes] | None = None
+        self._size_before = 0  # bytes of the file when it was opened
+        self.unread: list[str] = []
 
     def share_read(self) -> float | None:
         """Return the share that was read, 0 to 1; None if the size is unknown."""
@@ -117,7 +122,25 @@ class InputFiles:
         name = "standard input" if path == "-" else path
         with said_plainly("read", name), open_stream(path) as raw:
             self._raw = None if path == "-" else raw
+            self._size_before = self._size_now()
             yield decompressed(raw, name), name
+            before, now = self._size_before, self._size_now()
+            if self._raw is not None and raw.tell() < before and now < before:
+                lost = limits.bytes_text(before - raw.tell())
+                self.unread.append(f"{lost} of {name} were not read: it became smaller while it was read")
+
+    def _size_now(self) -> int:
+        """Return the bytes of the file that is read; 0 for standard input."""
+        return 0 if self._raw is None else os.fstat(self._raw.fileno()).st_size
+
+    def _check_end(self, item: Item, last: str | bytes) -> Item:
+        """Return the item; if its last line has no end, and the size of the file has changed, it may be half of a text."""
+        has_end = last.endswith(b"\n" if isinstance(last, bytes) else ("\n", "\r"))
+        if item.error or has_end or self._size_now() == self._size_before:
+            return item
+        return replace(
+            item, error="the file changed while it was read, and this last line has no end: it may be cut off"
+        )
 
 
 def numbered(items: Iterable[Item]) -> Iterator[Item]:
@@ -194,11 +217,15 @@ class TextStream(InputFiles):
         try:
             with self.open_file(where) as (file, _):
                 data = file.read(LONGEST + 1)
+                changed = self._size_now() != self._size_before
         except DAMAGE as error:
             return Item(0, where, id=name, error=f"the file is damaged: {error}")
         if len(data) > LONGEST:
             return Item(0, where, id=name, error=TOO_LONG)
-        return replace(next(self._items_of_line(where, data.removeprefix(BOM), "text")), id=name)
+        item = replace(next(self._items_of_line(where, data.removeprefix(BOM), "text")), id=name)
+        if item.error is None and changed:
+            return replace(item, error="the file changed while it was read: it may be cut off")
+        return item
 
     def _items_of_file(self, path: str) -> Iterator[Item]:
         form = self.form or form_of_path(path)
@@ -244,7 +271,8 @@ class TextStream(InputFiles):
                         raise AttnctlError(f"{where} has no end in {limits.bytes_text(skipped)}: it is not text")
                 yield Item(0, where, error=f"the line is longer than {LONGEST >> 20} MB")
             else:
-                yield from self._items_of_line(where, line, form)
+                for item in self._items_of_line(where, line, form):
+                    yield self._check_end(item, line)
 
     def _items_of_line(self, where: str, line: bytes, form: str) -> Iterator[Item]:
         """Yield the item of a line; for a JSON list that is not a conversation, one item for each entry."""
@@ -297,16 +325,17 @@ class TextStream(InputFiles):
         text = io.TextIOWrapper(cast(Any, file), "utf-8-sig", errors="surrogateescape", newline="")
         rows: Any = None
         try:
-            lines = _bounded_lines(text)
+            lines, last = _bounded_lines(text), [""]
             head = next(lines, "")
             mark = "\t" if form == "tsv" else ";" if ";" in head and "," not in head else ","
             columns = next(csv.reader([head], delimiter=mark), [])
             column, id_column = self._text_columns(columns, name)
-            rows = csv.DictReader(lines, columns, delimiter=mark)
+            rows = csv.DictReader(_kept_last(lines, last), columns, delimiter=mark)
             for row in rows:
                 where = f"{name}, line {rows.line_num + 1}"
                 item = _of_text(where, row[column] or "", row[id_column] if id_column else None)
-                yield item if item.error else replace(item, **_more_texts(row, column))
+                item = item if item.error else replace(item, **_more_texts(row, column))
+                yield self._check_end(item, last[0])
         except csv.Error as error:
             line = 1 if rows is None else rows.line_num + 1
             raise AttnctlError(f"{name}, line {line} is not a row of a table: {error}") from error
@@ -371,6 +400,13 @@ def _bounded_lines(text: io.TextIOWrapper) -> Iterator[str]:
     while line := text.readline(LONGEST):
         if len(line) == LONGEST:
             raise csv.Error(f"it is longer than {limits.bytes_text(LONGEST)}")
+        yield line
+
+
+def _kept_last(lines: Iterable[str], last: list[str]) -> Iterator[str]:
+    """Yield the lines; `last` holds the last of them."""
+    for line in lines:
+        last[0] = line
         yield line
 
 

@@ -325,7 +325,7 @@ def _refuse_unused_by(context: Context, formats: tuple[str, ...]) -> None:
 
 
 def _write_lines(do: Do, texts: TextStream, strict: bool) -> int:
-    """Write JSON lines to stdout, each when its text is finished; return the number of texts that failed."""
+    """Write JSON lines to stdout, each when its text is finished; return how many texts failed, and files were cut off."""
     failed = count = 0
     noted: set[str] = set()
     for chunk in do(texts, flowing=texts.path == "-"):
@@ -334,6 +334,8 @@ def _write_lines(do: Do, texts: TextStream, strict: bool) -> int:
             failed += _report_result(result, strict, noted)
             put_bytes(result.outputs["json"])
         sys.stdout.flush()
+    for sentence in texts.unread:
+        print_complaint(sentence)
     if not count:
         say_unless_quiet(f"note: there are no texts in {texts.path}")
     if sys.stdout.isatty():
@@ -341,7 +343,7 @@ def _write_lines(do: Do, texts: TextStream, strict: bool) -> int:
             "note: these are traces as JSON, one a line, for a program to read: > runs.jsonl keeps them, and "
             "-o FOLDER --format png makes pictures"
         )
-    return failed
+    return failed + len(texts.unread)
 
 
 def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: bool, start_anew: bool) -> int:
@@ -369,8 +371,10 @@ def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: boo
             folder.write_results(chunk)
             tick(len(chunk))
         folder.finish_run()
-    (print_complaint if folder.failed_before else say_unless_quiet)(folder.summary_sentence())
-    return folder.failed + folder.failed_before
+    incomplete = folder.failed_before + len(texts.unread)
+    summary = "; ".join([*texts.unread, folder.summary_sentence()])
+    (print_complaint if incomplete else say_unless_quiet)(summary)
+    return folder.failed + incomplete
 
 
 def _report_result(result: Result, strict: bool, noted: set[str]) -> int:

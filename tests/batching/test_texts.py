@@ -9,11 +9,13 @@ import json
 import os
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from attnctl.batching import texts as texts_module
 from attnctl.batching.items import Item, slug_of
 from attnctl.batching.texts import TextStream
 from attnctl.errors import AttnctlError, UsageError
@@ -287,3 +289,52 @@ def test_json_over_many_lines_is_one_value(tmp_path: Path) -> None:
 def test_a_pipe_of_plain_text_may_begin_with_a_bracket(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"[Music]\nhello\n")))
     assert [item.text for item in TextStream("-")] == ["[Music]", "hello"]
+
+
+LINES = "".join(f"Alice eats {n}\n" for n in range(3000))  # more than is read at once
+
+
+@pytest.mark.parametrize("suffix", ["txt", "jsonl", "csv"])
+def test_a_file_that_becomes_smaller_while_it_is_read(tmp_path: Path, suffix: str) -> None:
+    """The half line was a text, and nothing said that the rest was not read."""
+    lines = {"jsonl": "".join(f'"Alice eats {n}"\n' for n in range(3000)), "csv": f"text\n{LINES}", "txt": LINES}[
+        suffix
+    ]
+    file = put(tmp_path / f"a.{suffix}", lines)
+    stream = TextStream(str(file))
+    items = iter(stream)
+    read = [next(items)]
+    os.truncate(file, len(lines) - 6)
+    read += items
+    *whole, half = read
+    assert not any(item.error for item in whole) and len(whole) == 2999
+    assert "it may be cut off" in str(half.error) or "is not JSON" in str(half.error)
+    assert stream.unread == [f"6 B of {file} were not read: it became smaller while it was read"]
+
+
+def test_a_file_that_is_cut_between_two_lines_or_grows(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that grows is read as far as it is whole; a last line without an end is a text of a file that stays."""
+    file = put(tmp_path / "a.txt", LINES.rstrip())
+    assert not any(item.error for item in TextStream(str(file)))
+    stream = TextStream(str(file))
+    items = iter(stream)
+    next(items)
+    with file.open("a") as log:
+        log.write("\nAlice eats\nBob sl")
+    *whole, half = items
+    assert not any(item.error for item in whole) and "it may be cut off" in str(half.error) and not stream.unread
+
+    def cut_first(raw: Any, path: str) -> Any:
+        os.truncate(path, len("Alice eats\n"))
+        return really(raw, path)
+
+    really = texts_module.decompressed
+    b = put(tmp_path / "b.txt", "Alice eats\nBob sleeps\n")
+    monkeypatch.setattr(texts_module, "decompressed", cut_first)
+    done = run("batch", b, "-m", "random", "-o", tmp_path / "out", "--jobs", "1")
+    assert done.code == 3 and f"11 B of {b} were not read: it became smaller while it was read; 1 done: see" in done.err
+    put(b, "Alice eats\nBob sleeps\n")
+    done = run("batch", b, "-m", "random", "--jobs", "1")
+    assert done.code == 3 and "11 B of" in done.err and done.out.count("\n") == 1

@@ -343,10 +343,12 @@ def _texts_of(a: str, b: str, text: str | None, file: str | None, texts: str | N
         raise UsageError("cannot be combined with another text", option="texts")
     from attnctl.batching.texts import TextStream
 
-    listed = []
-    for item in TextStream(texts):
+    listed, stream = [], TextStream(texts)
+    for item in stream:
         error = "it is no plain text" if item.trace is not None or item.messages is not None else item.error
         listed.append(ComparedText(item.number, item.where, item.text, error))
+    if stream.unread:
+        raise AttnctlError(stream.unread[0])
     if not listed:
         raise AttnctlError(f"{texts} holds no text")
     return listed

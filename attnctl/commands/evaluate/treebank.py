@@ -42,6 +42,9 @@ class Treebank(InputFiles):
         self._done = 0
         for path, size in zip(self.paths, self._sizes, strict=True):
             yield from self._items_of_file(path)
+            for sentence in self.unread:
+                yield Item(0, path, error=f"damaged: the file ends early ({sentence})")
+            self.unread.clear()
             self._done, self._raw = self._done + size, None
 
     def _items_of_file(self, path: str) -> Iterator[Item]:
