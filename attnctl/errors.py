@@ -114,7 +114,15 @@ def about_value(value: object) -> Iterator[None]:
 
 def in_one_line(error: BaseException, max_length: int = 200) -> str:
     """Return the message of another library's error in one line of at most `max_length` characters."""
-    return shortened(" ".join(str(error).split()) or type(error).__name__, max_length)
+    text = _OF_NO_USE.sub("", " ".join(str(error).split()))
+    return shortened(text or type(error).__name__, max_length)
+
+
+# advice of transformers about its own arguments, and about a report that it does not print here
+_OF_NO_USE = re.compile(
+    r"\s*For details look at [^!]*report!|\s*You may consider adding `ignore_mismatched_sizes=True`[^`]*`from_pretrained"
+    r"\(\.\.\.\)` if appropriate\."
+)
 
 
 def failure_message(error: Exception) -> str | None:

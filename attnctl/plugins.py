@@ -48,18 +48,20 @@ is not an option of the command. No other start reads them.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
 from attnctl import find_named
-from attnctl.errors import AttnctlError, in_one_line, print_complaint
+from attnctl.errors import AttnctlError, error_place, in_one_line, print_complaint
 
 Loaded = TypeVar("Loaded")
 
 VERSION = 1
 
+GROUPS = ("attnctl.commands", "attnctl.documents", "attnctl.measures", "attnctl.batch_formats")
 # group → functions that return its entry points by name, and that load one of them
 OTHERS = {
     "attnctl.measures": ("attnctl.measures:measures_of_packages", "attnctl.measures:load_measure"),
@@ -108,6 +110,18 @@ def names_from_packages(group: str) -> list[str]:
         return []
     of_packages, load = map(find_named, OTHERS[group])
     return list(working_entries(of_packages(), load))
+
+
+def fault_of_package(error: BaseException) -> str | None:
+    """Return what failed, if code of an installed package raised an error: "the measure x of y failed: …"; else None."""
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    points = [entry for group in GROUPS for entry in entry_points(group=group)]
+    for module in reversed(modules):
+        for entry in points:
+            if module.partition(".")[0] == entry.module.partition(".")[0]:
+                why = f"{type(error).__name__}: {in_one_line(error)} ({error_place(error)})"
+                return f"the {kind_of(entry)} {entry.name} of {package_of(entry)} failed: {why}; tell its authors"
+    return None
 
 
 def kind_of(entry: EntryPoint) -> str:

@@ -446,4 +446,8 @@ def reason_of(error: Exception) -> str:
     """Return the message of an error; if it is not the user's mistake, also that it is a bug, and where it arose."""
     if isinstance(error, AttnctlError):
         return str(error)
+    from attnctl.plugins import fault_of_package
+
+    if fault := fault_of_package(error):
+        return fault
     return f"a bug in attnctl: {type(error).__name__}: {str(error)[:200]} ({error_place(error)}); please report it"

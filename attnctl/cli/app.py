@@ -200,6 +200,10 @@ def _report_error(error: BaseException, name: str, session: Session | None) -> i
         return USAGE
     message = failure_message(error) if isinstance(error, Exception) else None
     if message is None:
+        from attnctl.plugins import fault_of_package
+
+        message = fault_of_package(error)
+    if message is None:
         raise error
     print_complaint(message)
     if isinstance(error, OSError) and session is None:

@@ -185,6 +185,48 @@ def test_a_broken_plugin_is_one_line(
     assert (other.code, other.err) == (0, "")
 
 
+FAILING = """
+from attnctl.cli.command import command
+
+@command(example="attnctl failing")
+def failing_command(*, deep: bool = False) -> None:
+    "Fail."
+    {}["key"] if not deep else int("x")
+"""
+
+
+def test_a_plugin_that_raises_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
+    """It was a traceback of forty lines."""
+    install(tmp_path, monkeypatch, "failing", FAILING)
+    says = "the command failing of package-failing failed: KeyError: 'key' (failing_module.py:7); tell its authors"
+    assert refused("failing") == says
+    assert "ValueError: invalid literal for int() with base 10: 'x' (failing_module.py:7)" in refused(
+        "failing", "--deep"
+    )
+
+
+def test_a_measure_that_raises_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused, run: Run
+) -> None:
+    """In a batch it was "a bug in attnctl"; a fault of attnctl itself stays one."""
+    install(
+        tmp_path,
+        monkeypatch,
+        "raising",
+        MEASURE.format(name="raising").replace("layer.n_k", "layer.nothing"),
+        "measures",
+    )
+    says = "the measure raising of package-raising failed: AttributeError: "
+    for command in ("explain", "heatmap"):
+        assert refused(command, "Alice eats", "--measure", "raising").startswith(says)
+    (tmp_path / "in.txt").write_text("Alice eats\nBob sleeps\n")
+    told = run("batch", tmp_path / "in.txt", "--measure", "raising", "--jobs", "2")
+    assert told.code == 3 and says in told.err and "a bug in attnctl" not in told.err
+    monkeypatch.setattr("attnctl.inputs.text_of", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run("explain", "Alice eats")
+
+
 def test_a_broken_plugin_beside_defaults_of_a_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, config_file: Path
 ) -> None:
