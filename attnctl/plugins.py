@@ -93,23 +93,26 @@ def load_entry(entry: EntryPoint, load: Callable[[EntryPoint], Loaded]) -> Loade
         raise AttnctlError(f"{named} cannot be imported ({why}): mend it, or remove {package}") from error
 
 
-def working_entries(points: Mapping[str, EntryPoint], load: Callable[[EntryPoint], Loaded]) -> dict[str, Loaded]:
-    """Return the loaded entry points by name; print a warning for each that cannot be imported."""
+def working_entries(
+    points: Mapping[str, EntryPoint], load: Callable[[EntryPoint], Loaded], *, warn: bool = True
+) -> dict[str, Loaded]:
+    """Return the loaded entry points by name; with `warn` print a warning for each that cannot be imported."""
     working = {}
     for name, entry in points.items():
         try:
             working[name] = load_entry(entry, load)
         except AttnctlError as error:
-            _warn(str(error))
+            if warn:
+                _warn(str(error))
     return working
 
 
-def names_from_packages(group: str) -> list[str]:
+def names_from_packages(group: str, *, warn: bool = True) -> list[str]:
     """Return the names in a group of OTHERS that can be imported; print a warning for each other one."""
     if not entries(group, ()):
         return []
     of_packages, load = map(find_named, OTHERS[group])
-    return list(working_entries(of_packages(), load))
+    return list(working_entries(of_packages(), load, warn=warn))
 
 
 def fault_of_package(error: BaseException) -> str | None:

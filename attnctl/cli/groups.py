@@ -71,8 +71,10 @@ def measure_name(text: str) -> str:
     names = ["weights", *measure_names()]
     if text in names:
         return text
-    names += measures_of_packages()
-    if text not in names:
+    if text not in measures_of_packages():
+        from attnctl.plugins import names_from_packages
+
+        names += names_from_packages("attnctl.measures", warn=False)
         raise BadParameter(
             f"{value_text(text, quoted=True)}: it is one of {', '.join(names)}{suggest_choice(text, names)}"
         )
@@ -683,7 +685,7 @@ MeasureOption = Annotated[
         "--measure",
         help=f"What a cell holds: {', '.join(('weights', *measure_names()))}{{attnctl.measures}}.",
         metavar="MEASURE",
-        autocompletion=completing("weights", "attnctl.measures:measure_names", "attnctl.measures:measures_of_packages"),
+        autocompletion=completing("weights", "attnctl.measures:measure_names", "{attnctl.measures}"),
         parser=measure_name,
         envvar="ATTNCTL_MEASURE",
         rich_help_panel=CHANGED,

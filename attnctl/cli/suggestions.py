@@ -23,13 +23,19 @@ def suggest_choice(name: str, choices: Iterable[str]) -> str:
 
 
 def named_values(values: Iterable[str], text: str = "") -> list[str]:
-    """Return values, with "module:attribute" replaced by that table's values and TOKENS by the words of the text."""
+    """Return values, with "module:attribute" replaced by that table's values and TOKENS by the words of the text.
+
+    "{attnctl.measures}" is replaced by the names that packages add, without those that cannot be imported.
+    """
+    from attnctl.plugins import names_from_packages
     from attnctl.tokens import split_words
 
     names: list[str] = []
     for value in values:
         if value == TOKENS:
             names += dict.fromkeys(token.text for token in split_words(text)[:200])
+        elif value.startswith("{"):
+            names += names_from_packages(value[1:-1], warn=False)
         elif ":" in value:
             table = find_named(value)
             names += table() if callable(table) else table

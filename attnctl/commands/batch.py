@@ -95,7 +95,7 @@ def batch_command(
             "--format",
             help=f"One or more of {', '.join(FORMATS)}{{attnctl.batch_formats}}: json,png.",
             metavar="FORMATS",
-            autocompletion=completing(*FORMATS, "attnctl.batching.formats:formats_of_packages", joined=True),
+            autocompletion=completing(*FORMATS, "{attnctl.batch_formats}", joined=True),
             envvar="ATTNCTL_FORMAT",
             rich_help_panel=OUTPUT,
         ),

@@ -22,6 +22,7 @@ import torch
 
 from attnctl import plugins
 from attnctl.batching.formats import known_formats
+from attnctl.cli.suggestions import named_values
 from attnctl.commands import batch
 from tests.conftest import SAMPLES, Refused, Run
 from tests.models.huggingface.conftest import Shelf
@@ -306,6 +307,8 @@ def test_a_broken_measure_is_one_line(
     assert (told.code, told.err.count("\n")) == (0, 1) and f"the measure {name} of package-{name}" in told.err
     assert name not in told.out
     assert why in refused("heatmap", "Alice eats", "--measure", name)
+    unknown = refused("heatmap", "Alice eats", "--measure", "unknown", code=2)
+    assert name not in unknown and name not in named_values(["weights", "{attnctl.measures}"])
     other = run("heatmap", "Alice eats", "--measure", "value-norm", "--quiet")
     assert (other.code, other.err) == (0, "")
 
