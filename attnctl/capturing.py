@@ -96,10 +96,17 @@ class Captured:
         )
 
     def trace(
-        self, tokens: Sequence[str] | None = None, *, key_tokens: Sequence[str] | None = None, item: int = 0
+        self,
+        tokens: Sequence[str] | None = None,
+        *,
+        key_tokens: Sequence[str] | None = None,
+        attention_mask: Array | None = None,
+        key_attention_mask: Array | None = None,
+        item: int = 0,
     ) -> Trace:
         """Return this call as a Trace of one text of its batch: see `Captures.trace`."""
-        return Captures([self]).trace(tokens, key_tokens=key_tokens, item=item, step=self.step)
+        masks = {"attention_mask": attention_mask, "key_attention_mask": key_attention_mask}
+        return Captures([self]).trace(tokens, key_tokens=key_tokens, **masks, item=item, step=self.step)
 
 
 class Captures(list[Captured]):
@@ -122,6 +129,8 @@ class Captures(list[Captured]):
         tokens: Sequence[str] | None = None,
         *,
         key_tokens: Sequence[str] | None = None,
+        attention_mask: Array | None = None,
+        key_attention_mask: Array | None = None,
         item: int = 0,
         step: int = 0,
         kind: str | None = None,
@@ -129,7 +138,8 @@ class Captures(list[Captured]):
         """Return one text of the batch as a Trace, with `.figure()`, `.save()`, and its page in a notebook.
 
         `tokens` names every position (of cross attention the queries, `key_tokens` the keys); without names, tokens are
-        numbered. `item` is the index of the text in the batch, `step` the index of the forward; `kind` is required if
+        numbered. An `attention_mask` (batch, n), 0 for padding, leaves the padding out; `key_attention_mask` does so for the
+        keys of cross attention. Positions after the mask's are no padding. `item` is the index of the text in the batch, `step` the index of the forward; `kind` is required if
         several kinds of attention were recorded. Raises UsageError if no such call was recorded, or the names do not
         fit.
         """
@@ -154,6 +164,17 @@ class Captures(list[Captured]):
         columns = _tokens_for("key_tokens", key_tokens, n_k) if cross else None
         whole = rows == tuple(range(len(named)))
         layers = tuple(_layer_of_call(call, item, None if whole else rows) for call in calls)
+        real = _real_positions("attention_mask", attention_mask, item, len(named))
+        real_keys = real
+        if cross:
+            real_keys = _real_positions("key_attention_mask", key_attention_mask, item, n_k)
+        elif key_attention_mask is not None:
+            raise UsageError("key_attention_mask is for cross attention, whose keys are another text's")
+        if not (real.all() and real_keys.all()):
+            layers = tuple(_without_padding(layer, real, real_keys) for layer in layers)
+            named = tuple(named_tokens([token.text for token, keeps in zip(named, real, strict=True) if keeps]))
+            if columns is not None:
+                columns = tuple(token for token, keeps in zip(columns, real_keys, strict=True) if keeps)
         info = ModelInfo(
             first.model or "model",
             "checkpoint",
@@ -218,6 +239,43 @@ def _layer_of_call(call: Captured, item: int, rows: tuple[int, ...] | None) -> L
     if call.has_sink:
         arrays["sink_weights"] = share_of_sink(weights)
     return LayerTrace(call.layer, call.heads, call.heads, weights=weights, rows=rows, mask=mask, **arrays)
+
+
+def _real_positions(name: str, mask: Array | None, item: int, n: int) -> Bools:
+    """Return which of n positions of a text of the batch are no padding → (n,).
+
+    Raises TypeError for a mask that is no array (batch, positions), UsageError for one that has more than n positions, or
+    marks none of them.
+    """
+    real = np.ones(n, bool)
+    if mask is None:
+        return real
+    marks = np.asarray(mask.cpu() if isinstance(mask, torch.Tensor) else mask)
+    if marks.ndim != 2 or marks.dtype.kind not in "biuf":
+        raise TypeError(f"trace(): {name} is an array (batch, positions), not of shape {marks.shape}")
+    if not -len(marks) <= item < len(marks) or marks.shape[1] > n:
+        raise UsageError(f"{name} has shape {marks.shape}: this is text {item}, of {n} positions")
+    real[: marks.shape[1]] = marks[item] != 0
+    if not real.any():
+        raise UsageError(f"{name} says that all {n} positions of text {item} are padding")
+    return real
+
+
+def _without_padding(layer: LayerTrace, queries: Bools, keys: Bools) -> LayerTrace:
+    """Return a layer with some queries (n,) and some keys (n_k,) of its text alone."""
+    rows = range(len(queries)) if layer.rows is None else layer.rows
+    kept = {"rows": [place for place, row in enumerate(rows) if queries[row]], "keys": np.flatnonzero(keys).tolist()}
+    arrays = {}
+    for array, value in layer.field_arrays():
+        first = 1 if array.level == "head" else 0  # axes of the heads
+        for axis, name in enumerate(array.axes, first):
+            value = value.take(kept[name], axis) if name in kept else value
+        arrays[array.name] = value
+    mask = arrays.get("mask")
+    arrays |= {} if mask is None or not mask.all() else {"mask": None}
+    numbers = np.cumsum(queries) - 1  # (n,), the number of each query among those that are kept
+    numbered = None if layer.rows is None else tuple(int(numbers[row]) for row in rows if queries[row])
+    return replace(layer, rows=numbered, **arrays)
 
 
 @contextmanager

@@ -211,7 +211,7 @@ def row_sums(trace: Trace, layer: LayerTrace) -> Floats:
     if "sink" in trace.noted or ("left-out" in trace.noted and "rescaled" not in trace.noted):
         return np.maximum(sums, 1)
     may_be_less = np.zeros(sums.shape, dtype=bool)  # (heads, rows)
-    if "rescaled" in trace.noted or trace.measure is not None:  # such a row has no keys left
+    if trace.noted & {"rescaled", "unseen"} or trace.measure is not None:  # such a row has no keys
         may_be_less |= sums == 0
     if layer.mask is not None:
         may_be_less |= ~layer.mask.any(axis=-1)

@@ -87,9 +87,9 @@ def _masked(
         if rows.any() or not mask.all():
             array = np.where(mask & ~rows[..., None], array, np.float32(0))  # (heads, n_q, n_k)
         layers.append(replace(layer, weights=array, mask=None if mask.all() else mask))
-    trace = replace(trace, layers=tuple(layers))
-    about_numbers = () if SCORES_NOTE in notes else weights_notes(trace)
-    return replace(trace, notes=(*about_numbers, *notes, *nan_notes(int(missing.any((0, 1)).sum()))))
+    notes = (*notes, *nan_notes(int(missing.any((0, 1)).sum())))
+    trace = replace(trace, layers=tuple(layers), notes=notes)
+    return trace if SCORES_NOTE in notes else replace(trace, notes=(*weights_notes(trace), *notes))
 
 
 def as_causal(trace: Trace) -> Trace:
@@ -147,14 +147,17 @@ def nan_notes(rows: int) -> tuple[Note, ...]:
         return ()
     shown = "they are" if rows > 1 else "it is"
     return (
-        Note(f"{counted(rows, 'row')} of NaN, the softmax of a row that sees no key: {shown} shown as seeing nothing."),
+        Note(
+            f"{counted(rows, 'row')} of NaN, the softmax of a row that sees no key: {shown} shown as seeing nothing.",
+            "unseen",
+        ),
     )
 
 
 def _empty_notes(empty: Bools) -> tuple[Note, ...]:
     """Return a note about the rows, true in `empty` (layers, n_q), that have no weight in any head; () for none."""
     rows = int(empty.any(0).sum())
-    return (Note(f"{counted(rows, 'row')} without weight in any head: nothing is seen there."),) if rows else ()
+    return (Note(f"{counted(rows, 'row')} without weight in any head: nothing is seen there.", "unseen"),) if rows else ()
 
 
 def axes_notes(shape: tuple[int, ...]) -> tuple[Note, ...]:
