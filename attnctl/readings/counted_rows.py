@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -88,10 +88,12 @@ def counted_rows(
     return CountedRows(sees & ((mass > 0) | has_sink), keys)
 
 
-def count_notes(rows: Bools) -> tuple[Note, ...]:
-    """Return a note about the rows that count, true in `rows` (n_q,); () if all do."""
-    if rows.all():
+def count_notes(counted: Collection[Bools]) -> tuple[Note, ...]:
+    """Return a note about the rows that count, true in the array (n_q,) of each layer; () if all do."""
+    counts, totals = [int(rows.sum()) for rows in counted], [len(rows) for rows in counted]
+    if counts == totals:
         return ()
-    n, total = int(rows.sum()), len(rows)
-    sentence = f"Means are over {n:,} of {total:,} queries: the others see nothing, or are padding."
+    low, high = min(counts), max(counts)
+    number = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    sentence = f"Means are over {number} of {max(totals):,} queries: the others see nothing, or are padding."
     return (Note(sentence, "unseen"),)

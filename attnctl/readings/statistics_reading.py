@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from attnctl.arrays import Bools
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
@@ -37,8 +35,8 @@ class HeadStatisticsReading:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """Return a note if some queries do not count in the means, of the layer where the fewest count; else ()."""
-        return count_notes(min(self._counted.values(), key=np.count_nonzero)) if self._counted else ()
+        """Return a note if some queries do not count in the means; else ()."""
+        return count_notes(self._counted.values())
 
     def kept_in(self, overview: Overview | LongRow, name: str) -> tuple[HeadStatistics, ...]:
         """Return the statistics that an overview holds. Raises AttnctlError if it holds no statistics of these heads."""

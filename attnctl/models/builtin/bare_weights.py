@@ -45,6 +45,9 @@ def with_masks(trace: Trace, path: str) -> Trace:
     seen = causal_mask(arrays[0].shape[-1]) if causal else np.ones(arrays[0].shape[-2:], bool)  # (n_q, n_k)
     empty = np.stack([~np.nan_to_num(array).any((0, 2)) for array in arrays])  # (layers, n_q)
     masks = [seen & ~rows[:, None] if rows.any() else seen for rows in empty]
+    if bare.key_tokens is None:  # a token that neither looks nor is looked at is padding
+        unseen = (rows & ~np.nan_to_num(array).any((0, 1)) for rows, array in zip(empty, arrays, strict=True))
+        masks = [mask & ~keys if keys.any() else mask for mask, keys in zip(masks, unseen, strict=True)]
     notes = (*(CAUSAL_NOTE,) * causal, *_empty_notes(empty & ~missing.all(1)))
     return _masked(as_causal(bare) if causal else bare, arrays, masks, missing, notes)
 
