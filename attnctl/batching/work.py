@@ -89,7 +89,8 @@ class Work:
         """Return the request for run.json; prompts and steps only if they were set."""
         request = {"formats": sorted(self.formats), "model": self.options, "look": self.look}
         apart = {*request, "options", "is_named", "changes"}
-        request |= {name: value for name, value in vars(self).items() if name not in apart} | self.changes._asdict()
+        request |= {name: value for name, value in vars(self).items() if name not in apart}
+        request |= self.changes._asdict() | {"drop": tuple(self.changes.drop or ())}
         where_given = {name: request.pop(name) for name in ("prompts", "steps")}
         return request | {name: value for name, value in where_given.items() if value not in (None, {})}
 

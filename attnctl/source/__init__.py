@@ -447,7 +447,11 @@ def prepare(
     layers = selected_indices(layer, source.counts[0], "layer", source.name)
     heads = selected_indices(head, source.counts[1], "head", source.name)
     values_measure = None
+    for option in ("renormalise", "words"):
+        if getattr(changes, option):
+            check_attention_weights(source, option_name(option, True))
     if changes.measure not in (None, "weights"):
+        check_attention_weights(source, option_name("measure", changes.measure))
         from attnctl.measures import measure_named
 
         if source.measure is not None:

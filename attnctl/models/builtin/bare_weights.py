@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnctl import limits
 from attnctl.arrays import Bools, Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
-from attnctl.layer import ROWS, LayerTrace, RowsOnDemand
+from attnctl.layer import RowsOnDemand
 from attnctl.text import counted
 from attnctl.trace import Trace
 from attnctl.trace.consistency import weights_notes
@@ -52,29 +51,26 @@ def with_masks(trace: Trace, path: str) -> Trace:
     return _masked(as_causal(bare) if causal else bare, arrays, masks, missing, notes)
 
 
-def with_masks_of_rows(trace: Trace, rows: Sequence[int], sampled: Trace) -> Trace:
-    """Return a trace of rows on demand with the masks that some rows imply: `sampled` holds `rows` of each head.
+def hides_cells(sampled: Trace) -> bool:
+    """Return whether a trace of some rows holds -inf, or a row of NaN or without weight in any head."""
+    arrays = (layer.all_weights() for layer in sampled.layers)  # (heads, rows, n_k) each
+    return any(not np.isfinite(array).all() or not array.any((0, 2)).all() for array in arrays)
 
-    The hidden cells of scores are read from the first head of each layer. Raises AttnctlError if they fill the memory.
+
+def with_masks_of_rows(trace: Trace, rows: Sequence[int], sampled: Trace) -> Trace:
+    """Return a trace of rows on demand with the mask that some rows imply: `sampled` holds `rows` of each head.
+
+    They hide no cells but those of a causal model. Any -inf or NaN elsewhere becomes 0.
     """
-    arrays = [layer.all_weights() for layer in sampled.layers]  # (heads, rows, n_k) each
+    notes = tuple(weights_notes(sampled))
     layers = [replace(layer, weights=_plain_rows(layer.stored)) for layer in trace.layers]
-    if any(np.isneginf(array).any() for array in arrays):
-        n_q, n_k = trace.layers[0].stored.shape[-2:]
-        limits.check_memory(2.0 * len(layers) * n_q * n_k, "the hidden cells of these scores", "give fewer layers")
-        masks = [_rows_above(layer.stored) for layer in trace.layers]
-        layers = [replace(layer, mask=mask) for layer, mask in zip(layers, masks, strict=True)]
-        return replace(trace, layers=tuple(layers), notes=(SCORES_NOTE,))
-    missing = np.stack([np.isnan(array[..., 0]) for array in arrays])  # (layers, heads, rows)
-    whole = [np.ones(array.shape[-2:], bool) for array in arrays]
-    notes = _masked(sampled, arrays, whole, missing, ()).notes
     trace = replace(trace, layers=tuple(layers), notes=notes)
     one_text = trace.key_tokens is None and not notes_of_kind(notes, "no-weights")
-    if not (one_text and all(looks_causal(array, rows) for array in arrays)):
+    if not (one_text and all(looks_causal(layer.all_weights(), rows) for layer in sampled.layers)):
         return trace
-    mask = causal_mask(arrays[0].shape[-1])
+    mask = causal_mask(layers[0].stored.shape[-1])
     layers = [replace(layer, mask=mask) for layer in layers]
-    return replace(as_causal(trace), layers=tuple(layers), notes=(CAUSAL_NOTE, *notes))
+    return replace(as_causal(trace), layers=tuple(layers), notes=(*notes, CAUSAL_NOTE))
 
 
 def _masked(
@@ -116,13 +112,6 @@ def _plain_rows(stored: RowsOnDemand) -> RowsOnDemand:
     """Return rows on demand with 0 for -inf and NaN."""
     read = stored.read
     return replace(stored, read=lambda head, first, last: np.nan_to_num(read(head, first, last), neginf=0.0))
-
-
-def _rows_above(stored: RowsOnDemand) -> Bools:
-    """Return where the scores of the first head are above -inf → (n_q, n_k)."""
-    blocks = [stored[0, first : first + ROWS] > -np.inf for first in range(0, stored.n_q, ROWS)]
-    mask: Bools = np.concatenate(blocks)
-    return mask
 
 
 def looks_causal(weights: Array, rows: Sequence[int]) -> bool:

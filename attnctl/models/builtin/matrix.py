@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnctl import limits
 from attnctl.arrays import Floats, device_for_length, place_array
 from attnctl.errors import AttnctlError, UsageError, about_value, option_name
 from attnctl.files import read_bytes
@@ -17,7 +19,7 @@ from attnctl.formats.arrays import axes_of_weights, finite_numbers, map_weights,
 from attnctl.formats.validation import check_unpickled, read_npz
 from attnctl.layer import LayerAttention, LayerTrace
 from attnctl.layer.computed import ComputedLayer
-from attnctl.models.builtin.bare_weights import axes_notes, with_masks, with_masks_of_rows
+from attnctl.models.builtin.bare_weights import axes_notes, hides_cells, with_masks, with_masks_of_rows
 from attnctl.models.builtin.stack import Settings, chosen_settings, stack_info
 from attnctl.source.model import TextModel
 from attnctl.text import counted
@@ -140,11 +142,14 @@ def trace_of_matrix(
 def trace_of_mapped_matrix(path: str, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> Trace:
     """Return what `trace_of_matrix` returns for a large .npy file, whose weights are read row by row when needed.
 
-    Some rows of each head say whether they are scores, or the weights of a causal model.
+    Some rows of each head say whether the weights are a causal model's. A file that hides other cells is read whole.
     """
     shape, grids = map_weights(path)
     trace = _trace_of_grids(path, grids, rows or (), columns or ())
     sampled = _some_rows(trace)
+    if hides_cells(sampled):
+        limits.check_memory(16.0 * math.prod(shape), f"reading {path}", "give some layers or heads of it")
+        return trace_of_matrix(path, rows, columns)
     trace = with_masks_of_rows(trace, sampled.layers[0].rows or (), sampled)
     return replace(trace, notes=(*axes_notes(shape), *trace.notes))
 
