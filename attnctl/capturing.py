@@ -140,8 +140,10 @@ class Captures(list[Captured]):
 
         `tokens` names every position (of cross attention the queries, `key_tokens` the keys); without names, tokens are
         numbered. An `attention_mask` (batch, n), 0 for padding, leaves the padding out; `key_attention_mask` does so for the
-        keys of cross attention. Positions after the mask's are no padding. `item` is the index of the text in the batch, `step` the index of the forward; `kind` is required if
-        several kinds of attention were recorded. Raises UsageError if no such call was recorded, or the names do not
+        keys of cross attention. Positions after the mask's are no padding.
+
+        `item` is the index of the text in the batch, `step` the index of the forward; `kind` is required if several kinds
+        of attention were recorded. Raises UsageError if no such call was recorded, or the names do not
         fit.
         """
         check_types("trace", int, item=item, step=step)
@@ -459,7 +461,9 @@ class _Recording:
             return None
         context, weights = self.own
         is_whole = isinstance(weights, torch.Tensor) and weights.ndim == 4 and weights.shape[2] == context.shape[1]
-        missing = (weights if is_whole and weights is not None else context.transpose(1, 2)).isnan().all(-1, keepdim=True)
+        missing = (
+            (weights if is_whole and weights is not None else context.transpose(1, 2)).isnan().all(-1, keepdim=True)
+        )
         missing = missing[:, list(heads)]  # (batch, chosen, n_q, 1)
         return missing if rows is None else missing[:, :, list(rows)]
 

@@ -173,8 +173,8 @@ def head_measures(
     """Return entropy and sink share of each head → (heads,) each, from weights (batch, heads, n_q, n_k).
 
     Both are means over the queries that have weight on a key and are no padding, by `attention_mask` (batch, n_k); queries
-    of another text have a `query_mask` (batch, n_q). NaN without such a query. The sink is the first key that is not padding; its own query does not count for the sink
-    share.
+    of another text have a `query_mask` (batch, n_q). NaN without such a query. The sink is the first key that is not
+    padding; its own query does not count for the sink share.
     """
     import torch
 

@@ -139,13 +139,12 @@ def weights_or_scores(array: npt.NDArray[np.generic], name: str) -> Floats:
     return sound
 
 
-def _hides_key(scores: npt.NDArray[np.generic]) -> Bools:
+def _hides_key(scores: Array) -> Bools:
     """Return where scores of floats are -inf, the lowest number of a type of floats, or the -1e9 of Keras."""
     lowest = np.finfo(np.float16).min  # a score added to it is off by rounding alone
     if scores.dtype == np.float16:
-        hidden: Bools = scores <= np.float16(lowest + 32)
-        return hidden
-    return (scores <= -1e30) | (scores == lowest) | (scores == -1e9)
+        return np.asarray(scores <= lowest + 32, bool)
+    return np.asarray((scores <= -1e30) | (scores == lowest) | (scores == -1e9), bool)
 
 
 def axes_of_weights(shape: tuple[int, ...], path: str) -> tuple[int, int, int, int]:
@@ -211,8 +210,8 @@ def read_array(
 ) -> NamedArray:
     """Return the array of a .npy, .npz or .csv file (or of its bytes, already read), with the names in the file.
 
-    `numbers` checks the array. An .npz file may hold several arrays if exactly one has a name in `names`; its arrays `tokens` and `key_tokens` name
-    rows and columns. Raises AttnctlError if the file is damaged or ambiguous.
+    `numbers` checks the array. An .npz file may hold several arrays if exactly one has a name in `names`; its arrays
+    `tokens` and `key_tokens` name rows and columns. Raises AttnctlError if the file is damaged or ambiguous.
     """
     data = read_bytes(path) if data is None else data
     check_unpickled(data, path)
@@ -276,8 +275,9 @@ def is_table(data: bytes) -> bool:
 def read_csv(text: str, path: str, numbers: Numbers = finite_numbers) -> NamedArray:
     """Read a matrix (rows, columns) written as text, with a comma, a semicolon or a tab between the numbers.
 
-    `numbers` checks them. A first line without numbers names the columns, a first column without numbers the rows. If the cell in the corner
-    is empty or missing, both are names even if they look like numbers: pandas and R number rows without names.
+    `numbers` checks them. A first line without numbers names the columns, a first column without numbers the rows. If the
+    cell in the corner is empty or missing, both are names even if they look like numbers: pandas and R number rows
+    without names.
     """
     delimiters = [mark for mark in "\t;," if mark in text] or [","]
     try:

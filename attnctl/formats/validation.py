@@ -134,7 +134,7 @@ WEIGHTS_KEYS = ("weights", "attention", "attentions", "attn")  # the names of ba
 
 
 def check_no_bare_weights(document: object, source: str) -> None:
-    """Raise AttnctlError for JSON that is bare weights, as nested lists or in an object: with the command that converts it."""
+    """Raise AttnctlError, with the command that converts it, for JSON of bare weights: lists, or an object of them."""
     if isinstance(document, dict):
         key = None if "schema" in document else next((name for name in WEIGHTS_KEYS if name in document), None)
         rows, access = document.get(key), f"[{key!r}]".replace("'", '"')

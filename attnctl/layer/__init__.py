@@ -187,7 +187,7 @@ class LayerAttention:
     def seen_keys(self) -> Bools:
         """Return whether any query sees a key → (n_k,)."""
         self._all_rows("statistics")
-        return np.ones(self.n_k, bool) if self.mask is None else self.mask.any(0)
+        return np.ones(self.n_k, bool) if self.mask is None else np.asarray(self.mask.any(0), bool)
 
     def at_offset(self, offset: int) -> Floats:
         """Return each query's weight on the key `offset` positions away → (heads, n_q), NaN without such a key."""

@@ -345,8 +345,8 @@ class SweptLayer(ComputedLayer):
 
     def seen_keys(self) -> Bools:
         """Return whether any query sees a key → (n_k,)."""
-        keys: Bools = self._remaining_columns(seen_keys(self.call))
-        return keys
+        self._every_key("statistics")
+        return np.asarray(seen_keys(self.call), bool)
 
     def without_keys(self, keys: Sequence[int]) -> SweptLayer:
         """Return the layer with some keys, and a sink, hidden: each row shares its attention among the other keys."""

@@ -25,8 +25,7 @@ class CountedRows:
     @cached_property
     def rows(self) -> Bools:
         """Return the rows that count in any head → (n_q,)."""
-        rows: Bools = self.by_head.any(0)
-        return rows
+        return np.asarray(self.by_head.any(0), bool)
 
     @property
     def whole(self) -> bool:

@@ -14,8 +14,8 @@ from attnctl.attention import Array
 from attnctl.blockwise import RowStatistics, effective_rank, even_parts
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
-from attnctl.readings.counted_rows import CountedRows, counted_rows, mean_where
 from attnctl.measures.value_norm import value_lengths
+from attnctl.readings.counted_rows import CountedRows, counted_rows, mean_where
 from attnctl.tokens import PADDING, WHOLE, Token
 from attnctl.tolerances import WHOLE_ROW
 

@@ -17,7 +17,7 @@ from attnctl.trace.run import Note, Run
 
 
 class HeadStatisticsReading:
-    """A reading of the statistics of every head; the arguments have the meaning that they have in `statistics_of_counted`."""
+    """A reading of the statistics of every head; the arguments are those of `statistics_of_counted`."""
 
     predicts = False
 

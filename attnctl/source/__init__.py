@@ -413,7 +413,9 @@ class ChangedReading(Generic[Result]):
             attending = number_list(sorted(self._layers_read))
             raise UsageError(f"layer {layer} of {source.name} has no attention: it is in {attending}")
         run.text, run.model = source.text, run.model or source.info
-        if isinstance(source, TextSource) and run.model.kind != "checkpoint":  # a checkpoint's reader knows its tokenizer
+        if (
+            isinstance(source, TextSource) and run.model.kind != "checkpoint"
+        ):  # a checkpoint's reader knows its tokenizer
             dropped = dropped_letters(source.text, source.tokens)
             run.notes = (*run.notes, *(Note(sentence, "input") for sentence in dropped))
         if (measure := prepared.values_measure) is not None:

@@ -29,7 +29,9 @@ class Prediction:
 # numbers that no softmax gives; input: the model read less than it can; left-out: keys; rescaled: rows; sink: a learned one;
 # parked: how much the first token gets; axes: how the axes of an array were read;
 # unseen: rows that see nothing
-NoteKind = Literal["", "guess", "doubt", "no-weights", "input", "left-out", "rescaled", "sink", "parked", "axes", "unseen"]
+NoteKind = Literal[
+    "", "guess", "doubt", "no-weights", "input", "left-out", "rescaled", "sink", "parked", "axes", "unseen"
+]
 
 
 class Note(str):

@@ -40,12 +40,13 @@ def with_masks(trace: Trace, path: str) -> Trace:
     bare = _masked(trace, arrays, [np.ones(array.shape[-2:], bool) for array in arrays], missing, ())
     if notes_of_kind(bare.notes, "no-weights"):
         return bare
+    arrays = [layer.all_weights() for layer in bare.layers]
     causal = bare.key_tokens is None and all(looks_causal(array, range(array.shape[1])) for array in arrays)
     seen = causal_mask(arrays[0].shape[-1]) if causal else np.ones(arrays[0].shape[-2:], bool)  # (n_q, n_k)
-    empty = np.stack([~np.nan_to_num(array).any((0, 2)) for array in arrays])  # (layers, n_q)
+    empty = np.stack([~array.any((0, 2)) for array in arrays])  # (layers, n_q)
     masks = [seen & ~rows[:, None] if rows.any() else seen for rows in empty]
     if bare.key_tokens is None:  # a token that neither looks nor is looked at is padding
-        unseen = (rows & ~np.nan_to_num(array).any((0, 1)) for rows, array in zip(empty, arrays, strict=True))
+        unseen = (rows & ~array.any((0, 1)) for rows, array in zip(empty, arrays, strict=True))
         masks = [mask & ~keys if keys.any() else mask for mask, keys in zip(masks, unseen, strict=True)]
     notes = (*(CAUSAL_NOTE,) * causal, *_empty_notes(empty & ~missing.all(1)))
     return _masked(as_causal(bare) if causal else bare, arrays, masks, missing, notes)
@@ -76,9 +77,10 @@ def with_masks_of_rows(trace: Trace, rows: Sequence[int], sampled: Trace) -> Tra
 def _masked(
     trace: Trace, arrays: Sequence[Floats], masks: Sequence[Bools], missing: Bools, notes: Sequence[Note]
 ) -> Trace:
-    """Return a trace with these arrays, one a layer, 0 where a mask hides a cell; `missing` (layers, heads, n_q) rows are NaN.
+    """Return a trace with these arrays, one a layer, 0 where a mask hides a cell and in rows of NaN.
 
-    Notes about the numbers are added to `notes`, unless these say that they are scores.
+    `missing` (layers, heads, n_q) says which rows are NaN. Notes about the numbers are added to `notes`, unless these say
+    that they are scores.
     """
     layers = []
     for layer, array, mask, rows in zip(trace.layers, arrays, masks, missing, strict=True):
@@ -108,7 +110,7 @@ def _same_in_heads(cells: Bools, layer: int, path: str) -> Bools:
     return first
 
 
-def _plain_rows(stored: RowsOnDemand) -> RowsOnDemand:
+def _plain_rows(stored: RowsOnDemand) -> Array:
     """Return rows on demand with 0 for -inf and NaN."""
     read = stored.read
     return replace(stored, read=lambda head, first, last: np.nan_to_num(read(head, first, last), neginf=0.0))
@@ -149,7 +151,9 @@ def nan_notes(rows: int) -> tuple[Note, ...]:
 def _empty_notes(empty: Bools) -> tuple[Note, ...]:
     """Return a note about the rows, true in `empty` (layers, n_q), that have no weight in any head; () for none."""
     rows = int(empty.any(0).sum())
-    return (Note(f"{counted(rows, 'row')} without weight in any head: nothing is seen there.", "unseen"),) if rows else ()
+    return (
+        (Note(f"{counted(rows, 'row')} without weight in any head: nothing is seen there.", "unseen"),) if rows else ()
+    )
 
 
 def axes_notes(shape: tuple[int, ...]) -> tuple[Note, ...]:

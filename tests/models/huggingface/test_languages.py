@@ -128,9 +128,7 @@ def test_the_model_writes_in_the_language_that_is_named(translator: Translator) 
 
 def test_a_target_in_no_language_is_noted_or_refused(translator: Translator) -> None:
     notes = attnctl.attend(SOURCE, translator("nllb"), target=TARGET).notes
-    assert any(
-        "eng_Latn, the language of the source: target_language= sets another" in note for note in notes
-    )
+    assert any("eng_Latn, the language of the source: target_language= sets another" in note for note in notes)
     with pytest.raises(UsageError, match=r"name it with target_language= \(af, am,"):
         attnctl.attend(SOURCE, translator("m2m_100"), target=TARGET)
 
