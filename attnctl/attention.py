@@ -184,7 +184,7 @@ def softmax(
         x = xp.where(mask, x, xp.asarray(-math.inf, dtype=x.dtype, device=device_of(x)))  # (..., heads, n_q, n_k)
     sink = None if sinks is None else xp.astype(sink_column(sinks), x.dtype) / temperature  # (..., heads, 1 or n_q, 1)
     kernel = _library_softmax if hasattr(xp, "softmax") else _portable_softmax
-    weights = kernel(x, mask, sink)  # (..., heads, n_q, n_k)
+    weights = kernel(x, sink)  # (..., heads, n_q, n_k)
     return xp.astype(weights, dtype) if is_half else weights
 
 
@@ -193,7 +193,7 @@ def sink_column(sinks: Array) -> Array:
     return sinks[:, None, None] if sinks.ndim == 1 else sinks[..., None]
 
 
-def _portable_softmax(x: Array, mask: Array | None, sink: Array | None) -> Array:
+def _portable_softmax(x: Array, sink: Array | None) -> Array:
     """Return the softmax by the functions of the standard alone.
 
     Hidden scores in x (..., heads, n_q, n_k) are -inf already; `sink` is (..., heads, 1 or n_q, 1).
@@ -208,12 +208,11 @@ def _portable_softmax(x: Array, mask: Array | None, sink: Array | None) -> Array
     total = xp.sum(exponentials, axis=-1, keepdims=True)  # (..., heads, n_q, 1)
     if sink is not None:
         total = total + xp.exp(sink - top)
-    if mask is not None:
-        total = xp.where(total == 0, xp.ones_like(total), total)
+    total = xp.where(total == 0, xp.ones_like(total), total)
     return exponentials / total  # (..., heads, n_q, n_k)
 
 
-def _library_softmax(x: Array, mask: Array | None, sink: Array | None) -> Array:
+def _library_softmax(x: Array, sink: Array | None) -> Array:
     """Return the softmax by the library's own kernel: it is faster, and rounds as models of that library round.
 
     Hidden scores in x (..., heads, n_q, n_k) are -inf already; `sink` is (..., heads, 1 or n_q, 1).
@@ -222,10 +221,11 @@ def _library_softmax(x: Array, mask: Array | None, sink: Array | None) -> Array:
     if sink is not None:
         column = xp.broadcast_to(sink, (*x.shape[:-1], 1))  # (..., heads, n_q, 1)
         return xp.softmax(xp.concat([x, column], axis=-1), -1)[..., :-1]  # (..., heads, n_q, n_k)
-    blind = None if mask is None else ~xp.any(mask, axis=-1, keepdims=True)  # (..., n_q, 1)
-    if blind is None or not xp.any(blind):
-        return xp.softmax(x, -1)  # (..., heads, n_q, n_k)
-    zeros = xp.zeros_like(x)  # a row of -inf would give NaN, here and in the gradient
+    weights = xp.softmax(x, -1)  # (..., heads, n_q, n_k)
+    if not xp.any(xp.isnan(weights[..., :1])):
+        return weights
+    blind = xp.all(x == -math.inf, axis=-1, keepdims=True)  # (..., heads, n_q, 1)
+    zeros = xp.zeros_like(x)  # a row of -inf gives NaN, here and in the gradient
     return xp.where(blind, zeros, xp.softmax(xp.where(blind, zeros, x), -1))  # (..., heads, n_q, n_k)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,8 +21,8 @@ from attnctl.attention import Array, Attended, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerTrace
 from attnctl.layer.computed import share_of_sink
+from attnctl.models.huggingface.attention_call import Answer
 from attnctl.models.huggingface.attention_interface import (
-    LOOKING_ON,
     WatchOptions,
     architecture_name,
     attention_configurations,
@@ -47,7 +48,7 @@ from attnctl.text import number_list
 from attnctl.tokens import Token, named_tokens
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.run import SINK_NOTE, StopForward
+from attnctl.trace.run import SINK_NOTE, Note, StopForward
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -96,10 +97,17 @@ class Captured:
         )
 
     def trace(
-        self, tokens: Sequence[str] | None = None, *, key_tokens: Sequence[str] | None = None, item: int = 0
+        self,
+        tokens: Sequence[str] | None = None,
+        *,
+        key_tokens: Sequence[str] | None = None,
+        attention_mask: Array | None = None,
+        key_attention_mask: Array | None = None,
+        item: int = 0,
     ) -> Trace:
         """Return this call as a Trace of one text of its batch: see `Captures.trace`."""
-        return Captures([self]).trace(tokens, key_tokens=key_tokens, item=item, step=self.step)
+        masks = {"attention_mask": attention_mask, "key_attention_mask": key_attention_mask}
+        return Captures([self]).trace(tokens, key_tokens=key_tokens, **masks, item=item, step=self.step)
 
 
 class Captures(list[Captured]):
@@ -122,6 +130,8 @@ class Captures(list[Captured]):
         tokens: Sequence[str] | None = None,
         *,
         key_tokens: Sequence[str] | None = None,
+        attention_mask: Array | None = None,
+        key_attention_mask: Array | None = None,
         item: int = 0,
         step: int = 0,
         kind: str | None = None,
@@ -129,8 +139,11 @@ class Captures(list[Captured]):
         """Return one text of the batch as a Trace, with `.figure()`, `.save()`, and its page in a notebook.
 
         `tokens` names every position (of cross attention the queries, `key_tokens` the keys); without names, tokens are
-        numbered. `item` is the index of the text in the batch, `step` the index of the forward; `kind` is required if
-        several kinds of attention were recorded. Raises UsageError if no such call was recorded, or the names do not
+        numbered. An `attention_mask` (batch, n), 0 for padding, leaves the padding out; `key_attention_mask` does so for the
+        keys of cross attention. Positions after the mask's are no padding.
+
+        `item` is the index of the text in the batch, `step` the index of the forward; `kind` is required if several kinds
+        of attention were recorded. Raises UsageError if no such call was recorded, or the names do not
         fit.
         """
         check_types("trace", int, item=item, step=step)
@@ -154,6 +167,17 @@ class Captures(list[Captured]):
         columns = _tokens_for("key_tokens", key_tokens, n_k) if cross else None
         whole = rows == tuple(range(len(named)))
         layers = tuple(_layer_of_call(call, item, None if whole else rows) for call in calls)
+        real = _real_positions("attention_mask", attention_mask, item, len(named))
+        real_keys = real
+        if cross:
+            real_keys = _real_positions("key_attention_mask", key_attention_mask, item, n_k)
+        elif key_attention_mask is not None:
+            raise UsageError("key_attention_mask is for cross attention, whose keys are another text's")
+        if not (real.all() and real_keys.all()):
+            layers = tuple(_without_padding(layer, real, real_keys) for layer in layers)
+            named = tuple(named_tokens([token.text for token, keeps in zip(named, real, strict=True) if keeps]))
+            if columns is not None:
+                columns = tuple(token for token, keeps in zip(columns, real_keys, strict=True) if keeps)
         info = ModelInfo(
             first.model or "model",
             "checkpoint",
@@ -163,6 +187,7 @@ class Captures(list[Captured]):
         )
         text = " ".join(token.text for token in named)
         notes = (NOTE, *(SINK_NOTE,) * any(call.has_sink for call in calls))
+        notes += _nan_notes(calls, item)
         notes += (f"{self.unseen[0].upper()}{self.unseen[1:]}.",) if self.unseen else ()
         return Trace(text=text, tokens=named, key_tokens=columns, model=info, layers=layers, notes=notes)
 
@@ -215,9 +240,64 @@ def _layer_of_call(call: Captured, item: int, rows: tuple[int, ...] | None) -> L
         visible = (call.mask if call.mask.ndim == 2 else call.mask[item]).cpu().numpy().astype(bool)  # (1 or n_q, n_k)
         mask = None if visible.all() else np.broadcast_to(visible, call.weights.shape[-2:])  # (n_q, n_k)
     weights = as_numpy(call.weights[item].float())  # (heads, n_q, n_k)
+    missing = np.isnan(weights).all(-1)  # (heads, n_q)
+    if missing.any():
+        arrays = {name: array for name, array in arrays.items() if name == "context" or np.isfinite(array).all()}
+        weights = np.where(missing[..., None], np.float32(0), weights)
+        if "context" in arrays:
+            arrays["context"] = np.where(missing[..., None], np.float32(0), arrays["context"])
+        seen = np.ones(weights.shape[-2:], bool) if mask is None else mask  # (n_q, n_k)
+        mask = seen & ~missing.all(0)[:, None]
     if call.has_sink:
         arrays["sink_weights"] = share_of_sink(weights)
     return LayerTrace(call.layer, call.heads, call.heads, weights=weights, rows=rows, mask=mask, **arrays)
+
+
+def _nan_notes(calls: Sequence[Captured], item: int) -> tuple[Note, ...]:
+    """Return a note about the rows of one text of a batch that are NaN in the model; () without any."""
+    layers = [call.layer for call in calls if bool(call.weights[item].isnan().any())]
+    if not layers:
+        return ()
+    where = f"layer{'s' * (len(layers) > 1)} {number_list(layers)}"
+    sentence = f"The model itself gave NaN in rows of {where}: they are shown as rows that see nothing."
+    return (Note(sentence, "unseen"),)
+
+
+def _real_positions(name: str, mask: Array | None, item: int, n: int) -> Bools:
+    """Return which of n positions of a text of the batch are no padding → (n,).
+
+    Raises TypeError for a mask that is no array (batch, positions), UsageError for one that has more than n positions, or
+    marks none of them.
+    """
+    real = np.ones(n, bool)
+    if mask is None:
+        return real
+    marks = np.asarray(mask.cpu() if isinstance(mask, torch.Tensor) else mask)
+    if marks.ndim != 2 or marks.dtype.kind not in "biuf":
+        raise TypeError(f"trace(): {name} is an array (batch, positions), not of shape {marks.shape}")
+    if not -len(marks) <= item < len(marks) or marks.shape[1] > n:
+        raise UsageError(f"{name} has shape {marks.shape}: this is text {item}, of {n} positions")
+    real[: marks.shape[1]] = marks[item] != 0
+    if not real.any():
+        raise UsageError(f"{name} says that all {n} positions of text {item} are padding")
+    return real
+
+
+def _without_padding(layer: LayerTrace, queries: Bools, keys: Bools) -> LayerTrace:
+    """Return a layer with some queries (n,) and some keys (n_k,) of its text alone."""
+    rows = range(len(queries)) if layer.rows is None else layer.rows
+    kept = {"rows": [place for place, row in enumerate(rows) if queries[row]], "keys": np.flatnonzero(keys).tolist()}
+    arrays = {}
+    for array, value in layer.field_arrays():
+        first = 1 if array.level == "head" else 0  # axes of the heads
+        for axis, name in enumerate(array.axes, first):
+            value = value.take(kept[name], axis) if name in kept else value
+        arrays[array.name] = value
+    mask = arrays.get("mask")
+    arrays |= {} if mask is None or not mask.all() else {"mask": None}
+    numbers = np.cumsum(queries) - 1  # (n,), the number of each query among those that are kept
+    numbered = None if layer.rows is None else tuple(int(numbers[row]) for row in rows if queries[row])
+    return replace(layer, rows=numbered, **arrays)
 
 
 @contextmanager
@@ -312,6 +392,7 @@ class _Recording:
     keep: frozenset[str]
     grad: bool
     traces: Captures = field(default_factory=Captures)
+    own: Answer | None = None  # what the model's own function gave for the call that is seen
 
     def selects_kind(self, kind: str) -> bool:
         return self.attention is None or kind == self.attention
@@ -361,7 +442,7 @@ class _Recording:
                 raise StopForward
             return context
 
-        options = WatchOptions(differentiable=True) if self.grad else LOOKING_ON
+        options = WatchOptions(differentiable=True) if self.grad else WatchOptions(own=self.see_own)
         with watch_attention(self.model, see_call, self.selects_site, options) as session:
             with suppress(StopForward):
                 yield
@@ -369,6 +450,22 @@ class _Recording:
                 silent = {site: name for site, name in session.silent.items() if self.selects_kind(site.kind)}
                 self.check_layers({s.layer for s in session.called if self.selects_kind(s.kind)}, list(silent.values()))
                 self.traces.unseen = unseen_sentence({s: name for s, name in silent.items() if self.selects_site(s)})
+
+    def see_own(self, site: Site, context: Array, weights: Array | None) -> None:
+        """Note what the model's own function gave: context (batch, n_q, heads, d_v), and weights if it returns them."""
+        self.own = context, weights
+
+    def missing_rows(self, heads: tuple[int, ...], rows: tuple[int, ...] | None) -> Array | None:
+        """Return which rows of the call are NaN in the model → (batch, chosen heads, rows, 1); None if none is."""
+        if self.own is None or bool(self.own[0].isfinite().all()):
+            return None
+        context, weights = self.own
+        is_whole = isinstance(weights, torch.Tensor) and weights.ndim == 4 and weights.shape[2] == context.shape[1]
+        missing = (
+            (weights if is_whole and weights is not None else context.transpose(1, 2)).isnan().all(-1, keepdim=True)
+        )
+        missing = missing[:, list(heads)]  # (batch, chosen, n_q, 1)
+        return missing if rows is None else missing[:, :, list(rows)]
 
     def keep_call(self, site: Site, call: Call) -> Array | None:
         """Compute and keep one call; return its context if all heads and queries were computed, else None."""
@@ -381,6 +478,9 @@ class _Recording:
             steps, context = attend_by_kept_weights(call, narrow, heads, rows)
         else:
             steps = attention.run_call(narrow)
+            if (missing := self.missing_rows(heads, rows)) is not None:  # (batch, chosen, rows, 1)
+                weights, context = (part.masked_fill(missing, math.nan) for part in (steps.weights, steps.context))
+                steps = steps._replace(weights=weights, context=context)
             context = steps.context if whole else None
         arrays = {name: getattr(steps, name) for name in ("scores", "scaled_scores", "mask", "context")}
         arrays["queries"] = narrow.queries

@@ -97,7 +97,7 @@ class AttentionLog(TrainerCallback):
         numbers: dict[str, float] = {}
         for call in calls:
             key_mask, query_mask = masks_of_call(call, inputs)
-            entropy, sink = head_measures(call.weights, key_mask, query_mask)
+            entropy, sink = head_measures(weights_of_seeing(call), key_mask, query_mask)
             logits = max_logits(call, key_mask if query_mask is None else query_mask)
             kind = "" if call.kind == "self" else f"{call.kind}."
             for index, head in enumerate(call.heads):
@@ -127,15 +127,26 @@ class AttentionLog(TrainerCallback):
 def masks_of_call(call: Captured, inputs: Mapping[str, Array]) -> tuple[Array | None, Array | None]:
     """Return whether each key of a call is real, not padding (batch, n_k), and in cross attention each query (batch, n_q).
 
-    None where all are.
+    None where all are. A mask of queries and keys (batch, 1, n_q, n_k) says nothing about padding.
     """
     import torch
 
-    source, target = inputs.get("attention_mask"), inputs.get("decoder_attention_mask")
+    source, target = (
+        mask if mask is not None and mask.ndim == 2 else None
+        for mask in (inputs.get("attention_mask"), inputs.get("decoder_attention_mask"))
+    )
     if call.kind == "cross":
         batch, _, n_q, _ = call.weights.shape
         return source, torch.ones(batch, n_q, device=call.weights.device) if target is None else target
     return {"self": source, "encoder": source, "decoder": target}.get(call.kind), None
+
+
+def weights_of_seeing(call: Captured) -> Array:
+    """Return the weights of a call (batch, heads, n_q, n_k), 0 in rows that see no key, where the model may give NaN."""
+    if call.mask is None:
+        return call.weights
+    sees = (call.mask if call.mask.ndim == 2 else call.mask[:, None]).any(-1, keepdim=True)  # (…, n_q, 1)
+    return call.weights.masked_fill(~sees, 0.0)
 
 
 def max_logits(call: Captured, query_mask: Array | None = None) -> Array | None:
@@ -161,9 +172,9 @@ def head_measures(
 ) -> tuple[Array, Array]:
     """Return entropy and sink share of each head → (heads,) each, from weights (batch, heads, n_q, n_k).
 
-    Both are means over the queries that are not padding, by `attention_mask` (batch, n_k); queries of another text have a
-    `query_mask` (batch, n_q). The sink is the first key that is not padding; its own query does not count for the sink
-    share.
+    Both are means over the queries that have weight on a key and are no padding, by `attention_mask` (batch, n_k); queries
+    of another text have a `query_mask` (batch, n_q). NaN without such a query. The sink is the first key that is not
+    padding; its own query does not count for the sink share.
     """
     import torch
 
@@ -174,14 +185,19 @@ def head_measures(
         is_token = attention_mask.float()
     queries = is_token[:, -n_q:] if query_mask is None else query_mask.float()  # (batch, n_q)
     first = is_token.argmax(-1)  # (batch,)
+    sees = weights.sum(-1) != 0  # (batch, heads, n_q)
     entropy = -(weights * weights.clamp_min(1e-30).log()).sum(-1)  # (batch, heads, n_q)
     on_first = weights[torch.arange(batch), :, :, first]  # (batch, heads, n_q)
     later = queries  # (batch, n_q)
     if query_mask is None:
         later = queries * (torch.arange(n_k - n_q, n_k, device=weights.device)[None] > first[:, None])
-    return _mean_of_counted(entropy, queries), _mean_of_counted(on_first, later)
+    return _mean_of_counted(entropy, queries, sees), _mean_of_counted(on_first, later, sees)
 
 
-def _mean_of_counted(values: Array, counted: Array) -> Array:
-    """Return the mean of values (batch, heads, n_q) over the queries that `counted` (batch, n_q) marks → (heads,)."""
-    return (values * counted[:, None]).sum((0, 2)) / counted.sum().clamp_min(1)
+def _mean_of_counted(values: Array, counted: Array, sees: Array) -> Array:
+    """Return the mean of values (batch, heads, n_q) → (heads,).
+
+    A query counts if `counted` (batch, n_q) is not 0 for it, and `sees` (batch, heads, n_q) is true.
+    """
+    counts = sees & (counted != 0)[:, None]  # (batch, heads, n_q)
+    return values.where(counts, 0.0).sum((0, 2)) / counts.sum((0, 2))

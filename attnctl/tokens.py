@@ -93,7 +93,7 @@ def from_file(path: str | Path) -> Tokenize:
 
     def tokenize_by_file(text: str) -> tuple[Token, ...]:
         with telling_errors(f"{path} fails on this text"):
-            return from_encoding(text, tokenizer.encode(text))
+            return from_encoding(text, tokenizer.encode(text), tokenizer)
 
     return tokenize_by_file
 
@@ -115,23 +115,100 @@ def library_tokenizer(path: str | Path, refusal: str) -> Tokenizer:
         return tokenizer
 
 
-def from_encoding(text: str, encoding: Encoding) -> tuple[Token, ...]:
-    """Return the tokens of a `tokenizers.Encoding` of `text`, each with the characters that it covers."""
+def from_encoding(text: str, encoding: Encoding, tokenizer: Tokenizer) -> tuple[Token, ...]:
+    """Return the tokens of the encoding of `text` by `tokenizer`, each with the characters that it covers."""
     check_token_count(len(encoding.ids), text)
+    places = spelled_places(tokenizer, text, encoding.tokens, encoding.offsets, encoding.word_ids)
     tokens = []
     for piece, number, place, special, word in zip(
         encoding.tokens,
         encoding.ids,
-        piece_spans(text, encoding.offsets),
+        piece_spans(text, places),
         encoding.special_tokens_mask,
-        piece_words(text, encoding.tokens, encoding.offsets, encoding.word_ids),
+        piece_words(text, encoding.tokens, places, encoding.word_ids),
         strict=True,
     ):
-        start, end = place or (0, 0)
+        if place is None:
+            tokens.append(Token(bare_piece(piece), number, word=word))
+            continue
+        start, end = place
         covers = end > start and not special
         label = piece_text(piece, text[start:end]) if covers else piece
         tokens.append(Token(label, number, start, end, bool(special), word=None if special else word))
     return tuple(tokens)
+
+
+def spelled_places(
+    tokenizer: Tokenizer, text: str, pieces: Sequence[str], spans: Sequence[Place], words: Sequence[int | None]
+) -> Sequence[Place]:
+    """Return the spans of pieces in the text, without those of a word whose pieces do not spell it.
+
+    A BPE without an unknown token drops letters that it has no piece for, and the library then counts the places of the
+    pieces that follow in the word from the dropped letters on.
+    """
+    if not drops_letters(tokenizer):
+        return spans
+    misplaced = {
+        word
+        for piece, span, word in zip(pieces, spans, words, strict=True)
+        if word is not None and span is not None and not _spells(tokenizer, piece, text[slice(*span)])
+    }
+    return [None if word in misplaced else span for span, word in zip(spans, words, strict=True)]
+
+
+def drops_letters(tokenizer: Tokenizer) -> bool:
+    """Return whether a tokenizer drops letters that it has no piece for: a BPE without unknown token and bytes."""
+    model = tokenizer.model
+    if type(model).__name__ != "BPE" or model.unk_token is not None or model.byte_fallback:
+        return False
+    return "ByteLevel" not in f"{tokenizer.normalizer} {tokenizer.pre_tokenizer}"
+
+
+def _spells(tokenizer: Tokenizer, piece: str, covered: str) -> bool:
+    """Return whether a piece consists of the letters that it covers, after the tokenizer has normalized them."""
+    if _is_lone_marker(piece, covered):
+        return True
+    model = tokenizer.model
+    bare = piece.removeprefix(model.continuing_subword_prefix or "").removesuffix(model.end_of_word_suffix or "")
+    normalized = covered if tokenizer.normalizer is None else tokenizer.normalizer.normalize_str(covered)
+    letters, covered_letters = plain_letters(without_marks(bare)), plain_letters(normalized)
+    # the pieces of one character, such as a ligature, all cover it
+    return letters == covered_letters or (len(covered) == 1 and letters in covered_letters)
+
+
+def plain_letters(text: str) -> str:
+    """Return a text in lower case, without accents and white space."""
+    decomposed = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(letter for letter in decomposed if not letter.isspace() and not unicodedata.combining(letter))
+
+
+def without_marks(piece: str) -> str:
+    """Return a piece without the marks for the beginning, the middle or the end of a word."""
+    return piece.replace("▁", " ").replace("Ġ", " ").removeprefix("##").removesuffix("</w>").removesuffix("@@")
+
+
+def dropped_letters(text: str, tokens: Sequence[Token]) -> tuple[str, ...]:
+    """Return one sentence about the letters, digits and symbols that no token covers, or ().
+
+    The pieces of a word with dropped letters have no place in the text, so that of such a word all letters count that
+    none of its pieces holds.
+    """
+    covered = {index for token in tokens for index in range(token.start or 0, token.end or 0)}
+    placeless = plain_letters("".join(token.text for token in tokens if token.start is None and not token.special))
+    letters = (
+        letter
+        for index, letter in enumerate(text)
+        if index not in covered
+        and unicodedata.category(letter)[0] in "LNS"
+        and plain_letters(letter)
+        and plain_letters(letter) not in placeless
+    )
+    named = [visible_text(letter) for letter in dict.fromkeys(letters)]
+    if not named and not placeless:
+        return ()
+    listed = f": {', '.join(named[:6])}" + (f" and {len(named) - 6} more" if len(named) > 6 else "") if named else ""
+    pieces = "; the pieces of these words have no place in the text" if placeless else ""
+    return (f"The tokenizer dropped letters that it has no piece for{listed}{pieces}.",)
 
 
 def bare_piece(piece: str) -> str:

@@ -17,6 +17,7 @@ from attnctl.selection import token_range
 from attnctl.source import LONG, Changes, Prepared, TraceSource, prepare
 from attnctl.tokens import Token
 from attnctl.trace import Trace, numbers_in_text
+from attnctl.trace.run import Note
 
 SIZE = 256  # cells a side of an overview
 MANY = 4  # with more heads, each is drawn small
@@ -35,8 +36,10 @@ EVERY_CELL = Zoom()
 
 
 def heatmap_grid(prepared: Prepared, cells: Overview) -> HeatmapGrid:
-    """Return the cells of a prepared source as a grid to draw."""
-    return of_overview(cells, prepared.change_notes, prepared.measure, prepared.key_numbers)
+    """Return the cells of a prepared source as a grid to draw, with the changes of the source and those made now."""
+    stored = (Note(f"{note[:1].lower()}{note[1:]}".rstrip("."), note.kind) for note in cells.change_notes)
+    changes = tuple({change: change for change in (*stored, *prepared.change_notes)}.values())
+    return of_overview(cells, changes, prepared.measure, prepared.key_numbers)
 
 
 def read_heatmap(

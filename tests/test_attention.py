@@ -225,3 +225,28 @@ def test_huge_scores_neither_overflow_nor_warn() -> None:
     q, k, v = qkv()
     weights = a.attend(q * np.float32(1e4), k, v, scale=1.0).weights
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_bias_that_hides_a_whole_row_gives_zeros(library: str) -> None:
+    """It gave NaN, and a mask of the same cells 0."""
+    q, k, v = np.random.default_rng(0).normal(size=(3, 2, 4, 3)).astype(np.float32)
+    bias = np.zeros((4, 4), np.float32)
+    bias[1], bias[2, 3] = -np.inf, -np.inf
+    scores = q @ k.transpose(0, 2, 1) / np.sqrt(np.float32(3)) + bias
+    exponentials = np.exp(np.where(np.isneginf(scores), -np.inf, scores))
+    total = exponentials.sum(-1, keepdims=True)
+    right = exponentials / np.where(total == 0, 1, total)
+    if library == "torch":
+        torch = pytest.importorskip("torch")
+        q, k, v, bias = map(torch.from_numpy, (q, k, v, bias))
+        q.requires_grad_()
+    found = a.attend(q, k, v, bias=bias)
+    if library == "torch":
+        found.context.sum().backward()
+        assert bool(q.grad.isfinite().all())
+    np.testing.assert_allclose(
+        np.asarray(found.weights.detach() if library == "torch" else found.weights), right, atol=1e-6
+    )
+    nan = np.full((1, 2, 3), np.nan, np.float32)  # scores that are no numbers stay so
+    assert np.isnan(a.attend(nan, nan, nan).weights).all()

@@ -26,7 +26,16 @@ from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
 from attnctl.readings.trace_reading import TraceReading
 from attnctl.selection import find_several, selected_indices
-from attnctl.source import ChangedReading, Changes, Prepared, TextSource, TraceSource, check_room, prepare
+from attnctl.source import (
+    NO_CHANGES,
+    ChangedReading,
+    Changes,
+    Prepared,
+    TextSource,
+    TraceSource,
+    check_room,
+    prepare,
+)
 from attnctl.source.model import Generates
 from attnctl.tokens import Token, checked_text
 from attnctl.trace import Trace
@@ -58,8 +67,7 @@ class Work:
     parameters: bool = False
     max_tokens: int | None = None
     batch_size: int = 1  # texts that share a pass through a checkpoint
-    words: bool = False  # pieces of a tokenizer merged into words
-    measure: str | None = None  # the measure instead of the weights
+    changes: Changes = NO_CHANGES  # the measure in place of the weights, words, keys left out, rows rescaled
     steps: tuple[str, ...] | None = None  # the steps whose arrays a trace keeps; None for all
     prompts: OptionValues = field(default_factory=dict)  # options of answered prompts: spans, most, budget, remove
     is_named: bool = True  # `options` name the model; else the model was opened by the caller, and there are no options
@@ -80,7 +88,9 @@ class Work:
     def request(self) -> dict[str, Any]:
         """Return the request for run.json; prompts and steps only if they were set."""
         request = {"formats": sorted(self.formats), "model": self.options, "look": self.look}
-        request |= {name: value for name, value in vars(self).items() if name not in (*request, "options", "is_named")}
+        apart = {*request, "options", "is_named", "changes"}
+        request |= {name: value for name, value in vars(self).items() if name not in apart}
+        request |= self.changes._asdict() | {"drop": tuple(self.changes.drop or ())}
         where_given = {name: request.pop(name) for name in ("prompts", "steps")}
         return request | {name: value for name, value in where_given.items() if value not in (None, {})}
 
@@ -304,7 +314,7 @@ class Traces(Task):
             raise AttnctlError(f"{len(tokens):,} tokens: more than {limit}")
         info, query = model.info, item.options.get("query", work.query)
         layers, heads = self._item_selection(item, model)
-        layers = None if needs_of(work.measure) == "layers" else layers  # all layers, whichever are shown
+        layers = None if needs_of(work.changes.measure) == "layers" else layers  # all layers, whichever are shown
         rows = None if query is None else find_several(tokens, str(query))
         room = check_room(info, len(tokens), layers, heads, rows)
         if "json" in work.formats:  # a number of 4 bytes becomes 10 bytes of text, held twice while it is written
@@ -319,19 +329,18 @@ class Traces(Task):
         layers = selected_indices(options.get("layer", self.work.layer), info.n_layers or 1, "layer", info.name)
         return layers, selected_indices(options.get("head", self.work.head), info.n_heads or 1, "head", info.name)
 
-    def _with_measure(self, item: Item, trace: Trace) -> Trace:
-        """Return the trace with its weights by words, or with another measure instead of the weights, if requested."""
-        work = self.work
-        if work.measure is None and not work.words:
+    def _changed(self, item: Item, trace: Trace) -> Trace:
+        """Return the trace with the requested changes: another measure, words, keys left out, rows rescaled."""
+        changes, layer = self.work.changes, item.options.get("layer", self.work.layer)
+        if changes == NO_CHANGES:
             return trace
-        changes, layer = Changes(work.measure, work.words), item.options.get("layer", work.layer)
-        if needs_of(work.measure) == "network" and item.trace is None:  # run again, value by value
+        if needs_of(changes.measure) == "network" and item.trace is None:  # run again, value by value
             read = item.text if item.messages is None else trace.text
             text = TextSource(self.model_of_item(item), read, trace.tokens)
-            prepared = prepare(text, changes, layer, query=item.options.get("query", work.query))
+            prepared = prepare(text, changes, layer, query=item.options.get("query", self.work.query))
             return prepared.trace(predictions=False)
         # the result of all layers is shown, unless layers are named
-        layer = layer if needs_of(work.measure) == "layers" else None
+        layer = layer if needs_of(changes.measure) == "layers" else None
         layer = range(trace.model.n_layers or 1) if layer == "all" else layer
         return prepare(TraceSource(trace), changes, layer).trace(predictions=False)
 
@@ -372,7 +381,7 @@ class Traces(Task):
         """Return everything requested of one trace; the trace itself if no format is."""
         outputs: dict[str, Any] = {}
         try:
-            trace = self._with_measure(item, trace)
+            trace = self._changed(item, trace)
             trace = replace(trace, id=trace.id if item.id is None else item.id, number=item.number)
             notes = [f"{item}: {note}" for note in notes_of_kind(trace.notes, "doubt", "no-weights", "input")]
             for form in self.work.formats:
@@ -409,7 +418,7 @@ class Traces(Task):
         from attnctl.zoom import read_heatmap
 
         look = self.work.look | ({"title": item.options["title"]} if "title" in item.options else {})
-        reading = read_heatmap(trace, drop=look.pop("drop", ()), renormalise=look.pop("renormalise", False))
+        reading = read_heatmap(trace)
         if look.get("log") is None:
             look["log"] = look.get("vmin") is None and len(trace.tokens) > LOGARITHMIC and is_drowned(reading)
         data, picture_notes = heatmap_bytes(reading, Look(**look), form)
@@ -423,11 +432,13 @@ LOGARITHMIC = 512  # in a text with more tokens a few cells may hide the others;
 def open_work_model(work: Work) -> Model:
     """Open the model. Raises an error that a wrong option would otherwise raise for every item."""
     check_names(work.steps or ())
-    check_measure(work.measure, chosen_heads=work.head is not None)
+    changes = work.changes
+    check_measure(changes.measure, chosen_heads=work.head is not None)
     own_format = next((form for form in (*BATCH_FORMATS, "statistics") if form in work.formats), None)
-    if own_format is not None and (work.words or work.measure is not None):
+    changed = next((name for name, value in changes._asdict().items() if value), None)
+    if own_format is not None and changed is not None:
         weights_only = f"{option_name('format', own_format)}, which is of the model's own weights"
-        raise UsageError(f"cannot be combined with {weights_only}", option="words" if work.words else "measure")
+        raise UsageError(f"cannot be combined with {weights_only}", option=changed)
     model = open_named_model(**work.options)
     for spec, count, axis in ((work.layer, model.info.n_layers, "layer"), (work.head, model.info.n_heads, "head")):
         selected_indices(spec, count or 1, axis, model.info.name)

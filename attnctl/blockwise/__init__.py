@@ -136,6 +136,16 @@ def count_visible(call: Call) -> Array:
     return np.maximum(last - first + 1, 0).astype(np.int64)
 
 
+def seen_keys(call: Call) -> Array:
+    """Return whether any query sees a key → (n_k,), boolean."""
+    if call.mask is not None:
+        rows = mask_rows(call)
+        return np.any([rows(lo, lo + 512).any(0) for lo in range(0, call.n_q, 512)], axis=0)
+    smallest, largest = attention.visible_gaps(call.causal, call.window)
+    positions, keys = call_positions(call), np.arange(call.n_k)  # (n_q,), (n_k,)
+    return (keys >= positions[0] - largest) & (keys <= positions[-1] - smallest)
+
+
 def mask_rows(call: Call) -> Callable[[int, int], Array]:
     """Return a function that returns the mask of queries [lo, hi), with causality and window → (rows, n_k)."""
     mask = np.broadcast_to(as_numpy(call.mask), (call.n_q, call.n_k))

@@ -64,10 +64,10 @@ NOTES = 100  # at most this many different notes are printed: each text may have
 USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("layer", "head"): (*OF_WEIGHTS, "statistics", *BATCH_FORMATS),
     ("query",): (*OF_WEIGHTS, "statistics"),
-    ("words", "measure"): OF_WEIGHTS,
+    ("words", "measure", "drop", "renormalise"): OF_WEIGHTS,
     ("steps",): ("json", "npz", "parquet"),
     ("parameters", "predict"): ("json", "npz"),
-    ("drop", "renormalise", *(field.name for field in dataclasses.fields(PictureOptions))): PICTURES,
+    tuple(field.name for field in dataclasses.fields(PictureOptions)): PICTURES,
     ("spans", "budget", "remove"): tuple(PROMPT_FORMATS),
 }
 
@@ -245,6 +245,7 @@ def batch_command(
     from attnctl.batching.engines import results_of_items
     from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Work, open_work_model
+    from attnctl.source import Changes
 
     texts = TextStream(str(model.chat if source is None else source), input, column, id_column)
     of_model = dataclasses.replace(model, chat=None)
@@ -258,12 +259,11 @@ def batch_command(
         layer=layer,
         head=head,
         query=query,
-        look=drawn | {"drop": tuple(weights.drop), "renormalise": weights.renormalise},
+        look=drawn,
         parameters=parameters,
         max_tokens=max_tokens,
         batch_size=batch_size,
-        words=weights.words,
-        measure=weights.measure,
+        changes=Changes(weights.measure, weights.words, weights.renormalise, tuple(weights.drop)),
         steps=step_names,
         prompts=prompts,
     )

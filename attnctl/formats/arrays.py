@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnctl import limits
-from attnctl.arrays import Floats
+from attnctl.arrays import Bools, Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, about_value, in_one_line
 from attnctl.files import check_regular, decode_text, open_regular, parse_json, read_bytes
@@ -124,6 +124,29 @@ def finite_numbers(array: npt.NDArray[np.generic], name: str) -> Floats:
     return result
 
 
+def weights_or_scores(array: npt.NDArray[np.generic], name: str) -> Floats:
+    """Return an array (…, n_k) as float32, with -inf where a score hides a key; a row may be NaN as a whole.
+
+    Raises AttnctlError if it holds no numbers, another NaN, or a number beyond float32.
+    """
+    if array.dtype.kind != "f":
+        return finite_numbers(array, name)
+    hidden = _hides_key(array)
+    missing = np.isnan(array).all(-1, keepdims=True)  # (…, 1)
+    sound = finite_numbers(np.where(hidden | missing, array.dtype.type(0), array), name)
+    sound[np.broadcast_to(missing, sound.shape)] = np.nan
+    sound[hidden] = -np.inf
+    return sound
+
+
+def _hides_key(scores: Array) -> Bools:
+    """Return where scores of floats are -inf, the lowest number of a type of floats, or the -1e9 of Keras."""
+    lowest = np.finfo(np.float16).min  # a score added to it is off by rounding alone
+    if scores.dtype == np.float16:
+        return np.asarray(scores <= lowest + 32, bool)
+    return np.asarray((scores <= -1e30) | (scores == lowest) | (scores == -1e9), bool)
+
+
 def axes_of_weights(shape: tuple[int, ...], path: str) -> tuple[int, int, int, int]:
     """Return (layers, heads, n_q, n_k) of an array of weights. Raises AttnctlError that names the axes for another shape.
 
@@ -142,10 +165,11 @@ def axes_of_weights(shape: tuple[int, ...], path: str) -> tuple[int, int, int, i
     return layers, heads, n_q, n_k
 
 
-def map_weights(path: str) -> list[RowsOnDemand]:
-    """Return the weights of a .npy file, one item for each layer, without reading them.
+def map_weights(path: str) -> tuple[tuple[int, ...], list[RowsOnDemand]]:
+    """Return the shape of a .npy file and its weights, one item for each layer, without reading them.
 
-    Raises AttnctlError if they are not a grid of numbers in C order; reading rows raises it for numbers that are not finite.
+    Rows are those of `weights_or_scores`. Raises AttnctlError if they are not a grid of numbers in C order; reading rows
+    raises it for numbers that are not sound.
     """
     with telling_unsound(path, ".npy"), open(path, "rb") as file:  # noqa: PTH123
         shape, in_columns, dtype = array_header(file)
@@ -164,9 +188,10 @@ def map_weights(path: str) -> list[RowsOnDemand]:
     def read(head: int, first: int, last: int) -> Floats:
         """Return rows of a head, counted over all layers."""
         block = np.memmap(path, dtype, "r", start + head * grid + first * n_k * dtype.itemsize, (last - first, n_k))
-        return finite_numbers(np.array(block), f"{path}, rows {first} to {last - 1}")  # (rows, n_k)
+        return weights_or_scores(np.array(block), f"{path}, rows {first} to {last - 1}")  # (rows, n_k)
 
-    return [RowsOnDemand(read, tuple(range(layer * heads, (layer + 1) * heads)), n_q, n_k) for layer in range(layers)]
+    parts = (tuple(range(layer * heads, (layer + 1) * heads)) for layer in range(layers))
+    return shape, [RowsOnDemand(read, part, n_q, n_k) for part in parts]
 
 
 class NamedArray(NamedTuple):
@@ -177,11 +202,16 @@ class NamedArray(NamedTuple):
     columns: tuple[str, ...] = ()
 
 
-def read_array(path: str, names: tuple[str, ...] = (), data: bytes | None = None) -> NamedArray:
+Numbers = Callable[["npt.NDArray[np.generic]", str], Floats]  # checks an array of a file, which it names in its errors
+
+
+def read_array(
+    path: str, names: tuple[str, ...] = (), data: bytes | None = None, numbers: Numbers = finite_numbers
+) -> NamedArray:
     """Return the array of a .npy, .npz or .csv file (or of its bytes, already read), with the names in the file.
 
-    An .npz file may hold several arrays if exactly one has a name in `names`; its arrays `tokens` and `key_tokens` name
-    rows and columns. Raises AttnctlError if the file is damaged or ambiguous.
+    `numbers` checks the array. An .npz file may hold several arrays if exactly one has a name in `names`; its arrays
+    `tokens` and `key_tokens` name rows and columns. Raises AttnctlError if the file is damaged or ambiguous.
     """
     data = read_bytes(path) if data is None else data
     check_unpickled(data, path)
@@ -191,12 +221,12 @@ def read_array(path: str, names: tuple[str, ...] = (), data: bytes | None = None
         matches = [name for name in names if name in arrays] or list(arrays)
         if len(matches) != 1:
             raise AttnctlError(f"{path} holds {', '.join(matches) or 'nothing'}: name one array {' or '.join(names)}")
-        return NamedArray(finite_numbers(arrays[matches[0]], f"{path}: {matches[0]}"), *axes)
+        return NamedArray(numbers(arrays[matches[0]], f"{path}: {matches[0]}"), *axes)
     if data[:6] == b"\x93NUMPY":
-        return NamedArray(finite_numbers(read_npy(data, path), path))
+        return NamedArray(numbers(read_npy(data, path), path))
     if Path(path).suffix.lower() in (".npy", ".npz") and not is_table(data):  # a table may have this suffix
         raise AttnctlError(f"{path} is not a sound {Path(path).suffix} file (nothing is ever unpickled)")
-    return read_csv(decode_text(data, path), path)
+    return read_csv(decode_text(data, path), path, numbers)
 
 
 def _names_of_axis(arrays: dict[str, Array], name: str, path: str) -> tuple[str, ...]:
@@ -242,11 +272,12 @@ def is_table(data: bytes) -> bool:
     return any(cells and all(_is_number(cell.decode("latin-1"), float) for cell in cells) for cells in rows)
 
 
-def read_csv(text: str, path: str) -> NamedArray:
+def read_csv(text: str, path: str, numbers: Numbers = finite_numbers) -> NamedArray:
     """Read a matrix (rows, columns) written as text, with a comma, a semicolon or a tab between the numbers.
 
-    A first line without numbers names the columns, a first column without numbers the rows. If the cell in the corner
-    is empty or missing, both are names even if they look like numbers: pandas and R number rows without names.
+    `numbers` checks them. A first line without numbers names the columns, a first column without numbers the rows. If the
+    cell in the corner is empty or missing, both are names even if they look like numbers: pandas and R number rows
+    without names.
     """
     delimiters = [mark for mark in "\t;," if mark in text] or [","]
     try:
@@ -270,7 +301,8 @@ def read_csv(text: str, path: str) -> NamedArray:
     rows = []
     for number, line in enumerate(lines):
         try:
-            rows.append([limits.decimal_number(cell.strip()) for cell in line])
+            cells = [cell.strip() for cell in line]  # pandas writes nothing for NaN
+            rows.append([limits.decimal_number(cell) for cell in cells] if any(cells) else [math.nan] * len(cells))
         except ValueError:
             wrong = next(cell for cell in line if not _is_number(cell))
             hint = "" if number or header else " (a line of names begins with an empty cell)"
@@ -286,7 +318,7 @@ def read_csv(text: str, path: str) -> NamedArray:
         raise AttnctlError(
             f"{path}: the first line names {counted(len(columns), 'column')}, but a row has {len(rows[0])} numbers"
         )
-    return NamedArray(finite_numbers(np.asarray(rows), path), labels, columns)
+    return NamedArray(numbers(np.asarray(rows), path), labels, columns)
 
 
 def _header_of(lines: Sequence[list[str]]) -> list[str]:

@@ -22,7 +22,7 @@ from attnctl.files import parse_json, read_bytes, write_whole
 from attnctl.formats.documents.json_documents import result_of
 from attnctl.formats.documents.overview_json import OverviewDocument, overview_from_document, overview_to_json
 from attnctl.formats.documents.trace_json import layer_fields, read_document, trace_from_document, trace_to_json
-from attnctl.formats.validation import finite_floats, read_npz
+from attnctl.formats.validation import check_no_bare_weights, finite_floats, read_npz
 from attnctl.layer import LayerTrace
 from attnctl.readings.overview import LongRow, Overview
 from attnctl.trace import Headline, Trace
@@ -133,6 +133,7 @@ def from_json(data: bytes, source: str = "this file") -> Trace | Overview | Long
 
 
 def _value_of(document: object, source: str) -> Trace | Overview | LongRow:
+    check_no_bare_weights(document, source)
     if isinstance(document, dict) and document.get("schema") == OverviewDocument.__struct_config__.tag:
         return overview_from_document(document, source)
     return trace_from_document(document, source)

@@ -130,6 +130,29 @@ def torch_refusal(source: str, named: bool = False) -> str:
     return f"{source} is pickled, which attnctl never reads; convert it: python -c {shlex.quote(script)}"
 
 
+WEIGHTS_KEYS = ("weights", "attention", "attentions", "attn")  # the names of bare weights in JSON
+
+
+def check_no_bare_weights(document: object, source: str) -> None:
+    """Raise AttnctlError, with the command that converts it, for JSON of bare weights: lists, or an object of them."""
+    if isinstance(document, dict):
+        key = None if "schema" in document else next((name for name in WEIGHTS_KEYS if name in document), None)
+        rows, access = document.get(key), f"[{key!r}]".replace("'", '"')
+    else:
+        rows, access = document, ""
+    if not isinstance(rows, list) or not rows or not isinstance(rows[0], list):
+        return
+    file = Path("weights.json" if source in ("-", "standard input") else source)
+    script = (
+        f"import json, numpy; numpy.save({_literal(file.with_suffix('.npy'))}, "
+        f"json.load(open({_literal(file)})){access})"
+    )
+    raise AttnctlError(
+        f"{source} holds bare weights as JSON: attnctl reads them as .npy, .npz or .csv; convert it: "
+        f"python -c {shlex.quote(script)}"
+    )
+
+
 def _literal(path: Path) -> str:
     """Return a path as Python writes it, in double quotes: the whole script is in single quotes."""
     return json.dumps(str(path), ensure_ascii=False)

@@ -184,6 +184,11 @@ class LayerAttention:
         self._all_rows("counts of keys")
         return np.full(self.n_q, self.n_k) if self.mask is None else self.mask.sum(-1)
 
+    def seen_keys(self) -> Bools:
+        """Return whether any query sees a key → (n_k,)."""
+        self._all_rows("statistics")
+        return np.ones(self.n_k, bool) if self.mask is None else np.asarray(self.mask.any(0), bool)
+
     def at_offset(self, offset: int) -> Floats:
         """Return each query's weight on the key `offset` positions away → (heads, n_q), NaN without such a key."""
         return weights_at_offset(self.weights_at, self.positions, self.n_k, offset)  # type: ignore[no-any-return]

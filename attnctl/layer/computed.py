@@ -12,7 +12,7 @@ import numpy as np
 from attnctl import attention
 from attnctl.arrays import LONG, Bools, Floats, as_numpy, place_array
 from attnctl.attention import Array, Attended, Call
-from attnctl.blockwise import RowStatistics, count_visible, even_edges, parts_visible, single_tokens
+from attnctl.blockwise import RowStatistics, count_visible, even_edges, parts_visible, seen_keys, single_tokens
 from attnctl.blockwise.rows import (
     exact_rows,
     fused_context,
@@ -342,6 +342,11 @@ class SweptLayer(ComputedLayer):
         """Return the number of keys that each query sees → (n_q,)."""
         self._every_key("counts of keys")
         return count_visible(self.call)
+
+    def seen_keys(self) -> Bools:
+        """Return whether any query sees a key → (n_k,)."""
+        self._every_key("statistics")
+        return np.asarray(seen_keys(self.call), bool)
 
     def without_keys(self, keys: Sequence[int]) -> SweptLayer:
         """Return the layer with some keys, and a sink, hidden: each row shares its attention among the other keys."""

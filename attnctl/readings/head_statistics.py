@@ -9,11 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attnctl.arrays import Bools
 from attnctl.attention import Array
 from attnctl.blockwise import RowStatistics, effective_rank, even_parts
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.measures.value_norm import value_lengths
+from attnctl.readings.counted_rows import CountedRows, counted_rows, mean_where
 from attnctl.tokens import PADDING, WHOLE, Token
 from attnctl.tolerances import WHOLE_ROW
 
@@ -57,15 +59,28 @@ class HeadTable(tuple[HeadStatistics, ...]):
 def head_statistics(
     layer: LayerAttention, tokens: Sequence[Token], keys: Sequence[Token] | None = None
 ) -> list[HeadStatistics]:
-    """Return the statistics of each head of one layer; `keys` are the tokens of its keys (None: the queries' own `tokens`).
+    """Return the statistics of each head of one layer, as `statistics_of_counted` does."""
+    return statistics_of_counted(layer, tokens, keys)[0]
 
-    Keys of another text have no distance, and keys beside the text's own (compressed slots) have no position either.
-    Raises AttnctlError if the scores are NaN or infinite.
+
+def statistics_of_counted(
+    layer: LayerAttention,
+    tokens: Sequence[Token],
+    keys: Sequence[Token] | None = None,
+    left_out: Sequence[int] = (),
+) -> tuple[list[HeadStatistics], Bools]:
+    """Return the statistics of each head of one layer, and which queries (n_q,) count in their means.
+
+    `keys` are the tokens of the layer's keys (None: the queries' own `tokens`), `left_out` the keys that the user hides.
+    Queries count that see something and are no padding. Keys of another text have no distance, and keys beside the text's
+    own (compressed slots) have no position either. Raises AttnctlError if the scores are NaN or infinite.
     """
     reads_itself = (keys is None or tuple(keys) == tuple(tokens)) and layer.n_q == layer.n_k == len(tokens)
     placed = reads_itself or keys is None or tuple(keys[: len(tokens)]) != tuple(tokens)
+    seen = np.array(layer.seen_keys())  # (n_k,)
+    seen[list(left_out)] = True
     marks = np.zeros((3, layer.n_k), bool)
-    marks[0, 0] = True
+    marks[0, int(seen.argmax())] = True  # the first token that is seen
     if reads_itself:
         marks[1] = [token.special for token in tokens]
         words = ["" if token.special else token.text.strip() for token in tokens]
@@ -76,39 +91,49 @@ def head_statistics(
     largest_entropy = np.log(np.maximum(layer.visible_counts(), 1))  # (n_q,), nats
     # the mass that learned sinks take, (heads, n_q); a row that sees nothing has no sink either
     sink_mass = np.where(statistics.mass > 0, 1 - statistics.mass, 0)
-    learned = sink_mass.mean(-1) if (sink_mass > WHOLE_ROW).any() else None
+    has_sink = bool((sink_mass > WHOLE_ROW).any())
+    counted = counted_rows(layer, statistics.mass, left_out, reads_itself=reads_itself, has_sink=has_sink)
+    learned = counted.mean(sink_mass) if has_sink else None
+    choosing = counted.by_head & (largest_entropy > 0)  # (heads, n_q): more than one key to choose from
     means: dict[str, Array] = {
-        "entropy": statistics.entropy.mean(-1),
-        "entropy_share": (statistics.entropy[:, largest_entropy > 0] / largest_entropy[largest_entropy > 0]).mean(-1)
-        if (largest_entropy > 0).any()
+        "entropy": counted.mean(statistics.entropy),
+        "entropy_share": mean_where(statistics.entropy / np.where(largest_entropy > 0, largest_entropy, 1), choosing)
+        if choosing.any()
         else None,
-        "confidence": statistics.largest.mean(-1),
+        "confidence": counted.mean(statistics.largest),
         "sink": learned,
-        **_sink_kinds(layer, statistics.pooled, learned),
-        **_extreme_logits(layer, statistics),
+        **_sink_kinds(layer, statistics.pooled, learned, counted),
+        **_extreme_logits(layer, statistics, counted.by_head),
         "gate": None,  # known when the layer has ended
-        "first": statistics.marked[:, 0].mean(-1),
-        "special": statistics.marked[:, 1].mean(-1) if marks[1].any() else None,
-        "punctuation": statistics.marked[:, 2].mean(-1) if marks[2].any() else None,
-        "distance": statistics.distance.mean(-1) if reads_itself or keys is None else None,
-        "spread": statistics.spread.mean(-1) if placed else None,
-        "rank": effective_rank(statistics.pooled),
+        "first": counted.mean(statistics.marked[:, 0]),
+        "special": counted.mean(statistics.marked[:, 1]) if marks[1].any() else None,
+        "punctuation": counted.mean(statistics.marked[:, 2]) if marks[2].any() else None,
+        "distance": counted.mean(statistics.distance) if reads_itself or keys is None else None,
+        "spread": counted.mean(statistics.spread) if placed else None,
+        "rank": effective_rank(_grid_of_counted(layer, statistics.pooled, counted)),
     }
-    first, later = np.zeros((1, 1), int), np.arange(1, layer.n_k)[None]  # (1, 1), (1, n_k - 1)
-    ahead = bool(layer.visible_at(first, later).any())  # the first query may look at a later key
-    offsets = _at_offsets(layer, ahead) if reads_itself else {}
+    # the first query may look at a later key
+    first, later = np.array([[counted.first_row]]), np.arange(counted.first_row + 1, layer.n_k)[None]
+    ahead = bool(layer.visible_at(first, later).any())
+    offsets = _at_offsets(layer, ahead, counted) if reads_itself else {}
     for name, offset in (("self", 0), ("previous", -1), ("next", 1)):
         means[name] = offsets.get(offset)
     means["offset"], means["at_offset"] = _best_offset(offsets)
-    change = layer.streaming_change(*STREAMING) if reads_itself and not ahead and layer.n_q > sum(STREAMING) else None
-    means["streaming"] = None if change is None else change.mean(-1)
-    means["picture"], means["spatial_entropy"] = _on_picture(layer, tokens, ahead) if reads_itself else (None, None)
+    streams = reads_itself and not ahead and layer.n_q > sum(STREAMING) and not counted.first_key
+    change = layer.streaming_change(*STREAMING) if streams else None
+    means["streaming"] = None if change is None else counted.mean(change)
+    means["picture"], means["spatial_entropy"] = (
+        _on_picture(layer, tokens, ahead, counted.last_row) if reads_itself else (None, None)
+    )
     ids = [(token.id, token.text) for token in tokens]
     names = {name: number for number, name in enumerate(dict.fromkeys(ids))}
     for name, shift in (("induction", 1), ("duplicate", 0)):
         means[name] = (
-            _mean_over_queries(layer.on_copies([names[name_id] for name_id in ids], shift)) if reads_itself else None
+            _mean_of_numbers(layer.on_copies([names[name_id] for name_id in ids], shift), counted)
+            if reads_itself
+            else None
         )
+    n = layer.n_k - int((~counted.keys).sum())
     heads = []
     for row, head in enumerate(layer.heads):
         numbers = {
@@ -117,14 +142,33 @@ def head_statistics(
             if mean is not None and not np.isnan(mean[row])
         }
         values = {name: numbers.get(name) for name in STATISTICS}
-        heads.append(name_head(HeadStatistics(layer.layer, head, values), layer.n_k))
-    return heads
+        heads.append(name_head(HeadStatistics(layer.layer, head, values), n))
+    return heads, counted.rows
 
 
-def _at_offsets(layer: LayerAttention, ahead: bool) -> dict[int, Array]:
+def _grid_of_counted(layer: LayerAttention, pooled: Array, counted: CountedRows) -> Array:
+    """Return the mass between at most RANKED × RANKED parts of the text without padding → (heads, row parts, key parts).
+
+    `pooled` is that of the whole text.
+    """
+    if counted.whole or not counted.rows.any():
+        return pooled
+    keys = np.flatnonzero(counted.keys)  # (keys that are no padding,)
+    rows = even_parts(counted.first_row, counted.last_row + 1, RANKED)
+    return layer.pooled(rows, even_parts(int(keys[0]), int(keys[-1]) + 1, RANKED), "mass")
+
+
+def _at_offsets(layer: LayerAttention, ahead: bool, counted: CountedRows) -> dict[int, Array]:
     """Return offset → mean weight of the keys at this offset (heads,), for offsets that at least one query can see."""
+
+    def at_offset(offset: int) -> Array:
+        """Return each query's weight on the key at this offset → (heads, n_q), NaN where that is padding or missing."""
+        weights = layer.at_offset(offset)
+        columns = np.clip(layer.positions + offset, 0, layer.n_k - 1)  # (n_q,)
+        return np.where(counted.keys[columns], weights, np.nan)
+
     means = {
-        offset: _mean_over_queries(layer.at_offset(offset))
+        offset: _mean_of_numbers(at_offset(offset), counted)
         for offset in range(-FARTHEST, FARTHEST + 1)
         if abs(offset) < layer.n_k and (offset <= 0 or ahead)
     }
@@ -140,10 +184,10 @@ def _best_offset(offsets: dict[int, Array]) -> tuple[Array, Array]:
     return numbers[masses.argmax(0)], masses.max(0)
 
 
-def _on_picture(layer: LayerAttention, tokens: Sequence[Token], ahead: bool) -> tuple[Array, Array]:
+def _on_picture(layer: LayerAttention, tokens: Sequence[Token], ahead: bool, last: int) -> tuple[Array, Array]:
     """Return one query's weight on the tokens with a box and its spatial entropy, (heads,) each; None for text alone.
 
-    The query is the last token; for a picture without text, if its tokens look `ahead`, it is the first token outside the
+    The query is the `last` token; for a picture without text, if its tokens look `ahead`, it is the first token outside the
     picture (CLS). For tiles and a small view of the whole the entropy is that of the tiles; several pictures have none.
     """
     boxes = {index: token.box for index, token in enumerate(tokens) if token.box is not None}
@@ -151,7 +195,7 @@ def _on_picture(layer: LayerAttention, tokens: Sequence[Token], ahead: bool) -> 
     if not boxes or not beside:
         return None, None
     first = ahead and all(tokens[index].special for index in beside)
-    weights = layer.rows_of([beside[0] if first else layer.n_q - 1])[:, 0]  # (heads, n_k)
+    weights = layer.rows_of([beside[0] if first else last])[:, 0]  # (heads, n_k)
     cells = {
         index: box for index, box in boxes.items() if WHOLE not in tokens[index].text and tokens[index].picture is None
     }
@@ -177,36 +221,40 @@ def spatial_entropy(weights: Array) -> Array:
     return np.array([abs((share * np.log(share)).sum()) if len(share) else np.nan for share in shares])
 
 
-def _extreme_logits(layer: LayerAttention, statistics: RowStatistics) -> dict[str, Array]:
+def _extreme_logits(layer: LayerAttention, statistics: RowStatistics, counted: Bools) -> dict[str, Array]:
     """Return the largest logit of each head with its query and key, and the smallest one: four arrays (heads,).
+
+    Only the queries in `counted` (heads, n_q) count.
 
     They are None if the scores are unknown, and NaN for a head whose queries see no key.
     """
     names = ("max_logit", "max_logit_query", "max_logit_key", "min_logit")
     if statistics.max_logit is None or statistics.min_logit is None:
         return dict.fromkeys(names)
-    queries = statistics.max_logit.argmax(-1)  # (heads,)
+    max_logit = np.where(counted, statistics.max_logit, -np.inf)  # (heads, n_q)
+    queries = max_logit.argmax(-1)  # (heads,)
     rows = [layer.select_heads([head]).logits_of([query]) for head, query in zip(layer.heads, queries, strict=True)]
     keys = np.array([row.argmax() for row in rows if row is not None])  # (heads,)
-    largest, smallest = statistics.max_logit.max(-1), statistics.min_logit.min(-1)  # (heads,)
+    largest, smallest = max_logit.max(-1), np.where(counted, statistics.min_logit, np.inf).min(-1)  # (heads,)
     return {
         name: np.where(np.isfinite(largest), numbers, np.nan)
         for name, numbers in zip(names, (largest, queries, keys, smallest), strict=True)
     }
 
 
-def _sink_kinds(layer: LayerAttention, pooled: Array, learned: Array) -> dict[str, Array]:
+def _sink_kinds(layer: LayerAttention, pooled: Array, learned: Array, counted: CountedRows) -> dict[str, Array]:
     """Return what the sinks of a head add to its context → two arrays (heads,), NaN for a head without a sink.
 
     `pooled` (heads, row parts, key parts) holds the layer's masses in RANKED even parts a side. A learned sink, which takes
     `learned` (heads,), has no value vector and adds nothing. The arrays are None if the values are not known, or if the
     text is too short to distinguish a sink from a word.
     """
-    if layer.values is None or layer.n_q < LEAST_TOKENS:
+    n = int(counted.rows.sum())
+    if layer.values is None or n < LEAST_TOKENS:
         return {"sink_kind": None, "sink_norm": None}
-    all_queries, parts = ((0, layer.n_q),), even_parts(0, layer.n_k, RANKED)
+    all_queries, parts = counted.stretches, even_parts(0, layer.n_k, RANKED)
     sizes = np.array([part[-1][1] - part[0][0] for part in even_parts(0, layer.n_q, RANKED)])  # (row parts,)
-    largest_mass = (sizes @ np.asarray(pooled) / layer.n_q).max(0)  # (key parts,): a key has at most its part's mass
+    largest_mass = (sizes @ np.asarray(pooled) / n).max(0)  # (key parts,): a key has at most its part's mass
     keys = [key for part, mass in zip(parts, largest_mass, strict=True) if mass >= SINK_MASS for key in range(*part[0])]
     lengths = value_lengths(layer)  # (heads, n_k)
     each, typical = [((key, key + 1),) for key in keys], lengths.mean(-1)  # (heads,)
@@ -241,10 +289,10 @@ def name_head(head: HeadStatistics, n: int, sure: Container[str] = ()) -> HeadSt
     return replace(head, names=tuple(names), is_doubted=bool(doubted))
 
 
-def _mean_over_queries(rows: Array) -> Array:
-    """Return the means over the queries with a number, (heads, n_q) → (heads,); None if no query has one."""
-    is_number = ~np.isnan(rows[0])
-    return rows[:, is_number].mean(-1) if is_number.any() else None
+def _mean_of_numbers(rows: Array, counted: CountedRows) -> Array:
+    """Return the means over the queries that count and have a number, (heads, n_q) → (heads,); None without such a query."""
+    is_number = ~np.isnan(rows) & counted.by_head
+    return mean_where(rows, is_number) if is_number.any() else None
 
 
 FARTHEST = 5  # tokens: fixed offsets go from -5 to 5

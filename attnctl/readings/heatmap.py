@@ -112,7 +112,7 @@ class OverviewReading:
             grid=None if self._grid is None else self._grid.value(run),
             head_statistics=() if self._statistics is None else self._statistics.value(run),
             links={} if self._links is None else self._links.value(run),
-            notes=run.notes,
+            notes=(*run.notes, *(() if self._statistics is None else self._statistics.notes)),
         )
 
 

@@ -70,11 +70,18 @@ def may_have_sinks(model: ModelInfo, rows: int, reads_itself: bool) -> bool:
     return model.kind not in WITHOUT and model.finds is None
 
 
+def _rows_that_see(cells: Cells, layer: int, rows: int) -> Bools:
+    """Return which rows of a layer see any column → (rows,)."""
+    mask = cells.masks.get(layer)
+    return np.ones(rows, bool) if mask is None else np.asarray(mask.any(1), bool)
+
+
 def sinks_of_cells(cells: Cells) -> Sinks | None:
     """Return the sinks of a map; None if no head has one."""
     places = list(cells.weights)
     any_weights = next(iter(cells.weights.values()))
-    rows = [row for row in range(len(any_weights)) if row != cells.own_row]
+    seeing = np.any([_rows_that_see(cells, layer, len(any_weights)) for layer, _ in places], axis=0)  # (rows,)
+    rows = [row for row in np.flatnonzero(seeing).tolist() if row != cells.own_row]
     if not places or not rows or len(cells.keys) < 2:
         return None
     shares = np.stack([cells.weights[place][rows].mean(axis=0, dtype=np.float64) for place in places])  # (heads, n_k)

@@ -5,27 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from attnctl.arrays import Bools
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
-from attnctl.readings.head_statistics import HeadStatistics, head_statistics
+from attnctl.readings.counted_rows import count_notes
+from attnctl.readings.head_statistics import HeadStatistics, statistics_of_counted
 from attnctl.readings.overview import LongRow, Overview
 from attnctl.tokens import Token
-from attnctl.trace.run import Run
+from attnctl.trace.run import Note, Run
 
 
 class HeadStatisticsReading:
-    """A reading of the statistics of every head; `keys` has the meaning that it has in `head_statistics`."""
+    """A reading of the statistics of every head; the arguments are those of `statistics_of_counted`."""
 
     predicts = False
 
-    def __init__(self, tokens: Sequence[Token], keys: Sequence[Token] | None = None) -> None:
-        self._tokens, self._keys = tokens, keys
+    def __init__(
+        self, tokens: Sequence[Token], keys: Sequence[Token] | None = None, left_out: Sequence[int] = ()
+    ) -> None:
+        self._tokens, self._keys, self._left_out = tokens, keys, left_out
         self._heads: list[HeadStatistics] = []
+        self._counted: dict[int, Bools] = {}  # layer → the queries that count (n_q,)
 
     def take(self, layer: LayerAttention) -> None:
         """Compute the statistics of one layer. Raises AttnctlError if its scores are NaN or infinite."""
-        self._heads += head_statistics(layer, self._tokens, self._keys)
+        heads, self._counted[layer.layer] = statistics_of_counted(layer, self._tokens, self._keys, self._left_out)
+        self._heads += heads
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Return a note if some queries do not count in the means; else ()."""
+        return count_notes(self._counted.values())
 
     def kept_in(self, overview: Overview | LongRow, name: str) -> tuple[HeadStatistics, ...]:
         """Return the statistics that an overview holds. Raises AttnctlError if it holds no statistics of these heads."""
@@ -36,9 +47,11 @@ class HeadStatisticsReading:
 
     def value(self, run: Run) -> tuple[HeadStatistics, ...]:
         """Return the statistics of all heads, layer by layer."""
-        return tuple(_gated_statistics(head, run.gates.get(head.layer)) for head in self._heads)
+        return tuple(self._with_gate(head, run.gates.get(head.layer)) for head in self._heads)
 
-
-def _gated_statistics(head: HeadStatistics, gates: Array) -> HeadStatistics:
-    """Return the statistics with the mean opening of the gate; `gates` (heads, n_q) of its layer, None without gates."""
-    return head if gates is None else replace(head, values={**head.values, "gate": float(gates[head.head].mean())})
+    def _with_gate(self, head: HeadStatistics, gates: Array) -> HeadStatistics:
+        """Return the statistics with the mean opening of the gate; `gates` (heads, n_q) of its layer, None without gates."""
+        counted = self._counted[head.layer]
+        if gates is None or not counted.any():
+            return head
+        return replace(head, values={**head.values, "gate": float(gates[head.head][counted].mean())})

@@ -22,7 +22,7 @@ from attnctl.selection import Selection, chosen_indices, find_several, keys_left
 from attnctl.source.model import CanIntervene
 from attnctl.source.model import Model as Model
 from attnctl.text import counted, number_list, visible_text
-from attnctl.tokens import Token, checked_text
+from attnctl.tokens import Token, checked_text, dropped_letters
 from attnctl.trace import Trace, by_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Note, Run, StopForward, notes_of_kind
@@ -413,6 +413,11 @@ class ChangedReading(Generic[Result]):
             attending = number_list(sorted(self._layers_read))
             raise UsageError(f"layer {layer} of {source.name} has no attention: it is in {attending}")
         run.text, run.model = source.text, run.model or source.info
+        if (
+            isinstance(source, TextSource) and run.model.kind != "checkpoint"
+        ):  # a checkpoint's reader knows its tokenizer
+            dropped = dropped_letters(source.text, source.tokens)
+            run.notes = (*run.notes, *(Note(sentence, "input") for sentence in dropped))
         if (measure := prepared.values_measure) is not None:
             note = measure.note if self._knows_w_o else measure.note_without_w_o or measure.note
             run.measure, run.notes = measure.name, (*run.notes, note)
@@ -444,7 +449,11 @@ def prepare(
     layers = selected_indices(layer, source.counts[0], "layer", source.name)
     heads = selected_indices(head, source.counts[1], "head", source.name)
     values_measure = None
+    for option in ("renormalise", "words"):
+        if getattr(changes, option):
+            check_attention_weights(source, option_name(option, True))
     if changes.measure not in (None, "weights"):
+        check_attention_weights(source, option_name("measure", changes.measure))
         from attnctl.measures import measure_named
 
         if source.measure is not None:

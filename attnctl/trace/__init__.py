@@ -123,6 +123,11 @@ class WithAxes:
         return {note.kind for note in self.notes if isinstance(note, Note)}
 
     @property
+    def change_notes(self) -> list[Note]:
+        """Return the notes on keys that were left out and rows that were rescaled."""
+        return [note for note in self.notes if isinstance(note, Note) and note.kind in ("left-out", "rescaled")]
+
+    @property
     def key_axis(self) -> tuple[Token, ...]:
         """Return the tokens of the key axis: the text's own tokens, except in cross attention and with slots behind them."""
         return self.tokens if self.key_tokens is None else self.key_tokens

@@ -180,7 +180,8 @@ def weights_notes(trace: Trace) -> list[Note]:
     layers = [layer for layer in trace.layers if layer.weights is not None and layer.weights.size]
     if not layers:
         return []
-    sums = [row_sums(trace, layer) for layer in layers]  # layers × (heads, rows)
+    with np.errstate(all="ignore"):  # a sum beyond float32 is a large sum
+        sums = [row_sums(trace, layer) for layer in layers]  # layers × (heads, rows)
     smallest, largest = min(float(part.min()) for part in sums), max(float(part.max()) for part in sums)
     low = min(float(layer.weights.min()) for layer in layers if layer.weights is not None) + 0.0  # never -0
     high = max(float(layer.weights.max()) for layer in layers if layer.weights is not None) + 0.0
@@ -210,7 +211,7 @@ def row_sums(trace: Trace, layer: LayerTrace) -> Floats:
     if "sink" in trace.noted or ("left-out" in trace.noted and "rescaled" not in trace.noted):
         return np.maximum(sums, 1)
     may_be_less = np.zeros(sums.shape, dtype=bool)  # (heads, rows)
-    if "rescaled" in trace.noted or trace.measure is not None:  # such a row has no keys left
+    if trace.noted & {"rescaled", "unseen"} or trace.measure is not None:  # such a row has no keys
         may_be_less |= sums == 0
     if layer.mask is not None:
         may_be_less |= ~layer.mask.any(axis=-1)

@@ -27,8 +27,11 @@ class Prediction:
 
 # guess: the model cannot read the text well; doubt: numbers that contradict others in their file; no-weights:
 # numbers that no softmax gives; input: the model read less than it can; left-out: keys; rescaled: rows; sink: a learned one;
-# parked: how much the first token gets
-NoteKind = Literal["", "guess", "doubt", "no-weights", "input", "left-out", "rescaled", "sink", "parked"]
+# parked: how much the first token gets; axes: how the axes of an array were read;
+# unseen: rows that see nothing
+NoteKind = Literal[
+    "", "guess", "doubt", "no-weights", "input", "left-out", "rescaled", "sink", "parked", "axes", "unseen"
+]
 
 
 class Note(str):

@@ -10,7 +10,7 @@ import pytest
 
 from attnctl.errors import options_as_flags
 from attnctl.layer import LayerTrace
-from attnctl.readings.sinks import sinks_of_heads
+from attnctl.readings.sinks import Cells, sinks_of_cells, sinks_of_heads
 from attnctl.tokens import Token
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
@@ -107,3 +107,12 @@ def test_a_learned_sink_has_no_column() -> None:
     assert caption(trace, renormalise=True) == ""
     (sinks,) = sinks_of_heads(trace, trace.layers[0])
     assert sinks is not None and sinks.sentence == said
+
+
+def test_rows_that_see_nothing_have_no_share_of_a_sink() -> None:
+    """A learned sink took all of each row of padding."""
+    weights, mask = np.full((6, 6), 0.05, np.float32), np.ones((6, 6), bool)
+    weights[:3], mask[:3] = 0, False
+    cells = Cells({(0, 0): weights}, {0: mask}, [Token(str(n)) for n in range(6)], range(6), [1] * 6, learned=True)
+    sinks = sinks_of_cells(cells)
+    assert sinks is not None and "70%" in sinks.sentence.replace(" %", "%")

@@ -29,6 +29,8 @@ class BatchAsked(Part, kw_only=True):
     batch_size: Index
     words: bool
     measure: str | None
+    renormalise: bool
+    drop: Annotated[tuple[str, ...], about("The keys to leave out.")]
     prompts: Annotated[Free | None, about("The options for prompts (attnctl sources).")] = None
     steps: Annotated[tuple[str, ...], about("The steps to store in each trace.")] = ()
 

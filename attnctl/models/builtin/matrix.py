@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,19 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attnctl import limits
 from attnctl.arrays import Floats, device_for_length, place_array
 from attnctl.errors import AttnctlError, UsageError, about_value, option_name
 from attnctl.files import read_bytes
-from attnctl.formats.arrays import axes_of_weights, finite_numbers, map_weights, read_array
+from attnctl.formats.arrays import axes_of_weights, finite_numbers, map_weights, read_array, weights_or_scores
 from attnctl.formats.validation import check_unpickled, read_npz
 from attnctl.layer import LayerAttention, LayerTrace
 from attnctl.layer.computed import ComputedLayer
+from attnctl.models.builtin.bare_weights import axes_notes, hides_cells, with_masks, with_masks_of_rows
 from attnctl.models.builtin.stack import Settings, chosen_settings, stack_info
 from attnctl.source.model import TextModel
 from attnctl.text import counted
 from attnctl.tokens import Token, Tokenize, named_tokens, open_tokenizer
 from attnctl.trace import Trace
-from attnctl.trace.consistency import CELLS, check_head_count, weights_notes
+from attnctl.trace.consistency import CELLS, check_head_count
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Run, StopForward
 
@@ -126,20 +129,29 @@ def trace_of_matrix(
     `rows` and `columns` name the tokens, in place of the names in the file; `data` are the bytes of the file if they
     have been read already. Raises AttnctlError if it holds no grid of weights or the names do not fit.
     """
-    array, own_rows, own_columns = read_array(path, ("weights", "attention", "attentions"), data)
-    array = array.reshape(axes_of_weights(array.shape, path))  # (layers, heads, n_q, n_k)
+    names = ("weights", "attention", "attentions")
+    array, own_rows, own_columns = read_array(path, names, data, weights_or_scores)
+    shape, array = array.shape, array.reshape(axes_of_weights(array.shape, path))  # (layers, heads, n_q, n_k)
     if own_rows == own_columns or (not own_rows and array.shape[-2] == array.shape[-1]):
         own_rows, own_columns = own_columns, ()  # one list for both axes
-    trace = _trace_of_grids(
-        path, list(array), own_rows if rows is None else rows, own_columns if columns is None else columns
-    )
-    return replace(trace, notes=tuple(weights_notes(trace)))
+    axes = own_rows if rows is None else rows, own_columns if columns is None else columns
+    trace = with_masks(_trace_of_grids(path, list(array), *axes), path)
+    return replace(trace, notes=(*axes_notes(shape), *trace.notes))
 
 
 def trace_of_mapped_matrix(path: str, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> Trace:
-    """Return what `trace_of_matrix` returns for a large .npy file, whose weights are read row by row when needed."""
-    trace = _trace_of_grids(path, map_weights(path), rows or (), columns or ())
-    return replace(trace, notes=tuple(weights_notes(_some_rows(trace))))
+    """Return what `trace_of_matrix` returns for a large .npy file, whose weights are read row by row when needed.
+
+    Some rows of each head say whether the weights are a causal model's. A file that hides other cells is read whole.
+    """
+    shape, grids = map_weights(path)
+    trace = _trace_of_grids(path, grids, rows or (), columns or ())
+    sampled = _some_rows(trace)
+    if hides_cells(sampled):
+        limits.check_memory(16.0 * math.prod(shape), f"reading {path}", "give some layers or heads of it")
+        return trace_of_matrix(path, rows, columns)
+    trace = with_masks_of_rows(trace, sampled.layers[0].rows or (), sampled)
+    return replace(trace, notes=(*axes_notes(shape), *trace.notes))
 
 
 def _some_rows(trace: Trace) -> Trace:

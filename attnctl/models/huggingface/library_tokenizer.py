@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.tokens import Span, word_numbers
+from attnctl.tokens import Span, plain_letters, without_marks, word_numbers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -194,7 +193,7 @@ def _spans_of_letters(text: str, pieces: Sequence[str | None]) -> list[Span] | N
 
     Their marks, letter case, accents and white space may differ from the text's.
     """
-    letters = [(letter, index) for index, character in enumerate(text) for letter in _plain_letters(character)]
+    letters = [(letter, index) for index, character in enumerate(text) for letter in plain_letters(character)]
     flat, position = "".join(letter for letter, _ in letters), 0
     spans: list[Span | None] = []
 
@@ -220,7 +219,7 @@ def _spans_of_letters(text: str, pieces: Sequence[str | None]) -> list[Span] | N
         if piece is None:
             spans.append(None)
             continue
-        for form in (_plain_letters(_without_marks(piece)), _plain_letters(piece)):
+        for form in (plain_letters(without_marks(piece)), plain_letters(piece)):
             waits = bool(spans) and spans[-1] is None and bool(form)
             start = flat.find(form, position + 1) if waits else position if flat.startswith(form, position) else -1
             if start >= 0:
@@ -232,17 +231,6 @@ def _spans_of_letters(text: str, pieces: Sequence[str | None]) -> list[Span] | N
         spans.append(span_of(start, start + len(form)))
         position = start + len(form)
     return spans if fill_unknown(len(flat)) else None  # type: ignore[return-value]
-
-
-def _plain_letters(text: str) -> str:
-    """Return a text in lower case, without accents and white space."""
-    decomposed = unicodedata.normalize("NFKD", text).casefold()
-    return "".join(letter for letter in decomposed if not letter.isspace() and not unicodedata.combining(letter))
-
-
-def _without_marks(piece: str) -> str:
-    """Return a piece without the marks for the beginning, the middle or the end of a word."""
-    return piece.replace("▁", " ").replace("Ġ", " ").removeprefix("##").removesuffix("</w>").removesuffix("@@")
 
 
 OpenTokenizer = Callable[[], LibraryTokenizer]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnctl import limits
 from attnctl.arrays import one_thread
-from attnctl.errors import AttnctlError, error_place, in_one_line
+from attnctl.errors import AttnctlError, error_place, in_one_line, option_name
 from attnctl.files import state_of_files, write_whole
 from attnctl.formats.arrays import safetensors_header
 from attnctl.light_import import import_lightly
@@ -53,8 +53,8 @@ def version_notes() -> tuple[str, ...]:
         return ()
     checked = ".".join(map(str, NEWEST_CHECKED))
     return (
-        f"transformers {version} is newer than {checked}, the last one that attnctl was checked with: the option check of "
-        "explain holds the weights against the model's own.",
+        f"transformers {version} is newer than {checked}, the last one that attnctl was checked with: explain with "
+        f"{option_name('check', True)} holds the weights against the model's own.",
     )
 
 

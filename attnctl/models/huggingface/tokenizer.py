@@ -23,7 +23,19 @@ from attnctl.models.huggingface.library_tokenizer import (
     set_language,
 )
 from attnctl.text import quoted_beginning
-from attnctl.tokens import Token, bare_piece, check_token_count, library_tokenizer, piece_spans, piece_text, piece_words
+from attnctl.tokens import (
+    Place,
+    Token,
+    bare_piece,
+    check_token_count,
+    dropped_letters,
+    drops_letters,
+    library_tokenizer,
+    piece_spans,
+    piece_text,
+    piece_words,
+    spelled_places,
+)
 from attnctl.trace.run import Note
 
 if TYPE_CHECKING:
@@ -191,7 +203,7 @@ class Pieces:
         separators = [token for token in tokens if token.id == number and token.special and token.start != token.end]
         if number is None or not separators:
             return ()
-        sentence = f"The text holds {mark} and is read as one text: the option text_pair gives the second of two."
+        sentence = f"The text holds {mark} and is read as one text: {option_name('text_pair')} gives the second of two."
         return (Note(sentence, "input"),)
 
     def place_notes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
@@ -211,11 +223,11 @@ class Pieces:
         language = self.target_language
         if language is None:
             return (
-                f"No target language is set, so {self.name} begins without one: the option target_language sets it.",
+                f"No target language is set, so {self.name} begins without one: {option_name('target_language')} sets it.",
             )
         same_language = ", the language of the source" if language == self.library.tokenizer.src_lang else ""
         verb = "read as" if is_given else "written in"
-        return (f"The target is {verb} {language}{same_language}: the option target_language sets another.",)
+        return (f"The target is {verb} {language}{same_language}: {option_name('target_language')} sets another.",)
 
     def size_notes(self, rows: int) -> tuple[str, ...]:
         """Return a note if the embedding table has many more rows than the tokenizer has tokens; else ().
@@ -276,13 +288,14 @@ class Pieces:
         types: list[int | None] = [*encoding.type_ids] if any(encoding.type_ids) else [None] * len(encoding.ids)
         tokens = []
         placed = _placed_encoding(encoding, first)
+        places = self._spelled_places(text, placed)
         for piece, number, place, mask, kind, word in zip(
             placed.tokens,
             placed.ids,
-            piece_spans(text, placed.offsets),
+            piece_spans(text, places),
             placed.special_tokens_mask,
             types,
-            piece_words(text, placed.tokens, placed.offsets, placed.word_ids),
+            piece_words(text, placed.tokens, places, placed.word_ids),
             strict=True,
         ):
             start, end = (None, None) if place is None else place
@@ -296,6 +309,18 @@ class Pieces:
                 Token(_named_letter(name), number, start, end, special, missing, type=kind, word=word_of_token)
             )
         return _split_characters(text, tokens)
+
+    def _spelled_places(self, text: str, placed: TextEncoding) -> Sequence[Place]:
+        """Return the spans of an encoding's pieces, without those of a word whose letters the tokenizer dropped."""
+        if isinstance(self.tokenizer, LibraryTokenizer):
+            return placed.offsets
+        return spelled_places(self.tokenizer, text, placed.tokens, placed.offsets, placed.word_ids)
+
+    def dropped_notes(self, text: str, tokens: Sequence[Token]) -> tuple[str, ...]:
+        """Return a note if the tokenizer dropped letters of the text; else ()."""
+        if isinstance(self.tokenizer, LibraryTokenizer) or not drops_letters(self.tokenizer):
+            return ()
+        return tuple(Note(sentence, "input") for sentence in dropped_letters(self.joined_text(text), tokens))
 
     def continued_tokens(self, before: Sequence[int], after: Sequence[int]) -> tuple[Token, ...]:
         """Return tokens for the generated ids `after`, which follow `before`; they have no position in the text."""

@@ -126,11 +126,17 @@ def test_the_model_writes_in_the_language_that_is_named(translator: Translator) 
     assert [token.id for token in trace.tokens] == own[0].tolist()
 
 
+def test_notes_name_options_as_the_reader_writes_them(translator: Translator, run: Run) -> None:
+    folder = translator("nllb")
+    found = run("heatmap", SOURCE, "--model", folder, "--attention", "cross").err
+    assert "--target gives others" in found and "--target-language sets" in found
+    notes = " ".join(attnctl.attend(SOURCE, folder, attention="cross").notes)
+    assert "target= gives others" in notes and "target_language= sets" in notes and "--" not in notes
+
+
 def test_a_target_in_no_language_is_noted_or_refused(translator: Translator) -> None:
     notes = attnctl.attend(SOURCE, translator("nllb"), target=TARGET).notes
-    assert any(
-        "eng_Latn, the language of the source: the option target_language sets another" in note for note in notes
-    )
+    assert any("eng_Latn, the language of the source: target_language= sets another" in note for note in notes)
     with pytest.raises(UsageError, match=r"name it with target_language= \(af, am,"):
         attnctl.attend(SOURCE, translator("m2m_100"), target=TARGET)
 

@@ -72,7 +72,8 @@ class SoundReader(Reader):
         frames, notes = sound.frames(), sound.notes(sound.frames())
         if model.target is None:
             notes += (
-                "The model wrote down the spoken words, the likeliest token each time; the option target gives them.",
+                "The model wrote down the spoken words, the likeliest token each time; "
+                f"{option_name('target')} gives them.",
             )
         return ModelInput(tokens, inputs, frames if model.kind == "cross" else None, notes, frames)
 
