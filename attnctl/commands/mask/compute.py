@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from attnctl.tokens import Token
 
 NO_TYPES = (
-    "The batch has no token_type_ids, with which PaliGemma's processor marks the prompt: without them transformers reads it "
-    "from left to right."
+    "The batch has no token_type_ids, with which PaliGemma's processor marks picture and prompt: without them, kernels of "
+    "transformers read it differently."
 )
 
 

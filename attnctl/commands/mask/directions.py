@@ -11,6 +11,7 @@ from typing import Any
 
 from attnctl.models.huggingface.optional_fields import config_value
 
+IF_IT_WRITES = "can_generate"  # of the class, not of the configuration
 # Model types whose direction the mappings of transformers' tasks do not tell: a fact of the paper, or a setting's name.
 DIRECTION: dict[str, bool | str] = {
     "xlnet": False,  # without perm_mask every token sees every other one
@@ -25,8 +26,8 @@ DIRECTION: dict[str, bool | str] = {
         True,
     ),
     **dict.fromkeys(("owlv2_text_model", "groupvit_text_model", "aimv2_text_model", "videoprism_text_model"), True),
-    # BLIP has one network for both: a decoder only where its configuration says so (Li et al. 2022, section 3.1)
-    "blip_text_model": "is_decoder",
+    # BLIP has one network for both, and is a decoder only in the class that writes (Li et al. 2022, section 3.1)
+    "blip_text_model": IF_IT_WRITES,
     "clvp_encoder": False,  # an encoder of text and of speech beside a decoder (Betker 2023)
     "openai_privacy_filter": False,  # a classifier of tokens, whose window has two sides
     # picture and prompt both ways, the answer from left to right (Beyer et al. 2024, section 3.1)
@@ -57,6 +58,8 @@ def is_causal_by_documentation(network: Any) -> bool:
         if config_value(part, "is_causal") is False:
             return False
         setting = DIRECTION.get(part.model_type)
+        if setting == IF_IT_WRITES:
+            return bool(network.can_generate())
         if setting is not None:
             return bool(config_value(part, setting)) if isinstance(setting, str) else setting
         if config_value(part, "use_bidirectional_attention") in (True, "all"):

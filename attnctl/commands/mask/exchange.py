@@ -122,7 +122,7 @@ class Search:
         groups = self._groups(seen, violations)
         if not violations:
             violations = self.broken_as_a_whole(blocks)
-        if not groups and not self.exchanges and not violations and (self.failed or not blocks):
+        if not groups and not self.exchanges and not violations and (self.failed or (not blocks and self._hides())):
             why = self.failed[0] if self.failed else "no layer can be run again alone"
             masks = "its masks cannot be read" if self.attends else f"it has {NO_MASK}"
             raise AttnctlError(f"nothing of {self.info.name} can be checked: {masks}, and {why}")
@@ -134,6 +134,12 @@ class Search:
             tested=self._tested(seen), unchecked=tuple(dict.fromkeys((*self.unknown, *self.failed))),
             floor=self.floor, limit=self.limit, notes=tuple(self.notes),
         )  # fmt: skip
+
+    def _hides(self) -> bool:
+        """Return whether the first layer of a text should hide anything, or nothing is known of it."""
+        layers = [self.expectations.of_layer(kind, 0, text.n, text.n) for kind, text in self.expectations.texts.items()]
+        known = [layer for layer in layers if layer is not None]
+        return not known or not all(mask.is_full for layer in known for mask in layer.may)
 
     def _may_hide_more(self, blocks: list[Block], seen: Seen) -> bool:
         """Return whether a layer may hide too much: its mask was not read, or it is not that of its own kernel."""

@@ -90,6 +90,7 @@ class Text:
     segments: Any = None  # number of each token's segment; None if the batch marks none
     pictures: Any = None  # number of each token's picture, -1 for others; None if there are none
     prefix: Any = None  # true for the tokens of a prefix that sees itself; None if there is none
+    may_be_prefix: bool = False  # whether nothing says which tokens are a prefix: all may see each other, none must
     is_known: bool = True  # whether the batch says what its tokens are; False for the patches of a picture
     # the four-dimensional mask of the batch: for each head, or one for all heads, and in it for each of its rows
     given: tuple[tuple[IntervalMask, ...], ...] | None = None
@@ -245,7 +246,12 @@ class Expectations:
             return Expected(tuple(may), None, ", ".join(words), ~text.real)
         if text.segments is not None:
             words.append("segments apart")
-        return _hidden_padding(shapes, True, text, text, ", ".join(words))
+        expected = _hidden_padding(shapes, True, text, text, ", ".join(words))
+        if not text.may_be_prefix:
+            return expected
+        everything = [row.everything for row in text.rows()]
+        words.append("or a prefix both ways")
+        return _hidden_padding(everything, True, text, text, ", ".join(words))._replace(must=expected.must)
 
 
 def _shape_by_family(text: TextRow, causal: bool, limits: Reach) -> IntervalMask:
@@ -342,5 +348,5 @@ def with_prefix(network: Any, text: Text, types: Any) -> Text:
     if network.config.model_type not in PICTURE_PREFIX:
         return text
     if network.config.model_type == "paligemma":  # its processor marks the prefix by 0, and what is to be written by 1
-        return text if types is None else replace(text, prefix=types == 0)
+        return replace(text, may_be_prefix=True) if types is None else replace(text, prefix=types == 0)
     return replace(text, prefix=np.ones_like(text.real))

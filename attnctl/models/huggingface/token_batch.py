@@ -59,12 +59,17 @@ def vocabulary_of(network: PreTrainedModel) -> int:
 
 
 def _token_embeddings(network: PreTrainedModel) -> Any:
-    """Return the table of a network, or of its part that reads text (CLIP); None without one."""
+    """Return the table of a network, or of its part that reads text (CLIP), by its name at last; None without one."""
     reading = [part for part in network.modules() if getattr(part, "main_input_name", None) == "input_ids"]
     for part in (network, *reading):
-        with suppress(NotImplementedError):
-            return part.get_input_embeddings()  # type: ignore[operator]
-    return None
+        with suppress(NotImplementedError, AttributeError):
+            table = part.get_input_embeddings()  # type: ignore[operator]
+            if hasattr(table, "weight"):
+                return table
+    tables = {name: part for name, part in network.named_modules() if isinstance(part, torch.nn.Embedding)}
+    return next(
+        (table for name, table in tables.items() if re.search("token_embed|word_embed|embed_tokens", name)), None
+    )
 
 
 def check_names(names: Iterable[str], known: Container[str], architecture: str) -> None:
