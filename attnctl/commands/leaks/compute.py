@@ -7,7 +7,6 @@ outputs of the other segments must not change. If segments are computed separate
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,22 +22,16 @@ from attnctl.argument_types import check_network
 from attnctl.attention import Array, Call
 from attnctl.blockwise import Tick
 from attnctl.commands.leaks.result import BatchFact, Expectation, LeakPair, Leaks, Segment, cause_of, parsed_expectation
-from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
-from attnctl.models.huggingface.attention_call import HARMLESS, call_of_text
-from attnctl.models.huggingface.attention_interface import architecture_name, check_inference, watch_attention
-from attnctl.models.huggingface.attention_sites import Site, attention_modules, model_follows_interface, unseen_sentence
-from attnctl.models.huggingface.network import device_of_inputs, network_info, running_network
+from attnctl.errors import AttnctlError, UsageError, option_name
+from attnctl.models.huggingface.attention_call import call_of_text
+from attnctl.models.huggingface.attention_interface import watch_attention
+from attnctl.models.huggingface.attention_sites import Site
+from attnctl.models.huggingface.exchanged_network import ExchangedNetwork
 from attnctl.models.huggingface.optional_fields import config_value, output_value
 from attnctl.models.huggingface.token_batch import (
-    BOUNDARIES,
-    as_tensor,
-    checked_entry,
-    checked_ids,
     expected_table,
     other_ids,
-    positions_of_tokens,
     segment_begins,
-    segment_numbers,
     visible_pairs,
     vocabulary_of,
 )
@@ -49,7 +42,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 BLOCK = 256  # queries whose weights or predictions are in memory together
-OF_LOSS, OF_DECODER = ("labels", "num_items_in_batch"), ("decoder_input_ids", "decoder_attention_mask", "labels")
+OF_TEXT = ("self", "encoder", "decoder")  # kinds of attention
 OF_CACHE = (
     "Measured with use_cache=False, as transformers' Trainer runs a model. With a cache, which is the default of "
     "model(**batch), transformers does not look at where position_ids restart."
@@ -100,48 +93,26 @@ class LeakSearch:
     expect: str | Array = "segments"
     name: str = ""
     facts: set[BatchFact] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        check_inference(self.network)
-        self.name = self.name or architecture_name(self.network)
-        has_encoder = bool(self.network.config.is_encoder_decoder)
-        self.runner = self.network.get_encoder() if has_encoder else self.network
-        self.info = network_info(self.network, self.name, "encoder" if has_encoder else "self")
         self.expected = _expectation(self.expect)
-        self.causal = bool(self.info.causal) or self.expected.kind in ("causal", "prefix")
-        if self.runner.main_input_name != "input_ids":
-            raise UsageError(f"{self.name} reads {self.runner.main_input_name.replace('_', ' ')}, not tokens")
-        entries = {name: as_tensor(name, value) for name, value in self.batch.items() if value is not None}
-        if has_encoder and entries.keys() & {*OF_DECODER}:
-            self.notes.append(f"{self.name} is an encoder-decoder: only its encoder is measured.")
-            entries = {name: value for name, value in entries.items() if name not in OF_DECODER}
         why = "leaks replaces them to see what moves"
-        ids = checked_ids(entries.pop("input_ids", None), self.network, self.name, why)
-        self.ids = ids.to(device_of_inputs(self.network))  # (batch, n)
-        if self.segment_ids is not None:
-            entries["segments"] = as_tensor("segments", self.segment_ids)
-        self.entries = {name: checked_entry(name, value, self.ids) for name, value in entries.items()}
-        parameters = inspect.signature(self.runner.forward).parameters
-        names = {*parameters, *HARMLESS, *BOUNDARIES, *OF_LOSS, "segments"}
-        if unknown := sorted(self.entries.keys() - names):
-            raise UsageError(f"{architecture_name(self.runner)} takes no {unknown[0]!r}: leave it out of the batch")
-        self._lay_out(self.entries.pop("segments", None))
-        self._read_facts(self.entries.pop("labels", None))
-        self.entries = {name: value for name, value in self.entries.items() if name not in (*OF_LOSS, BOUNDARIES[1])}
-        self.entries.setdefault("use_cache", False)
-        if "use_cache" not in parameters:
-            del self.entries["use_cache"]
-        if "position_ids" not in self.entries and (places := positions_of_tokens(self.runner, self.ids)) is not None:
-            self.entries["position_ids"] = places
+        self.engine = ExchangedNetwork(
+            self.network, self.batch, self.name, segments=self.segment_ids, tokens_only=True, why=why
+        )
+        self.name, self.info, self.notes = self.engine.name, self.engine.info, self.engine.notes
+        self.ids, self.entries = self.engine.ids, self.engine.entries
+        self.causal = bool(self.info.causal) or self.expected.kind in ("causal", "prefix")
+        self._lay_out()
+        self._read_facts(self.engine.labels)
 
     # --- which tokens belong together ---
 
-    def _lay_out(self, segment_ids: Array | None) -> None:
+    def _lay_out(self) -> None:
         """Give each segment of a row its number. Raises UsageError if there is nothing to keep apart."""
         batch, n = self.ids.shape
-        numbers, real = segment_numbers(self.network, self.ids, self.entries, segment_ids)  # (batch, n) each
+        numbers, real = self.engine.segments()  # (batch, n) each
         self.owner, self.place = torch.zeros(
             2, batch, n, dtype=torch.long
         )  # of each token: its segment, its place in it
@@ -170,21 +141,23 @@ class LeakSearch:
     def _read_facts(self, labels: Array | None) -> None:
         """Note the facts that decide on the cause of a leak, notes for the reader, and the target of each token."""
         mask, positions = self.entries.get("attention_mask"), self.entries.get("position_ids")
-        kernel = self.network.config._attn_implementation
         types, crossing = self.entries.get("token_type_ids"), self.owner[:, 1:] != self.owner[:, :-1]  # (batch, n - 1)
         batch_facts: dict[BatchFact, bool] = {
             "mask": mask is not None and mask.ndim == 2,
             "ids": mask is not None and mask.ndim == 2 and bool((mask > 1).any()),
             "given-mask": mask is not None and mask.ndim == 4,
-            "added-mask": mask is not None and mask.ndim == 4 and mask.dtype == torch.bool and kernel == "eager",
+            "added-mask": mask is not None
+            and mask.ndim == 4
+            and mask.dtype == torch.bool
+            and self.engine.kernel == "eager",
             "restarts": positions is not None and bool(segment_begins(positions).any()),
             "cache": bool(self.entries.get("use_cache")),
-            "boundaries": any(name in self.entries for name in BOUNDARIES),
+            "boundaries": bool(self.engine.boundaries),
             "types": types is not None and bool(types.any()),
-            "no-attention": not attention_modules(self.runner),
+            "no-attention": not self.engine.attends,
         }
         self.facts = {fact for fact, holds in batch_facts.items() if holds}
-        cached = config_value(self.network.config, "use_cache") and self.entries.get("use_cache") is None
+        cached = config_value(self.network.config, "use_cache") and not self.engine.says_cache
         if batch_facts["restarts"] and mask is None and cached and self.info.causal and not batch_facts["no-attention"]:
             self.notes.append(OF_CACHE)
         self.targets = torch.full(self.ids.shape, -100)  # (batch, n)
@@ -270,9 +243,9 @@ class LeakSearch:
         self.probes = 0
         between = ~torch.eye(len(self.segments), dtype=torch.bool)
         any_visible = any(bool((tables[VISIBLE][between] > 0).any()) for tables in layers.values())
-        if not any_visible or not self.trusted:
+        if not any_visible or not self.engine.trusted:
             return
-        reads = "position_ids" in inspect.signature(self.runner.forward).parameters
+        reads = "position_ids" in inspect.signature(self.engine.network.forward).parameters
         places = self.place.to(self.ids.device)
         tried: dict[BatchFact, Array] = {"read": places, "planes": places.expand(4, *places.shape)} if reads else {}
         for fact, positions in tried.items():
@@ -296,10 +269,10 @@ class LeakSearch:
             raise StopForward
 
         more = {"use_cache": False} if "use_cache" in self.entries else {}
-        watching = watch_attention(self.runner, see, lambda site: site.kind in ("self", "encoder", "decoder"))
-        running = running_network(self.runner, self.ids.numel(), self.name)
-        with suppress(AttnctlError), running, watching, suppress(StopForward):
-            self.runner(input_ids=self.ids, position_ids=positions, **more)
+        network = self.engine.network
+        watching = watch_attention(network, see, lambda site: site.kind in OF_TEXT)
+        with suppress(AttnctlError), self.engine.running(), watching, suppress(StopForward):
+            network(input_ids=self.ids, position_ids=positions, **more)
         return apart == [True]
 
     def _future_of(self, segment: int) -> int:
@@ -329,7 +302,7 @@ class LeakSearch:
             pair.change, pair.divergence, pair.loss = moved.change, moved.divergence, moved.loss
         if self.expected.allows(looks, looked) and not (query == key and self.causal):
             pair.state = "allowed"
-        elif (self.trusted and any(pair.visible)) or (pair.change or 0) > limit:
+        elif (self.engine.trusted and any(pair.visible)) or (pair.change or 0) > limit:
             facts: set[BatchFact] = {"relayed"} if self.reached[query, key] else set()
             pair.state, pair.cause = "leak", cause_of(pair, looked, self.facts | facts)
         elif pair.change:
@@ -338,13 +311,12 @@ class LeakSearch:
 
     def _outputs(self, ids: Array) -> Array:
         """Return the logits (batch, n, vocabulary); without logits, the last hidden states (batch, n, d_model)."""
-        with running_network(self.runner, self.ids.numel(), self.name):
-            out = self.runner(input_ids=ids, **self.entries)
-        self.kind = "hidden states" if output_value(out, "logits") is None else "logits"
-        result = output_value(out, "logits", "last_hidden_state")
-        if result is None or result.shape[:2] != self.ids.shape:
+        output = self.engine.outputs(input_ids=ids)
+        self.kind = "hidden states" if output_value(output, "logits") is None else "logits"
+        rows = self.engine.output_rows(output)
+        if rows is None:
             raise AttnctlError(f"{self.name} has no output for each token: give the model without its head")
-        return result
+        return rows
 
     def _moved(self, base: Array, changed: Array, query: int, compared: Array) -> Moved:
         """Return how far the outputs of a segment moved, at its tokens that are `compared` (batch, n)."""
@@ -374,31 +346,13 @@ class LeakSearch:
         # segment → its first token that sees the future, and the farthest token that it sees
         self.seen_future: dict[int, tuple[int, int]] = {}
         layers: dict[int, Array] = {}
-        kernel = str(self.network.config._attn_implementation or "")
-        self.trusted, of_text = not re.search("flash|flex|paged", kernel), ("self", "encoder", "decoder")
-        if not model_follows_interface(self.runner):
-            self.notes.append(f"The attention of {self.name} cannot be read: only what moves its outputs is measured.")
-            return layers
 
         def see(site: Site, call: Call) -> None:
             if site.layer not in layers and call.n_q == call.n_k == self.ids.shape[1]:
                 layers[site.layer] = self._tables_of(call)
 
-        watching = watch_attention(self.runner, see, lambda site: site.kind in of_text)
-        try:
-            with running_network(self.runner, self.ids.numel(), self.name), watching as ran:
-                self.runner(input_ids=self.ids, **self.entries)
-                unseen = unseen_sentence(ran.silent)
-        except AttnctlError as error:
-            self.notes.append(f"The attention was not measured: {in_one_line(error)}.")
-            return {}
-        if unseen:
-            self.notes.append(f"{unseen[0].upper()}{unseen[1:]}.")
-        if not self.trusted:
-            self.notes.append(
-                f"Masks and weights come from torch's own kernel instead of {kernel}; outputs come from {kernel}."
-            )
-        return layers
+        watched = self.engine.watch(see, lambda site: site.kind in OF_TEXT)
+        return {} if watched is None else layers
 
     def _tables_of(self, call: Call) -> Array:
         """Return what one call of attention may and does move between segments: (4, segments, segments)."""

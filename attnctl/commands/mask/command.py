@@ -84,10 +84,10 @@ def mask_command(
         write_renderable(Shown(mask_forms(check)), form, output, f"masks of {check.model.name}", check.model.citation)
     else:
         write_drawing(mask_drawing(check), form, output)
-    if output is not None and not check.holds:
+    if output is not None and check.holds is False:
         for line in (f"{check.model.name}: {outcome(check)}", *violation_lines(check)):
             say_unless_quiet(line)
-    return DONE if check.holds else FINDING
+    return FINDING if check.violations else DONE
 
 
 def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Search:

@@ -1,4 +1,4 @@
-"""Exchange the tokens that a query should not see, at the input of each layer, and see whether its output stays.
+"""Compare the masks of a model's layers with what is expected, and exchange what a query should not see.
 
 Each layer is checked alone: the hidden states of the tokens that a query should not see are exchanged at the layer's
 input, and the layer's output at the query must stay. So what an earlier layer carried across a window does not matter.
@@ -11,40 +11,36 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
-from attnctl.arrays import Bools, Ints
-from attnctl.attention import Array
+from attnctl.arrays import Bools
 from attnctl.blockwise import Tick
 from attnctl.commands.mask.expected import Expectations, Expected, Text
-from attnctl.commands.mask.intervals import IntervalMask, different, written
-from attnctl.commands.mask.result import NO_MASK, How, MaskCheck, MaskGroup, MaskViolation, kind_words
+from attnctl.commands.mask.intervals import IntervalMask, written
+from attnctl.commands.mask.result import (
+    NO_MASK,
+    Heads,
+    How,
+    MaskCheck,
+    MaskGroup,
+    MaskViolation,
+    Tested,
+    What,
+    kind_words,
+)
 from attnctl.commands.mask.sentence import mask_sentence
+from attnctl.commands.mask.sets import Chain, exchanged_sets
 from attnctl.errors import AttnctlError, in_one_line
+from attnctl.models.exchange import Block, BlockRuns, sets_of_rows
 from attnctl.models.huggingface.block_recorder import NOT_AGAIN
 from attnctl.tolerances import LEAK
 from attnctl.trace.model_info import ModelInfo
 
-WHOLE = 6  # sets of tokens that are exchanged in the model as a whole
-# sets of tokens that are exchanged in a layer: at most, at least, and how many tokens all of them read together
-EXCHANGES, FEWEST, TOKENS = 48, 8, 4096
 STATE = "state"  # the kind of a layer that has no attention
+ALONE = "each row of the batch alone"
 
-# (kind, layer) → the masks of its calls: for each row of the batch, or one for all rows
-Seen = Mapping[tuple[str, int], list[tuple[IntervalMask, ...]]]
-
-
-class Block(NamedTuple):
-    """A layer that can be run again: its kind, its number, and its input.
-
-    `run` returns its output (batch, n, …) for other hidden states (batch, n, …).
-    """
-
-    kind: str
-    layer: int
-    attends: bool
-    rows: Array
-    run: Callable[[Array], Array]
+# the masks of a call of attention: for each head, or one for all heads, and in it for each row of the batch, or one for all
+CallMasks = Sequence[tuple[IntervalMask, ...]]
+Seen = Mapping[tuple[str, int], list[CallMasks]]  # (kind, layer) → the masks of its calls
 
 
 class Break(NamedTuple):
@@ -53,12 +49,15 @@ class Break(NamedTuple):
     how: How
     row: int
     query: int
-    key: int
-    pairs: int | None
-    change: float | None
+    key: int | None = None
+    pairs: int | None = None
+    change: float | None = None
+    heads: Heads = None
+    other_row: int | None = None
 
 
-Broken = Mapping[tuple[str, int], list[Break]]  # (kind, layer) → what its outputs tell
+# what the outputs of a layer tell: (kind, layer) → breaks without their key, each with a function that finds the key
+Broken = Mapping[tuple[str, int], list[tuple[Break, Callable[[], Break]]]]
 
 
 class Search:
@@ -73,8 +72,17 @@ class Search:
     def __init__(self, info: ModelInfo, expectations: Expectations, tokens: tuple[str, ...] = ()) -> None:
         self.info, self.expectations, self.tokens = info, expectations, tokens
         self.notes: list[str] = []
-        self.unchecked: list[str] = []
-        self.exchanges, self.floor = 0, 0.0
+        self.unknown: list[str] = []  # layers without an expectation
+        self.failed: list[str] = []  # layers that cannot be run with exchanged tokens
+        self.floor = 0.0
+        self.whole_runs = 0  # runs of the whole model with exchanged tokens
+        self._layer_runs: list[BlockRuns] = []
+        self._tests: dict[tuple[What, str], dict[int, None]] = {}
+
+    @property
+    def exchanges(self) -> int:
+        """Return how often a layer or the model ran with exchanged tokens."""
+        return self.whole_runs + sum(runs.count for runs in self._layer_runs)
 
     def run(self) -> tuple[list[Block], Seen]:
         """Return the layers of the model after a run, and the masks of their calls of attention."""
@@ -100,30 +108,61 @@ class Search:
             whose = "The text" if kind == "self" else f"The {kind}"
             more = "a longer target (--target, or decoder_input_ids)" if kind == "decoder" else "a longer text"
             self.notes.append(f"{whose} has one token, which tests no mask: give {more}.")
-        broken: dict[tuple[str, int], list[Break]] = {}  # what the outputs of a layer tell
+        broken: dict[tuple[str, int], list[tuple[Break, Callable[[], Break]]]] = {}
         for block in blocks:
             expected = self._expected_of(block)
             if expected is not None:
                 with self.running():
-                    broken.setdefault((block.kind, block.layer), []).extend(self._broken_by(block, expected))
+                    found = self._broken_by(block, expected, self.trusted and (block.kind, block.layer) in seen)
+                    broken.setdefault((block.kind, block.layer), []).extend(found)
             if tick is not None:
                 tick(1 / len(blocks))
-        violations = self._violations(seen, broken, blocks)
+        with self.running():
+            violations = self._violations(seen, broken, blocks)
         groups = self._groups(seen, violations)
         if not violations:
             violations = self.broken_as_a_whole(blocks)
-        if not groups and not self.exchanges and not violations:
-            why = "no token is hidden that could be exchanged" if blocks else "no layer can be run again alone"
-            why = self.unchecked[0] if self.unchecked else why
+        if not groups and not self.exchanges and not violations and (self.failed or (not blocks and self._hides())):
+            why = self.failed[0] if self.failed else "no layer can be run again alone"
             masks = "its masks cannot be read" if self.attends else f"it has {NO_MASK}"
             raise AttnctlError(f"nothing of {self.info.name} can be checked: {masks}, and {why}")
         rule = self.expectations.rule
         return MaskCheck(
             model=self.info, tokens=self.tokens, kernel=self.kernel, expect="family" if rule is None else str(rule),
-            holds=not violations, attends=self.attends, groups=groups, violations=violations, exchanges=self.exchanges,
-            unchecked=tuple(dict.fromkeys(self.unchecked)),
+            holds=False if violations else None if self._may_hide_more(blocks, seen) else True,
+            attends=self.attends, groups=groups, violations=violations, exchanges=self.exchanges,
+            tested=self._tested(seen), unchecked=tuple(dict.fromkeys((*self.unknown, *self.failed))),
             floor=self.floor, limit=self.limit, notes=tuple(self.notes),
         )  # fmt: skip
+
+    def _hides(self) -> bool:
+        """Return whether the first layer of a text should hide anything, or nothing is known of it."""
+        layers = [self.expectations.of_layer(kind, 0, text.n, text.n) for kind, text in self.expectations.texts.items()]
+        known = [layer for layer in layers if layer is not None]
+        return not known or not all(mask.is_full for layer in known for mask in layer.may)
+
+    def _may_hide_more(self, blocks: list[Block], seen: Seen) -> bool:
+        """Return whether a layer may hide too much: its mask was not read, or it is not that of its own kernel."""
+        attending = {(block.kind, block.layer) for block in blocks if block.attends and self._reads_text(block.kind)}
+        return self.attends and (not self.trusted or not seen or bool(attending - seen.keys()))
+
+    def _reads_text(self, kind: str) -> bool:
+        return kind in ("self", "decoder") or kind in self.expectations.texts
+
+    def note_test(self, what: What, kind: str, layer: int | None = None) -> None:
+        """Note that something was tested, in a layer or in the model as a whole."""
+        layers = self._tests.setdefault((what, kind), {})
+        if layer is not None:
+            layers[layer] = None
+
+    def _tested(self, seen: Seen) -> tuple[Tested, ...]:
+        """Return what was compared with the expectation, and how."""
+        for (kind, layer), masks in sorted(seen.items()):
+            if self.trusted and self.expectations.of_layer(kind, layer, *masks[0][0][0].shape) is not None:
+                self.note_test("masks", kind, layer)
+        return tuple(
+            Tested(what=what, kind=kind, layers=tuple(sorted(layers))) for (what, kind), layers in self._tests.items()
+        )
 
     # --- one layer at a time ---
 
@@ -131,61 +170,64 @@ class Search:
         n = block.rows.shape[1]
         expected = self.expectations.of_layer(block.kind, block.layer, n, n, block.attends)
         if expected is None and block.kind not in ("vision", "audio"):
-            self.unchecked.append(f"{block.kind} layer {block.layer}: {n} rows, which are not the tokens of the batch")
+            self.unknown.append(f"{block.kind} layer {block.layer}: {n} rows, which are not the tokens of the batch")
         return expected
 
-    def _broken_by(self, block: Block, expected: Expected) -> Iterator[Break]:
+    def _broken_by(
+        self, block: Block, expected: Expected, was_read: bool
+    ) -> Iterator[tuple[Break, Callable[[], Break]]]:
         """Yield the worst pair, in each row of the batch, that the output of a layer tells; it must not."""
-        sets = list(exchanged_sets(expected.may))
-        if not sets:
+        real = self._real_rows(block)
+        sets = list(exchanged_sets(expected.may, was_read, block.layer))
+        rows = list(sets_of_rows(len(real))) if self._has_rows_of(block) else []
+        runs = self._runs_of(block) if sets or rows else None
+        if runs is None:
             return
+        whole_rows = [(np.repeat(chosen[:, None], real.shape[1], 1), ~chosen[:, None]) for chosen in rows]
+        mixed = runs.farthest(whole_rows)
+        for row, moved in mixed.items():
+            found = Break("mixes", row, moved.query, change=moved.change)
+            yield found, lambda found=found, moved=moved: found._replace(other_row=runs.row_of(found.row, moved))
+        if rows:
+            self.note_test("rows", block.kind, block.layer)
+        if mixed:  # the tokens of one row would move another one
+            sets = [hidden for hidden in sets if len(real) == 1]
+        blind = ((hidden, self._blind(expected, hidden)) for hidden in sets)
+        for row, moved in runs.farthest(blind).items():
+            found = Break("sees", row, moved.query, change=moved.change)
+            yield found, lambda found=found, moved=moved: found._replace(key=runs.key_of(found.row, moved))
+        if sets:
+            self.note_test("outputs", block.kind, block.layer)
+
+    def _has_rows_of(self, block: Block) -> bool:
+        """Return whether the rows of a layer's input are the rows of the batch, and its places the tokens of the text."""
+        text = self.expectations.texts.get(block.kind)
+        return text is not None and text.real.shape == block.rows.shape[:2]
+
+    def _real_rows(self, block: Block) -> Bools:
+        """Return which tokens of a layer's input are real, not padding: (batch, n)."""
+        batch, n = block.rows.shape[:2]
+        return self.expectations.real_rows(block.kind, n, batch)
+
+    def _runs_of(self, block: Block) -> BlockRuns | None:
+        """Return a layer that runs with exchanged rows; None, noted as unchecked, for one that cannot run alone."""
+        where = f"{kind_words(block.kind)} {block.layer}"
         try:
-            base, again = block.run(block.rows), block.run(block.rows)
+            runs = BlockRuns(block, self._real_rows(block))
         except NOT_AGAIN as error:
-            self.unchecked.append(
-                f"{block.kind} layer {block.layer} cannot be run again alone: {in_one_line(error)[:100]}"
-            )
-            return
-        real = torch.as_tensor(self.expectations.real_rows(block.kind, base.shape[1], len(base)))  # (batch, n)
-        if not bool(base[real.to(base.device)].isfinite().all()):
-            self.unchecked.append(f"{kind_words(block.kind)} {block.layer}: its output is not finite")
-            return
-        scale = row_size(base)
-        self.floor = max(self.floor, float((row_change(base, again) / scale).nan_to_num(0.0).max()))
-        limit = max(self.limit, 2 * self.floor)
-        noise = other_rows(block.rows)
-        worst: dict[int, tuple[float, int, Bools]] = {}
-        for hidden in sets:  # (batch, n)
-            change = (row_change(base, self._run_exchanged(block, noise, hidden)) / scale).cpu()  # (batch, n)
-            sees_any = [may.sees(keys) for may, keys in zip(expected.may, hidden, strict=True)]
-            compared = ~torch.as_tensor(np.stack(sees_any)) & real  # (batch, n)
-            change = torch.where(compared, change.nan_to_num(torch.inf), 0.0)
-            for row, query in enumerate(change.argmax(1).tolist()):
-                if (moved := float(change[row, query])) > max(limit, worst.get(row, (0.0,))[0]):
-                    worst[row] = moved, query, hidden
-        for row, (moved, query, hidden) in worst.items():
-            yield Break("sees", row, query, self._key_of(block, noise, base, row, query, hidden), None, moved)
+            self.failed.append(f"{where} cannot be run again alone: {in_one_line(error)[:100]}")
+            return None
+        if not runs.is_finite:
+            self.failed.append(f"{where}: its output is not finite")
+            return None
+        self.floor = max(self.floor, runs.floor)
+        runs.limit = max(self.limit, 2 * self.floor)
+        self._layer_runs.append(runs)
+        return runs
 
-    def _run_exchanged(self, block: Block, noise: Array, hidden: Bools) -> Array:
-        self.exchanges += 1
-        here = torch.as_tensor(hidden, device=block.rows.device).reshape(*hidden.shape, *[1] * (block.rows.ndim - 2))
-        return block.run(torch.where(here, noise, block.rows))
-
-    def _key_of(self, block: Block, noise: Array, base: Array, row: int, query: int, hidden: Bools) -> int:
-        """Return the key among the `hidden` ones that moves a query's output farthest, by halving them."""
-        keys = np.flatnonzero(hidden[row])
-        while len(keys) > 1:
-            halves = keys[: len(keys) // 2], keys[len(keys) // 2 :]
-            moved = [self._change_by(block, noise, base, row, query, half) for half in halves]
-            keys = halves[int(moved[1] > moved[0])]
-        return int(keys[0])
-
-    def _change_by(self, block: Block, noise: Array, base: Array, row: int, query: int, keys: Ints) -> float:
-        """Return how far a query's output moves if these keys are exchanged, relative to its largest number."""
-        only = np.zeros(block.rows.shape[:2], np.bool_)
-        only[row, keys] = True
-        change = row_change(base, self._run_exchanged(block, noise, only)) / row_size(base)
-        return float(change[row, query])
+    def _blind(self, expected: Expected, hidden: Bools) -> Bools:
+        """Return the queries that should see none of the `hidden` tokens: (batch, n) each."""
+        return ~np.stack([may.sees(keys) for may, keys in zip(expected.may, hidden, strict=True)])
 
     # --- masks and outputs together ---
 
@@ -193,48 +235,64 @@ class Search:
         """Return the worst pair of each layer and row, told by its mask, or by its output where the mask does not tell."""
         of_place = {(block.kind, block.layer): block for block in blocks}
         violations: list[MaskViolation] = []
-        for (kind, layer), masks in seen.items():
-            for made in masks:
-                expected = self.expectations.of_layer(kind, layer, *made[0].shape)
-                for found in () if expected is None else _broken_by_mask(made, expected):
-                    moved = self._with_change(of_place.get((kind, layer)), found)
-                    other = next((one for one in broken.get((kind, layer), ()) if one.row == found.row), None)
-                    if found.how == "sees" and not moved.change and other is not None:  # a pair whose weight is 0
-                        moved = other._replace(pairs=found.pairs)
-                    # a kernel that hides keys itself may have another mask
-                    if self.trusted or (moved.change or 0) > self.limit:
-                        violations.append(_violation(moved, kind, layer, expected))
+        for (kind, layer), heads, made in self._masks(seen):
+            expected = self._expected_of_heads(kind, layer, heads, made)
+            for found in () if expected is None else _broken_by_mask(made, expected):
+                found = self._with_change(of_place.get((kind, layer)), found)._replace(heads=heads)
+                others = (other for other in broken.get((kind, layer), ()) if other[0].how == "sees")
+                other = next((other for other in others if other[0].row == found.row), None)
+                if found.how == "sees" and not found.change and other is not None:  # a pair whose weight is 0
+                    found = other[1]()._replace(pairs=found.pairs, heads=heads)
+                # a kernel that hides keys itself may have another mask
+                if self.trusted or (found.change or 0) > self.limit:
+                    violations.append(_violation(found, kind, layer, expected))
         told = {(violation.kind, violation.layer, violation.row) for violation in violations if violation.how == "sees"}
         for (kind, layer), breaks in broken.items():
             block = of_place[kind, layer]
             violations += [
-                _violation(found, kind if block.attends else STATE, layer, self._expected_of(block))
-                for found in breaks
-                if (kind, layer, found.row) not in told
+                _violation(find(), kind if block.attends else STATE, layer, self._expected_of(block))
+                for found, find in breaks
+                if found.how == "mixes" or (kind, layer, found.row) not in told
             ]
         return tuple(sorted(violations, key=lambda one: (one.layer or 0, one.row, one.how == "misses")))
 
+    def _masks(self, seen: Seen) -> Iterator[tuple[tuple[str, int], Heads, tuple[IntervalMask, ...]]]:
+        """Yield place, heads, and a mask for each row of the batch, for heads with the same mask and expectation."""
+        for (kind, layer), calls in sorted(seen.items()):
+            text = self.expectations.texts.get(kind)
+            given = text.given if text is not None and self.expectations.is_given(kind) else None
+            for call in calls:
+                count, alike = max(len(call), len(given or ())), dict[tuple[bytes, ...], list[int]]()
+                for head in range(count):
+                    masks = (*_of_head(call, head), *(() if given is None else _of_head(given, head)))
+                    alike.setdefault(tuple(mask.key for mask in masks), []).append(head)
+                for heads in alike.values():
+                    yield (kind, layer), None if len(alike) == 1 else tuple(heads), _of_head(call, heads[0])
+
+    def _expected_of_heads(self, kind: str, layer: int, heads: Heads, made: Sequence[IntervalMask]) -> Expected | None:
+        return self.expectations.of_layer(kind, layer, *made[0].shape, head=None if heads is None else heads[0])
+
     def _groups(self, seen: Seen, violations: Sequence[MaskViolation]) -> tuple[MaskGroup, ...]:
         """Return the layers with the same mask and the same expectation as groups."""
-        crossed = {(violation.kind, violation.layer, violation.row) for violation in violations}
+        crossed = {(violation.kind, violation.layer, violation.row, violation.heads) for violation in violations}
         groups: dict[tuple[object, ...], MaskGroup] = {}
-        for (kind, layer), masks in sorted(seen.items()):
-            for made in masks:
-                expected = self.expectations.of_layer(kind, layer, *made[0].shape)
-                real = self.expectations.real_rows("encoder" if kind == "cross" else kind, made[0].shape[1], len(made))
-                for row, mask in enumerate(made):
-                    holds, words = (kind, layer, row) not in crossed, None if expected is None else expected.words
-                    key = kind, mask.key, mask.shape, words, holds
-                    group = groups.get(key)
-                    if group is None:
-                        sentence = mask_sentence(mask, ~real[row], self._block_name)
-                        wrong = None if holds or expected is None else _wrong_pairs(mask, expected, row)
-                        groups[key] = group = MaskGroup(
-                            kind=kind, layers=(), rows=(), sentence=sentence, expected=words, holds=holds,
-                            mask=written(mask), wrong=None if wrong is None or not wrong.pairs else written(wrong),
-                        )  # fmt: skip
-                    group.layers = tuple(dict.fromkeys((*group.layers, layer)))
-                    group.rows = tuple(dict.fromkeys((*group.rows, row)))
+        for (kind, layer), heads, made in self._masks(seen):
+            expected = self._expected_of_heads(kind, layer, heads, made)
+            real = self.expectations.real_rows("encoder" if kind == "cross" else kind, made[0].shape[1], len(made))
+            for row, mask in enumerate(made):
+                holds = crossed.isdisjoint({(kind, layer, row, heads), (kind, layer, row, None)})
+                words = None if expected is None else expected.words
+                key = kind, mask.key, mask.shape, words, holds, heads
+                group = groups.get(key)
+                if group is None:
+                    sentence = mask_sentence(mask, ~real[row], self._block_name)
+                    wrong = None if holds or expected is None else _wrong_pairs(mask, expected, row)
+                    groups[key] = group = MaskGroup(
+                        kind=kind, layers=(), heads=heads, rows=(), sentence=sentence, expected=words, holds=holds,
+                        mask=written(mask), wrong=None if wrong is None or not wrong.pairs else written(wrong),
+                    )  # fmt: skip
+                group.layers = tuple(dict.fromkeys((*group.layers, layer)))
+                group.rows = tuple(dict.fromkeys((*group.rows, row)))
         return tuple(groups.values())
 
     @property
@@ -244,12 +302,16 @@ class Search:
 
     def _with_change(self, block: Block | None, found: Break) -> Break:
         """Return a broken pair with how far the query's output moves if its key is exchanged, where that can be run."""
-        if block is None or found.how != "sees" or block.rows.shape[1] <= max(found.query, found.key):
+        key = found.key
+        if block is None or key is None or found.how != "sees" or block.rows.shape[1] <= max(found.query, key):
             return found
-        with self.running(), suppress(*NOT_AGAIN):
-            noise, base = other_rows(block.rows), block.run(block.rows)
-            moved = self._change_by(block, noise, base, found.row, found.query, np.array([found.key]))
-            return found._replace(change=moved)
+        with suppress(*NOT_AGAIN):
+            runs = next((runs for runs in self._layer_runs if runs.block is block), None) or self._runs_of(block)
+            return (
+                found
+                if runs is None
+                else found._replace(change=runs.change_by(found.row, found.query, np.array([key])))
+            )
         return found
 
     def chain(self, blocks: list[Block], text: Text) -> Chain | None:
@@ -262,6 +324,11 @@ class Search:
 # --- masks against what is expected -------------------------------------------------------------------------------------
 
 
+def _of_head(masks: CallMasks, head: int) -> tuple[IntervalMask, ...]:
+    """Return the masks of a head for each row of the batch; a single head is that of all heads."""
+    return masks[head if len(masks) > 1 else 0]
+
+
 def _broken_by_mask(made: Sequence[IntervalMask], expected: Expected) -> Iterator[Break]:
     """Yield the first pair of each row of the batch that a mask shows or hides, and should not."""
     rows = range(max(len(made), len(expected.may)))
@@ -271,7 +338,7 @@ def _broken_by_mask(made: Sequence[IntervalMask], expected: Expected) -> Iterato
             sees, misses = _broken_pairs(_of_row(made, row), expected, row)
             wrong = sees if how == "sees" else misses
             if wrong is not None and wrong.pairs:
-                yield Break(how, row, int(wrong.query[0]), int(wrong.first[0]), wrong.pairs, None)
+                yield Break(how, row, int(wrong.query[0]), int(wrong.first[0]), wrong.pairs)
 
 
 def _broken_pairs(mask: IntervalMask, expected: Expected, row: int) -> tuple[IntervalMask, IntervalMask | None]:
@@ -294,100 +361,8 @@ def _wrong_pairs(mask: IntervalMask, expected: Expected, row: int) -> IntervalMa
 def _violation(found: Break, kind: str, layer: int | None, expected: Expected | None) -> MaskViolation:
     """Return the sentence about a layer that breaks its expectation."""
     words, is_padding = "", False
-    if expected is not None:
+    if expected is not None and found.key is not None:
         row = found.row if len(expected.padding) > 1 else 0
         words, is_padding = expected.words, bool(expected.padding[row, found.key])
+    words = ALONE if found.how == "mixes" else words
     return MaskViolation(kind=kind, layer=layer, expected=words, padding=is_padding, **found._asdict())
-
-
-# --- sets of tokens, and changes of rows ----------------------------------------------------------------------------------
-
-
-def sets_for(n: int) -> int:
-    """Return how many sets of tokens are exchanged in a layer over n tokens."""
-    return max(FEWEST, min(EXCHANGES, TOKENS // n))
-
-
-def exchanged_sets(may: Sequence[IntervalMask]) -> Iterator[Bools]:
-    """Yield sets of tokens to exchange, (batch, n) each: for a query those that it should not see."""
-    for query in chosen_queries(may, sets_for(may[0].shape[0])):
-        yield ~np.stack([mask.row(query) for mask in may])
-
-
-def chosen_queries(masks: Sequence[IntervalMask], count: int) -> list[int]:
-    """Return at most `count` queries from which a mask hides something, and of those with the same rows only the first."""
-    shown = np.stack([mask.keys_of_queries() for mask in masks])  # (masks, n)
-    alike: dict[tuple[bytes, ...], int] = {}
-    for query, rows in enumerate(zip(*(mask.row_keys() for mask in masks), strict=True)):
-        if (shown[:, query] < masks[0].shape[1]).any():
-            alike.setdefault(rows, query)
-    return spread_queries(list(alike.values()), lambda query: shown[:, query], count)
-
-
-def spread_queries(queries: list[int], shown: Callable[[int], Ints], count: int) -> list[int]:
-    """Return at most `count` of some queries: up to half of them where a segment or a picture begins, others in between.
-
-    `shown` returns how many tokens a query sees, which changes there by more than one token.
-    """
-    if len(queries) <= count:
-        return queries
-    edges = [query for query in queries if query and np.abs(shown(query) - shown(query - 1)).max() > 1][: count // 2]
-    spread = np.linspace(0, len(queries) - 1, count - len(edges)).astype(int)
-    return sorted({*edges, *(queries[index] for index in spread)})
-
-
-# what each layer to the output may let through, for each row of the batch
-Chain = Sequence[Sequence[IntervalMask]]
-
-
-def exchanged_sets_of_chain(chain: Chain) -> Iterator[Bools]:
-    """Yield sets of tokens to exchange, (batch, n) each: for a query those that should not reach it through any layers."""
-    sets: dict[bytes, int] = {}
-    for query in chosen_queries(different(mask for layer in chain for mask in layer), EXCHANGES):
-        seen = reaching(query, chain)
-        if not seen.all():
-            sets.setdefault(seen.tobytes(), query)
-    for query in spread_queries(list(sets.values()), lambda query: reaching(query, chain).sum(1), WHOLE):
-        yield ~reaching(query, chain)
-
-
-def reaching(query: int, chain: Chain) -> Bools:
-    """Return the tokens that may reach the output of a query through the layers of a chain: (batch, n)."""
-    tokens = np.zeros((len(chain[0]), chain[0][0].shape[0]), np.bool_)
-    tokens[:, query] = True
-    for layer in reversed(chain):
-        tokens = np.stack([mask.seen_by(queries) for mask, queries in zip(layer, tokens, strict=True)])
-    return tokens
-
-
-def reached_by(tokens: Bools, chain: Chain) -> Bools:
-    """Return the outputs that some tokens may reach through the layers of a chain: (batch, n) each."""
-    for layer in chain:
-        tokens = np.stack([mask.sees(keys) for mask, keys in zip(layer, tokens, strict=True)])
-    return tokens
-
-
-def other_rows(rows: Array) -> Array:
-    """Return other hidden states in place of `rows` (batch, n, …): random ones with the mean and spread of each row."""
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(rows.shape, generator=generator).to(rows.device)
-    flat = rows.float().flatten(2)
-    mean, spread = flat.mean(-1), flat.std(-1)
-    shape = (*rows.shape[:2], *[1] * (rows.ndim - 2))
-    return (noise * spread.reshape(shape) + mean.reshape(shape)).to(rows.dtype)
-
-
-def row_change(before: Array, after: Array) -> Array:
-    """Return the largest change of each row: (batch, n)."""
-    return (before.float() - after.float()).flatten(2).abs().amax(-1)
-
-
-def row_size(rows: Array) -> Array:
-    """Return the largest number of each row, without its sign: (batch, n)."""
-    return rows.float().flatten(2).abs().amax(-1).clamp(min=1e-20)
-
-
-def nearest(hidden: Bools, query: int) -> int:
-    """Return the token among the `hidden` ones (n,) that is nearest to a query."""
-    keys = np.flatnonzero(hidden)
-    return int(keys[np.abs(keys - query).argmin()])

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,8 +90,10 @@ class Text:
     segments: Any = None  # number of each token's segment; None if the batch marks none
     pictures: Any = None  # number of each token's picture, -1 for others; None if there are none
     prefix: Any = None  # true for the tokens of a prefix that sees itself; None if there is none
+    may_be_prefix: bool = False  # whether nothing says which tokens are a prefix: all may see each other, none must
     is_known: bool = True  # whether the batch says what its tokens are; False for the patches of a picture
-    given: tuple[IntervalMask, ...] | None = None  # the four-dimensional mask of the batch, for each of its rows
+    # the four-dimensional mask of the batch: for each head, or one for all heads, and in it for each of its rows
+    given: tuple[tuple[IntervalMask, ...], ...] | None = None
 
     @property
     def n(self) -> int:
@@ -154,10 +158,13 @@ class Expectations:
     rule: Rule | None
     texts: dict[str, Text] = field(default_factory=dict)  # kind of attention → its tokens
 
-    def of_layer(self, kind: str, layer: int, n_q: int, n_k: int, attends: bool = True) -> Expected | None:
+    def of_layer(
+        self, kind: str, layer: int, n_q: int, n_k: int, attends: bool = True, head: int | None = None
+    ) -> Expected | None:
         """Return what a layer may let through; None if it attends to tokens that the batch does not have.
 
-        `attends` is False for a layer that carries a state from token to token.
+        `attends` is False for a layer that carries a state from token to token. Without a `head`, it is what any of them
+        may let through.
         """
         source = "encoder" if kind == "cross" else kind
         queries = self.texts.get("decoder" if kind == "cross" else kind)
@@ -175,8 +182,15 @@ class Expectations:
             shapes = [self._shape_of_rule(self.rule, row) for row in keys.rows()]
             return _hidden_padding(shapes, attends, keys, keys, str(self.rule))
         if keys.given is not None and attends:
-            return _hidden_padding(keys.given, True, keys, keys, "the four-dimensional attention_mask of the batch")
+            heads = keys.given if head is None else keys.given[head if len(keys.given) > 1 else 0 :][:1]
+            shapes = [reduce(or_, of_row) for of_row in zip(*heads, strict=True)]
+            return _hidden_padding(shapes, True, keys, keys, "the four-dimensional attention_mask of the batch")
         return self._by_family(kind, layer, keys, attends)
+
+    def is_given(self, kind: str) -> bool:
+        """Return whether the four-dimensional mask of the batch says what a kind of attention should let through."""
+        text = self.texts.get(kind)
+        return text is not None and text.given is not None and (self.rule is None or kind not in ("self", "decoder"))
 
     def real_rows(self, kind: str, n: int, batch: int) -> Bools:
         """Return whether each token of a kind of attention is real, not padding: (batch, n)."""
@@ -232,7 +246,12 @@ class Expectations:
             return Expected(tuple(may), None, ", ".join(words), ~text.real)
         if text.segments is not None:
             words.append("segments apart")
-        return _hidden_padding(shapes, True, text, text, ", ".join(words))
+        expected = _hidden_padding(shapes, True, text, text, ", ".join(words))
+        if not text.may_be_prefix:
+            return expected
+        everything = [row.everything for row in text.rows()]
+        words.append("or a prefix both ways")
+        return _hidden_padding(everything, True, text, text, ", ".join(words))._replace(must=expected.must)
 
 
 def _shape_by_family(text: TextRow, causal: bool, limits: Reach) -> IntervalMask:
@@ -272,53 +291,6 @@ def _config_of(network: Any, kind: str) -> Any:
     if kind in ("encoder", "decoder"):
         config = config_value(config, kind, f"{kind}_config") or config
     return config.get_text_config()
-
-
-# model types whose direction the mappings of transformers' tasks do not tell: a setting, or a fact of the paper
-DIRECTION: dict[str, Any] = {
-    "xlnet": False,  # without perm_mask every token sees every other one
-    "xlm": "causal",
-    "flaubert": "causal",
-    "reformer": "is_decoder",
-    "bert-generation": "is_decoder",
-    "cpmant": False,  # it reads the text given to it both ways, and only what follows from left to right
-}
-
-
-def is_causal_by_documentation(network: Any) -> bool:
-    """Return whether the text of a network is read from left to right, by its configuration and transformers' tasks.
-
-    A family that has a class for causal language models alone is causal; one that has a class for masked words, too, is so
-    if its configuration says `is_decoder`.
-    """
-    from transformers.models.auto.modeling_auto import (
-        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
-        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
-        MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
-    )
-
-    config = network.config
-    if config.is_encoder_decoder:
-        return bool(config.decoder.is_decoder) if config.model_type == "encoder-decoder" else True
-    text = config.get_text_config()
-    for part in (config, text):
-        if config_value(part, "is_causal") is False:
-            return False
-        if config_value(part, "use_bidirectional_attention") in (True, "all"):
-            return False
-        setting = DIRECTION.get(part.model_type)
-        if setting is not None:
-            return bool(config_value(part, setting)) if isinstance(setting, str) else bool(setting)
-    kinds = {config.model_type, text.model_type}
-    if kinds & set(MODEL_FOR_MASKED_LM_MAPPING_NAMES):
-        return bool(config_value(config, "is_decoder") or config_value(text, "is_decoder"))
-    generating = (
-        set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
-        | set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
-        | set(MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES)
-    )
-    return bool(kinds & generating) or bool(network.can_generate())
 
 
 # bidirectional windows that transformers counts without the query itself: w tokens to each side
@@ -375,5 +347,6 @@ def with_prefix(network: Any, text: Text, types: Any) -> Text:
     """Return the text with the prefix that its family reads both ways (PaliGemma: the picture and the prompt)."""
     if network.config.model_type not in PICTURE_PREFIX:
         return text
-    prefix = types == 0 if types is not None and network.config.model_type == "paligemma" else np.ones_like(text.real)
-    return replace(text, prefix=prefix)
+    if network.config.model_type == "paligemma":  # its processor marks the prefix by 0, and what is to be written by 1
+        return replace(text, may_be_prefix=True) if types is None else replace(text, prefix=types == 0)
+    return replace(text, prefix=np.ones_like(text.real))

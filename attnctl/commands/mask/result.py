@@ -18,7 +18,9 @@ from attnctl.text import counted, visible_text
 Kind = Annotated[
     str, about("self; encoder, decoder, cross of an encoder-decoder; vision, audio beside a text; state: no attention.")
 ]
-How = Literal["sees", "misses", "reaches"]
+How = Literal["sees", "misses", "reaches", "mixes"]
+What = Literal["masks", "outputs", "rows", "model", "model-rows"]
+Heads = Annotated[tuple[Index, ...] | None, about("Some heads of the layers; absent if it is all of them.")]
 
 
 class MaskGroup(Part, kw_only=True):
@@ -26,6 +28,7 @@ class MaskGroup(Part, kw_only=True):
 
     kind: Kind
     layers: Annotated[tuple[Index, ...], NOT_EMPTY]
+    heads: Heads = None
     rows: Annotated[tuple[Index, ...], NOT_EMPTY, about("Rows of the batch with this mask.")]
     sentence: Annotated[str, about("What the mask lets through.")]
     expected: Annotated[str | None, about("What it should let through; absent if that is not known.")] = None
@@ -66,16 +69,19 @@ class MaskViolation(Part, kw_only=True):
         How,
         about(
             "sees: the mask lets the key through, or the layer's output changes with it; misses: the mask hides the key; "
-            "reaches: a token changes an output that it should not reach, through no single layer."
+            "reaches: a token changes an output that it should not reach, through no single layer; mixes: the output "
+            "changes with another row of the batch."
         ),
     ]
     kind: Kind
     layer: Annotated[
         Index | None, about("For reaches: the first layer whose output changes; absent if it is outside of the layers.")
     ] = None
+    heads: Heads = None
     row: Annotated[Index, about("Of the batch.")]
     query: Index
-    key: Index
+    key: Annotated[Index | None, about("Absent for mixes.")] = None
+    other_row: Annotated[Index | None, about("For mixes: the row of the batch that the output changes with.")] = None
     padding: Annotated[bool, about("Whether the key is padding.")] = False
     pairs: Annotated[Count | None, about("How many pairs of tokens of the layer and row break the expectation.")] = None
     change: Annotated[
@@ -85,6 +91,20 @@ class MaskViolation(Part, kw_only=True):
     expected: str
 
 
+class Tested(Part, kw_only=True):
+    """What was compared with the expectation."""
+
+    what: Annotated[
+        What,
+        about(
+            "masks: what the layers show and hide, by the masks that their kernel gets; outputs: what the layers show, by "
+            "exchanging tokens; rows: whether rows of the batch mix in the layers; model, model-rows: the same of the whole."
+        ),
+    ]
+    kind: Kind
+    layers: Annotated[tuple[Index, ...], about("Empty for the model as a whole.")]
+
+
 class MaskCheck(JsonDocument, kw_only=True, eq=False, tag="attnctl.mask/1"):
     """What the masks of a model let through, and whether its outputs keep to what is expected."""
 
@@ -92,24 +112,32 @@ class MaskCheck(JsonDocument, kw_only=True, eq=False, tag="attnctl.mask/1"):
     tokens: Annotated[tuple[str, ...], about("The tokens of the first row, if they are known.")] = ()
     kernel: Annotated[str, about("The kernel with which the outputs were computed.")]
     expect: Annotated[str, about("What the user expects, or family: the configuration and its documentation.")]
-    holds: Annotated[bool, about("Whether every layer keeps to what is expected.")]
+    holds: Annotated[
+        bool | None,
+        about(
+            "Whether every layer keeps to what is expected; null if nothing breaks it, but a layer may hide too much, since "
+            "its mask cannot be read."
+        ),
+    ]
     attends: Annotated[
         bool, about("Whether the model has attention; without it, as in a model of states (Mamba), there is no mask.")
     ] = True
     groups: tuple[MaskGroup, ...]
     violations: tuple[MaskViolation, ...]
     exchanges: Annotated[Whole, about("How often a layer or the model ran with exchanged tokens.")]
+    tested: tuple[Tested, ...]
     unchecked: Annotated[tuple[str, ...], about("What could not be checked by exchanging tokens, and why.")] = ()
     floor: Annotated[Amount, about("Largest relative change of an output between two runs of the same input.")]
     limit: Annotated[Amount, about("Largest relative change that rounding may cause.")]
     notes: tuple[str, ...] = ()
 
     def to_records(self) -> list[dict[str, Any]]:
-        """Return a flat record for each layer of each group: kind, layer, rows, sentence, expected, holds."""
+        """Return a flat record for each layer of each group: kind, layer, heads, rows, sentence, expected, holds."""
         return [
             {
                 "kind": group.kind,
                 "layer": layer,
+                "heads": None if group.heads is None else ranges(group.heads),
                 "rows": ranges(group.rows),
                 "sentence": group.sentence,
                 "expected": group.expected,
@@ -139,11 +167,16 @@ NO_MASK = "no attention, so no mask to measure"  # of a model whose layers carry
 
 def outcome(check: MaskCheck) -> str:
     """Return in a few words whether the masks hold."""
-    if check.holds and not check.groups:
-        return "no output changes; the masks could not be read" if check.attends else f"{NO_MASK}; no output changes"
-    if check.holds:
-        return "the masks hold" if check.exchanges else "the masks are as expected; nothing had to be hidden"
-    return f"{counted(len(check.violations), 'violation')}"
+    if check.holds is False:
+        return f"{counted(len(check.violations), 'violation')}"
+    if not check.attends:
+        return f"{NO_MASK}; no output changes" if check.exchanges else NO_MASK
+    if check.holds is None and not check.groups:
+        tested = "no violation in what was tested" if check.exchanges else "nothing had to be hidden"
+        return f"{tested}; the masks could not be read"
+    if check.holds is None:
+        return "no violation in what was tested"
+    return "the masks hold" if check.exchanges else "the masks are as expected; nothing had to be hidden"
 
 
 def kind_words(kind: str, plural: bool = False) -> str:
@@ -153,10 +186,15 @@ def kind_words(kind: str, plural: bool = False) -> str:
 
 
 def place_of(check: MaskCheck, group: MaskGroup) -> str:
-    """Return the layers of a group, and its rows of the batch if there are several: "layers 0–4, rows 1–2"."""
-    layers = f"{kind_words(group.kind, len(group.layers) > 1)} {ranges(group.layers)}"
+    """Return the layers of a group, its heads, and its rows of the batch if there are several: "layers 0–4, rows 1–2"."""
+    layers = f"{kind_words(group.kind, len(group.layers) > 1)} {ranges(group.layers)}{heads_words(group.heads)}"
     several = len({row for other in check.groups for row in other.rows}) > 1
     return layers + (f", row{'s' * (len(group.rows) > 1)} {ranges(group.rows)}" if several else "")
+
+
+def heads_words(heads: Heads) -> str:
+    """Return ", heads 0–2" for some heads, "" for all."""
+    return "" if heads is None else f", head{'s' * (len(heads) > 1)} {ranges(heads)}"
 
 
 def group_line(check: MaskCheck, group: MaskGroup) -> str:
@@ -175,7 +213,8 @@ def violation_lines(check: MaskCheck) -> list[str]:
     alike: dict[tuple[object, ...], list[MaskViolation]] = {}
     for one in check.violations:
         layer = one.layer if one.how == "reaches" else None
-        key = one.how, one.kind, one.row, one.query, one.key, one.pairs, one.expected, bool(one.change), layer
+        place = one.kind, one.heads, one.row, one.query, one.key, one.other_row
+        key = one.how, *place, one.pairs, one.expected, bool(one.change), layer
         alike.setdefault(key, []).append(one)
     return [_violation_line(check, same) for same in alike.values()]
 
@@ -183,19 +222,23 @@ def violation_lines(check: MaskCheck) -> list[str]:
 def _violation_line(check: MaskCheck, alike: Sequence[MaskViolation]) -> str:
     """Return one line about a violation: the layers, the position, what it sees, and how far its output moves."""
     first, layers = alike[0], [one.layer for one in alike if one.layer is not None]
-    query, key = (token_name(check, first.kind, first.row, place) for place in (first.query, first.key))
-    of_source = " of the source" if first.kind == "cross" else ""
-    where = f"{kind_words(first.kind, len(layers) > 1)} {ranges(layers)}" if layers else ""
-    rows = f", row {first.row}" if first.row else ""
-    is_future = first.key > first.query and first.kind != "cross"
+    query = token_name(check, first.kind, first.row, first.query)
+    key = "" if first.key is None else f"token {token_name(check, first.kind, first.row, first.key)}"
+    key += " of the source" if first.kind == "cross" else ""
+    where = f"{kind_words(first.kind, len(layers) > 1)} {ranges(layers)}{heads_words(first.heads)}" if layers else ""
+    rows = f", row {first.row}" if first.row or first.how == "mixes" else ""
+    is_future = first.key is not None and first.key > first.query and first.kind != "cross"
+    place = where or "outside of the layers"
     if first.how == "misses":
-        text = f"{where}{rows}: token {query} does not see token {key}{of_source}"
+        text = f"{where}{rows}: token {query} does not see {key}"
     elif first.how == "sees":
         what = "padding, " if first.padding else "its future, " if is_future else ""
-        text = f"{where}{rows}: token {query} sees {what}token {key}{of_source}"
+        text = f"{where}{rows}: token {query} sees {what}{key}"
+    elif first.how == "mixes":
+        text = f"{place}{rows}: token {query} changes with row {first.other_row} of the batch"
     else:
-        place = f"from {where} on" if where else "outside of the layers"
-        text = f"{place}{rows}: token {key} reaches the output at token {query}" + ", before it" * is_future
+        place = f"from {where} on" if where else place
+        text = f"{place}{rows}: {key} reaches the output at token {query}" + ", before it" * is_future
     text += f" ({counted(first.pairs, 'pair')} of tokens)" if first.pairs and first.pairs > 1 else ""
     changes = [one.change for one in alike if one.change is not None]
     if changes:

@@ -10,7 +10,16 @@ import numpy as np
 from attnctl.arrays import Bools, Floats
 from attnctl.blockwise import even_edges
 from attnctl.commands.mask.intervals import IntervalMask, interval_mask
-from attnctl.commands.mask.result import NO_MASK, MaskCheck, MaskGroup, group_line, outcome, place_of, violation_lines
+from attnctl.commands.mask.result import (
+    NO_MASK,
+    MaskCheck,
+    MaskGroup,
+    MaskViolation,
+    group_line,
+    outcome,
+    place_of,
+    violation_lines,
+)
 from attnctl.commands.mask.sentence import ranges
 from attnctl.render.forms import Column, Form, Grid, Line, Table, token_label
 from attnctl.text import counted, visible_text
@@ -53,6 +62,7 @@ def masks_table(check: MaskCheck) -> Table:
     return Table(
         [
             Column("layers", [f"{_kind_before(group)}{ranges(group.layers)}" for group in groups], "text", cut="end"),
+            Column("heads", [None if group.heads is None else ranges(group.heads) for group in groups], "text"),
             Column("rows", rows if several else [None] * len(groups), "text"),
             Column("", ["✓" if group.holds else "✗" for group in groups], "text", name="holds"),
             Column("mask", [group.sentence for group in groups], "text", cut="below"),
@@ -113,11 +123,18 @@ def _grid(check: MaskCheck, group: MaskGroup) -> Grid:
     wrong = sorted({
         _cell_of(rows, violation.query)
         for violation in check.violations
-        if violation.kind == group.kind and violation.layer in group.layers and violation.row in group.rows
+        if _is_of_group(violation, group)
     })  # fmt: skip
     names = _labels(check, group, 0, rows), _labels(check, group, 1, columns)
     cells = shares > 0 if whole else shares
     return Grid(cells, *names, mask=shares > 0, heat=not whole, marks=tuple(wrong), indent=2)
+
+
+def _is_of_group(violation: MaskViolation, group: MaskGroup) -> bool:
+    """Return whether a violation is one of a group's layers, heads and rows of the batch."""
+    is_of_heads = violation.heads in (None, group.heads)
+    is_of_layers = violation.kind == group.kind and violation.layer in group.layers
+    return is_of_heads and is_of_layers and violation.row in group.rows
 
 
 def _cell_of(starts: Sequence[int], position: int) -> int:
@@ -148,11 +165,11 @@ def mask_drawing(check: MaskCheck) -> Drawing:
             (
                 violation
                 for violation in check.violations
-                if violation.kind == group.kind and violation.layer in group.layers and violation.row in group.rows
+                if _is_of_group(violation, group) and violation.key is not None
             ),
             None,
         )
-        ring = None if worst is None else (_cell_of(rows, worst.query), _cell_of(columns, worst.key))
+        ring = None if worst is None else (_cell_of(rows, worst.query), _cell_of(columns, worst.key or 0))
         name = f"{place_of(check, group)}\n{group.sentence}"
         wrong = None if group.wrong is None else pooled_mask(group.wrong, IN_PICTURE)[0] > 0
         ring = ring if wrong is None else None
@@ -169,7 +186,7 @@ def mask_drawing(check: MaskCheck) -> Drawing:
         scales=(Scale(Normalize(0, 1), colour_map(CMAP), "share of pairs visible"),),
         title=f"{check.model.name}: {outcome(check)}",
         notes=tuple(notes),
-        below="light: the query sees the key" + "; outlined: not as expected" * (not check.holds),
+        below="light: the query sees the key" + "; outlined: not as expected" * (check.holds is False),
         each_named=True,
         hidden="hidden",
         cited=check.model.citation,

@@ -185,15 +185,19 @@ def layers_recur(model: PreTrainedModel) -> bool:
     return any(isinstance(count, int) and count > 1 for count in cycles)
 
 
-def blocks_of(network: PreTrainedModel) -> list[Module]:
-    """Return the modules of the network's outermost lists of layers that contain attention."""
+def blocks_of(network: PreTrainedModel, every_list: bool = False) -> list[Module]:
+    """Return the modules of the network's outermost lists of layers that contain attention, or of every outermost list."""
     from torch.nn import ModuleList
 
     outermost: list[str] = []
     blocks = []
     for name, layers in network.named_modules():
         is_inner = any(name.startswith(outer + ".") for outer in outermost)
-        if isinstance(layers, ModuleList) and not is_inner and any(map(_module_attends, layers.modules())):
+        if (
+            isinstance(layers, ModuleList)
+            and not is_inner
+            and (every_list or any(map(_module_attends, layers.modules())))
+        ):
             outermost.append(name)
             blocks += list(layers)
     return blocks

@@ -61,23 +61,76 @@ class BlockCall:
     parts: list[PartCall] = field(default_factory=list)
     before: int = 0
 
+    def rows(self) -> Array | None:
+        """Return the hidden states that the block read, (batch, n, …); None if it does not turn them into as many rows."""
+        rows, output = self._named.get(self._place), first_of(self.output)
+        if rows is None or not isinstance(output, torch.Tensor) or output.ndim < 3:
+            return None
+        return rows.detach() if rows.ndim == output.ndim and rows.shape[:2] == output.shape[:2] else None
+
+    def run_again(self, rows: Array) -> Array:
+        """Return the output of the block for other hidden states, with its other arguments as they were."""
+        # a cache holds what the layer has read already
+        named = {name: None if "Cache" in type(value).__name__ else value for name, value in self._named.items()}
+        named[self._place] = rows
+        keywords = {name: value for name, value in named.items() if isinstance(name, str)}
+        return first_of(self.block(*(named[index] for index in range(len(self.args))), **keywords))
+
+    @property
+    def _named(self) -> dict[int | str, Any]:
+        """Return the arguments by place or name."""
+        return {**dict(enumerate(self.args)), **self.keywords}
+
+    @property
+    def _place(self) -> int | str:
+        """Return the place or the name of the argument that holds the hidden states; "" without one."""
+        named = self._named.items()
+        return next(
+            (name for name, value in named if isinstance(value, torch.Tensor) and value.is_floating_point()), ""
+        )
+
 
 class BlockRecorder:
     """A recorded forward of a network over one text, with every call of its blocks.
 
-    A block is a module of the network's outermost lists of layers that contains attention. `base` is the intervention of
-    every forward, `kind` the attention that is watched. After `run`, `result` is the network's output; `gated`: a learned
-    gate is between the heads and their output projection; `resumes`: a forward from the middle gives the same result.
+    A block is a module of the network's outermost lists of layers that contains attention; with `every_list`, lists without
+    attention count too. `base` is the intervention of every forward, `kind` the attention that is watched. After `run`,
+    `result` is the network's output; `gated`: a learned gate is between the heads and their output projection; `resumes`: a
+    forward from the middle gives the same result.
     """
 
-    def __init__(self, network: PreTrainedModel, kind: str = "self", base: Intervention | None = None) -> None:
+    def __init__(
+        self,
+        network: PreTrainedModel,
+        kind: str = "self",
+        base: Intervention | None = None,
+        *,
+        every_list: bool = False,
+    ) -> None:
         self.network, self.kind, self.base = network, kind, base or Intervention()
+        self.blocks = blocks_of(network, every_list)
         self.calls: list[BlockCall] = []
         self.outside: list[PartCall] = []  # calls of modules outside blocks, if parts are kept
         self.first_calls: dict[int, int] = {}  # layer → the first call of a block in which it attends
         self.inputs: dict[str, object] = {}
         self.result: Output = None
         self.gated = self.resumes = False
+
+    @contextmanager
+    def recording_blocks(self) -> Iterator[None]:
+        """Record the calls of the blocks in one forward within this context."""
+
+        def begin_block(block: Module, args: tuple[object, ...], keywords: Keywords) -> None:
+            self.calls.append(BlockCall(block, args, keywords))
+
+        def end_block(block: Module, _: object, output: Output) -> None:
+            next(call for call in reversed(self.calls) if call.block is block and call.output is None).output = output
+
+        with ExitStack() as stack:
+            for block in self.blocks:
+                stack.callback(block.register_forward_pre_hook(begin_block, with_kwargs=True).remove)
+                stack.callback(block.register_forward_hook(end_block).remove)
+            yield
 
     @contextmanager
     def recording(
@@ -92,12 +145,6 @@ class BlockRecorder:
         kept too: as parts of their block, or outside.
         """
 
-        def begin_block(block: Module, args: tuple[object, ...], keywords: Keywords) -> None:
-            self.calls.append(BlockCall(block, args, keywords))
-
-        def end_block(_: object, __: object, output: Output) -> None:
-            self.calls[-1].output = output
-
         def see_call(site: Site, call: Call) -> Array | None:
             if self.calls and self.calls[-1].output is None:
                 self.calls[-1].layers.append(site.layer)
@@ -105,13 +152,10 @@ class BlockRecorder:
             self.first_calls.setdefault(site.layer, max(0, len(self.calls) - 1))
             return visit(site, call)
 
-        blocks = blocks_of(self.network)
         with ExitStack() as stack:
-            for block in blocks:
-                stack.callback(block.register_forward_pre_hook(begin_block, with_kwargs=True).remove)
-                stack.callback(block.register_forward_hook(end_block).remove)
+            stack.enter_context(self.recording_blocks())
             if keep_rows is not None:
-                ids_in_blocks = {id(part) for block in blocks for part in block.modules()}
+                ids_in_blocks = {id(part) for block in self.blocks for part in block.modules()}
                 for part in self.network.modules():
                     keep = partial(self._keep_part, keep_rows, id(part) in ids_in_blocks)
                     stack.callback(part.register_forward_hook(keep, with_kwargs=True).remove)
@@ -187,7 +231,7 @@ class BlockRecorder:
             return run(*args, **kwargs) if call is None else expanded_rows(call.output, rows)
 
         with ExitStack() as stack:
-            for block in blocks_of(self.network) if count else ():
+            for block in self.blocks if count else ():
                 if (forward := block.__dict__.get("forward")) is None:
                     stack.callback(delattr, block, "forward")
                 else:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,12 +50,36 @@ def checked_ids(ids: object, network: PreTrainedModel, name: str, why: str) -> A
 
 def vocabulary_of(network: PreTrainedModel) -> int:
     """Return how many tokens the network has embeddings for. Raises AttnctlError for a network without one table of them."""
-    table: Any = network.get_input_embeddings()
+    table = _token_embeddings(network)
     if not isinstance(weight := getattr(table, "weight", None), torch.Tensor):
         raise AttnctlError(
             f"{architecture_name(network)} has no table of token embeddings: its tokens cannot be exchanged"
         )
     return len(weight)
+
+
+def _token_embeddings(network: PreTrainedModel) -> Any:
+    """Return the table of a network, or of its part that reads text (CLIP), by its name at last; None without one."""
+    reading = [part for part in network.modules() if getattr(part, "main_input_name", None) == "input_ids"]
+    for part in (network, *reading):
+        with suppress(NotImplementedError, AttributeError):
+            table = part.get_input_embeddings()  # type: ignore[operator]
+            if hasattr(table, "weight"):
+                return table
+    tables = {name: part for name, part in network.named_modules() if isinstance(part, torch.nn.Embedding)}
+    return next(
+        (table for name, table in tables.items() if re.search("token_embed|word_embed|embed_tokens", name)), None
+    )
+
+
+def check_names(names: Iterable[str], known: Container[str], architecture: str) -> None:
+    """Raise UsageError for an entry of a batch that a network does not take; one that numbers documents has a name here."""
+    for name in sorted(names):
+        if name not in known:
+            what = "leave it out of the batch"
+            if re.search("doc|seq_?(len|id)|segment|sample|pack", name):
+                what = "if it says which tokens are one document, number the document of each token in segments"
+            raise UsageError(f"{architecture} takes no {name!r}: {what}")
 
 
 def checked_entry(name: str, value: Any, ids: Array) -> Any:
@@ -176,11 +201,27 @@ def special_ids(network: PreTrainedModel) -> set[int]:
 
 def visible_pairs(call: Call) -> Array:
     """Return where a query sees a key, by the mask and by a bias that hides: (n_q, n_k) or (batch, n_q, n_k), bool."""
+    return visible_pairs_of_heads(call).any(-3)
+
+
+RAMP = 2 * HIDING  # a bias between this and HIDING grows with the distance (ALiBi): masks are far below
+
+
+def visible_pairs_of_heads(call: Call) -> Array:
+    """Return where a query of each head sees a key: (heads, n_q, n_k) or (batch, heads, n_q, n_k), bool.
+
+    There is one head for all if no bias hides. A bias that falls with the distance counts as one that does not hide where
+    another head sees the key, since it has no border.
+    """
     mask, bias = visible_keys(call), call.bias
-    shape = (*call.queries.shape[:-3], call.n_q, call.n_k)
+    shape = (*call.queries.shape[:-3], 1, call.n_q, call.n_k)
     visible = torch.ones(shape, dtype=torch.bool, device=call.queries.device)
     if mask is not None:
-        visible &= mask
-    if bias is not None:  # it may hold an additive mask
-        visible &= (bias > HIDING).any(-3)
-    return visible
+        visible &= mask.unsqueeze(-3)
+    if bias is None:
+        return visible
+    shown = bias > HIDING  # it may hold an additive mask
+    falls = ((bias <= HIDING) & (bias > RAMP)).any(-1, keepdim=True).any(-2, keepdim=True)
+    lowest = max(torch.finfo(bias.dtype).min / 2, -1e8)
+    shown = shown | (falls & (bias > lowest) & shown.any(-3, keepdim=True))
+    return visible & shown

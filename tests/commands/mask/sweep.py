@@ -87,12 +87,14 @@ def main() -> None:
                 outcome, why = result.partition(":")[0], result
             else:
                 checked = "holds" if result.exchanges or not result.unchecked else "holds, unchecked"
-                outcome = checked if result.holds else "finding" if family.kind in FINDINGS else "FALSE ALARM"
+                checked = "holds, masks unread" if result.holds is None else checked
+                outcome = "finding" if family.kind in FINDINGS else "FALSE ALARM"
+                outcome = outcome if result.violations else checked
                 why = str(result).replace("\n", " | ") + "".join(
                     f" [{note}]" for note in (*result.notes, *result.unchecked)
                 )
             counts[outcome] += 1
-            if arguments.all or outcome not in ("holds", "finding", "not built"):
+            if arguments.all or outcome not in ("holds", "holds, masks unread", "finding", "not built"):
                 print(f"{outcome:12} {family} | {way} | {kernel} | {why[:600]}", flush=True)
     print(dict(counts), f"{time.monotonic() - started:.0f} s")
 
