@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from contextvars import ContextVar
 from pathlib import Path
+from typing import TextIO
 
 from attnctl.text import harmless_line, shortened, value_text, visible_text
 
@@ -140,22 +142,52 @@ def error_place(error: BaseException) -> str:
     return f"{Path(last.filename).name}:{last.lineno}"
 
 
+class _Nowhere(io.TextIOBase):
+    """A stream that drops what is written to it, and is never closed: a library may keep it."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def close(self) -> None:
+        pass
+
+
+_nowhere = _Nowhere()
+_complaints: ContextVar[TextIO | None] = ContextVar("complaints", default=None)  # None: standard error
+
+
+@contextmanager
+def quiet_stderr() -> Iterator[None]:
+    """Drop what libraries write on standard error within this context: bars, warnings, logs. Complaints are printed."""
+    token = _complaints.set(sys.stderr)
+    try:
+        with redirect_stderr(_nowhere):
+            yield
+    finally:
+        _complaints.reset(token)
+
+
+def print_progress(message: str) -> None:
+    """Print one line on stderr about work that goes on; within `quiet_stderr` print nothing."""
+    if sys.stderr is not _nowhere:
+        print_complaint(message)
+
+
 def print_complaint(message: str) -> None:
     """Print one line on stderr, on a terminal wrapped between words. Text from the user cannot control the terminal."""
     waiting.close()
+    stream = _complaints.get() or sys.stderr
     # LONGEST characters at most, cut where it is longest: its end says what to do
     message = re.sub(r"\S{300,}", lambda match: f"{match[0][:200]}…{match[0][-50:]}", message)
     message = message if len(message) <= LONGEST else f"{message[: LONGEST - 300]}…{message[-300:]}"
     line = f"attnctl: {harmless_line(message, visible_text)}"
-    if sys.stderr.isatty():
+    if stream.isatty():
         from textwrap import fill
 
         with suppress(OSError):
-            columns = max(
-                20, os.get_terminal_size(sys.stderr.fileno()).columns or 80
-            )  # some terminals report 0 columns
+            columns = max(20, os.get_terminal_size(stream.fileno()).columns or 80)  # some terminals report 0 columns
             line = fill(line, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    print(line, file=sys.stderr)
+    print(line, file=stream)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ SWITCHES = (
     "qk_layernorm",
 )  # fmt: skip
 # warnings of transformers about what attnctl says itself, or that change no number
-SAID_ELSEWHERE = re.compile(r"LOAD REPORT|as a standalone, add")
+SAID_ELSEWHERE = re.compile(r"LOAD REPORT|as a standalone, add|Unknown quantization type|FP8 .*dequantizing")
 # a network of so many times the numbers of its files, and so many more, is not theirs: 4-bit weights are 8 to a number
 TIMES_TOO_LARGE = 64
 NUMBERS_TOO_MANY = 50_000_000
@@ -54,6 +54,7 @@ class FileReport:
     quantised: str | None = None  # "modelopt FP8, dequantised"
     elsewhere: tuple[str, ...] = ()  # tensors that the network has no place for
     switched_on: tuple[str, ...] = ()  # settings that config.json lacks, for tensors of the file
+    left_out: tuple[str, ...] = ()  # settings of config.json that its family does not know: "sliding_window 4096"
     warnings: tuple[str, ...] = ()  # of transformers
 
     @property
@@ -64,7 +65,12 @@ class FileReport:
             count = counted(len(self.elsewhere), "tensor")
             notes.append(f"its network has no place for {count} of its file: {named(self.elsewhere)}.")
         if self.switched_on:
-            notes.append(f"its file has tensors for {', '.join(self.switched_on)}, which its config.json lacks: they are used.")
+            switches = ", ".join(self.switched_on)
+            notes.append(f"its file has tensors for {switches}, which its config.json lacks: they are used.")
+        if self.left_out:
+            notes.append(
+                f"its config.json says {named(self.left_out)}, which its architecture in transformers does not use."
+            )
         notes += [f"transformers warns: {line}" for line in self.warnings]
         return tuple(Note(note, "doubt") for note in notes)
 
@@ -82,6 +88,7 @@ class Loading:
     model_class: Any
     config: PreTrainedConfig
     folder: Path
+    settings: Document
     stored: StoredTensors
     quantisation: Quantisation | None
     dtype: str | torch.dtype
@@ -146,6 +153,7 @@ class Loading:
             _quantised(quantisation, weights),
             unused.elsewhere,
             switches,
+            left_out_settings(self.settings, config),
             tuple(heard),
         )
         return network, info, unused
@@ -226,7 +234,7 @@ def _quantised(quantisation: Quantisation | None, weights: Mapping[str, StoredTe
         return None
     if not quantisation.by_library:
         return f"{quantisation.name}, dequantised"
-    computing = quantisation.computing_dtype
+    computing = quantisation.computing
     return quantisation.name if computing is None else f"{quantisation.name}, computed in {computing}"
 
 
@@ -240,7 +248,33 @@ def _dtype_of(config: PreTrainedConfig, stored: StoredTensors) -> torch.dtype:
     return stated if isinstance(stated, torch.dtype) else stored_kind
 
 
+# settings that change attention in the families that have them → values that change nothing
+ATTENTION_SETTINGS: dict[str, tuple[object, ...]] = {
+    "sliding_window": (), "attention_window": (), "window_size": (), "attn_logit_softcapping": (0,), "attn_logit_cap": (0,),
+    "query_pre_attn_scalar": (), "attention_multiplier": (1,), "use_qk_norm": (), "qk_norm": (), "qk_layernorm": (),
+    "alibi": (), "use_alibi": (), "rope_scaling": ({},), "partial_rotary_factor": (1,), "rotary_pct": (1,),
+    "no_rope_layers": (), "position_embedding_type": ("absolute",), "attention_sinks": (), "clip_qkv": (),
+}  # fmt: skip
+
+
+def left_out_settings(settings: Document, config: PreTrainedConfig) -> tuple[str, ...]:
+    """Return the settings of a config.json about attention that no class of its configuration has: "alibi True"."""
+    known = {"rope_scaling"} if hasattr(config.get_text_config(), "rope_parameters") else set[str]()
+    for part in configurations_within(config):
+        for origin in type(part).__mro__:
+            known |= vars(origin).keys() | vars(origin).get("__annotations__", {}).keys()
+            known |= (vars(origin).get("attribute_map") or {}).keys()
+        known |= (getattr(part, "rope_parameters", None) or {}).keys()
+    stated = {key: settings[key] for key in ATTENTION_SETTINGS.keys() & settings.keys() - known}
+    return tuple(
+        f"{key} {value}"
+        for key, value in sorted(stated.items())
+        if value not in (None, False, *ATTENTION_SETTINGS[key])
+    )
+
+
 # --- warnings of transformers ------------------------------------------------------------------------------------
+
 
 @contextmanager
 def heard_warnings() -> Iterator[list[str]]:
@@ -250,11 +284,11 @@ def heard_warnings() -> Iterator[list[str]]:
 
     class Ear(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            heard.append(record.getMessage())
+            heard.append(" ".join(record.getMessage().split()))
 
     handlers, level, ear = list(logger.handlers), logger.level, Ear(logging.WARNING)
     with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
+        warnings.simplefilter("always", UserWarning)
         logger.handlers[:] = [ear]
         logger.setLevel(logging.WARNING)
         try:
@@ -262,5 +296,5 @@ def heard_warnings() -> Iterator[list[str]]:
         finally:
             logger.handlers[:] = handlers
             logger.setLevel(level)
-            heard += [str(warning.message) for warning in warned]
+            heard += [str(warning.message) for warning in warned if "transformers" in Path(warning.filename).parts]
             heard[:] = dict.fromkeys(line for line in heard if SAID_ELSEWHERE.search(line) is None)

@@ -6,14 +6,15 @@ import contextlib
 import hashlib
 import os
 import re
+import sys
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnctl import limits
+from attnctl import light_import, limits
 from attnctl.arrays import one_thread
 from attnctl.errors import AttnctlError, error_place, in_one_line
 from attnctl.files import state_of_files, write_whole
@@ -22,7 +23,7 @@ from attnctl.models.huggingface.attention_sites import configurations_within, la
 from attnctl.models.huggingface.hub import KNOWN, import_extra
 from attnctl.models.huggingface.loading import Loading, file_report
 from attnctl.models.huggingface.optional_fields import config_value, generation_config
-from attnctl.models.huggingface.quantisation import Quantisation, compute_in, folder_quantisation, refused
+from attnctl.models.huggingface.quantisation import Quantisation, computed_in, folder_quantisation, refused
 from attnctl.models.huggingface.stored_tensors import stored_tensors
 from attnctl.models.huggingface.unused_tensors import UnusedTensors, named
 from attnctl.text import counted
@@ -167,13 +168,14 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
     def build_network() -> tuple[PreTrainedModel, Document, UnusedTensors]:
         model_class = class_of(transformers, settings, name)
         config = configuration_of(model_class, folder)
-        if quantisation is not None and dtype != "auto":
-            compute_in(config, dtype)
-        loading = Loading(model_class, config, folder, stored, quantisation, number_type, name)
+        stated = quantisation
+        if stated is not None and dtype != "auto":
+            stated = computed_in(stated, config, dtype)
+        loading = Loading(model_class, config, folder, settings, stored, stated, number_type, name)
         loading.check_sizes()
         return loading.read()
 
-    with quiet_library():
+    with quiet_library(), redirect_stdout(sys.stderr) if light_import.alone else nullcontext():  # banners of libraries
         try:
             network, loading_info, unused = import_lightly(build_network)
         except (AttnctlError, torch.OutOfMemoryError):
@@ -223,7 +225,9 @@ def check_complete(
             raise refused(quantisation, name, f"no {first} in its file")
         renamed = next((key for key in unused if WRAPPERS.sub("", key) == first or key.endswith(f".{first}")), None)
         if renamed is not None:  # saved from within torch.compile's or DistributedDataParallel's wrapper
-            raise AttnctlError(f"{name} has other names for its weights ({renamed} for {first}): rename them in its file")
+            raise AttnctlError(
+                f"{name} has other names for its weights ({renamed} for {first}): rename them in its file"
+            )
         raise AttnctlError(f"{name} lacks {len(lacking_inside)} of its weights, {first} first: its file is incomplete")
     network.attnctl_headless = bool(lacking)  # type: ignore[assignment]  # read by `lacks_head`
 
@@ -232,7 +236,9 @@ def check_used(unused: UnusedTensors, name: str) -> None:
     """Raise AttnctlError for tensors of the file that would change the attention, and that the network has no place for."""
     if not unused.needed:
         return
-    what = f"{name} has {counted(len(unused.needed), 'tensor')} that would change its attention and that its network lacks"
+    what = (
+        f"{name} has {counted(len(unused.needed), 'tensor')} that would change its attention and that its network lacks"
+    )
     remedy = (
         "merge the adapter into its weights (PEFT: merge_and_unload), and save them"
         if unused.is_adapter

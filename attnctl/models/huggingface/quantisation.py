@@ -15,6 +15,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import AttnctlError
+from attnctl.light_import import complete_torch
 from attnctl.models.huggingface.attention_sites import configurations_within
 from attnctl.models.huggingface.hub import import_extra, read_json
 from attnctl.models.huggingface.stored_tensors import StoredTensor, StoredTensors
@@ -73,10 +74,11 @@ class Quantisation:
     by_library: bool  # whether transformers acts on it
 
     @property
-    def computing_dtype(self) -> str | None:
-        """Return the number type that bitsandbytes computes in with 4-bit weights; None for other methods."""
-        stated = self.settings.get("bnb_4bit_compute_dtype") if self.settings.get("load_in_4bit") else None
-        return None if stated is None else str(stated).removeprefix("torch.")
+    def computing(self) -> str | None:
+        """Return what bitsandbytes computes in, whatever the type of the network; None for other methods."""
+        if self.settings.get("load_in_4bit"):
+            return str(self.settings.get("bnb_4bit_compute_dtype", "float32")).removeprefix("torch.")
+        return "8 bits" if self.settings.get("load_in_8bit") else None
 
 
 def folder_quantisation(folder: Path, settings: Document, stored: StoredTensors) -> Quantisation | None:
@@ -85,7 +87,9 @@ def folder_quantisation(folder: Path, settings: Document, stored: StoredTensors)
     if in_config is not None and _library_acts_on(in_config):
         return Quantisation(_stated_name(in_config), in_config, by_library=True)
     layout = _layout_of_tensors(stored)
-    stated = in_config or next((part for part in _parts(settings, "compression_config")), None) or _stated_beside(folder)
+    stated = (
+        in_config or next((part for part in _parts(settings, "compression_config")), None) or _stated_beside(folder)
+    )
     # with a name alone the weights may be plain: a copy that was dequantised keeps its configuration
     if layout is None and not any(_is_quantised(tensor) for tensor in stored.tensors.values()):
         return None
@@ -93,12 +97,15 @@ def folder_quantisation(folder: Path, settings: Document, stored: StoredTensors)
     return Quantisation(_stated_name(stated) if stated else stored_as, stated or {}, by_library=False)
 
 
-def compute_in(config: PreTrainedConfig, dtype: str) -> None:
-    """Let bitsandbytes compute in the number type that the user names: in 4 bits it takes that of the file otherwise."""
+def computed_in(quantisation: Quantisation, config: PreTrainedConfig, dtype: str) -> Quantisation:
+    """Let bitsandbytes compute in the type that the user names: with 4-bit weights it takes that of its file otherwise."""
+    if not quantisation.settings.get("load_in_4bit"):
+        return quantisation
+    settings = quantisation.settings | {"bnb_4bit_compute_dtype": dtype}
     for part in configurations_within(config):
-        stated: Any = getattr(part, "quantization_config", None)
-        if isinstance(stated, dict) and stated.get("load_in_4bit"):
-            stated["bnb_4bit_compute_dtype"] = dtype
+        if getattr(part, "quantization_config", None):
+            part.quantization_config = settings
+    return replace(quantisation, settings=settings)
 
 
 def _parts(settings: Document, key: str) -> list[Document]:
@@ -109,6 +116,7 @@ def _parts(settings: Document, key: str) -> list[Document]:
 
 def _library_acts_on(stated: Document) -> bool:
     """Return whether transformers has a quantiser for these settings; without one it goes on as if there were none."""
+    complete_torch()
     quantizers = import_extra("transformers.quantizers.auto")
     method = stated.get("quant_method")
     if stated.get("load_in_8bit") or stated.get("load_in_4bit"):
@@ -240,8 +248,8 @@ def refused(quantisation: Quantisation, name: str, why: str) -> AttnctlError:
     """Return the error for a checkpoint whose weights cannot be told: it names the quantisation, and what to do."""
     known = "" if quantisation.settings else ", and no quantization_config of its config.json says how"
     return AttnctlError(
-        f"{name} is quantised by {quantisation.name}{known}, and transformers does not read that here ({why}): dequantise it "
-        "with the library that made it, and save plain weights"
+        f"{name} is quantised by {quantisation.name}{known}, and transformers does not read that here ({why}): dequantise "
+        "it with the library that made it, and save plain weights"
     )
 
 
@@ -306,10 +314,9 @@ def spread(scale: torch.Tensor, shape: tuple[int, ...], block: tuple[int, int]) 
 
 def left_out(quantisation: Quantisation, unused: Iterable[str]) -> bool:
     """Return whether transformers, which acts on a quantisation, has left out scales of its weights."""
-    return quantisation.by_library and any(
-        name.rpartition(".")[2] in SCALES or re.search(r"_scale(_inv)?$", name) and NEUTRAL.fullmatch(name.rpartition(".")[2]) is None
-        for name in unused
-    )
+    ends = {name.rpartition(".")[2] for name in unused}
+    scales = {end for end in ends if end in SCALES or re.search(r"_scale(_inv)?$", end)}
+    return quantisation.by_library and any(NEUTRAL.fullmatch(end) is None for end in scales)
 
 
 def breaks_blocks(quantisation: Quantisation, stored: StoredTensors) -> bool:

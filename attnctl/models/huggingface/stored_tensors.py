@@ -77,7 +77,9 @@ def stored_tensors(folder: Path, name: str) -> StoredTensors:
     try:
         files = stored_files(folder)
         if any(PART.search(path.name) for path in files) and not (folder / INDEX).is_file():
-            raise AttnctlError(f"{folder} holds parts of a checkpoint without {INDEX}: copy that file into the folder too")
+            raise AttnctlError(
+                f"{folder} holds parts of a checkpoint without {INDEX}: copy that file into the folder too"
+            )
         chosen: Any = read_json(folder / INDEX)["weight_map"] if len(files) > 1 and (folder / INDEX).is_file() else {}
         tensors, repeated = dict[str, StoredTensor](), set[str]()
         for path in files:
