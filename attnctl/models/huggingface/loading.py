@@ -20,6 +20,7 @@ from attnctl.models.huggingface.quantisation import (
     Quantisation,
     breaks_blocks,
     left_out,
+    of_quantised_weights,
     scaled_tensors,
     without_library,
 )
@@ -137,11 +138,18 @@ class Loading:
         with heard_warnings() as heard:
             if quantisation is not None and (not quantisation.by_library or breaks_blocks(quantisation, stored)):
                 quantisation, weights = self._dequantised(quantisation)
-            network, info = self._from_files(config, weights)
-            if quantisation is not None and left_out(quantisation, info["unexpected_keys"]):
+            try:
+                network, info = self._from_files(config, weights)
+                drops_scales = quantisation is not None and left_out(quantisation, info["unexpected_keys"])
+            except Exception:  # its library is not installed, or needs a GPU: the scales may do without it
+                if quantisation is None or not quantisation.by_library or not self._has_certain_scales(quantisation):
+                    raise
+                drops_scales = True
+            if quantisation is not None and drops_scales:
                 quantisation, weights = self._dequantised(quantisation)
                 network, info = self._from_files(config, weights)
-            unused = judge_unused(network, info["unexpected_keys"], stored.tensors)
+            surplus = info["unexpected_keys"] - of_quantised_weights(quantisation, info["unexpected_keys"], stored)
+            unused = judge_unused(network, surplus, stored.tensors)
             switches = self._switches_for(unused.needed, network) if unused.needed else ()
             if switches:
                 plain = {name for name, _ in network.named_parameters()}
@@ -166,6 +174,14 @@ class Loading:
             if hasattr(part, "quantization_config"):
                 del part.quantization_config
         return ours, weights
+
+    def _has_certain_scales(self, quantisation: Quantisation) -> bool:
+        """Return whether every quantised weight can be dequantised by a scale beside it."""
+        try:
+            weights = scaled_tensors(self.stored, without_library(quantisation), self.name)
+        except AttnctlError:
+            return False
+        return len(weights) < len(self.stored.tensors)
 
     def _from_files(
         self, config: PreTrainedConfig, weights: Mapping[str, StoredTensor] | None

@@ -18,7 +18,7 @@ from attnctl.errors import AttnctlError
 from attnctl.light_import import complete_torch
 from attnctl.models.huggingface.attention_sites import configurations_within
 from attnctl.models.huggingface.hub import import_extra, read_json
-from attnctl.models.huggingface.stored_tensors import StoredTensor, StoredTensors
+from attnctl.models.huggingface.stored_tensors import PLAIN_DTYPES, StoredTensor, StoredTensors
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 FLOAT8 = ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
 INTEGERS = ("I8", "U8", "I16", "U16", "I32", "U32", "I64", "U64")
 DEQUANTISED = ("I8", "F8_E4M3", "F8_E5M2")  # the others are packed, or differ between libraries
+SCALE_TYPES = (
+    *PLAIN_DTYPES,
+    "F8_E8M0",
+)  # the last are powers of two; bytes that stand for such are not told from others
 BLOCK = (128, 128)  # rows and columns of a block where no file says so: DeepSeek's, whose names the files follow
 
 # files beside config.json that say how weights are quantised, newest first
@@ -93,8 +97,10 @@ def folder_quantisation(folder: Path, settings: Document, stored: StoredTensors)
     # with a name alone the weights may be plain: a copy that was dequantised keeps its configuration
     if layout is None and not any(_is_quantised(tensor) for tensor in stored.tensors.values()):
         return None
-    stored_as = layout or _types_of_weights(stored)
-    return Quantisation(_stated_name(stated) if stated else stored_as, stated or {}, by_library=False)
+    name = _stated_name(stated) if stated else layout or _types_of_weights(stored)
+    if stated and layout and not _stated_method(stated):
+        name = f"{layout} {name}"
+    return Quantisation(name, stated or {}, by_library=False)
 
 
 def computed_in(quantisation: Quantisation, config: PreTrainedConfig, dtype: str) -> Quantisation:
@@ -134,11 +140,16 @@ def _stated_beside(folder: Path) -> Document | None:
     return None
 
 
-def _stated_name(stated: Document) -> str:
-    """Return the name that settings give their quantisation, with its algorithm or width."""
+def _stated_method(stated: Document) -> object:
+    """Return the name of a method, or of the program that used it; None if settings do not give it."""
     producer = stated.get("producer")
     method = stated.get("quant_method") or (producer.get("name") if isinstance(producer, dict) else None)
-    method = "bitsandbytes" if stated.get("load_in_8bit") or stated.get("load_in_4bit") else method
+    return "bitsandbytes" if stated.get("load_in_8bit") or stated.get("load_in_4bit") else method
+
+
+def _stated_name(stated: Document) -> str:
+    """Return the name that settings give their quantisation, with its algorithm or width."""
+    method = _stated_method(stated)
     width = next((f"{stated[key]}-bit" for key in ("bits", "nbits", "w_bit", "num_bits") if stated.get(key)), "")
     if stated.get("load_in_4bit"):
         width = f"4-bit {stated.get('bnb_4bit_quant_type', '')}".strip()
@@ -233,6 +244,8 @@ def scaled_tensors(stored: StoredTensors, quantisation: Quantisation, name: str)
         doubtful = sorted(part for part in others if NEUTRAL.fullmatch(part) is None)
         if tensor.name.endswith(".weight") and doubtful:
             raise refusal(tensor, f"has {doubtful[0]} beside it, which changes it too")
+        if scale[0].dtype not in SCALE_TYPES:
+            raise refusal(tensor, f"has a scale of {scale[0].dtype}")
         if not scale_fits(scale[0].shape, tensor.shape, block):
             raise refusal(tensor, f"has the shape {tensor.shape}, and its scale {scale[0].shape}")
         if (form := stored.tensors.get(f"{base}.weight_format")) is not None and int(form.values.max()):
@@ -317,6 +330,14 @@ def left_out(quantisation: Quantisation, unused: Iterable[str]) -> bool:
     ends = {name.rpartition(".")[2] for name in unused}
     scales = {end for end in ends if end in SCALES or re.search(r"_scale(_inv)?$", end)}
     return quantisation.by_library and any(NEUTRAL.fullmatch(end) is None for end in scales)
+
+
+def of_quantised_weights(quantisation: Quantisation | None, unused: Iterable[str], stored: StoredTensors) -> set[str]:
+    """Return the unused tensors that a quantiser of transformers knows and does not need: they lie beside its own."""
+    if quantisation is None or not quantisation.by_library:
+        return set()
+    packed = {name.rpartition(".")[0] for name, tensor in stored.tensors.items() if tensor.dtype not in PLAIN_DTYPES}
+    return {name for name in unused if name.rpartition(".")[0] in packed and not name.endswith(".bias")}
 
 
 def breaks_blocks(quantisation: Quantisation, stored: StoredTensors) -> bool:
