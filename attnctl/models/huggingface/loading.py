@@ -140,12 +140,12 @@ class Loading:
                 quantisation, weights = self._dequantised(quantisation)
             try:
                 network, info = self._from_files(config, weights)
-                drops_scales = quantisation is not None and left_out(quantisation, info["unexpected_keys"])
-            except Exception:  # its library is not installed, or needs a GPU: the scales may do without it
-                if quantisation is None or not quantisation.by_library or not self._has_certain_scales(quantisation):
+                by_scales = quantisation is not None and self._is_left_incomplete(quantisation, info)
+            except Exception:  # a library is not installed, or needs a GPU: the scales may do without it
+                if quantisation is None or not self._has_certain_scales(quantisation):
                     raise
-                drops_scales = True
-            if quantisation is not None and drops_scales:
+                by_scales = True
+            if quantisation is not None and by_scales:
                 quantisation, weights = self._dequantised(quantisation)
                 network, info = self._from_files(config, weights)
             surplus = info["unexpected_keys"] - of_quantised_weights(quantisation, info["unexpected_keys"], stored)
@@ -175,13 +175,19 @@ class Loading:
                 del part.quantization_config
         return ours, weights
 
+    def _is_left_incomplete(self, quantisation: Quantisation, info: Document) -> bool:
+        """Return whether transformers has left out scales, or weights that have certain scales."""
+        if left_out(quantisation, info["unexpected_keys"]):
+            return True
+        return bool(info["missing_keys"]) and self._has_certain_scales(quantisation)
+
     def _has_certain_scales(self, quantisation: Quantisation) -> bool:
-        """Return whether every quantised weight can be dequantised by a scale beside it."""
+        """Return whether transformers acts on a quantisation whose weights all have a scale beside them instead."""
         try:
             weights = scaled_tensors(self.stored, without_library(quantisation), self.name)
         except AttnctlError:
             return False
-        return len(weights) < len(self.stored.tensors)
+        return quantisation.by_library and len(weights) < len(self.stored.tensors)
 
     def _from_files(
         self, config: PreTrainedConfig, weights: Mapping[str, StoredTensor] | None

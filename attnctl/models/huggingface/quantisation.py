@@ -62,7 +62,7 @@ LAYOUTS = (
     (("weight_scale_2",), "NVFP4"),
     (("weight_scales",), "EETQ"),
     (("scales", "biases"), "MLX"),
-    (("qdata",), "torchao"),
+    (("_weight_qdata",), "torchao"),
     (("qweight",), "a packed format"),
 )
 # the layouts whose weights stay in their places, as numbers with a scale

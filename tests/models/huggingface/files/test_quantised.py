@@ -127,6 +127,12 @@ READ: dict[str, tuple[Scaled, dict[str, Any], str]] = {
         {"compression_config": {"quant_method": "compressed-tensors", "format": "float-quantized"}},
         "compressed-tensors float-quantized, dequantised",
     ),
+    # its library is not installed, or needs a GPU
+    "fbgemm": (
+        by_row("weight_scale", torch.float8_e4m3fn, 1),
+        {"quantization_config": {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}},
+        "fbgemm_fp8, dequantised",
+    ),
     "bitsandbytes, stripped": (by_row("SCB", torch.int8), {}, "bitsandbytes 8-bit, dequantised"),
     "rows, stripped": (by_row("weight_scale", torch.int8), {}, "int8, dequantised"),
     "groups, stripped": (by_group, {}, "int8, dequantised"),
@@ -170,6 +176,12 @@ REFUSED: dict[str, tuple[Scaled, dict[str, Any], str]] = {
     "AWQ": (replaced(qweight=WORDS, qzeros=WORDS, scales=ONE), {}, "GPTQ or AWQ, and no"),
     "HQQ": (replaced(W_q=BYTES, meta=ONE), {}, "HQQ"),
     "quanto": (replaced(**{"weight._data": BYTES, "weight._scale": ONE}), {}, "quanto"),
+    "torchao": (replaced(_weight_qdata=BYTES, _weight_scale=ONE), {}, "torchao"),
+    "MLX": (
+        replaced(weight=WORDS, scales=ONE, biases=ONE),
+        {"quantization_config": {"group_size": 64, "bits": 4}},
+        "MLX 4-bit",
+    ),
     "EXL2": (replaced(q_weight=WORDS, q_scale=WORDS), {"quantization_config": {"quant_method": "exl2"}}, "exl2"),
     "EXL3": (replaced(trellis=WORDS.short(), suh=ONE, svh=ONE), {}, "EXL3"),
     "bitsandbytes, 4 bits": (replaced(weight=BYTES, **{"weight.absmax": ONE, "weight.quant_map": ONE}), {}, "4-bit"),
