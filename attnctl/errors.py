@@ -7,10 +7,10 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from attnctl.text import harmless_line, shortened, value_text, visible_text
 
@@ -195,22 +195,52 @@ def lossy_text(number: int, encoding: str = "utf-8", errors: str | None = None) 
     return io.TextIOWrapper(raw, encoding, errors, line_buffering=True, write_through=True)
 
 
+class _Nowhere(io.TextIOBase):
+    """A stream that drops what is written to it, and is never closed: a library may keep it."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def close(self) -> None:
+        pass
+
+
+_nowhere = _Nowhere()
+_complaints: ContextVar[TextIO | None] = ContextVar("complaints", default=None)  # None: standard error
+
+
+@contextmanager
+def quiet_stderr() -> Iterator[None]:
+    """Drop what libraries write on standard error within this context: bars, warnings, logs. Complaints are printed."""
+    token = _complaints.set(sys.stderr)
+    try:
+        with redirect_stderr(_nowhere):
+            yield
+    finally:
+        _complaints.reset(token)
+
+
+def print_progress(message: str) -> None:
+    """Print one line on stderr about work that goes on; within `quiet_stderr` print nothing."""
+    if sys.stderr is not _nowhere:
+        print_complaint(message)
+
+
 def print_complaint(message: str) -> None:
     """Print one line on stderr, on a terminal wrapped between words. Text from the user cannot control the terminal."""
     waiting.close()
+    stream = _complaints.get() or sys.stderr
     # LONGEST characters at most, cut where it is longest: its end says what to do
     message = re.sub(r"\S{300,}", lambda match: f"{match[0][:200]}…{match[0][-50:]}", message)
     message = message if len(message) <= LONGEST else f"{message[: LONGEST - 300]}…{message[-300:]}"
     line = f"attnctl: {harmless_line(message, visible_text)}"
-    if sys.stderr.isatty():
+    if stream.isatty():
         from textwrap import fill
 
         with suppress(OSError):
-            columns = max(
-                20, os.get_terminal_size(sys.stderr.fileno()).columns or 80
-            )  # some terminals report 0 columns
+            columns = max(20, os.get_terminal_size(stream.fileno()).columns or 80)  # some terminals report 0 columns
             line = fill(line, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    print(line, file=sys.stderr)
+    print(line, file=stream)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
@@ -31,7 +32,7 @@ from typer.models import CommandInfo
 from attnctl.cli import output
 from attnctl.cli.defaults import default_origin
 from attnctl.cli.output import help_width
-from attnctl.errors import AttnctlError, UsageError, set_flags, waiting
+from attnctl.errors import AttnctlError, UsageError, quiet_stderr, set_flags, waiting
 
 if TYPE_CHECKING:
     from typer._click.core import Context, Parameter
@@ -217,7 +218,8 @@ class Command(TyperCommand):
     def invoke(self, ctx: Context) -> Any:
         """Run the command; an error about a user's default says where the default is set."""
         try:
-            return super().invoke(ctx)
+            with quiet_stderr() if output.quiet else nullcontext():
+                return super().invoke(ctx)
         except AttnctlError as error:
             if origin := _origin_of(error, ctx):
                 raise type(error)(f"{error} ({origin})") from error

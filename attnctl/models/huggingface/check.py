@@ -10,6 +10,7 @@ from attnctl.arrays import Floats
 from attnctl.attention import Array, default_scale
 from attnctl.layer import LayerTrace
 from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.loading import file_report
 from attnctl.source import Model, record_trace
 from attnctl.text import counted, number_list
 from attnctl.tolerances import STORED, tolerance
@@ -36,6 +37,7 @@ def check_attention(
         _nan_finding(trace),
         _dropout_finding(model, trace),
         _shape_finding(trace),
+        *_file_finding(model, trace.model.quantised),
     )
 
 
@@ -219,6 +221,19 @@ def _row_sums(trace: Trace, limit: float) -> CheckFinding:
 def _nan_finding(trace: Trace) -> CheckFinding:
     count = sum(int(np.isnan(part.weights).any(axis=-1).sum()) for part in trace.layers if part.weights is not None)
     return CheckFinding("rows with NaN", count == 0, str(count))
+
+
+def _file_finding(model: Model, quantised: str | None) -> tuple[CheckFinding, ...]:
+    """Return what the other checks cannot know, since they run the same network: what the files hold beside it."""
+    if not isinstance(model, Checkpoint) or not (report := file_report(model.network)).n_tensors:
+        return ()
+    title = "tensors and settings of its files"
+    unknown = list[str](report.notes)
+    if quantised:
+        unknown.append(f"stored as {quantised}: the other checks read the same weights.")
+    if unknown:
+        return (CheckFinding(title, None, " ".join(unknown)),)
+    return (CheckFinding(title, True, f"{report.n_tensors:,} tensors, all used or known to change nothing"),)
 
 
 def _dropout_finding(model: Model, trace: Trace) -> CheckFinding:

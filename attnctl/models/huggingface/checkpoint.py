@@ -20,6 +20,7 @@ from attnctl.interventions import Intervention
 from attnctl.layer import LayerAttention, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
+from attnctl.models.huggingface.loading import file_report
 from attnctl.models.huggingface.network import device_of_inputs, lacks_head, running_network, version_notes
 from attnctl.models.huggingface.optional_fields import config_value, output_value
 from attnctl.tokens import Token
@@ -413,7 +414,7 @@ class Checkpoint:
                 "not the queries, keys, values and scores.",
             )
         run.predictions = self._predicted_tokens(model_input, output, bool(run.model.causal))
-        run.notes += (*traits.reader_notes(silent, run.gates), *version_notes())
+        run.notes += (*traits.reader_notes(silent, run.gates), *file_report(self.network).notes, *version_notes())
         if self.intervention is not None:
             run.notes += (self.intervention.note,)
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnctl.errors import AttnctlError, in_one_line, print_complaint
+from attnctl.errors import AttnctlError, in_one_line, print_progress
 from attnctl.files import lock_file, write_whole
 from attnctl.interrupts import removed_at_end, tidied_up
 from attnctl.light_import import complete_torch
@@ -188,7 +188,7 @@ def _parse_once() -> Iterator[Any]:
 @contextmanager
 def _conversion_bar(path: Path) -> Iterator[None]:
     """Show the library's own progress bars on a terminal, and one line in a pipe."""
-    print_complaint(f"dequantising {path.name} (once; kept in {cache_folder()})")
+    print_progress(f"dequantising {path.name} (once; kept in {cache_folder()})")
     logging = import_extra("transformers.utils.logging")
     level = logging.get_verbosity()
     logging.set_verbosity_error()

@@ -6,22 +6,27 @@ import contextlib
 import hashlib
 import os
 import re
+import sys
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnctl import limits
+from attnctl import light_import, limits
 from attnctl.arrays import one_thread
 from attnctl.errors import AttnctlError, error_place, in_one_line, option_name
 from attnctl.files import state_of_files, write_whole
-from attnctl.formats.arrays import safetensors_header
 from attnctl.light_import import import_lightly
 from attnctl.models.huggingface.attention_sites import configurations_within, layer_count, reads_text, shares_modules
-from attnctl.models.huggingface.hub import KNOWN, import_extra, stored_files
+from attnctl.models.huggingface.hub import KNOWN, import_extra
+from attnctl.models.huggingface.loading import Loading, file_report
 from attnctl.models.huggingface.optional_fields import config_value, generation_config
+from attnctl.models.huggingface.quantisation import Quantisation, computed_in, folder_quantisation, refused
+from attnctl.models.huggingface.stored_tensors import stored_tensors
+from attnctl.models.huggingface.unused_tensors import UnusedTensors, named
+from attnctl.text import counted
 from attnctl.trace.model_info import ModelInfo
 
 if TYPE_CHECKING:
@@ -152,37 +157,33 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
 
     from attnctl.arrays import torch_device
 
-    check_layer_count(settings, _tensor_count(folder, name), name)
+    stored = stored_tensors(folder, name)
+    check_layer_count(settings, len(stored.tensors), name)
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch_device(device)
     number_type: str | torch.dtype = dtype if dtype == "auto" else getattr(torch, dtype)
     if dtype == "auto" and place == "cpu":
         number_type = torch.float32
-    options = {"local_files_only": True, "use_safetensors": True, "trust_remote_code": False}
+    quantisation = folder_quantisation(folder, settings, stored)
 
-    def build_network() -> tuple[PreTrainedModel, Document]:
+    def build_network() -> tuple[PreTrainedModel, Document, UnusedTensors]:
         model_class = class_of(transformers, settings, name)
-        # our function wraps it later; models outside the interface use eager
-        fused = model_class._can_set_attn_implementation() and model_class._supports_sdpa
-        # None: each part of the network uses what it supports (PaliGemma 2: eager for the text, fused for the picture)
-        fused_kernel = None if "text_config" in settings else "sdpa"
-        return model_class.from_pretrained(  # type: ignore[no-any-return]
-            folder,
-            config=configuration_of(model_class, folder),
-            dtype=number_type,
-            attn_implementation=fused_kernel if fused else "eager",
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            **options,
-        )
+        config = configuration_of(model_class, folder)
+        stated = quantisation
+        if stated is not None and dtype != "auto":
+            stated = computed_in(stated, config, dtype)
+        loading = Loading(model_class, config, folder, settings, stored, stated, number_type, name)
+        loading.check_sizes()
+        return loading.read()
 
-    with quiet_library():
+    with quiet_library(), redirect_stdout(sys.stderr) if light_import.alone else nullcontext():  # banners of libraries
         try:
-            network, loading_info = import_lightly(build_network)
+            network, loading_info, unused = import_lightly(build_network)
         except (AttnctlError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # a damaged checkpoint fails in many ways
             raise AttnctlError(f"cannot read {name}: {in_one_line(error)}") from error
-    check_complete(network, loading_info, name)
+    check_complete(network, loading_info, name, quantisation)
+    check_used(unused, name)
     return network.to(place).eval()  # type: ignore[no-any-return, arg-type]
 
 
@@ -203,28 +204,51 @@ def configuration_of(model_class: Any, folder: Path) -> PreTrainedConfig:
     return config  # type: ignore[no-any-return]
 
 
-def check_complete(network: PreTrainedModel, loading_info: Document, name: str) -> None:
+def check_complete(
+    network: PreTrainedModel, loading_info: Document, name: str, quantisation: Quantisation | None = None
+) -> None:
     """Raise AttnctlError for weights that are missing in the file or have another shape: they would be random.
 
     A missing pooler is ignored: it is never run. If the head is missing, nothing is predicted.
     """
     for key, theirs, ours in sorted(loading_info["mismatched_keys"]):
-        raise AttnctlError(
-            f"cannot read {name}: {key} is {tuple(theirs)} in its file and {tuple(ours)} by its config.json"
-        )
+        shapes = f"{key} is {tuple(theirs)} in its file and {tuple(ours)} by its config.json"
+        if quantisation is not None:
+            raise refused(quantisation, name, shapes)
+        raise AttnctlError(f"cannot read {name}: {shapes}")
     prefix = network.base_model_prefix + "."
     lacking = sorted(key for key in loading_info["missing_keys"] if "pooler" not in key)
     lacking_inside = [key for key in lacking if network.base_model is network or key.startswith(prefix)]
     if lacking_inside:
-        renamed = next((key for key in loading_info["unexpected_keys"] if key.endswith(f".{lacking_inside[0]}")), None)
+        first, unused = lacking_inside[0], loading_info["unexpected_keys"]
+        if quantisation is not None:
+            raise refused(quantisation, name, f"no {first} in its file")
+        renamed = next((key for key in unused if WRAPPERS.sub("", key) == first or key.endswith(f".{first}")), None)
         if renamed is not None:  # saved from within torch.compile's or DistributedDataParallel's wrapper
             raise AttnctlError(
-                f"{name} has other names for its weights ({renamed} for {lacking_inside[0]}): rename them in its file"
+                f"{name} has other names for its weights ({renamed} for {first}): rename them in its file"
             )
-        raise AttnctlError(
-            f"{name} lacks {len(lacking_inside)} of its weights, {lacking_inside[0]} first: its file is incomplete"
-        )
+        raise AttnctlError(f"{name} lacks {len(lacking_inside)} of its weights, {first} first: its file is incomplete")
     network.attnctl_headless = bool(lacking)  # type: ignore[assignment]  # read by `lacks_head`
+
+
+def check_used(unused: UnusedTensors, name: str) -> None:
+    """Raise AttnctlError for tensors of the file that would change the attention, and that the network has no place for."""
+    if not unused.needed:
+        return
+    what = (
+        f"{name} has {counted(len(unused.needed), 'tensor')} that would change its attention and that its network lacks"
+    )
+    remedy = (
+        "merge the adapter into its weights (PEFT: merge_and_unload), and save them"
+        if unused.is_adapter
+        else "its config.json, or its architecture there, is not that of its weights"
+    )
+    raise AttnctlError(f"{what} ({named(unused.needed)}): {remedy}")
+
+
+# parts of names that torch's wrappers of a module add, anywhere in a name
+WRAPPERS = re.compile(r"\b(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module|module)\.")
 
 
 def lacks_head(network: PreTrainedModel) -> bool:
@@ -309,6 +333,7 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
         scale=float(scaling) if isinstance(scaling, int | float) else None,
         soft_cap=config_value(config, "attn_logit_softcapping"),
         rope_theta=(config_value(config, "rope_parameters") or {}).get("rope_theta"),
+        quantised=file_report(network).quantised,
         dtype=str(network.dtype).removeprefix("torch."),
         device=str(device_of_inputs(network)),
     )
@@ -413,14 +438,6 @@ def quiet_library() -> Iterator[None]:
 
 
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers", "num_decoder_layers")
-
-
-def _tensor_count(folder: Path, name: str) -> int:
-    """Return how many tensors a folder's weight files hold. Raises AttnctlError for a damaged header."""
-    try:
-        return sum(len(safetensors_header(path).keys() - {"__metadata__"}) for path in stored_files(folder))
-    except AttnctlError as error:
-        raise AttnctlError(f"cannot read {name}: {error}") from error
 
 
 def check_layer_count(settings: dict[str, object], count: int, name: str) -> None:
