@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.files import decode_text, open_regular, parse_json, read_bytes
+from attnctl.files import decode_text, open_regular, read_bytes
+from attnctl.models.huggingface.sentence_folder import transformer_folder
 from attnctl.text import for_pasting
 
 
@@ -59,7 +60,7 @@ def find_checkpoint(name: str, weights: bool = True) -> Path:
     well_known = KNOWN.get(name)
     path = Path(name)
     if well_known is None and (path.exists() or path.suffix.lower() == ".gguf"):
-        return _checked_folder(_transformer_folder(path), weights) if path.is_dir() else _gguf_file(path)
+        return _checked_folder(transformer_folder(path), weights) if path.is_dir() else _gguf_file(path)
     hub_id = name if well_known is None else well_known.hub_id
     if (cached := _from_cache(hub_id, weights)) is not None:
         return cached
@@ -89,21 +90,6 @@ def _gguf_file(path: Path) -> Path:
             "llama-gguf-split of llama.cpp"
         )
     read_header(path)
-    return path
-
-
-def _transformer_folder(path: Path) -> Path:
-    """Return the folder of the transformer if `path` is a sentence-transformers folder; else `path`.
-
-    modules.json names that folder.
-    """
-    if (path / "config.json").exists() or not (path / "modules.json").is_file():
-        return path
-    modules = parse_json(read_bytes(path / "modules.json", limits.SETTINGS_BYTES), f"{path}/modules.json")
-    for module in modules if isinstance(modules, list) else ():
-        folder = str(module.get("path", "")) if isinstance(module, dict) else ""
-        if str(module).find("Transformer") >= 0 and re.fullmatch(r"\w[\w.-]*", folder) and (path / folder).is_dir():
-            return path / folder
     return path
 
 

@@ -19,6 +19,7 @@ from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.tokens import Span, word_numbers
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
 
@@ -43,11 +44,21 @@ class LibraryTokenizer:
         self.model = SimpleNamespace(unk_token=None if tokenizer.unk_token is None else str(tokenizer.unk_token))
 
     def encode(
-        self, text: str, add_special_tokens: bool = True, *, pair: str | None = None, as_target: bool = False
+        self,
+        text: str,
+        add_special_tokens: bool = True,
+        *,
+        pair: str | None = None,
+        as_target: bool = False,
+        longest: int | None = None,
     ) -> TextEncoding:
-        """Return the encoding of a text, or of two; `as_target` encodes the text of a decoder."""
+        """Return the encoding of a text, or of two; `as_target` encodes the text of a decoder.
+
+        It is cut to `longest` tokens; None: it is not cut.
+        """
         texts = {"text_target": text} if as_target else {"text": text, "text_pair": pair}
-        encoded = self.tokenizer(**texts, add_special_tokens=add_special_tokens, return_special_tokens_mask=True)
+        cut = {} if longest is None else {"truncation": True, "max_length": longest}
+        encoded = self.tokenizer(**texts, add_special_tokens=add_special_tokens, return_special_tokens_mask=True, **cut)
         ids, special = list(encoded["input_ids"]), list(encoded["special_tokens_mask"])
         types = list(encoded.get("token_type_ids") or [0] * len(ids))
         if self.tokenizer.is_fast:
@@ -111,6 +122,21 @@ class LibraryTokenizer:
         """Return id → added token, with special tokens."""
         special = {number: SimpleNamespace(special=True) for number in self.tokenizer.all_special_ids}
         return {**special, **self.tokenizer.added_tokens_decoder}
+
+
+def lower_case(tokenizer: Tokenizer | LibraryTokenizer) -> None:
+    """Let a tokenizer read each text in lower case, as sentence-transformers does: before its other normalisers."""
+    from tokenizers.normalizers import Lowercase, Sequence
+
+    own = tokenizer.tokenizer if isinstance(tokenizer, LibraryTokenizer) else None
+    if own is not None and not own.is_fast:
+        own.do_lower_case = True
+        return
+    backend = tokenizer if own is None else own.backend_tokenizer
+    normalizer = backend.normalizer
+    parts = list(normalizer) if isinstance(normalizer, Sequence) else [] if normalizer is None else [normalizer]
+    if not any(isinstance(part, Lowercase) for part in parts):
+        backend.normalizer = Sequence([Lowercase(), *parts])
 
 
 # --- languages -------------------------------------------------------------------------------------------------------

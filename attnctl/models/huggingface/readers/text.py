@@ -51,7 +51,7 @@ class TextReader(Reader):
         model.check_tokens(tokens)
         inputs = text_inputs(model, tokens)
         notes = [*self.pieces.beginning_notes(tokens, bool(model.info.causal)), *input_notes(model, tokens, inputs)]
-        notes += self.pieces.truncation_notes(text, tokens)
+        notes += [*self.pieces.sentence_notes(text), *self.pieces.truncation_notes(text, tokens)]
         notes += [*continuation_notes(model, tokens), *table_notes(model)]
         return ModelInput(tokens, inputs, notes=tuple(notes), blanks=self.pieces.mask_positions(tokens))
 
@@ -104,7 +104,7 @@ class SourceTargetReader(TextReader):
         source = self.pieces.tokenize_text(text)
         inputs = text_inputs(model, source)
         notes = [*self.pieces.beginning_notes(source, bool(model.info.causal)), *input_notes(model, source, inputs)]
-        notes += self.pieces.truncation_notes(text, source)
+        notes += [*self.pieces.sentence_notes(text), *self.pieces.truncation_notes(text, source)]
         if model.target is None and len(tokens) > len(self.decoder_start(model, text)):
             written = [token for token in tokens if not token.special]
             spelled = f" (“{_spelled_tokens(model, written)}”)" if written else ""
