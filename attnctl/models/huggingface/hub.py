@@ -156,7 +156,9 @@ def _from_cache(hub_id: str, weights: bool) -> Path | None:
     """
     patterns = ["config.json", *(TOKENIZER if weights else ())]
     try:
-        folder = Path(_hub().snapshot_download(hub_id, allow_patterns=patterns, local_files_only=True))
+        folder = transformer_folder(
+            Path(_hub().snapshot_download(hub_id, allow_patterns=patterns, local_files_only=True))
+        )
         has_weights = not weights or any((folder / name).is_file() for name in ("model.safetensors", INDEX))
         stored = [folder / "config.json", *(stored_files(folder) if weights else ())]
         return folder if has_weights and all(file.is_file() for file in stored) else None
@@ -223,7 +225,8 @@ def _download_checkpoint(name: str, hub_id: str, well_known: Known | None, weigh
             if not any(file.endswith(".safetensors") for file in names):
                 pickled = [file for file in names if file.endswith(PICKLED)]
                 raise AttnctlError(pickle_refusal(hub_id, pickled) if pickled else f"{hub_id} holds no weights")
-        return Path(hub.snapshot_download(hub_id, allow_patterns=list(WANTED if weights else CONFIGURATION)))
+        patterns = list(WANTED if weights else CONFIGURATION)
+        return transformer_folder(Path(hub.snapshot_download(hub_id, allow_patterns=patterns)))
     except AttnctlError:
         raise
     except Exception as error:  # a network raises many kinds of errors

@@ -111,7 +111,7 @@ def sentence_settings(folder: Path) -> SentenceSettings | None:
     return SentenceSettings(
         prompt if isinstance(prompt, str) else "",
         name if isinstance(name, str) else "",
-        limit if isinstance(limit, int) and not isinstance(limit, bool) and 0 < limit else None,
+        limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None,
         own.get("do_lower_case") is True,
         tuple(notes),
     )
