@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from attnctl.model_options import OptionValues
 
 MARK = ">>"  # separates source and target in one text
-WRITTEN = 500  # the most tokens of a generated target: fewer than the positions of Marian and BART
-
 CHARACTER_BYTES = 4  # bytes of the longest character
 
 
@@ -125,12 +123,10 @@ def _two_texts(text: str, name: str, target: str | None, how: OptionValues) -> _
     """Return a source and the decoder's text, by default the model's own. Raises UsageError for an empty text."""
     if target is not None and not target.strip():
         raise UsageError("is empty: give the text that was made from the source", option="target")
-    model = open_checkpoint(name, target=target, generate=None if target else WRITTEN, **how)
+    model = open_checkpoint(name, target=target, generate=None if target else 1, **how)
     if model.kind != "cross":
         raise AttnctlError(f"{model.info.name} attends to source and target in one softmax: it has no cross attention")
-    if target is None:
-        model = replace(model, generate=min(WRITTEN, (model.pieces.limit or WRITTEN + 1) - 1))
-    source = TextSource(model, text)
+    source = TextSource(replace(model, generate=0), text)  # 0: as long as its generation_config says
     spelled = _spelled(model.pieces, source.tokens)
     return _Sides(source, text, spelled[0] if target is None else target, len(text), spelled)
 

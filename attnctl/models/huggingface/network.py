@@ -435,6 +435,15 @@ def check_layer_count(settings: dict[str, object], count: int, name: str) -> Non
                 )
 
 
+def position_limit(network: PreTrainedModel) -> int | None:
+    """Return how many tokens the positions of a network allow; None: any number, or its configuration does not say."""
+    config = network.config
+    stated = config_value(config.get_text_config(), "max_position_embeddings")
+    if not isinstance(stated, int) or stated < 1 or config.model_type == "t5":
+        return None
+    return usable_positions(network, stated)
+
+
 def usable_positions(network: PreTrainedModel, longest: int | None) -> int | None:
     """Return how many tokens a table of `longest` positions allows: RoBERTa's begin after the padding token's id."""
     for name, part in network.named_modules():

@@ -23,9 +23,8 @@ from attnctl.models.huggingface.network import (
     load_network,
     network_info,
     origin_of,
-    usable_positions,
+    position_limit,
 )
-from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.models.huggingface.readers.text import SourceTargetReader, TextReader
 from attnctl.models.huggingface.readers.two_towers import TextTowerReader
 from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
@@ -238,12 +237,10 @@ def _kind_of_model(settings: Document, request: DecoderRequest, name: str) -> st
 
 def _token_limit(network: PreTrainedModel, tokenizer_limit: int | None = None) -> int | None:
     """Return how many tokens a network reads, by its positions and the tokenizer's limit; None: any number."""
-    config = network.config
-    stated = config_value(config.get_text_config(), "max_position_embeddings")
-    if not isinstance(stated, int) or stated < 1 or config.model_type == "t5":
-        return tokenizer_limit
-    longest = usable_positions(network, stated)
-    return longest if tokenizer_limit is None else min(tokenizer_limit, longest or tokenizer_limit)
+    longest = position_limit(network)
+    if longest is None or tokenizer_limit is None:
+        return tokenizer_limit if longest is None else longest
+    return min(tokenizer_limit, longest)
 
 
 def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Checkpoint:
