@@ -126,7 +126,7 @@ def pickle_refusal(name: str, files: Sequence[str], folder: bool = False) -> str
         conversion = (
             "import pathlib, sys, torch; from safetensors.torch import save_file; p = pathlib.Path(sys.argv[1]); "
             'save_file({k: v.contiguous().clone() for f in p.glob("pytorch_model*.bin") for k, v in torch.load(f, '
-            'weights_only=True).items()}, p / "model.safetensors", {"format": "pt"})'
+            'weights_only=True, map_location="cpu").items()}, p / "model.safetensors", {"format": "pt"})'
         )
     else:
         conversion = (

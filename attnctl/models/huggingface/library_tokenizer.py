@@ -274,20 +274,44 @@ def _without_marks(piece: str) -> str:
 OpenTokenizer = Callable[[], LibraryTokenizer]
 
 
-def open_library_tokenizer(folder: Path, name: str) -> LibraryTokenizer:
-    """Return the tokenizer of transformers in a folder. Raises AttnctlError, in one line, if it cannot be read."""
+def open_library_tokenizer(place: Path, name: str) -> LibraryTokenizer:
+    """Return the tokenizer of transformers in a folder, or of a tokenizer.json.
+
+    Raises AttnctlError, in one line, if it cannot be read.
+    """
     from attnctl.light_import import complete_torch
     from attnctl.models.huggingface.hub import import_extra
     from attnctl.models.huggingface.network import quiet_library
 
     complete_torch()  # this may import a family's configuration, which needs all of torch
-    auto = import_extra("transformers").AutoTokenizer
+    transformers = import_extra("transformers")
     try:
         with quiet_library():
-            return LibraryTokenizer(auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
+            if place.is_file():
+                return LibraryTokenizer(transformers.PreTrainedTokenizerFast(tokenizer_file=str(place)))
+            auto = transformers.AutoTokenizer
+            return LibraryTokenizer(auto.from_pretrained(place, local_files_only=True, trust_remote_code=False))
     except Exception as error:
-        reason = in_one_line(error)
-        files = [path for path in sorted(Path(folder).iterdir()) if path.suffix in (".model", ".spm")]
-        if files and importlib.util.find_spec("sentencepiece") is None:  # without it, transformers asks for tiktoken
-            reason = f"{files[0].name} needs sentencepiece: pip install sentencepiece"
+        reason = _missing_packages(place) or in_one_line(error)
         raise AttnctlError(f"{name} has no tokenizer that can be read ({reason})") from error
+
+
+def _missing_packages(place: Path) -> str:
+    """Return which packages a tokenizer of sentencepiece needs that are not installed; "" if none is missing.
+
+    Without them transformers asks for tiktoken, which does not read such files.
+    """
+    suffixes = (".model", ".spm")
+    files = [path for path in sorted(place.iterdir()) if path.suffix in suffixes] if place.is_dir() else []
+    modules = {"sentencepiece": "sentencepiece", "protobuf": "google.protobuf"}
+    missing = [package for package, module in modules.items() if not _is_installed(module)]
+    if not files or not missing:
+        return ""
+    return f"{files[0].name} needs {' and '.join(missing)}: pip install {' '.join(missing)}"
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package google itself is missing
+        return False

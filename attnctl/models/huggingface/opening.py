@@ -65,13 +65,15 @@ def open_checkpoint(
     image: str | None = None,
     text_pair: str | None = None,
     source_language: str | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
     **decoder: Any,
 ) -> Checkpoint:
     """Open a checkpoint by its folder, GGUF file, Hugging Face id, or well-known name (minilm, smollm2, gpt2).
 
     `dtype` auto is float32 on the CPU, and the stored type on a GPU; `image` is the file of a picture that each text is
     read with; `text_pair` is a second text that is read after each text; `source_language` is the language of a text to
-    translate; `decoder` are the fields of DecoderRequest. Raises UsageError for options that do not fit the checkpoint,
+    translate; `tokenizer` is a tokenizer.json, or a tokenizer's folder, in place of the checkpoint's own; `decoder` are the
+    fields of DecoderRequest. Raises UsageError for options that do not fit the checkpoint,
     and AttnctlError, in one line, for a checkpoint that is missing, damaged, pickled, or needs its own code.
     """
     if dtype not in DTYPES:
@@ -90,6 +92,7 @@ def open_checkpoint(
     load = partial(load_network, folder, settings, dtype, device, opened.name)
     texts = {"bos": bos is not None, "truncate": truncate, "generate": request.generate, "image": image}
     texts |= {"text_pair": text_pair, "source_language": source_language, "target_language": request.target_language}
+    texts |= {"tokenizer": tokenizer}
     if (takes := _input_other_than_text(settings)) is not None:
         for option in (option for option, value in texts.items() if value):
             does = "hears" if takes == "sound" else "reads pictures"
@@ -98,7 +101,7 @@ def open_checkpoint(
     if image is not None and (truncate or bos is not None):
         why = f"cannot be combined with {option_name('image')}: the checkpoint makes the prompt"
         raise UsageError(why, option="truncate" if truncate else "bos")
-    pieces = _open_tokenizer(opened, bos, truncate)
+    pieces = _open_tokenizer(opened, bos, truncate, tokenizer)
     pieces.set_languages(source_language, request.target_language)
     model = _open_texts(opened, load(), replace(pieces, names_target=request.target_language is not None), request)
     if text_pair is not None:
@@ -145,10 +148,12 @@ def _open_pictures(opened: _Opened, network: PreTrainedModel) -> Checkpoint:
     return Checkpoint(info, network, reader, "vision" if within else "self")
 
 
-def _open_tokenizer(opened: _Opened, bos: bool | None, truncate: bool) -> Pieces:
+def _open_tokenizer(
+    opened: _Opened, bos: bool | None, truncate: bool, tokenizer: str | os.PathLike[str] | None
+) -> Pieces:
     """Open the tokenizer. Raises AttnctlError if there is none; for a network of pictures, say so."""
     try:
-        return open_pieces(opened.folder, opened.name, bos=bos, truncate=truncate)
+        return open_pieces(opened.folder, opened.name, bos=bos, truncate=truncate, tokenizer=tokenizer)
     except AttnctlError:
         model_class = import_lightly(lambda: class_of(import_extra("transformers"), opened.settings, opened.name))
         if model_class.main_input_name == "pixel_values":

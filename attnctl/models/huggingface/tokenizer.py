@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -449,34 +450,53 @@ def unknown_piece(tokenizer: Tokenizer | LibraryTokenizer) -> str | None:
     return getattr(tokenizer.model, "unk_token", None)
 
 
-def open_pieces(folder: Path, name: str, *, bos: bool | None = None, truncate: bool = False) -> Pieces:
+def open_pieces(
+    folder: Path,
+    name: str,
+    *,
+    bos: bool | None = None,
+    truncate: bool = False,
+    tokenizer: str | os.PathLike[str] | None = None,
+) -> Pieces:
     """Return the tokenizer in a checkpoint's folder, for sentence-transformers with what that library does to a text.
 
-    Raises AttnctlError if no file of it can be read.
+    `tokenizer` names another tokenizer.json, or the folder of another tokenizer. Raises AttnctlError if no file of it can
+    be read.
     """
-    settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
-    if (folder / "chat_template.jinja").exists():
-        template = str(folder / "chat_template.jinja")
+    place = folder if tokenizer is None else _place_of_tokenizer(tokenizer)
+    home = place if place.is_dir() else folder
+    settings = read_json(home / "tokenizer_config.json") if (home / "tokenizer_config.json").exists() else {}
+    if (home / "chat_template.jinja").exists():
+        template = str(home / "chat_template.jinja")
         settings = settings | {"chat_template": decode_text(read_bytes(template, limits.SETTINGS_BYTES), template)}
-    path = folder / "tokenizer.json"
-    opened = functools.cache(functools.partial(open_library_tokenizer, folder, name))
-    tokenizer: Tokenizer | LibraryTokenizer
+    path = place / "tokenizer.json" if place.is_dir() else place
+    opened = functools.cache(functools.partial(open_library_tokenizer, place, name))
+    read: Tokenizer | LibraryTokenizer
     with telling_errors(f"{name} has no tokenizer that can be read"):
         if path.exists():
-            tokenizer = library_tokenizer(path, f"{name} has no tokenizer that can be read")
+            read = library_tokenizer(path, f"{name} has no tokenizer that can be read")
         else:  # older checkpoints: transformers builds a tokenizer from their vocabulary
             library = opened().tokenizer
-            tokenizer = getattr(library, "backend_tokenizer", None) or opened()
+            read = getattr(library, "backend_tokenizer", None) or opened()
             settings = settings | {key: str(token) for key, token in library.special_tokens_map.items()}
-            if not isinstance(tokenizer, LibraryTokenizer):
-                tokenizer.no_truncation()
-                tokenizer.no_padding()
+            if not isinstance(read, LibraryTokenizer):
+                read.no_truncation()
+                read.no_padding()
     if not path.exists():
-        _check_vocabulary(tokenizer, name)
+        _check_vocabulary(read, name, place)
     longest = settings.get("model_max_length")
     limit = int(longest) if isinstance(longest, int | float) and 0 < longest < 10**9 else None
-    pieces = Pieces(name, tokenizer, settings, limit, bos=bos, truncate=truncate, open_library=opened)
+    pieces = Pieces(name, read, settings, limit, bos=bos, truncate=truncate, open_library=opened)
     return _as_sentence_transformers(pieces, sentence_settings(folder))
+
+
+def _place_of_tokenizer(tokenizer: str | os.PathLike[str]) -> Path:
+    """Return the file or folder of a tokenizer. Raises UsageError for anything else."""
+    place = Path(tokenizer)
+    if not place.is_dir() and not place.is_file():
+        why = "a checkpoint reads a tokenizer.json, or the folder of a tokenizer"
+        raise UsageError(why, option="tokenizer", value=str(tokenizer))
+    return place
 
 
 def _as_sentence_transformers(pieces: Pieces, sentence: SentenceSettings | None) -> Pieces:
@@ -499,11 +519,16 @@ def _as_sentence_transformers(pieces: Pieces, sentence: SentenceSettings | None)
     return replace(pieces, limit=limit, truncate=True, sentence=sentence, open_library=open_library)
 
 
-def _check_vocabulary(tokenizer: Tokenizer | LibraryTokenizer, name: str) -> None:
+def _check_vocabulary(tokenizer: Tokenizer | LibraryTokenizer, name: str, folder: Path) -> None:
     """Raise AttnctlError if no word has a token, as in a tokenizer that transformers makes without a vocabulary."""
     special = sum(added.special for added in tokenizer.get_added_tokens_decoder().values())
-    if tokenizer.get_vocab_size() - special <= 2:  # T5's and DeBERTa's also have "▁"
-        raise AttnctlError(
-            f"{name} has no vocabulary that its tokenizer reads: put the tokenizer's files into its folder "
-            "(tokenizer.json: tokenizer.save_pretrained writes it)"
+    if tokenizer.get_vocab_size() - special > 2:  # T5's and DeBERTa's also have "▁"
+        return
+    named = option_name("tokenizer")
+    remedy = f"put its tokenizer.json there, or name it with {named} (tokenizer.save_pretrained writes it)"
+    if (folder / "vocab.txt").is_file():  # of a tokenizer whose rules for splitting are code (SMILES, DNA)
+        remedy = (
+            "its vocab.txt does not say how a text is split: write a tokenizer.json that does (attnctl docs speech shows "
+            f"it for SMILES), put it there, or name it with {named}"
         )
+    raise AttnctlError(f"{name} has no vocabulary that its tokenizer reads: {remedy}")
