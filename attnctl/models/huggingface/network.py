@@ -20,7 +20,7 @@ from attnctl.files import state_of_files, write_whole
 from attnctl.formats.arrays import safetensors_header
 from attnctl.light_import import import_lightly
 from attnctl.models.huggingface.attention_sites import configurations_within, layer_count, reads_text, shares_modules
-from attnctl.models.huggingface.hub import KNOWN, import_extra, stored_files
+from attnctl.models.huggingface.hub import import_extra, known_checkpoint, stored_files
 from attnctl.models.huggingface.optional_fields import config_value, generation_config
 from attnctl.trace.model_info import ModelInfo
 
@@ -69,7 +69,8 @@ def origin_of(path: Path, name: str = "") -> Document:
     if path.suffix.lower() == ".gguf":
         return {"source": path.name} | digest_of(path) | quantisation_of(path)
     weights = sorted(path.glob("*.safetensors"))
-    source = KNOWN[name].hub_id if name in KNOWN else path.name
+    known = known_checkpoint(name)
+    source = path.name if known is None else known.hub_id
     return {"source": source} | (digest_of(weights[0]) if len(weights) == 1 else {})
 
 

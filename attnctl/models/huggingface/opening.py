@@ -14,7 +14,7 @@ from attnctl.light_import import import_lightly
 from attnctl.model_options import instead_of
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, read_json
+from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, place_notes, read_json
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import (
     agrees_on_direction,
@@ -87,8 +87,9 @@ def open_checkpoint(
         folder = dequantised_folder(folder)
     settings, request = read_json(folder / "config.json"), DecoderRequest(**decoder)
     opened = _Opened(
-        short_name(name), folder, settings, _kind_of_model(settings, request, name), partial(origin_of, location, name)
-    )
+        short_name(name), folder, settings, _kind_of_model(settings, request, name), partial(origin_of, location, name),
+        place_notes(name, location),
+    )  # fmt: skip
     load = partial(load_network, folder, settings, dtype, device, opened.name)
     texts = {"bos": bos is not None, "truncate": truncate, "generate": request.generate, "image": image}
     texts |= {"text_pair": text_pair, "source_language": source_language, "target_language": request.target_language}
@@ -126,6 +127,7 @@ class _Opened(NamedTuple):
     settings: Document
     kind: str
     origin: Callable[[], Document]  # called after the weights were read: it computes their digest
+    notes: tuple[str, ...]  # about the place of its files
 
 
 def _open_sounds(opened: _Opened, network: PreTrainedModel, request: DecoderRequest) -> Checkpoint:
@@ -135,7 +137,7 @@ def _open_sounds(opened: _Opened, network: PreTrainedModel, request: DecoderRequ
     reader = open_sound_reader(opened.folder, network, opened.name, opened.kind, pieces)
     info = network_info(network, opened.name, opened.kind)
     info = replace(info, causal=info.causal and opened.kind == "decoder", **opened.origin())
-    return Checkpoint(info, network, reader, opened.kind, request.target)
+    return Checkpoint(info, network, reader, opened.kind, request.target, notes=opened.notes)
 
 
 def _open_pictures(opened: _Opened, network: PreTrainedModel) -> Checkpoint:
@@ -145,7 +147,7 @@ def _open_pictures(opened: _Opened, network: PreTrainedModel) -> Checkpoint:
     tower = getattr(network, "vision_model", network) if within else network
     info = replace(network_info(tower, opened.name, opened.kind), causal=False, **opened.origin())
     reader = open_picture_reader(opened.folder, opened.name)
-    return Checkpoint(info, network, reader, "vision" if within else "self")
+    return Checkpoint(info, network, reader, "vision" if within else "self", notes=opened.notes)
 
 
 def _open_tokenizer(
@@ -189,7 +191,8 @@ def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, reque
         else TextTowerReader(pieces, whole_network, opened.folder)
     )
     info = replace(network_info(network, name, kind), **opened.origin())
-    return _with_direction(Checkpoint(info, network, reader, kind, request.target, request.generate or 0))
+    model = Checkpoint(info, network, reader, kind, request.target, request.generate or 0, notes=opened.notes)
+    return _with_direction(model)
 
 
 def _text_reader(kind: str, pieces: Pieces) -> TextReader:
