@@ -164,6 +164,8 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
         model_class = class_of(transformers, settings, name)
         # our function wraps it later; models outside the interface use eager
         fused = model_class._can_set_attn_implementation() and model_class._supports_sdpa
+        # two models in one: the class does not say what its decoder supports (TrOCR: eager)
+        fused = fused and not all(isinstance(settings.get(half), dict) for half in ("encoder", "decoder"))
         # None: each part of the network uses what it supports (PaliGemma 2: eager for the text, fused for the picture)
         fused_kernel = None if "text_config" in settings else "sdpa"
         return model_class.from_pretrained(  # type: ignore[no-any-return]

@@ -25,6 +25,7 @@ from attnctl.models.huggingface.network import (
     origin_of,
     position_limit,
 )
+from attnctl.models.huggingface.readers.picture_and_target import open_captioner
 from attnctl.models.huggingface.readers.text import SourceTargetReader, TextReader
 from attnctl.models.huggingface.readers.two_towers import TextTowerReader
 from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
@@ -176,8 +177,9 @@ def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, reque
     n_layers = network_info(network, name, kind).n_layers
     if n_layers is not None and n_layers < 1:
         raise AttnctlError(f"{name} has no layers, by its config.json")
-    if network.main_input_name != "input_ids":
-        raise AttnctlError(f"{name} reads {network.main_input_name.replace('_', ' ')}, not text")
+    captions = network.config.model_type == "vision-encoder-decoder"
+    if network.main_input_name != "input_ids" and not captions:
+        raise AttnctlError(_no_text_sentence(network, name))
     if kind == "cross" and merges_source(network):
         if request.attention is not None:
             decoder = option_name("attention", "decoder")
@@ -185,14 +187,26 @@ def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, reque
             raise UsageError(why, option="attention", value=kind)
         kind = "decoder"
     pieces = replace(pieces, limit=_token_limit(network, pieces.limit))
-    reader = (
-        _text_reader(kind, pieces)
-        if whole_network is network
-        else TextTowerReader(pieces, whole_network, opened.folder)
-    )
+    reader: TextReader
+    if captions:
+        reader = open_captioner(opened.folder, network, name, pieces)
+    elif whole_network is network:
+        reader = _text_reader(kind, pieces)
+    else:
+        reader = TextTowerReader(pieces, whole_network, opened.folder)
     info = replace(network_info(network, name, kind), **opened.origin())
     model = Checkpoint(info, network, reader, kind, request.target, request.generate or 0, notes=opened.notes)
     return _with_direction(model)
+
+
+def _no_text_sentence(network: PreTrainedModel, name: str) -> str:
+    """Return why a network that reads no text is not opened, and which part of it can be recorded."""
+    reads = f"{name} reads {network.main_input_name.replace('_', ' ')}, not text"
+    decoders = ("text_decoder", "decoder", "language_model", "qformer")
+    part = next((part for part in decoders if hasattr(network, part)), None)
+    if part is None:
+        return reads
+    return f"{reads}: in Python, attnctl.capture(model.{part}) records the attention of the part that writes"
 
 
 def _text_reader(kind: str, pieces: Pieces) -> TextReader:
