@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 # model types that read sounds
 HEARING = (
     "whisper", "wav2vec2", "wav2vec2-conformer", "hubert", "wavlm", "unispeech", "unispeech-sat", "sew", "data2vec-audio",
+    "audio-spectrogram-transformer",
 )  # fmt: skip
 KINDS = ("encoder", "decoder", "cross")
 DTYPES = ("auto", "float32", "bfloat16", "float16")

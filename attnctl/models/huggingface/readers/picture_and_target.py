@@ -34,7 +34,7 @@ class PictureTargetReader(SourceTargetReader):
     takes: ClassVar[str] = "picture"
 
     def tokenize(self, model: Checkpoint, text: str) -> tuple[Token, ...]:
-        """Return the tokens of the decoder. Raises AttnctlError if the file is no picture, or the encoder puts out no grid."""
+        """Return the decoder's tokens. Raises AttnctlError for a file that is no picture, and an encoder without a grid."""
         values = self._picture(text)[1]
         start = self.decoder_start(model, text)
         if model.target is None:
