@@ -79,8 +79,12 @@ def align_steps(
     Yield the share of a sound that was heard, 0 to 1, after each part of it; then each window of it; at last the result.
     """
     speech, place_options = hears_speech(text, model), {"dtype": dtype or "auto", "device": device or "auto"}
-    for_texts = {"source_language": source_language, "target_language": target_language}
-    for_texts |= {"generate": generate, "tokenizer": tokenizer}
+    for_texts: dict[str, int | str | None] = {
+        "source_language": source_language,
+        "target_language": target_language,
+        "generate": generate,
+    }
+    for_texts |= {"tokenizer": None if tokenizer is None else os.fspath(tokenizer)}
     of_texts = {name: value for name, value in for_texts.items() if value is not None}
     wrong = {"words": words and speech, "language": language is not None and not speech}
     for option, is_given in (wrong | dict.fromkeys(of_texts, speech)).items():

@@ -77,11 +77,9 @@ def check_format(path: Path) -> None:
             f"{here} the parts of DeepSpeed's ZeRO: its own script joins them: "
             f"python {for_pasting(str(path / 'zero_to_fp32.py'))} {place} {place} --safe_serialization"
         )
-    parts = next(
-        (folder for folder in (path, *sorted(path.glob("pytorch_model_fsdp_*"))) if any(folder.glob("*.distcp"))), None
-    )
-    if parts is not None:
-        command = f"accelerate merge-weights {for_pasting(str(parts))} {place}"
+    places = (path, *sorted(path.glob("pytorch_model_fsdp_*")))
+    if (saved := next((folder for folder in places if any(folder.glob("*.distcp"))), None)) is not None:
+        command = f"accelerate merge-weights {for_pasting(str(saved))} {place}"
         raise AttnctlError(f"{here} the parts of a model that FSDP or torch.distributed saved: join them: {command}")
     if (path / "params.json").is_file() and any(path.glob("consolidated*")):
         raise AttnctlError(

@@ -132,9 +132,11 @@ def lower_case(tokenizer: Tokenizer | LibraryTokenizer) -> None:
     if own is not None and not own.is_fast:
         own.do_lower_case = True
         return
-    backend = tokenizer if own is None else own.backend_tokenizer
+    backend: Any = tokenizer if own is None else own.backend_tokenizer
     normalizer = backend.normalizer
-    parts = list(normalizer) if isinstance(normalizer, Sequence) else [] if normalizer is None else [normalizer]
+    parts: list[Any] = (
+        list(normalizer) if isinstance(normalizer, Sequence) else [] if normalizer is None else [normalizer]
+    )
     if not any(isinstance(part, Lowercase) for part in parts):
         backend.normalizer = Sequence([Lowercase(), *parts])
 

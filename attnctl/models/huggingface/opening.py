@@ -93,9 +93,9 @@ def open_checkpoint(
         place_notes(name, location),
     )  # fmt: skip
     load = partial(load_network, folder, settings, dtype, device, opened.name)
-    texts = {"bos": bos is not None, "truncate": truncate, "generate": request.generate, "image": image}
+    texts: Document = {"bos": bos is not None, "truncate": truncate, "generate": request.generate, "image": image}
     texts |= {"text_pair": text_pair, "source_language": source_language, "target_language": request.target_language}
-    texts |= {"tokenizer": tokenizer}
+    texts["tokenizer"] = tokenizer
     if (takes := _input_other_than_text(settings)) is not None:
         for option in (option for option, value in texts.items() if value):
             does = "hears" if takes == "sound" else "reads pictures"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from attnctl.errors import AttnctlError
 from attnctl.files import names_picture
@@ -109,6 +109,6 @@ def open_captioner(folder: Path, network: PreTrainedModel, name: str, pieces: Pi
 
     Raises AttnctlError if the settings of its image processor are missing or unreadable.
     """
-    encoder = network.encoder
+    encoder: Any = network.encoder
     info = replace(network_info(encoder, name, "self"), causal=False)
     return PictureTargetReader(pieces, Checkpoint(info, encoder, open_picture_reader(folder, name), "self"))
