@@ -134,9 +134,8 @@ def lower_case(tokenizer: Tokenizer | LibraryTokenizer) -> None:
         return
     backend: Any = tokenizer if own is None else own.backend_tokenizer
     normalizer = backend.normalizer
-    parts: list[Any] = (
-        list(normalizer) if isinstance(normalizer, Sequence) else [] if normalizer is None else [normalizer]
-    )
+    is_several = isinstance(normalizer, Sequence)
+    parts: list[Any] = list(normalizer) if is_several else [] if normalizer is None else [normalizer]
     if not any(isinstance(part, Lowercase) for part in parts):
         backend.normalizer = Sequence([Lowercase(), *parts])
 
