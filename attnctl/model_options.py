@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 OptionValues = dict[str, Any]  # options by name; None: not set
 
 
-# the options that only checkpoints take; checkpoints take no others
+# the options that checkpoints take, most of them alone; checkpoints take no others
 CHECKPOINT_OPTIONS = frozenset(
     {"attention", "target", "generate", "dtype", "bos", "truncate", "image", "device"}
-    | {"text_pair", "source_language", "target_language"}
+    | {"text_pair", "source_language", "target_language", "tokenizer"}
 )
 
 

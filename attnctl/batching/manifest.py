@@ -73,9 +73,9 @@ def input_paths(paths: Iterable[str], folder: str | Path) -> list[str]:
 def fingerprint_model(name: str | None) -> str | None:
     """Return a hash of names, sizes and times of the model's files; None if `name` is not a path."""
     from attnctl.models import REGISTRY
-    from attnctl.models.huggingface.hub import KNOWN
+    from attnctl.models.huggingface.hub import known_checkpoint
 
-    if name is None or name in REGISTRY or name in KNOWN or not (path := Path(name)).exists():
+    if name is None or name in REGISTRY or known_checkpoint(name) or not (path := Path(name)).exists():
         return None
     with said_plainly("read", path):
         files = sorted(path.iterdir()) if path.is_dir() else [path]

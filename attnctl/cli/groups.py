@@ -289,7 +289,7 @@ GenerateOption = Annotated[
     int | None,
     Option(
         "--generate",
-        help="Let a checkpoint add this many tokens, greedily.",
+        help="Let a checkpoint add this many tokens at most; a decoder of texts takes the likeliest each time.",
         metavar="N",
         parser=whole(limits.GENERATE),
         envvar="ATTNCTL_GENERATE",
@@ -328,7 +328,7 @@ TokenizerOption = Annotated[
     str | None,
     Option(
         "--tokenizer",
-        help="How to split the text: words, chars, or a tokenizer.json.",
+        help="How to split the text: words, chars, or a tokenizer.json; for a checkpoint a tokenizer.json.",
         metavar="words|chars|FILE",
         autocompletion=completing("words", "chars"),
         envvar="ATTNCTL_TOKENIZER",

@@ -47,7 +47,7 @@ from attnctl.cli.output import (
 )
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.cli.suggestions import TOKENS, completing
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.files import check_writable, names_picture
 from attnctl.formats.pictures import CMAP, picture_format, suffixes_listed
 
@@ -392,6 +392,9 @@ def _row_of_photograph(opener: Opener, chosen: Chosen, query: str | None) -> Lon
     if chosen.head == TELLING:
         raise UsageError("a photograph has no headline: name a head", option="head", value=TELLING)
     opened = opener()
+    if not any(token.box is not None for token in opened.key_tokens):
+        instead = option_name("attention", "cross")
+        raise UsageError(f"shows where words look at words, not at the picture: see {instead}", option="attention")
     number = query_of_picture(opened.tokens, query, bool(opened.info.causal))
     if chosen.layer is None and chosen.changes.measure in (None, "weights") and opened.counts[0] > 1:
         chosen = chosen._replace(layer=str(opened.counts[0] - 1))

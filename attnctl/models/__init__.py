@@ -91,7 +91,8 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
         RANGES[option].check_value(option, chosen[option])
     opener = getattr(import_module(module), attribute)
     checkpoint = attribute == "open_checkpoint"
-    foreign = chosen.keys() - CHECKPOINT_OPTIONS - {"name"} if checkpoint else CHECKPOINT_OPTIONS - {"device"}
+    both = {"device", "tokenizer"}
+    foreign = chosen.keys() - CHECKPOINT_OPTIONS - {"name"} if checkpoint else CHECKPOINT_OPTIONS - both
     for option in chosen:
         if option in foreign:
             why = f"cannot be combined with {option_name('model', name)}{instead_of(option)}"

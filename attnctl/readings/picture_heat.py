@@ -25,7 +25,7 @@ def query_of_picture(tokens: tuple[Token, ...], query: str | None, causal: bool)
     """
     if query is not None:
         return find_token(tokens, query)
-    if causal or has_text(tokens):
+    if causal or has_text(tokens) or not any(token.box is not None for token in tokens):  # the words of a caption
         return len(tokens) - 1
     first = next((index for index, token in enumerate(tokens) if token.box is None and PADDING not in token.text), None)
     if first is None:

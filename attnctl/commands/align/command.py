@@ -13,10 +13,12 @@ from attnctl.cli.groups import (
     MODEL,
     CheckpointOptions,
     FileOption,
+    GenerateOption,
     JsonOption,
     SourceLanguageOption,
     TargetLanguageOption,
     TargetOption,
+    TokenizerOption,
     WordsOption,
     output_option,
 )
@@ -76,6 +78,8 @@ def align_command(
     ] = None,
     source_language: SourceLanguageOption = None,
     target_language: TargetLanguageOption = None,
+    generate: GenerateOption = None,
+    tokenizer: TokenizerOption = None,
     json: JsonOption = False,
     output: Annotated[
         str | None, output_option(f"Where to write: .json, {suffixes_listed()}; for speech also .srt, .vtt.")
@@ -99,7 +103,8 @@ def align_command(
         raise UsageError("align needs a checkpoint: name its folder or Hugging Face id with --model")
     speech = hears_speech(text or "", model.model)
     if speech:
-        refuse_unused(context, "file", "words", "source_language", "target_language", because="speech is aligned")
+        of_texts = ("file", "words", "source_language", "target_language", "generate", "tokenizer")
+        refuse_unused(context, *of_texts, because="speech is aligned")
     else:
         refuse_unused(context, "language", because="texts are aligned")
     suffixes, hint = ("srt", "vtt") * speech, "" if speech else ": subtitles need speech"
@@ -110,7 +115,7 @@ def align_command(
         raise UsageError('there is no speech: name a sound file, or "-" for standard input')
     steps = align_steps(
         text, model.model, heads=heads, target=target, words=words, language=language, source_language=source_language,
-        target_language=target_language, dtype=model.dtype, device=model.device,
+        target_language=target_language, generate=generate, tokenizer=tokenizer, dtype=model.dtype, device=model.device,
     )  # fmt: skip
     share, windows = 0.0, list[AlignedWindow]()
     with cost_progress("listening" if speech else "aligning") as tick:

@@ -20,6 +20,8 @@ def align(
     language: str | None = None,
     source_language: str | None = None,
     target_language: str | None = None,
+    generate: int | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
     dtype: str | None = None,
     device: str | None = None,
 ) -> AlignedSpeech | AlignedText:
@@ -27,17 +29,21 @@ def align(
 
     `model` is a checkpoint's folder or Hugging Face id. For Whisper, `text` is a file of speech, and the result's `words`
     have text, start, end and confidence. For an encoder-decoder, `text` is the source of `target` (None: the model writes
-    it); for other models it is "source >> target". The result's `links` then have text, source, source_text and weight;
-    with `words` they link whole words. `heads` is named (those in Whisper's generation config; if it has none, the best),
-    auto (the best), or layer.head with commas; None means named for speech, auto for texts.
+    it, with at most `generate` tokens, or as its generation_config says); for other models it is "source >> target". The
+    result's `links` then have text, source, source_text and weight; with `words` they link whole words. `tokenizer` is a
+    tokenizer.json in place of the checkpoint's own. `heads` is named (those in Whisper's generation config; if it has none,
+    the best), auto (the best), or layer.head with commas; None means named for speech, auto for texts.
     """
     check_types("align", str | os.PathLike, text=text, model=model)
     check_types("align", str | None, heads=heads, target=target, language=language, source_language=source_language)
     check_types("align", str | None, target_language=target_language, dtype=dtype, device=device)
     check_types("align", bool, words=words)
+    check_types("align", int | None, generate=generate)
+    check_types("align", str | os.PathLike | None, tokenizer=tokenizer)
     *_, result = align_steps(
         os.fspath(text), os.fspath(model), heads=heads, target=target, words=words, language=language,
-        source_language=source_language, target_language=target_language, dtype=dtype, device=device,
+        source_language=source_language, target_language=target_language, generate=generate, tokenizer=tokenizer,
+        dtype=dtype, device=device,
     )  # fmt: skip
     assert isinstance(result, AlignedSpeech | AlignedText)
     return result
@@ -63,6 +69,8 @@ def align_steps(
     language: str | None = None,
     source_language: str | None = None,
     target_language: str | None = None,
+    generate: int | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
     dtype: str | None = None,
     device: str | None = None,
 ) -> Iterator[float | AlignedWindow | AlignedSpeech | AlignedText]:
@@ -71,8 +79,13 @@ def align_steps(
     Yield the share of a sound that was heard, 0 to 1, after each part of it; then each window of it; at last the result.
     """
     speech, place_options = hears_speech(text, model), {"dtype": dtype or "auto", "device": device or "auto"}
-    languages = {"source_language": source_language, "target_language": target_language}
-    of_texts = {name: code for name, code in languages.items() if code is not None}
+    for_texts: dict[str, int | str | None] = {
+        "source_language": source_language,
+        "target_language": target_language,
+        "generate": generate,
+    }
+    for_texts |= {"tokenizer": None if tokenizer is None else os.fspath(tokenizer)}
+    of_texts = {name: value for name, value in for_texts.items() if value is not None}
     wrong = {"words": words and speech, "language": language is not None and not speech}
     for option, is_given in (wrong | dict.fromkeys(of_texts, speech)).items():
         if is_given:

@@ -61,7 +61,7 @@ class AlignedSpeech(JsonDocument, kw_only=True, eq=False, tag="attnctl.alignment
     audio: Annotated[str, about("The name of the file.")]
     seconds: Annotated[Amount, about("Its length.")]
     text: str
-    given: Annotated[bool, about("False: the model's own, always the likeliest token.")]
+    given: Annotated[bool, about("False: the model's own.")]
     language: Annotated[str | None, about("As Whisper calls it: en, de.")] = None
     model: ResultModel
     words: tuple[AlignedWord, ...]
@@ -109,7 +109,7 @@ class AlignedText(JsonDocument, kw_only=True, eq=False, tag="attnctl.text-alignm
 
     text: Annotated[str, about("The source.")]
     target: str
-    given: Annotated[bool, about("False: the model's own, always the likeliest token.")]
+    given: Annotated[bool, about("False: the model's own.")]
     model: ResultModel
     sources: Annotated[
         ResultTokens,

@@ -25,13 +25,14 @@ from attnctl.commands.align.result import (
 )
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.layer import LayerAttention
+from attnctl.model_options import RANGES
 from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
 from attnctl.models.huggingface.opening import open_checkpoint, short_name
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.readings.head_place import HeadPlace
 from attnctl.source import Changes, TextSource, prepare
 from attnctl.text import shortened
-from attnctl.tokens import Token, checked_text
+from attnctl.tokens import Token, checked_text, unknown_words
 from attnctl.trace import PIECES_NOTE, joined_word, word_groups
 from attnctl.trace.run import Run
 
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from attnctl.model_options import OptionValues
 
 MARK = ">>"  # separates source and target in one text
-WRITTEN = 500  # the most tokens of a generated target: fewer than the positions of Marian and BART
-
 CHARACTER_BYTES = 4  # bytes of the longest character
 
 
@@ -94,8 +93,10 @@ def align_text(
     mean = np.mean([weights[place.layer, place.head] for place in used], axis=0)  # (targets, sources)
     links = aligned_links(mean, targets, sources)
     notes = tuple(note for note in run.notes if note != PIECES_NOTE)
+    notes += tuple(note for side in (run.tokens, run.key_tokens or ()) for note in unknown_words(side))
     if between and target is None and not run.tokens[-1].special:
-        notes += (f"The target is cut off: {info.name} did not end it.",)
+        longer = option_name("generate", 2 * len(run.tokens))
+        notes += (f"The target is cut off: {info.name} did not end it, and {longer} lets it write more.",)
     return AlignedText(
         text=sides.text, target=sides.target, given=target is not None or not between, model=run.known_model,
         sources=sources, links=links, weights=mean, chosen="given" if chosen else "auto", heads=used,
@@ -113,8 +114,9 @@ def _within(token: Token, first: int, end: float = math.inf) -> bool:
 def _one_text(text: str, name: str, target: str | None, how: OptionValues) -> _Sides:
     """Return the two sides of a text with >> between them. Raises UsageError without >>, or if there is also a target."""
     advice = f'{short_name(name)} reads one text: put the target behind the source, as "source {MARK} target"'
-    if target is not None:
-        raise UsageError(f"is for encoder-decoders, and {advice}", option="target")
+    for option, value in (("target", target), ("generate", how.get("generate"))):
+        if value is not None:
+            raise UsageError(f"is for encoder-decoders, and {advice}", option=option)
     end = text.rfind(MARK)
     if end < 0:
         raise UsageError(f"the text “{shortened(text, 40)}” has no {MARK}, and {advice}")
@@ -125,12 +127,13 @@ def _two_texts(text: str, name: str, target: str | None, how: OptionValues) -> _
     """Return a source and the decoder's text, by default the model's own. Raises UsageError for an empty text."""
     if target is not None and not target.strip():
         raise UsageError("is empty: give the text that was made from the source", option="target")
-    model = open_checkpoint(name, target=target, generate=None if target else WRITTEN, **how)
+    generate = how.get("generate")
+    if generate is not None:
+        RANGES["generate"].check_value("generate", generate)
+    model = open_checkpoint(name, target=target, **(how if target or generate else how | {"generate": 1}))
     if model.kind != "cross":
         raise AttnctlError(f"{model.info.name} attends to source and target in one softmax: it has no cross attention")
-    if target is None:
-        model = replace(model, generate=min(WRITTEN, (model.pieces.limit or WRITTEN + 1) - 1))
-    source = TextSource(model, text)
+    source = TextSource(replace(model, generate=generate or 0), text)  # 0: as long as its generation_config says
     spelled = _spelled(model.pieces, source.tokens)
     return _Sides(source, text, spelled[0] if target is None else target, len(text), spelled)
 

@@ -81,6 +81,8 @@ def is_differential(module: Module) -> bool:
 def model_follows_interface(model: PreTrainedModel) -> bool:
     """Return whether a part of `model` that attends asks transformers' interface for its attention function."""
     modules = attention_modules(model)
+    if model.config.model_type == "vision-encoder-decoder":  # its encoder reads the picture, whatever its name
+        modules = {name: module for name, module in modules.items() if name.startswith("decoder.")}
     text = [module for name, module in modules.items() if reads_text(name)]
     following = [module for module in text or modules.values() if follows_interface(module)]
     # the picture encoder in the same file may follow it while the text does not (GIT)

@@ -210,6 +210,7 @@ class Checkpoint:
     generate: int = 0
     predict: str | None = None  # as in Stack
     intervention: Intervention | None = None  # as in Stack
+    notes: tuple[str, ...] = ()  # about its files
 
     def __repr__(self) -> str:
         return f"Checkpoint {self.info.size_line()}, {self.kind} attention"
@@ -414,7 +415,8 @@ class Checkpoint:
                 "not the queries, keys, values and scores.",
             )
         run.predictions = self._predicted_tokens(model_input, output, bool(run.model.causal))
-        run.notes += (*traits.reader_notes(silent, run.gates), *file_report(self.network).notes, *version_notes())
+        reported = (*self.notes, *file_report(self.network).notes)
+        run.notes += (*traits.reader_notes(silent, run.gates), *reported, *version_notes())
         if self.intervention is not None:
             run.notes += (self.intervention.note,)
 

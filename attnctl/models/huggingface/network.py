@@ -20,7 +20,7 @@ from attnctl.errors import AttnctlError, error_place, in_one_line, option_name
 from attnctl.files import state_of_files, write_whole
 from attnctl.light_import import import_lightly
 from attnctl.models.huggingface.attention_sites import configurations_within, layer_count, reads_text, shares_modules
-from attnctl.models.huggingface.hub import KNOWN, import_extra
+from attnctl.models.huggingface.hub import import_extra, known_checkpoint, stored_files
 from attnctl.models.huggingface.loading import Loading, file_report
 from attnctl.models.huggingface.optional_fields import config_value, generation_config
 from attnctl.models.huggingface.quantisation import Quantisation, computed_in, folder_quantisation, refused
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 
-SNAPSHOT = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/(?P<revision>[0-9a-f]{40})/?$")
+SNAPSHOT = re.compile(r"models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/(?P<revision>[0-9a-f]{40})(/|$)")
 # general.file_type of a GGUF file → the format of most of its weights; other types are named by their number
 FILE_TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
@@ -74,7 +74,8 @@ def origin_of(path: Path, name: str = "") -> Document:
     if path.suffix.lower() == ".gguf":
         return {"source": path.name} | digest_of(path) | quantisation_of(path)
     weights = sorted(path.glob("*.safetensors"))
-    source = KNOWN[name].hub_id if name in KNOWN else path.name
+    known = known_checkpoint(name)
+    source = path.name if known is None else known.hub_id
     return {"source": source} | (digest_of(weights[0]) if len(weights) == 1 else {})
 
 
@@ -450,6 +451,15 @@ def check_layer_count(settings: dict[str, object], count: int, name: str) -> Non
                 raise AttnctlError(
                     f"{name}: config.json says {field} {str(layers)[:40]}, its files hold {count:,} tensors"
                 )
+
+
+def position_limit(network: PreTrainedModel) -> int | None:
+    """Return how many tokens the positions of a network allow; None: any number, or its configuration does not say."""
+    config = network.config
+    stated = config_value(config.get_text_config(), "max_position_embeddings")
+    if not isinstance(stated, int) or stated < 1 or config.model_type == "t5":
+        return None
+    return usable_positions(network, stated)
 
 
 def usable_positions(network: PreTrainedModel, longest: int | None) -> int | None:

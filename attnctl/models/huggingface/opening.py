@@ -14,7 +14,7 @@ from attnctl.light_import import import_lightly
 from attnctl.model_options import instead_of
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, read_json
+from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, place_notes, read_json
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import (
     agrees_on_direction,
@@ -23,9 +23,9 @@ from attnctl.models.huggingface.network import (
     load_network,
     network_info,
     origin_of,
-    usable_positions,
+    position_limit,
 )
-from attnctl.models.huggingface.optional_fields import config_value
+from attnctl.models.huggingface.readers.picture_and_target import open_captioner
 from attnctl.models.huggingface.readers.text import SourceTargetReader, TextReader
 from attnctl.models.huggingface.readers.two_towers import TextTowerReader
 from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 # model types that read sounds
 HEARING = (
     "whisper", "wav2vec2", "wav2vec2-conformer", "hubert", "wavlm", "unispeech", "unispeech-sat", "sew", "data2vec-audio",
+    "audio-spectrogram-transformer",
 )  # fmt: skip
 KINDS = ("encoder", "decoder", "cross")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -66,13 +67,15 @@ def open_checkpoint(
     image: str | None = None,
     text_pair: str | None = None,
     source_language: str | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
     **decoder: Any,
 ) -> Checkpoint:
     """Open a checkpoint by its folder, GGUF file, Hugging Face id, or well-known name (minilm, smollm2, gpt2).
 
     `dtype` auto is float32 on the CPU, and the stored type on a GPU; `image` is the file of a picture that each text is
     read with; `text_pair` is a second text that is read after each text; `source_language` is the language of a text to
-    translate; `decoder` are the fields of DecoderRequest. Raises UsageError for options that do not fit the checkpoint,
+    translate; `tokenizer` is a tokenizer.json, or a tokenizer's folder, in place of the checkpoint's own; `decoder` are the
+    fields of DecoderRequest. Raises UsageError for options that do not fit the checkpoint,
     and AttnctlError, in one line, for a checkpoint that is missing, damaged, pickled, or needs its own code.
     """
     if dtype not in DTYPES:
@@ -86,11 +89,13 @@ def open_checkpoint(
         folder = dequantised_folder(folder)
     settings, request = read_json(folder / "config.json"), DecoderRequest(**decoder)
     opened = _Opened(
-        short_name(name), folder, settings, _kind_of_model(settings, request, name), partial(origin_of, location, name)
-    )
+        short_name(name), folder, settings, _kind_of_model(settings, request, name), partial(origin_of, location, name),
+        place_notes(name, location),
+    )  # fmt: skip
     load = partial(load_network, folder, settings, dtype, device, opened.name)
-    texts = {"bos": bos is not None, "truncate": truncate, "generate": request.generate, "image": image}
+    texts: Document = {"bos": bos is not None, "truncate": truncate, "generate": request.generate, "image": image}
     texts |= {"text_pair": text_pair, "source_language": source_language, "target_language": request.target_language}
+    texts["tokenizer"] = tokenizer
     if (takes := _input_other_than_text(settings)) is not None:
         for option in (option for option, value in texts.items() if value):
             does = "hears" if takes == "sound" else "reads pictures"
@@ -99,7 +104,7 @@ def open_checkpoint(
     if image is not None and (truncate or bos is not None):
         why = f"cannot be combined with {option_name('image')}: the checkpoint makes the prompt"
         raise UsageError(why, option="truncate" if truncate else "bos")
-    pieces = _open_tokenizer(opened, bos, truncate)
+    pieces = _open_tokenizer(opened, bos, truncate, tokenizer)
     pieces.set_languages(source_language, request.target_language)
     model = _open_texts(opened, load(), replace(pieces, names_target=request.target_language is not None), request)
     if text_pair is not None:
@@ -124,6 +129,7 @@ class _Opened(NamedTuple):
     settings: Document
     kind: str
     origin: Callable[[], Document]  # called after the weights were read: it computes their digest
+    notes: tuple[str, ...]  # about the place of its files
 
 
 def _open_sounds(opened: _Opened, network: PreTrainedModel, request: DecoderRequest) -> Checkpoint:
@@ -133,7 +139,7 @@ def _open_sounds(opened: _Opened, network: PreTrainedModel, request: DecoderRequ
     reader = open_sound_reader(opened.folder, network, opened.name, opened.kind, pieces)
     info = network_info(network, opened.name, opened.kind)
     info = replace(info, causal=info.causal and opened.kind == "decoder", **opened.origin())
-    return Checkpoint(info, network, reader, opened.kind, request.target)
+    return Checkpoint(info, network, reader, opened.kind, request.target, notes=opened.notes)
 
 
 def _open_pictures(opened: _Opened, network: PreTrainedModel) -> Checkpoint:
@@ -143,13 +149,15 @@ def _open_pictures(opened: _Opened, network: PreTrainedModel) -> Checkpoint:
     tower = getattr(network, "vision_model", network) if within else network
     info = replace(network_info(tower, opened.name, opened.kind), causal=False, **opened.origin())
     reader = open_picture_reader(opened.folder, opened.name)
-    return Checkpoint(info, network, reader, "vision" if within else "self")
+    return Checkpoint(info, network, reader, "vision" if within else "self", notes=opened.notes)
 
 
-def _open_tokenizer(opened: _Opened, bos: bool | None, truncate: bool) -> Pieces:
+def _open_tokenizer(
+    opened: _Opened, bos: bool | None, truncate: bool, tokenizer: str | os.PathLike[str] | None
+) -> Pieces:
     """Open the tokenizer. Raises AttnctlError if there is none; for a network of pictures, say so."""
     try:
-        return open_pieces(opened.folder, opened.name, bos=bos, truncate=truncate)
+        return open_pieces(opened.folder, opened.name, bos=bos, truncate=truncate, tokenizer=tokenizer)
     except AttnctlError:
         model_class = import_lightly(lambda: class_of(import_extra("transformers"), opened.settings, opened.name))
         if model_class.main_input_name == "pixel_values":
@@ -170,8 +178,9 @@ def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, reque
     n_layers = network_info(network, name, kind).n_layers
     if n_layers is not None and n_layers < 1:
         raise AttnctlError(f"{name} has no layers, by its config.json")
-    if network.main_input_name != "input_ids":
-        raise AttnctlError(f"{name} reads {network.main_input_name.replace('_', ' ')}, not text")
+    captions = network.config.model_type == "vision-encoder-decoder"
+    if network.main_input_name != "input_ids" and not captions:
+        raise AttnctlError(_no_text_sentence(network, name))
     if kind == "cross" and merges_source(network):
         if request.attention is not None:
             decoder = option_name("attention", "decoder")
@@ -179,13 +188,26 @@ def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, reque
             raise UsageError(why, option="attention", value=kind)
         kind = "decoder"
     pieces = replace(pieces, limit=_token_limit(network, pieces.limit))
-    reader = (
-        _text_reader(kind, pieces)
-        if whole_network is network
-        else TextTowerReader(pieces, whole_network, opened.folder)
-    )
+    reader: TextReader
+    if captions:
+        reader = open_captioner(opened.folder, network, name, pieces)
+    elif whole_network is network:
+        reader = _text_reader(kind, pieces)
+    else:
+        reader = TextTowerReader(pieces, whole_network, opened.folder)
     info = replace(network_info(network, name, kind), **opened.origin())
-    return _with_direction(Checkpoint(info, network, reader, kind, request.target, request.generate or 0))
+    model = Checkpoint(info, network, reader, kind, request.target, request.generate or 0, notes=opened.notes)
+    return _with_direction(model)
+
+
+def _no_text_sentence(network: PreTrainedModel, name: str) -> str:
+    """Return why a network that reads no text is not opened, and which part of it can be recorded."""
+    reads = f"{name} reads {network.main_input_name.replace('_', ' ')}, not text"
+    decoders = ("text_decoder", "decoder", "language_model", "qformer")
+    part = next((part for part in decoders if hasattr(network, part)), None)
+    if part is None:
+        return reads
+    return f"{reads}: in Python, attnctl.capture(model.{part}) records the attention of the part that writes"
 
 
 def _text_reader(kind: str, pieces: Pieces) -> TextReader:
@@ -238,12 +260,10 @@ def _kind_of_model(settings: Document, request: DecoderRequest, name: str) -> st
 
 def _token_limit(network: PreTrainedModel, tokenizer_limit: int | None = None) -> int | None:
     """Return how many tokens a network reads, by its positions and the tokenizer's limit; None: any number."""
-    config = network.config
-    stated = config_value(config.get_text_config(), "max_position_embeddings")
-    if not isinstance(stated, int) or stated < 1 or config.model_type == "t5":
-        return tokenizer_limit
-    longest = usable_positions(network, stated)
-    return longest if tokenizer_limit is None else min(tokenizer_limit, longest or tokenizer_limit)
+    longest = position_limit(network)
+    if longest is None or tokenizer_limit is None:
+        return tokenizer_limit if longest is None else longest
+    return min(tokenizer_limit, longest)
 
 
 def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Checkpoint:

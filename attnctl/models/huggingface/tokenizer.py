@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,9 +20,11 @@ from attnctl.models.huggingface.library_tokenizer import (
     OpenTokenizer,
     TextEncoding,
     languages_of,
+    lower_case,
     open_library_tokenizer,
     set_language,
 )
+from attnctl.models.huggingface.sentence_folder import SentenceSettings, sentence_settings
 from attnctl.text import quoted_beginning
 from attnctl.tokens import (
     Place,
@@ -68,15 +71,22 @@ class Pieces:
     names_target: bool = False  # the user has named the language of the target
     # opens the tokenizer of transformers, for pairs, token types and languages
     open_library: OpenTokenizer | None = None
+    sentence: SentenceSettings | None = None  # of a sentence-transformers folder
 
     def tokenize_text(self, text: str) -> tuple[Token, ...]:
         """Return the tokens of `text`, and of `text_pair` after it, with special tokens.
 
         Raises AttnctlError for more tokens than the model reads; UsageError for `bos` without such a token.
         """
+        read = self.prompt + text
         with telling_errors(f"the tokenizer of {self.name} fails on this text"):
-            tokens = self._with_bos(self.tokens_of_encoding(self.joined_text(text), self._encode(text), len(text)))
-        return self._within_limit(tokens)
+            tokens = self.tokens_of_encoding(self.joined_text(read), self._encode(read), len(read))
+        return self._within_limit(self._with_bos(_moved_back(tokens, len(self.prompt))))
+
+    @property
+    def prompt(self) -> str:
+        """Return what is put before each text; its tokens have no position, since positions refer to the text."""
+        return "" if self.sentence is None else self.sentence.prompt
 
     def tokenize_target(self, text: str) -> tuple[Token, ...]:
         """Return the tokens of a decoder's text, encoded as a `text_target`."""
@@ -93,16 +103,39 @@ class Pieces:
         return text if self.text_pair is None else f"{text}{BETWEEN}{self.text_pair}"
 
     def _encode(self, text: str) -> Encoding | TextEncoding:
-        """Return the encoding of a text, by the tokenizer of transformers if the tokenizers library cannot do it alone."""
-        encoding = self.tokenizer.encode(text)
+        """Return the encoding of a text, cut to the tokens that the model reads if `truncate` is set."""
+        encoding = self._encode_up_to(text, None)
+        # a beginning token that the tokenizer adds and the user does not want is dropped later
+        longest = None if self.limit is None or not self.truncate else self.limit + (self.bos is False)
+        return encoding if longest is None or len(encoding.ids) <= longest else self._encode_up_to(text, longest)
+
+    def _encode_up_to(self, text: str, longest: int | None) -> Encoding | TextEncoding:
+        """Return the encoding of a text, by the tokenizer of transformers if the tokenizers library cannot do it alone.
+
+        It is cut to `longest` tokens as transformers cuts it: at the tokenizer's side, with its special tokens.
+        """
         if self.text_pair is not None:
             if self.open_library is None:
                 why = f"needs a tokenizer of transformers for {self.name}, which reads pairs"
                 raise UsageError(why, option="text_pair")
-            return self.library.encode(text, pair=self.text_pair)
-        if isinstance(encoding, TextEncoding) or self.open_library is None:
-            return encoding
-        return self.library.encode(text) if self.has_languages or any(encoding.type_ids) else encoding
+            return self.library.encode(text, pair=self.text_pair, longest=longest)
+        if isinstance(self.tokenizer, LibraryTokenizer):
+            return self.tokenizer.encode(text, longest=longest)
+        if longest is None:
+            encoding = self.tokenizer.encode(text)
+        else:
+            self.tokenizer.enable_truncation(longest, direction=self._cut_side)
+            try:
+                encoding = self.tokenizer.encode(text)
+            finally:
+                self.tokenizer.no_truncation()
+        by_library = self.open_library is not None and (self.has_languages or any(encoding.type_ids))
+        return self.library.encode(text, longest=longest) if by_library else encoding
+
+    @property
+    def _cut_side(self) -> str:
+        """Return at which side a long text is cut: right or left."""
+        return "left" if self.settings.get("truncation_side") == "left" else "right"
 
     @cached_property
     def library(self) -> LibraryTokenizer:
@@ -166,12 +199,28 @@ class Pieces:
         """Return a note about the end of a text that is cut off, since it has more tokens than the model reads; else ()."""
         if not self.truncate or self.limit is None or len(tokens) < self.limit:
             return ()
-        end = max((token.end for token in tokens if token.end is not None), default=0)
-        unread = self.joined_text(text)[end:].strip()
+        second = len(text) + len(BETWEEN)
+        sides = [(0, text)] + ([] if self.text_pair is None else [(second, self.text_pair)])
+        unread = [part for first, side in sides if (part := self._unread_part(tokens, first, side))]
         if not unread:
             return ()
-        cut = f"{option_name('truncate', True)} leaves out the text from {quoted_beginning(unread)} on"
-        return (f"{self.name} reads only the first {self.limit:,} tokens: {cut}.",)
+        which = "last" if self._cut_side == "left" else "first"
+        by = option_name("truncate", True) if self.sentence is None else "sentence-transformers"
+        return (f"{self.name} reads only the {which} {self.limit:,} tokens: {by} leaves out {' and '.join(unread)}.",)
+
+    def _unread_part(self, tokens: Sequence[Token], first: int, side: str) -> str:
+        """Return which part of one of two texts, which begins at character `first`, has no token; "" if all of it has."""
+        spans = [(t.start, t.end) for t in tokens if t.start is not None and t.end is not None and not t.special]
+        spans = [(start - first, end - first) for start, end in spans if first <= start < first + len(side)]
+        if self._cut_side == "left":
+            start = min((start for start, _ in spans), default=len(side))
+            return f"the text before {quoted_beginning(side[start:].strip())}" if side[:start].strip() else ""
+        end = max((end for _, end in spans), default=0)
+        return f"the text from {quoted_beginning(side[end:].strip())} on" if side[end:].strip() else ""
+
+    def sentence_notes(self, text: str) -> tuple[str, ...]:
+        """Return the notes about what sentence-transformers does to a text of its folder; () for other folders."""
+        return () if self.sentence is None else self.sentence.notes_of_text(text, self.name)
 
     @staticmethod
     def _bos_option(value: bool) -> str:
@@ -364,6 +413,21 @@ def _placed_encoding(encoding: Encoding | TextEncoding, first: int) -> TextEncod
     )
 
 
+def _moved_back(tokens: Sequence[Token], length: int) -> tuple[Token, ...]:
+    """Return the tokens of a text without the `length` characters before it; tokens of these have no position."""
+    if not length:
+        return tuple(tokens)
+    moved = []
+    for token in tokens:
+        if token.start is None or token.end is None or token.start == token.end == 0:
+            moved.append(token)
+        elif token.end <= length:
+            moved.append(replace(token, start=None, end=None, word=None))
+        else:
+            moved.append(replace(token, start=max(0, token.start - length), end=token.end - length))
+    return tuple(moved)
+
+
 def _named_letter(text: str) -> str:
     """Name a single invisible character: a joiner, or a letter of private use."""
     return f"U+{ord(text):04X}" if len(text) == 1 and unicodedata.category(text) in ("Cf", "Co") else text
@@ -411,37 +475,85 @@ def unknown_piece(tokenizer: Tokenizer | LibraryTokenizer) -> str | None:
     return getattr(tokenizer.model, "unk_token", None)
 
 
-def open_pieces(folder: Path, name: str, *, bos: bool | None = None, truncate: bool = False) -> Pieces:
-    """Return the tokenizer in a checkpoint's folder. Raises AttnctlError if no file of it can be read."""
-    settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").exists() else {}
-    if (folder / "chat_template.jinja").exists():
-        template = str(folder / "chat_template.jinja")
+def open_pieces(
+    folder: Path,
+    name: str,
+    *,
+    bos: bool | None = None,
+    truncate: bool = False,
+    tokenizer: str | os.PathLike[str] | None = None,
+) -> Pieces:
+    """Return the tokenizer in a checkpoint's folder, for sentence-transformers with what that library does to a text.
+
+    `tokenizer` names another tokenizer.json, or the folder of another tokenizer. Raises AttnctlError if no file of it can
+    be read.
+    """
+    place = folder if tokenizer is None else _place_of_tokenizer(tokenizer)
+    home = place if place.is_dir() else folder
+    settings = read_json(home / "tokenizer_config.json") if (home / "tokenizer_config.json").exists() else {}
+    if (home / "chat_template.jinja").exists():
+        template = str(home / "chat_template.jinja")
         settings = settings | {"chat_template": decode_text(read_bytes(template, limits.SETTINGS_BYTES), template)}
-    path = folder / "tokenizer.json"
-    opened = functools.cache(functools.partial(open_library_tokenizer, folder, name))
-    tokenizer: Tokenizer | LibraryTokenizer
+    path = place / "tokenizer.json" if place.is_dir() else place
+    opened = functools.cache(functools.partial(open_library_tokenizer, place, name))
+    read: Tokenizer | LibraryTokenizer
     with telling_errors(f"{name} has no tokenizer that can be read"):
         if path.exists():
-            tokenizer = library_tokenizer(path, f"{name} has no tokenizer that can be read")
+            read = library_tokenizer(path, f"{name} has no tokenizer that can be read")
         else:  # older checkpoints: transformers builds a tokenizer from their vocabulary
             library = opened().tokenizer
-            tokenizer = getattr(library, "backend_tokenizer", None) or opened()
+            read = getattr(library, "backend_tokenizer", None) or opened()
             settings = settings | {key: str(token) for key, token in library.special_tokens_map.items()}
-            if not isinstance(tokenizer, LibraryTokenizer):
-                tokenizer.no_truncation()
-                tokenizer.no_padding()
+            if not isinstance(read, LibraryTokenizer):
+                read.no_truncation()
+                read.no_padding()
     if not path.exists():
-        _check_vocabulary(tokenizer, name)
+        _check_vocabulary(read, name, place)
     longest = settings.get("model_max_length")
     limit = int(longest) if isinstance(longest, int | float) and 0 < longest < 10**9 else None
-    return Pieces(name, tokenizer, settings, limit, bos=bos, truncate=truncate, open_library=opened)
+    pieces = Pieces(name, read, settings, limit, bos=bos, truncate=truncate, open_library=opened)
+    return _as_sentence_transformers(pieces, sentence_settings(folder))
 
 
-def _check_vocabulary(tokenizer: Tokenizer | LibraryTokenizer, name: str) -> None:
+def _place_of_tokenizer(tokenizer: str | os.PathLike[str]) -> Path:
+    """Return the file or folder of a tokenizer. Raises UsageError for anything else."""
+    place = Path(tokenizer)
+    if not place.is_dir() and not place.is_file():
+        why = "a checkpoint reads a tokenizer.json, or the folder of a tokenizer"
+        raise UsageError(why, option="tokenizer", value=str(tokenizer))
+    return place
+
+
+def _as_sentence_transformers(pieces: Pieces, sentence: SentenceSettings | None) -> Pieces:
+    """Return a tokenizer that reads texts as sentence-transformers does with these settings; None: the same tokenizer."""
+    if sentence is None:
+        return pieces
+    open_library, tokenizer = pieces.open_library, pieces.tokenizer
+    if sentence.lower_case:
+        lower_case(tokenizer)
+        opened = open_library
+
+        @functools.cache
+        def open_library() -> LibraryTokenizer:
+            assert opened is not None
+            library = opened()
+            lower_case(library)
+            return library
+
+    limit = pieces.limit if sentence.limit is None else sentence.limit
+    return replace(pieces, limit=limit, truncate=True, sentence=sentence, open_library=open_library)
+
+
+def _check_vocabulary(tokenizer: Tokenizer | LibraryTokenizer, name: str, folder: Path) -> None:
     """Raise AttnctlError if no word has a token, as in a tokenizer that transformers makes without a vocabulary."""
     special = sum(added.special for added in tokenizer.get_added_tokens_decoder().values())
-    if tokenizer.get_vocab_size() - special <= 2:  # T5's and DeBERTa's also have "▁"
-        raise AttnctlError(
-            f"{name} has no vocabulary that its tokenizer reads: put the tokenizer's files into its folder "
-            "(tokenizer.json: tokenizer.save_pretrained writes it)"
+    if tokenizer.get_vocab_size() - special > 2:  # T5's and DeBERTa's also have "▁"
+        return
+    named = option_name("tokenizer")
+    remedy = f"put its tokenizer.json there, or name it with {named} (tokenizer.save_pretrained writes it)"
+    if (folder / "vocab.txt").is_file():  # of a tokenizer whose rules for splitting are code (SMILES, DNA)
+        remedy = (
+            "its vocab.txt does not say how a text is split: write a tokenizer.json that does (attnctl docs speech shows "
+            f"it for SMILES), put it there, or name it with {named}"
         )
+    raise AttnctlError(f"{name} has no vocabulary that its tokenizer reads: {remedy}")

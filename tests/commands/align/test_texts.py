@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -74,16 +75,17 @@ def test_links_are_the_eager_cross_attention_of_each_tokens_own_row(place: Path,
 
 
 @pytest.mark.parametrize("name", ["t5", "marian"])
-def test_the_model_writes_the_target(place: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnctl.commands.align.texts.WRITTEN", 6)
+def test_the_model_writes_the_target(place: Path, name: str, tmp_path: Path) -> None:
+    place = shutil.copytree(place / name, tmp_path / name).parent
+    settings = json.loads((place / name / "generation_config.json").read_text())
+    (place / name / "generation_config.json").write_text(json.dumps(settings | {"max_new_tokens": 6}))
     tokenizer = Tokenizer.from_file(str(place / name / "tokenizer.json"))
     text = "The house is small"
     source = tokenizer.encode(text, add_special_tokens=False)
     ids, columns = [*source.ids, 2], [at for at, piece in enumerate(source.tokens) if piece != "Ġ"]
     kind = transformers.AutoConfig.from_pretrained(place / name).architectures[0]
     network = getattr(transformers, kind).from_pretrained(place / name).eval()
-    how: dict[str, Any] = {"max_new_tokens": 6, "do_sample": False, "num_beams": 1}
-    written = network.generate(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)), **how)[0].tolist()
+    written = network.generate(input_ids=torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)))[0].tolist()
     kept = [at for at, number in enumerate(written) if number > 3]  # no special ones
     found = attnctl.align(text, place / name, heads=NAMED)
     assert ("The target is cut off" in found.notes[-1]) == (written[-1] > 3)

@@ -1,4 +1,4 @@
-"""The reader of sounds for Whisper and wav2vec 2.0: the tokens are frames, each with its start and end in seconds."""
+"""The reader of sounds for Whisper, wav2vec 2.0 and AST: the tokens are frames, or patches of a spectrogram, in seconds."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.attention_sites import Output
     from attnctl.models.huggingface.checkpoint import Checkpoint
     from attnctl.models.huggingface.tokenizer import Pieces
+
+
+AST_STEP = 0.01  # seconds from one frame of AST's spectrogram to the next: its extractor's own, in no setting
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ class Sound:
             notes.append(
                 f"Of {self.seconds:.1f} seconds the first {used:g} are heard: cut the sound to hear the others."
             )
-        filled = sum(token.special for token in frames)
+        filled = sum(token.special and token.seconds is not None for token in frames)
         if filled:
             notes.append(
                 f"{filled:,} of {len(frames):,} frames come after the end of the sound: it is filled up with silence."
@@ -157,6 +160,8 @@ class Sound:
         """Return a token for each frame that the encoder's first layer reads; frames after the sound's end are special."""
         network = self.network
         config = network.config
+        if config_value(config, "time_stride") is not None:
+            return self._patches()
         if network.main_input_name == "input_features":
             count, step = int(config.max_source_positions), 2 * int(self.reader.extractor.hop_length) / RATE
         else:
@@ -168,6 +173,22 @@ class Sound:
             Token(f"{start:.2f} s", special=start >= self.seconds, seconds=(start, end))
             for start, end in zip(starts, starts[1:], strict=False)
         )
+
+    def _patches(self) -> tuple[Token, ...]:
+        """Return the tokens of AST: two special ones, then the patches of the spectrogram, band by band of mel bins."""
+        config = self.network.config
+        side, times, bands = config.patch_size, config.time_stride, config.frequency_stride
+        starts = range(0, int(self.values.shape[1]) - side + 1, times)  # values: (1, frames, mel bins)
+        patches = [
+            Token(
+                f"{start * AST_STEP:.2f} s mel {band}-{band + side - 1}",
+                special=start * AST_STEP >= self.seconds,
+                seconds=(round(start * AST_STEP, 4), round((start + side) * AST_STEP, 4)),
+            )
+            for band in range(0, int(self.values.shape[2]) - side + 1, bands)
+            for start in starts
+        ]
+        return (Token("[CLS]", special=True), Token("[DIST]", special=True), *patches)
 
     @cached_property
     def encoded(self) -> Output:

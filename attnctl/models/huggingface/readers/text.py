@@ -7,13 +7,19 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import ModelInput, Reader
-from attnctl.models.huggingface.network import end_ids, forced_first_id, generation_setting, running_network
-from attnctl.models.huggingface.optional_fields import config_value
+from attnctl.models.huggingface.network import (
+    end_ids,
+    forced_first_id,
+    generation_setting,
+    position_limit,
+    running_network,
+)
+from attnctl.models.huggingface.optional_fields import config_value, generation_config
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.source.model import check_text
 from attnctl.text import visible_text
@@ -27,11 +33,12 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.checkpoint import Checkpoint
 
 
-# generate greedily and return only ids, whatever generation_config says
-GREEDY = {
-    "do_sample": False, "num_beams": 1, "num_return_sequences": 1, "return_dict_in_generate": False,
+# generate one text without chance, and return only ids, whatever generation_config says
+ONE_TEXT = {
+    "do_sample": False, "num_return_sequences": 1, "return_dict_in_generate": False,
     "output_attentions": False, "output_hidden_states": False, "output_scores": False, "output_logits": False,
 }  # fmt: skip
+GREEDY = ONE_TEXT | {"num_beams": 1}
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,7 @@ class TextReader(Reader):
         model.check_tokens(tokens)
         inputs = text_inputs(model, tokens)
         notes = [*self.pieces.beginning_notes(tokens, bool(model.info.causal)), *input_notes(model, tokens, inputs)]
+        notes += self.pieces.sentence_notes(text)
         notes += self.pieces.dropped_notes(text, tokens[: len(tokens) - (model.generate or 0)])
         notes += self.pieces.truncation_notes(text, tokens)
         notes += [*continuation_notes(model, tokens), *table_notes(model)]
@@ -90,7 +98,7 @@ class SourceTargetReader(TextReader):
             return source
         start = self.decoder_start(model, text)
         if model.target is None:
-            return (*start, *generated_tokens(model, text_inputs(model, source), start))
+            return (*start, *written_tokens(model, text_inputs(model, source), start))
         tokens = self._shifted_target(model, self.pieces.tokenize_target(model.target))
         n_start = len(start) if [token.id for token in tokens[: len(start)]] == [token.id for token in start] else 1
         return (*start, *(replace(token, start=None, end=None, word=None) for token in tokens[n_start:]))
@@ -105,14 +113,10 @@ class SourceTargetReader(TextReader):
         source = self.pieces.tokenize_text(text)
         inputs = text_inputs(model, source)
         notes = [*self.pieces.beginning_notes(source, bool(model.info.causal)), *input_notes(model, source, inputs)]
-        notes += [*self.pieces.truncation_notes(text, source), *self.pieces.dropped_notes(text, source)]
+        notes += [*self.pieces.sentence_notes(text), *self.pieces.truncation_notes(text, source)]
+        notes += self.pieces.dropped_notes(text, source)
         if model.target is None and len(tokens) > len(self.decoder_start(model, text)):
-            written = [token for token in tokens if not token.special]
-            spelled = f" (“{_spelled_tokens(model, written)}”)" if written else ""
-            notes.append(
-                f"The decoder's tokens are the model's own{spelled}, the likeliest each time; "
-                f"{option_name('target')} gives others."
-            )
+            notes.append(written_note(model, tokens))
         notes += [*self.pieces.language_notes(model.target is not None), *table_notes(model)]
         inputs |= {"decoder_input_ids": model.token_ids(tokens)}
         keys = self.key_tokens(model, text, tokens)
@@ -181,36 +185,87 @@ def text_inputs(model: Checkpoint, tokens: Sequence[Token]) -> Keywords:
     return inputs
 
 
-def generated_tokens(model: Checkpoint, inputs: Keywords, start: Sequence[Token] = ()) -> tuple[Token, ...]:
-    """Return the tokens that the network generates greedily after `inputs`; for a decoder, those after its `start`.
+def generated_tokens(model: Checkpoint, inputs: Keywords) -> tuple[Token, ...]:
+    """Return the tokens that the network generates greedily after the text of `inputs`.
 
     Raises UsageError if the network writes no text; AttnctlError if the result would be longer than it can read.
     """
-    network, ids, count = model.network, inputs["input_ids"], model.generate or 16
+    network, ids, count = model.network, inputs["input_ids"].tolist()[0], model.generate
+    check_writes(network)
+    n, limit = len(ids), model.pieces.limit
+    if limit is not None and n + count > limit:
+        raise AttnctlError(f"{n:,} tokens and {count:,} new ones are more than {model.info.name} reads: {limit:,}")
+    with running_network(network, n, model.info.name):
+        ids_with_new = generate_greedily(network, inputs, count)
+    return model.pieces.continued_tokens(ids, ids_with_new[n:])
+
+
+def check_writes(network: PreTrainedModel) -> None:
+    """Raise UsageError if a network writes no text."""
     if not network.can_generate():
         why = f"needs a network that continues texts, and {type(network).__name__} does not"
         raise UsageError(why, option="generate")
-    n, limit = ids.shape[-1], model.pieces.limit
-    if limit is not None and not start and n + count > limit:
-        raise AttnctlError(f"{n:,} tokens and {count:,} new ones are more than {model.info.name} reads: {limit:,}")
-    decoder_inputs: Keywords = {}
-    if len(start) > 1:  # a decoder that writes in a language
-        decoder_inputs["decoder_input_ids"] = model.token_ids(start)
-    if start and model.pieces.target_language is not None:
-        decoder_inputs["decoder_start_token_id"] = start[0].id
+
+
+def written_tokens(model: Checkpoint, inputs: Keywords, start: Sequence[Token]) -> tuple[Token, ...]:
+    """Return the tokens that an encoder-decoder writes after the `start` of its decoder, as its own `generate` does.
+
+    Its generation_config decides the length, the beams and the penalties, but nothing is drawn by chance. `model.generate`
+    is the largest number of new tokens; 0: as generation_config says. Raises UsageError if the network writes no text.
+    """
+    network = model.network
+    check_writes(network)
+    options: dict[str, Any] = {"pad_token_id": padding_id(network), **ONE_TEXT}
+    if model.generate:
+        options["max_new_tokens"] = model.generate + len(start) - 1
+    elif (longest := _longest_written(network)) is not None:
+        options |= {"max_length": longest, "max_new_tokens": None}
+    if len(start) == 2:  # a decoder that writes in a language
+        options["forced_bos_token_id"] = start[1].id
+    elif len(start) > 2:
+        options["decoder_input_ids"] = model.token_ids(start)
+    if model.pieces.target_language is not None:
+        options["decoder_start_token_id"] = start[0].id
+    if (ids := inputs.get("input_ids")) is not None:
+        options["attention_mask"] = ids.new_ones(ids.shape)
+    n = len(start) if ids is None else ids.shape[-1]
     with running_network(network, n, model.info.name):
-        ids_with_new = generate_greedily(network, {**inputs, **decoder_inputs}, count)
-    n_known = len(start) or n
-    return model.pieces.continued_tokens(ids_with_new[:n_known], ids_with_new[n_known:])
+        written: list[int] = network.generate(**inputs, **options)[0].tolist()  # type: ignore[operator]
+    return model.pieces.continued_tokens(written[: len(start)], written[len(start) :])
+
+
+def _longest_written(network: PreTrainedModel) -> int | None:
+    """Return how many tokens the decoder's positions allow if generation_config asks for more; else None."""
+    longest, config = position_limit(network), generation_config(network)
+    if longest is None or config is None:
+        return None
+    new, whole = config_value(config, "max_new_tokens"), config_value(config, "max_length")
+    asked = whole if new is None else new + 1
+    return longest if isinstance(asked, int) and asked > longest else None
+
+
+def written_note(model: Checkpoint, tokens: Sequence[Token]) -> str:
+    """Return the note about a decoder's tokens that the model wrote."""
+    written = [token for token in tokens if not token.special]
+    spelled = f" (“{_spelled_tokens(model, written)}”)" if written else ""
+    beams, chance = (generation_setting(model.network, name) for name in ("num_beams", "do_sample"))
+    how = f"the likeliest text of {beams} beams" if isinstance(beams, int) and beams > 1 else "the likeliest each time"
+    drawn = ", although its generation_config draws them by chance" if chance else ""
+    return f"The decoder's tokens are the model's own{spelled}, {how}{drawn}; {option_name('target')} gives others."
 
 
 def generate_greedily(network: PreTrainedModel, inputs: Keywords, count: int) -> list[int]:
     """Return the ids of a text and of at most `count` new tokens, as `generate` writes them for these inputs."""
-    ids, padding = inputs["input_ids"], generation_setting(network, "pad_token_id")
-    padding = padding if isinstance(padding, int) and padding >= 0 else 0
-    options = {"attention_mask": ids.new_ones(ids.shape), "max_new_tokens": count, "pad_token_id": padding, **GREEDY}
-    generated: list[int] = network.generate(**inputs, **options)[0].tolist()  # type: ignore[operator]
+    ids = inputs["input_ids"]
+    options = {"attention_mask": ids.new_ones(ids.shape), "max_new_tokens": count, "pad_token_id": padding_id(network)}
+    generated: list[int] = network.generate(**inputs, **options, **GREEDY)[0].tolist()  # type: ignore[operator]
     return generated
+
+
+def padding_id(network: PreTrainedModel) -> int:
+    """Return the id of padding for `generate`, which pads nothing in one text, but asks for it."""
+    padding = generation_setting(network, "pad_token_id")
+    return padding if isinstance(padding, int) and padding >= 0 else 0
 
 
 # --- what a reader must know of a text -------------------------------------------------------------------------------
