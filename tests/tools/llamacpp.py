@@ -330,10 +330,8 @@ def main(path: str, text: str, target: str | None = None) -> None:
     model = LlamaCpp(Path(path))
     answer = model.run(model.tokenize(text))
     if target is not None:
-        weights = {f"weights_{layer}": array for layer, array in answer.weights.items()}
-        np.savez_compressed(
-            target, ids=answer.ids, logits=answer.logits if answer.logits is not None else (), **weights
-        )
+        arrays: dict[str, Any] = {f"weights_{layer}": array for layer, array in answer.weights.items()}
+        np.savez(target, ids=answer.ids, logits=() if answer.logits is None else answer.logits, **arrays)
         return
     top = None if answer.logits is None else answer.logits.argmax(-1).tolist()
     print(json.dumps({"ids": answer.ids, "tokens": [model.token(one) for one in answer.ids], "top": top}))
