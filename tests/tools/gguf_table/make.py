@@ -69,19 +69,28 @@ def complete_folder(checkpoint: Path) -> None:
     path = checkpoint / "config.json"
     settings = json.loads(path.read_text())
     settings["architectures"] = [CLASSES.get(name, name) for name in settings["architectures"]]
-    kind = settings["model_type"]
-    if kind == "gpt2":
-        settings["n_ctx"] = settings["n_positions"]
-    if kind in ("gpt_neox", "cohere2"):
-        settings["rotary_pct"] = settings["rope_parameters"].get("partial_rotary_factor", 1.0)
     path.write_text(json.dumps(settings))
     vocabulary = {f"piece {number}": number for number in range(settings.get("vocab_size", 320))}
     (checkpoint / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": []}))
 
 
+def extra_settings(checkpoint: Path) -> dict[str, Any]:
+    """Return settings that the converter asks for and that transformers 5 names otherwise."""
+    settings = json.loads((checkpoint / "config.json").read_text())
+    rope = settings.get("rope_parameters") or {}
+    return {
+        "gpt2": {"n_ctx": settings.get("n_positions")},
+        "gpt_neox": {"rotary_pct": rope.get("partial_rotary_factor", 0.25)},
+        "cohere2": {"rotary_pct": 1.0},
+    }.get(settings["model_type"], {})
+
+
 def fill_in_names() -> None:
     """Give the wheel's `gguf` the names that the wheel's `conversion` reads and it lacks (0.1.1)."""
     import gguf
+    from conversion.llama import LlamaModel
+
+    LlamaModel.set_vocab = set_tiny_vocabulary
 
     for names, kind in ((MISSING_TENSORS, gguf.MODEL_TENSOR), (MISSING_ARCHITECTURES, gguf.MODEL_ARCH)):
         for number, name in enumerate(names):
@@ -106,11 +115,11 @@ def main() -> None:
             random_network(row).save_pretrained(checkpoint)
             complete_folder(checkpoint)
             with torch.inference_mode():
-                settings = ModelBase.load_hparams(checkpoint, False)
+                settings = ModelBase.load_hparams(checkpoint, False) | extra_settings(checkpoint)
                 model_class = get_model_class(get_model_architecture(settings, ModelType.TEXT))
                 kind: Any = type("Tiny", (model_class,), {"set_vocab": set_tiny_vocabulary, "model_arch": model_class.model_arch})
                 path.unlink(missing_ok=True)
-                kind(checkpoint, gguf.LlamaFileType.ALL_F32, path, model_name=row.name).write()
+                kind(checkpoint, gguf.LlamaFileType.ALL_F32, path, model_name="tiny", hparams=settings).write()
             print("made", row.name, flush=True)
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
