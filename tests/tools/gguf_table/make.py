@@ -25,7 +25,7 @@ def random_network(row: Row) -> Any:
     torch.manual_seed(7)
     network = model_class(model_class.config_class(**{**row.base, **row.settings})).float()
     for name, parameter in [*network.named_parameters(), *network.named_buffers()]:
-        if "inv_freq" in name or not parameter.is_floating_point():
+        if "inv_freq" in name or name.endswith(("act_fn.beta", "act_fn.eps")) or not parameter.is_floating_point():
             continue
         shape = parameter.shape
         if parameter.dim() > 1:
