@@ -75,7 +75,7 @@ def model_sizes(name: str) -> ModelSizes:
 
 def _gguf_settings(path: Path) -> Document:
     """Return a GGUF file's metadata under the names of a config.json."""
-    from attnctl.models.huggingface.gguf_header import read_header
+    from attnctl.models.gguf.header import read_header
 
     header = read_header(path)
     kind = header.entries.get("general.architecture")

@@ -81,7 +81,7 @@ def _gguf_file(path: Path) -> Path:
     with open_regular(path) as file:
         if file.read(4) != b"GGUF":
             raise AttnctlError(f"{path} is not a GGUF file: it does not begin with GGUF")
-    from attnctl.models.huggingface.gguf_header import read_header
+    from attnctl.models.gguf.header import read_header
 
     if part := re.search(r"-(\d{5})-of-(\d{5})$", path.stem):
         raise AttnctlError(

@@ -78,7 +78,7 @@ def quantisation_of(path: Path) -> dict[str, str]:
     file = cached_fact(path, "quantised")
     stored = stored_text(file, r"([A-Z0-9_]+|type [0-9]+)?")
     if stored is None:
-        from attnctl.models.huggingface.gguf_header import read_header
+        from attnctl.models.gguf.header import read_header
 
         kind = read_header(path).entries.get("general.file_type")
         stored = FILE_TYPES.get(kind, f"type {kind}") if isinstance(kind, int) else ""

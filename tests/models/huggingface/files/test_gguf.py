@@ -15,7 +15,7 @@ from attnctl.errors import AttnctlError
 from attnctl.files import lock_file
 from attnctl.models import attend, open_model
 from attnctl.models.huggingface import gguf
-from attnctl.models.huggingface.gguf_header import read_header
+from attnctl.models.gguf.header import read_header
 from tests.conftest import Run
 from tests.tools import folders
 
