@@ -107,7 +107,7 @@ _FORMS: tuple[tuple[str, PreTokenizer], ...] = (
     ("bloom gpt3-finnish poro-chat", PreTokenizer((" ?[^(\\s|.,!?…。，、।۔،)]+",))),
     ("viking", PreTokenizer((" ?[^(\\s|.,!?…。，、।۔،)]+", r"\p{N}"))),
     ("gemma4 granite-embed-multi-311m", GEMMA4),
-    ("sarvam-moe mmbert", PreTokenizer(LINES, spells_bytes=False)),
+    ("sarvam-moe", PreTokenizer(LINES, spells_bytes=False)),
     (
         "deepseek-llm",
         PreTokenizer(
@@ -136,8 +136,8 @@ _FORMS: tuple[tuple[str, PreTokenizer], ...] = (
         "jais-2",
         PreTokenizer(
             (
-                rf"{_ENDINGS}|{_WORD}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s{{512}}(?!\S)|\s{{256}}(?!\S)"
-                r"|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}",
+                rf"{_ENDINGS}|{_WORD}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s{{512}}(?!\S)"
+                r"|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}",
             )
         ),
     ),
@@ -156,8 +156,8 @@ _FORMS: tuple[tuple[str, PreTokenizer], ...] = (
             (
                 r"\p{N}{1,3}",
                 _ASIAN,
-                r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]"
-                r"|\s+(?!\S)|\s+",
+                r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+                r"| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+",
                 r"\p{N}",
             )
         ),
@@ -183,9 +183,7 @@ _FORMS: tuple[tuple[str, PreTokenizer], ...] = (
     ),
     (
         "kimi-k2",  # unicode_regex_split_custom_kimi_k2: letters of any case, without marks
-        PreTokenizer(
-            (rf"[{_HAN}]+|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}&&[^{_HAN}]]+{_ENDINGS}?|\p{{N}}{{1,3}}|{_REST}",)
-        ),
+        PreTokenizer((rf"[{_HAN}]+|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}&&[^{_HAN}]]+{_ENDINGS}?|\p{{N}}{{1,3}}|{_REST}",)),
     ),
     ("superbpe", PreTokenizer((r"\p{N}+", "[0-9]{1,3}(?=(?:[0-9]{3})*(?![0-9]))"))),  # as (?=(\d{3})+(?!\d))
     (
@@ -199,9 +197,7 @@ _FORMS: tuple[tuple[str, PreTokenizer], ...] = (
     ),
     (
         "seed-coder",
-        PreTokenizer(
-            (rf"{_ENDINGS}|{_WORD}|\p{{N}}{{1}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+",)
-        ),
+        PreTokenizer((rf"{_ENDINGS}|{_WORD}|\p{{N}}{{1}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+",)),
     ),
     ("ufakzeka", PreTokenizer((rf"{_WORD}|\p{{N}}|{_REST}",))),
     (
@@ -252,5 +248,3 @@ def oniguruma(expression: str) -> str:
 def pre_tokenizer_of(name: str | None) -> PreTokenizer | None:
     """Return what a name of `tokenizer.ggml.pre` means; None for an unknown name. A file without a name has the default."""
     return PRE_TOKENIZERS.get(name or "default")
-
-

@@ -32,7 +32,9 @@ CONTROL_TEXTS = frozenset(
     "<MID> ▁<MID> <|code_middle|> <|middle|> <|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> "
     "<REPO> <reponame> <|file_sep|>".split()
 )
-SHOWN_TEXTS = frozenset(("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"))  # of gpt-oss: read as user-defined
+SHOWN_TEXTS = frozenset(
+    ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
+)  # of gpt-oss: read as user-defined
 # special tokens that phi-3 does not strip white space after
 UNSTRIPPED = frozenset(("<unk>", "<s>", "<|endoftext|>"))
 NAMED = {  # key of the header → setting of a tokenizer_config.json
@@ -68,7 +70,9 @@ _KINDS = {
     "gpt2": _Kind({"bos_token": 11, "eos_token": 11}),
     "gemma4": _Kind(),
     "t5": _Kind({"eos_token": 1, "unk_token": 2, "pad_token": 0}, add_eos=True),
-    "bert": _Kind({"bos_token": 101, "unk_token": 100, "sep_token": 102, "pad_token": 0, "mask_token": 103}, add_bos=True),
+    "bert": _Kind(
+        {"bos_token": 101, "unk_token": 100, "sep_token": 102, "pad_token": 0, "mask_token": 103}, add_bos=True
+    ),
 }
 
 
@@ -116,7 +120,9 @@ class _Vocabulary:
     def _numbers(self, key: str, default: float) -> Sequence[float]:
         numbers = [float(value) for value in self.metadata.array(PREFIX + key)]
         if numbers and len(numbers) < len(self.texts):
-            raise AttnctlError(f"{self.name} has {len(self.texts):,} tokens, and {len(numbers):,} of tokenizer.ggml.{key}")
+            raise AttnctlError(
+                f"{self.name} has {len(self.texts):,} tokens, and {len(numbers):,} of tokenizer.ggml.{key}"
+            )
         return numbers or [default] * len(self.texts)
 
     def _special_ids(self) -> dict[str, int]:
@@ -162,8 +168,11 @@ class _Vocabulary:
             splits.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
             tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
         else:
-            tokenizer.normalizer = normalizers.Replace(" ", SPACE)  # type: ignore[assignment]
-            tokenizer.decoder = self._spaced_decoder(strip=False)
+            steps: list[Any] = [normalizers.Replace(" ", SPACE)]
+            if form.space_prefix:  # if the text does not begin with a space
+                steps += [normalizers.Prepend(SPACE), normalizers.Replace(Regex(rf"\A{SPACE}(?={SPACE})"), "")]
+            tokenizer.normalizer = normalizers.Sequence(steps)  # type: ignore[assignment]
+            tokenizer.decoder = self._spaced_decoder(strip=form.space_prefix)
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)  # type: ignore[assignment]
         add_bos = form.always_bos or bool(self._entry("add_bos_token", form.add_bos))
         return tokenizer, add_bos, bool(self._entry("add_eos_token", False))
@@ -206,11 +215,14 @@ class _Vocabulary:
         return tokenizer, *self._added_ends()
 
     def _scored_merges(self) -> Iterator[tuple[str, str]]:
-        """Yield the merges that make each token, those of the highest score first; of equal scores, the shortest left part."""
-        numbers = sorted(range(len(self.texts)), key=lambda number: -self.scores[number])
-        for number in numbers:
-            text = self.texts[number]
-            for place in range(1, len(text)):
+        """Yield the merges that make each token, those of the highest score first.
+
+        llama.cpp merges the leftmost of equal scores, so that a run of spaces grows from the left: of equal scores, the
+        longest token comes first here, and of one token the merge with the longest left part.
+        """
+        order = sorted(range(len(self.texts)), key=lambda number: (-self.scores[number], -len(self.texts[number])))
+        for text in (self.texts[number] for number in order):
+            for place in range(len(text) - 1, 0, -1):
                 if text[:place] in self.ids and text[place:] in self.ids:
                     yield text[:place], text[place:]
 
@@ -224,21 +236,21 @@ class _Vocabulary:
         ]
         tokenizer = Tokenizer(models.Unigram(pieces, self.special.get("unk_token"), False))
         merges_spaces = bool(self._entry("remove_extra_whitespaces", False))
-        steps: list[Any] = []
-        charsmap = self.metadata.array(f"{PREFIX}precompiled_charsmap")
-        if charsmap:
-            steps.append(normalizers.Precompiled(bytes(int(byte) % 256 for byte in charsmap)))
+        charsmap = bytes(int(byte) % 256 for byte in self.metadata.array(f"{PREFIX}precompiled_charsmap"))
+        steps: list[Any] = _character_map(charsmap) if charsmap else []
         if merges_spaces:
-            steps += [normalizers.Replace(Regex("^ +| +$"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
+            steps += [normalizers.Replace(Regex(r"\A +| +\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
+        steps.append(normalizers.Replace(" ", SPACE))
         if merges_spaces or self._entry("add_space_prefix", self.kind.space_prefix):
-            steps.append(normalizers.Prepend(SPACE))
-        tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])  # type: ignore[assignment]
+            # a text of spaces alone gets no further space
+            steps += [normalizers.Prepend(SPACE), normalizers.Replace(Regex(rf"\A{SPACE}(?={SPACE}*\z)"), "")]
+        tokenizer.normalizer = normalizers.Sequence(steps)  # type: ignore[assignment]
         tokenizer.decoder = self._spaced_decoder(strip=True)
         return tokenizer, *self._added_ends()
 
     def _wordpiece(self) -> tuple[Tokenizer, bool, bool]:
         """Return a tokenizer of WordPiece; a GGUF file marks the beginnings of words with ▁, not the rest with ##."""
-        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+        from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
         lowercase = bool(self._entry("normalizer.lowercase", True))
         strip_accents = bool(self._entry("normalizer.strip_accents", lowercase))
@@ -247,8 +259,13 @@ class _Vocabulary:
             self.ids, unk_token=unknown, continuing_subword_prefix="", max_input_chars_per_word=LONGEST_WORD
         )
         tokenizer = Tokenizer(model)
-        tokenizer.normalizer = normalizers.BertNormalizer(  # type: ignore[assignment]
-            clean_text=True, handle_chinese_chars=True, strip_accents=strip_accents, lowercase=lowercase
+        # llama.cpp drops every mark, and keeps the first letter alone of a Korean syllable
+        unmarked: list[Any] = [normalizers.NFD(), normalizers.Replace(Regex(r"\p{M}|[\x{1161}-\x{11FF}]"), "")]
+        cleaned = normalizers.BertNormalizer(
+            clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=lowercase
+        )
+        tokenizer.normalizer = normalizers.Sequence(  # type: ignore[assignment]
+            [normalizers.Replace("\x85", " "), *(unmarked if strip_accents else []), cleaned]
         )
         words = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(  # type: ignore[assignment]
@@ -283,7 +300,9 @@ class _Vocabulary:
             if not is_control and kind != USER_DEFINED and text not in SHOWN_TEXTS:
                 continue
             strip_right = strips and text not in UNSTRIPPED
-            token = AddedToken(text, normalized=False, special=is_control, rstrip=strip_right, lstrip=self._strips_left(text))
+            token = AddedToken(
+                text, normalized=False, special=is_control, rstrip=strip_right, lstrip=self._strips_left(text)
+            )
             (special if is_control else plain).append(token)
         tokenizer.add_special_tokens(special)
         tokenizer.add_tokens(plain)
@@ -304,12 +323,37 @@ class _Vocabulary:
         for added, setting in ((add_bos, "bos_token"), (add_eos, end)):
             if added and setting not in self.special:
                 raise AttnctlError(f"{self.name} says that its tokenizer adds a {setting}, and names none")
-        marks = {setting: self.texts[self.special[setting]] for setting in ("bos_token", end) if setting in self.special}
+        marks = {
+            setting: self.texts[self.special[setting]] for setting in ("bos_token", end) if setting in self.special
+        }
         first = [f"{marks['bos_token']}:0"] if add_bos else []
         last = [f"{marks[end]}:0"] if add_eos else []
         if first or last:
             tokenizer.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
                 single=[*first, "$A:0", *last],
-                pair=[*first, "$A:0", *last, *([] if self.model == "bert" else first), "$B:1", *[f"{mark[:-1]}1" for mark in last]],
+                pair=[
+                    *first,
+                    "$A:0",
+                    *last,
+                    *([] if self.model == "bert" else first),
+                    "$B:1",
+                    *[f"{mark[:-1]}1" for mark in last],
+                ],
                 special_tokens=[(mark, self.ids[mark]) for mark in {piece[:-2] for piece in first + last}],
             )
+
+
+def _character_map(charsmap: bytes) -> list[Any]:
+    """Return the normalizers of SentencePiece's table of characters.
+
+    The tokenizers library looks up letters together with their marks, and drops a mark that the table does not have. Tables
+    made from NFKC have nothing left to do for such letters after NFKC.
+    """
+    from tokenizers import normalizers
+
+    table = normalizers.Precompiled(charsmap)
+    is_nfkc = table.normalize_str("Ａ").lower() == "a"
+    steps: list[Any] = [normalizers.NFKC()] if is_nfkc else []
+    if table.normalize_str("\n") == " ":  # the library takes a line's end of Windows for one character
+        steps.append(normalizers.Replace("\r\n", "  "))
+    return [*steps, normalizers.Lowercase(), table] if table.normalize_str("A") == "a" else [*steps, table]
