@@ -24,14 +24,15 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # token
 LONGEST_WORD = 1 << 30  # characters: llama.cpp has no limit
 UNKNOWN_PENALTY = 10.0
 # tokens that llama.cpp reads as special by their text, whatever their type is (`load` in src/llama-vocab.cpp)
-CONTROL_TEXTS = frozenset(
-    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s> <|eom_id|> <EOT> "
-    "_<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~[ "
-    "<|fim_prefix|> <fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE> <|code_prefix|> <|prefix|> <|fim_suffix|> <fim-suffix> "
-    "<fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF> <|code_suffix|> <|suffix|> <|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> "
-    "<MID> ▁<MID> <|code_middle|> <|middle|> <|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> "
-    "<REPO> <reponame> <|file_sep|>".split()
-)
+_CONTROL = """
+<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s>
+<|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|> <|tool_response>
+<｜end▁of▁sentence｜> [e~[ <|fim_prefix|> <fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE> <|code_prefix|>
+<|prefix|> <|fim_suffix|> <fim-suffix> <fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF> <|code_suffix|> <|suffix|>
+<|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID> <|code_middle|> <|middle|> <|fim_pad|>
+<fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO> <reponame> <|file_sep|>
+"""
+CONTROL_TEXTS = frozenset(_CONTROL.split())
 SHOWN_TEXTS = frozenset(
     ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
 )  # of gpt-oss: read as user-defined
@@ -166,14 +167,11 @@ class _Vocabulary:
         ]
         if form.spells_bytes:
             splits.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
-            tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+            tokenizer.decoder = decoders.ByteLevel()
         else:
-            steps: list[Any] = [normalizers.Replace(" ", SPACE)]
-            if form.space_prefix:  # if the text does not begin with a space
-                steps += [normalizers.Prepend(SPACE), normalizers.Replace(Regex(rf"\A{SPACE}(?={SPACE})"), "")]
-            tokenizer.normalizer = normalizers.Sequence(steps)  # type: ignore[assignment]
-            tokenizer.decoder = self._spaced_decoder(strip=form.space_prefix)
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)  # type: ignore[assignment]
+            tokenizer.normalizer = normalizers.Replace(" ", SPACE)
+            tokenizer.decoder = self._spaced_decoder(strip=False)
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
         add_bos = form.always_bos or bool(self._entry("add_bos_token", form.add_bos))
         return tokenizer, add_bos, bool(self._entry("add_eos_token", False))
 
@@ -183,8 +181,8 @@ class _Vocabulary:
         form = pre_tokenizer_of(name)
         if form is None:
             self.notes.append(
-                f"{self.name} splits words by the rules called {str(name)[:40]} (tokenizer.ggml.pre), which attnctl does not "
-                "know: words are split by the default rules, so tokens may differ from the model's."
+                f"{self.name} names rules for splitting words that attnctl does not know ({str(name)[:40]} in "
+                "tokenizer.ggml.pre): words are split by llama.cpp's default rules, so tokens may differ from the model's."
             )
         return form or DEFAULT
 
@@ -210,7 +208,7 @@ class _Vocabulary:
         tokenizer = Tokenizer(model)
         prefix = bool(self._entry("add_space_prefix", self.kind.space_prefix))
         steps = [normalizers.Prepend(SPACE)] if prefix else []
-        tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])  # type: ignore[assignment]
+        tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", SPACE)])
         tokenizer.decoder = self._spaced_decoder(strip=prefix)
         return tokenizer, *self._added_ends()
 
@@ -244,7 +242,7 @@ class _Vocabulary:
         if merges_spaces or self._entry("add_space_prefix", self.kind.space_prefix):
             # a text of spaces alone gets no further space
             steps += [normalizers.Prepend(SPACE), normalizers.Replace(Regex(rf"\A{SPACE}(?={SPACE}*\z)"), "")]
-        tokenizer.normalizer = normalizers.Sequence(steps)  # type: ignore[assignment]
+        tokenizer.normalizer = normalizers.Sequence(steps)
         tokenizer.decoder = self._spaced_decoder(strip=True)
         return tokenizer, *self._added_ends()
 
@@ -264,13 +262,11 @@ class _Vocabulary:
         cleaned = normalizers.BertNormalizer(
             clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=lowercase
         )
-        tokenizer.normalizer = normalizers.Sequence(  # type: ignore[assignment]
+        tokenizer.normalizer = normalizers.Sequence(
             [normalizers.Replace("\x85", " "), *(unmarked if strip_accents else []), cleaned]
         )
         words = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=False)
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(  # type: ignore[assignment]
-            [pre_tokenizers.BertPreTokenizer(), words]
-        )
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.BertPreTokenizer(), words])
         tokenizer.decoder = self._spaced_decoder(strip=True)
         return tokenizer, True, True
 
@@ -294,15 +290,13 @@ class _Vocabulary:
 
         model_name = str(self.metadata.entries.get("general.name", "")).lower()
         strips = "phi-3" in model_name or "phi3" in model_name
-        special, plain = [], []
+        special, plain = list[AddedToken](), list[AddedToken]()
         for text, kind in zip(self.texts, self.types, strict=False):
             is_control = (kind in (UNKNOWN, CONTROL) or text in CONTROL_TEXTS) and text not in SHOWN_TEXTS
             if not is_control and kind != USER_DEFINED and text not in SHOWN_TEXTS:
                 continue
-            strip_right = strips and text not in UNSTRIPPED
-            token = AddedToken(
-                text, normalized=False, special=is_control, rstrip=strip_right, lstrip=self._strips_left(text)
-            )
+            sides = {"rstrip": strips and text not in UNSTRIPPED, "lstrip": self._strips_left(text)}
+            token = AddedToken(text, normalized=False, special=is_control, **sides)
             (special if is_control else plain).append(token)
         tokenizer.add_special_tokens(special)
         tokenizer.add_tokens(plain)
@@ -323,24 +317,20 @@ class _Vocabulary:
         for added, setting in ((add_bos, "bos_token"), (add_eos, end)):
             if added and setting not in self.special:
                 raise AttnctlError(f"{self.name} says that its tokenizer adds a {setting}, and names none")
-        marks = {
-            setting: self.texts[self.special[setting]] for setting in ("bos_token", end) if setting in self.special
-        }
-        first = [f"{marks['bos_token']}:0"] if add_bos else []
-        last = [f"{marks[end]}:0"] if add_eos else []
+        first = [self.texts[self.special["bos_token"]]] if add_bos else []
+        last = [self.texts[self.special[end]]] if add_eos else []
+        second = [] if self.model == "bert" else first
         if first or last:
-            tokenizer.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
-                single=[*first, "$A:0", *last],
-                pair=[
-                    *first,
-                    "$A:0",
-                    *last,
-                    *([] if self.model == "bert" else first),
-                    "$B:1",
-                    *[f"{mark[:-1]}1" for mark in last],
-                ],
-                special_tokens=[(mark, self.ids[mark]) for mark in {piece[:-2] for piece in first + last}],
+            tokenizer.post_processor = processors.TemplateProcessing(
+                single=[*_typed(first, 0), "$A:0", *_typed(last, 0)],
+                pair=[*_typed(first, 0), "$A:0", *_typed(last, 0), *_typed(second, 1), "$B:1", *_typed(last, 1)],
+                special_tokens=[(text, self.ids[text]) for text in {*first, *last}],
             )
+
+
+def _typed(texts: Sequence[str], number: int) -> list[str]:
+    """Return tokens of a template with the number of their text."""
+    return [f"{text}:{number}" for text in texts]
 
 
 def _character_map(charsmap: bytes) -> list[Any]:
