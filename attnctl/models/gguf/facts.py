@@ -28,7 +28,7 @@ def measurements() -> Mapping[str, Any]:
 
 def file_facts(header: Metadata) -> dict[str, str]:
     """Return sentences about a file by their titles."""
-    return {"Q, K, V and O are stored as": stored_parts(header), "this reading against llama.cpp": held_to(header)}
+    return {"Q, K, V and O are stored as": stored_parts(header), "this reading, against llama.cpp": held_to(header)}
 
 
 def stored_parts(header: Metadata) -> str:
@@ -48,10 +48,10 @@ def stored_parts(header: Metadata) -> str:
 
 def _sentence(kinds: Mapping[str, str]) -> str:
     """Return "Q, K, O Q4_K, V Q6_K": parts of one type together."""
-    parts: dict[str, list[str]] = {}
+    letters: dict[str, set[str]] = {}
     for part, kind in kinds.items():
-        parts.setdefault(kind, []).append(part)
-    return ", ".join(f"{', '.join(sorted(names, key='QKVO'.index if max(map(len, names)) == 1 else None))} {kind}" for kind, names in parts.items())
+        letters.setdefault(kind, set()).update(part.split(", "))
+    return ", ".join(f"{', '.join(letter for letter in 'QKVO' if letter in found)} {kind}" for kind, found in letters.items())
 
 
 def held_to(header: Metadata) -> str:
@@ -62,4 +62,4 @@ def held_to(header: Metadata) -> str:
         return f"no file of the architecture {architecture[:60]} was compared"
     largest = max(row["largest"] for row in rows)
     count = counted(len(rows), f"random {architecture} file")
-    return f"max |Δ weight| {largest:.1e} in {count} in float32 ({table['llama.cpp']}; attnctl docs gguf)"
+    return f"max |Δ weight| {largest:.1e} in {count} in float32 (llama.cpp {table['llama.cpp']})"
