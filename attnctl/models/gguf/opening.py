@@ -45,7 +45,7 @@ def opened_gguf(path: Path, name: str) -> Opened:
 
     Raises AttnctlError, in one line, for a damaged file, and for an architecture, a setting or a tensor that is not read.
     """
-    import_extra("gguf")
+    import_extra("gguf.quants")
     _remove_old_copies()
     file = GgufFile.open(path)
     settings, family = settings_and_family(file, path.name)
