@@ -104,7 +104,7 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
     from attnctl.models.huggingface.tokenizer import open_pieces
 
     folder, name = find_checkpoint(model), short_name(model)
-    if folder.suffix.lower() == ".gguf":
+    if folder.is_file():
         from attnctl.models.huggingface.gguf import dequantised_folder
 
         folder = dequantised_folder(folder)

@@ -56,8 +56,10 @@ def model_sizes(name: str) -> ModelSizes:
         return sizes_of_settings(settings, str(table[key]["title"]), "a configuration that comes with attnctl")
     if is_checkpoint(name):
         path = find_checkpoint(name, weights=False)
-        if path.suffix.lower() == ".gguf":
-            return sizes_of_settings(_gguf_settings(path), path.stem, str(path))
+        if path.is_file():
+            from attnctl.models.huggingface.opening import short_name
+
+            return sizes_of_settings(_gguf_settings(path), short_name(name), str(path))
         return sizes_of_settings(read_json(path / "config.json"), path.name if Path(name).exists() else name, str(path))
     if name in REGISTRY or (Path(name).suffix.lower() in (".safetensors", ".npz") and Path(name).exists()):
         hint_text = f"attnctl explain --model {for_pasting(name)} shows all there is"

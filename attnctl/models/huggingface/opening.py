@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.light_import import import_lightly
 from attnctl.model_options import instead_of
+from attnctl.models.gguf.ollama import SCHEME
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, read_json
@@ -80,7 +81,7 @@ def open_checkpoint(
     check_extra()
     folder = location = find_checkpoint(name)
     import_extra("torch")
-    if folder.suffix.lower() == ".gguf":
+    if folder.is_file():
         from attnctl.models.huggingface.gguf import dequantised_folder
 
         folder = dequantised_folder(folder)
@@ -208,7 +209,9 @@ def _has_two_towers(network: PreTrainedModel) -> bool:
 
 
 def short_name(name: str) -> str:
-    """Return a checkpoint's name for sentences: the last part of its path or id."""
+    """Return a checkpoint's name for sentences: the last part of its path or id; Ollama's own name."""
+    if name.startswith(SCHEME):
+        return name.removeprefix(SCHEME)
     path = Path(name)
     if path.suffix.lower() == ".gguf":
         return path.stem
