@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnctl.errors import AttnctlError
 from attnctl.models.gguf.settings import Settings, rope_parameters
 
 Fields = dict[str, Any]
@@ -108,10 +107,11 @@ def _check_inner(settings: Settings) -> None:
 def mpt(settings: Settings) -> Fields:
     """Return the biases of positions and the bound of Q, K and V."""
     settings.get("attention.head_count_kv")
-    attention: Fields = {"alibi_bias_max": int(settings.number("attention.max_alibi_bias", 8.0))}
+    if settings.number("attention.max_alibi_bias", 8.0) != 8:
+        raise settings.refuse("attention.max_alibi_bias", "the network of transformers has 8 built in")
     clip = settings.number("attention.clamp_kqv", 0.0)
     expansion = settings.whole("feed_forward_length") // settings.width
-    return {"attn_config": attention | ({"clip_qkv": clip} if clip else {}), "expansion_ratio": expansion}
+    return {"attn_config": {"clip_qkv": clip} if clip else {}, "expansion_ratio": expansion}
 
 
 def olmo(settings: Settings) -> Fields:
@@ -140,16 +140,6 @@ def temperature_of_positions(settings: Settings) -> Fields:
     if multiplier := settings.number("rope.scaling.yarn_log_multiplier", 0.0):
         fields |= {"mscale": 1.0, "mscale_all_dim": multiplier}
     return {"rope_parameters": fields}
-
-
-def apertus(settings: Settings) -> Fields:
-    """Check the two numbers of Apertus' activation that are fixed in transformers' code."""
-    for key, usual in (("xielu.beta", 0.5), ("xielu.eps", -1e-6)):
-        stored = settings.file.metadata.get(key, usual)
-        values = stored if isinstance(stored, tuple) else (stored,)
-        if not all(isinstance(value, float) and abs(value - usual) <= 1e-2 * abs(usual) for value in values):
-            raise AttnctlError(f"cannot read {settings.name}: its setting {key} is {str(stored)[:40]}, and attnctl reads {usual}")
-    return {}
 
 
 def sigmoid_gate(settings: Settings) -> Fields:

@@ -44,6 +44,29 @@ def configuration_fields(settings: Settings, family: Family) -> dict[str, Any]:
     return fields | {"architectures": [family.network]} | _special_ids(settings.file)
 
 
+def file_notes(settings: Settings, fields: dict[str, Any]) -> tuple[str, ...]:
+    """Return what is shown otherwise than the checkpoint behind a file has it, because llama.cpp computes it so."""
+    notes, stated = [], settings.file.metadata.get(f"{settings.architecture}.attention.sliding_window")
+    if stated and settings.architecture in ("phi3", "exaone4") and not fields.get("sliding_window"):
+        notes.append(
+            f"The file says {settings.architecture}.attention.sliding_window {stated}. llama.cpp has no such windows for this "
+            "file, and none are shown."
+        )
+    blocks = {"gemma2": 46, "gemma3": 62}.get(settings.architecture)
+    if blocks == settings.layers:
+        notes.append(
+            f"The scores are scaled by 1 / √{fields['query_pre_attn_scalar']}, embedding_length / head_count. llama.cpp derives "
+            f"query_pre_attn_scalar from the {blocks} blocks; the file does not hold it."
+        )
+    rope = fields.get("rope_parameters") or {}
+    if "rope_factors_long.weight" in settings.file.tensors:
+        notes.append(
+            f"Up to {rope['original_max_position_embeddings']:,} tokens the rotary positions have their short factors, beyond "
+            "them the long ones (longrope). llama.cpp chooses by the length of its context (n_ctx), whatever the text."
+        )
+    return tuple(notes)
+
+
 FIELDS = {
     "layers": "num_hidden_layers", "heads": "num_attention_heads", "kv_heads": "num_key_value_heads", "head_width": "head_dim",
 }  # fmt: skip

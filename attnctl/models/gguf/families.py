@@ -232,7 +232,7 @@ FAMILIES: Mapping[str, Family] = {
         {**SIZES, **RMS, "expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"},
         adjustments=(adjust.rope, adjust.gpt_oss),
     ),
-    "apertus": Family("ApertusForCausalLM", {**SIZES, **RMS}, biases=BIASES, adjustments=(adjust.rope, adjust.apertus)),
+    "apertus": Family("ApertusForCausalLM", {**SIZES, **RMS}, biases=BIASES, adjustments=(adjust.rope,)),
     "dots1": Family(
         "Dots1ForCausalLM",
         {**SIZES, **RMS, "expert_count": "n_routed_experts", "expert_used_count": "num_experts_per_tok",

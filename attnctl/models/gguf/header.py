@@ -8,12 +8,13 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from attnctl import limits
 from attnctl.errors import AttnctlError
-from attnctl.files import check_regular, open_regular, said_plainly
+from attnctl.files import check_regular, open_regular, said_plainly, state_of_files
 
 # type of a value → its struct format
 FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -103,10 +104,15 @@ class Metadata:
 
 
 def read_header(path: Path) -> Metadata:
-    """Return the header of a GGUF file (versions 2 and 3 of ggml's gguf.md).
+    """Return the header of a GGUF file (versions 2 and 3 of ggml's gguf.md), which is read once as long as it is the same.
 
     Raises AttnctlError if the header claims more entries, longer texts or more tensors than the file can hold.
     """
+    return _read_once(path, state_of_files(path))
+
+
+@lru_cache(maxsize=8)
+def _read_once(path: Path, state: object) -> Metadata:
     with _mapped(path) as data:
         try:
             return _Header(data, path).whole_metadata()
@@ -153,13 +159,16 @@ class _Walk:
         """Yield the next texts."""
         for _ in range(count):
             begin = self.at + 8
-            self.skip_text()
+            self.skip_texts(1)
             yield self.data[begin : self.at].decode("utf-8", "replace")
 
-    def skip_text(self) -> None:
-        """Go behind a text. Raises ValueError if it ends beyond the file."""
-        (length,) = LENGTH.unpack_from(self.data, self.at)
-        self.skip_bytes(8 + length)
+    def skip_texts(self, count: int) -> None:
+        """Go behind the next texts. Raises ValueError if they end beyond the file."""
+        at, length_at, data = self.at, LENGTH.unpack_from, self.data
+        for _ in range(count):
+            at += 8 + length_at(data, at)[0]
+        self.at = at
+        self.skip_bytes(0)
 
     def skip_bytes(self, count: int) -> None:
         """Go `count` bytes on. Raises ValueError if the file has fewer."""
@@ -222,8 +231,7 @@ class _Header(_Walk):
         if inner in FORMATS:
             self.skip_bytes(number_bytes * count)
         elif inner == STRING:
-            for _ in range(count):
-                self.skip_text()
+            self.skip_texts(count)
         else:
             for _ in range(count):
                 self._walk_value(name, inner, depth + 1)
@@ -232,7 +240,7 @@ class _Header(_Walk):
     def _string(self) -> str | None:
         """Return a text; None if it is too long to be kept."""
         begin = self.at + 8
-        self.skip_text()
+        self.skip_texts(1)
         if self.at - begin > limits.GGUF_KEPT:
             return None
         return self.data[begin : self.at].decode("utf-8", "replace")

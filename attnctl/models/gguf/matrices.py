@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from attnctl import limits
 from attnctl.arrays import Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
+from attnctl.models.gguf.tensors import Bytes
 from attnctl.models.gguf.weights import Rows, Turned, Weight, as_slice
 
 if TYPE_CHECKING:
@@ -34,48 +36,94 @@ TOGETHER = 1 << 21  # numbers of a matrix that are dequantised and multiplied to
 
 @dataclass
 class Residence:
-    """Decide whether the matrices of a network stay dequantised: from their second use on, if half of the memory is enough."""
+    """Decide whether the matrices of a network stay dequantised, and hold the memory of those that do.
 
+    On the CPU a matrix stays from its second product on, if all of them together take half of the free memory at most;
+    on another device from its first one on, if they fit into its free memory.
+    """
+
+    device: torch.device
     size: int = 0  # bytes of all matrices, dequantised
+    used: int = 0  # bytes of the memory
+    others: dict[tuple[torch.device, torch.dtype], Residence] = field(default_factory=dict)
+
+    @property
+    def first_kept(self) -> int:
+        """Return which multiplication of a matrix is the first after which it stays: 1 or 2."""
+        return 2 if self.device.type == "cpu" else 1
 
     @cached_property
     def suffices(self) -> bool:
-        """Return whether all matrices, dequantised, take half of the free memory at most; computed when it is first asked."""
+        """Return whether the memory suffices for all matrices; it is measured when this is first asked."""
+        if self.device.type == "cuda":
+            return self.size <= 0.9 * torch.cuda.mem_get_info(self.device)[0]
         free = limits.free_memory()
         return free is not None and self.size <= free / 2
 
+    @cached_property
+    def memory(self) -> Bytes:
+        """Return memory for all matrices; no page of it is used before a matrix is written there."""
+        return np.empty(self.size, np.uint8)  # NumPy asks for huge pages: small ones take longer than dequantising
 
-@dataclass
+    def on(self, device: torch.device, dtype: torch.dtype) -> Residence:
+        """Return the residence of the same matrices in another type or on another device."""
+        key = (device, dtype)
+        if key not in self.others:
+            self.others[key] = Residence(device, self.size * dtype.itemsize // 4)
+        return self.others[key]
+
+    def tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
+        """Return a tensor for numbers that stay."""
+        size = math.prod(shape) * dtype.itemsize
+        if self.device.type != "cpu" or self.used + size > self.size:
+            return torch.empty(shape, dtype=dtype, device=self.device)
+        self.used, begin = self.used + -(-size // 64) * 64, self.used
+        return torch.from_numpy(self.memory[begin : begin + size]).view(dtype).reshape(shape)
+
+
+@dataclass(eq=False)
 class _Content:
     """The weight of a matrix, and its rows that stay dequantised; shared by all tensors that stand for this matrix."""
 
     weight: Weight
+    dtype: torch.dtype
     residence: Residence
-    uses: dict[object, int] = field(default_factory=dict)  # number of a row, or None for all rows → uses
-    kept: dict[object, Floats] = field(default_factory=dict)
+    uses: Counter[int | None] = field(default_factory=Counter)  # number of an expert, or None for all rows → products
+    kept: dict[int | None, Array] = field(default_factory=dict)
 
-    def rows(self, which: Rows, key: object = None) -> Floats:
-        """Return rows in float32; those of a `key` are kept from their second use on."""
+    def rows(self, which: Rows) -> Array:
+        """Return rows as a tensor of the network's type on its device."""
         if None in self.kept:
             return self.kept[None][which]
-        if key is not None and key in self.kept:
-            return self.kept[key]
-        rows = self.weight.rows(which)
-        if key is not None and self.is_used_again(key):
-            self.kept[key] = rows
-        return rows
+        return _tensor_over(self.weight.rows(which)).to(device=self.residence.device, dtype=self.dtype)
 
-    def whole(self) -> Floats | None:
-        """Return the whole matrix in float32 if it stays dequantised; count its use."""
-        if None not in self.kept and self.is_used_again(None):
-            self.kept[None] = self.weight.array()
-            self.uses.clear()
+    def whole(self) -> Array:
+        """Return all rows."""
+        return self.rows(slice(None))
+
+    def kept_whole(self) -> Array | None:
+        """Count a product with all rows; return them if they stay dequantised."""
+        if None not in self.kept and self._stays(None):
+            whole = self.residence.tensor(self.weight.shape, self.dtype)
+            for begin, end in row_blocks(self.weight):
+                whole[begin:end] = self.rows(slice(begin, end))
+            self.kept = {None: whole}
         return self.kept.get(None)
 
-    def is_used_again(self, key: object) -> bool:
-        """Count a use; return whether what was used should be kept."""
-        self.uses[key] = self.uses.get(key, 0) + 1
-        return self.uses[key] > 1 and self.residence.suffices
+    def expert(self, number: int) -> Array:
+        """Count a product with one row of a stack of matrices; return it."""
+        if None in self.kept:
+            return self.kept[None][number]
+        if number not in self.kept:
+            expert = self.rows(slice(number, number + 1))[0]
+            if not self._stays(number):
+                return expert
+            self.kept[number] = self.residence.tensor(self.weight.shape[1:], self.dtype).copy_(expert)
+        return self.kept[number]
+
+    def _stays(self, key: int | None) -> bool:
+        self.uses[key] += 1
+        return self.uses[key] >= self.residence.first_kept and self.residence.suffices
 
 
 class MappedMatrix(torch.Tensor):
@@ -84,15 +132,15 @@ class MappedMatrix(torch.Tensor):
     content: _Content
 
     @staticmethod
-    def __new__(cls, content: _Content, dtype: torch.dtype, device: torch.device | str) -> MappedMatrix:
-        """Make a matrix of a content, which multiplies in `dtype` on `device`."""
+    def __new__(cls, content: _Content) -> MappedMatrix:
+        """Make a matrix of a content."""
         matrix: MappedMatrix = torch.Tensor._make_wrapper_subclass(
-            cls, content.weight.shape, dtype=dtype, device=torch.device(device), requires_grad=False
+            cls, content.weight.shape, dtype=content.dtype, device=content.residence.device, requires_grad=False
         )
         matrix.content = content
         return matrix
 
-    def __init__(self, content: _Content, dtype: torch.dtype, device: torch.device | str) -> None: ...
+    def __init__(self, content: _Content) -> None: ...
 
     @classmethod
     def __torch_function__(
@@ -105,7 +153,8 @@ class MappedMatrix(torch.Tensor):
                 return func(*args, **kwargs)
         if func in BY_ROWS and (result := BY_ROWS[func](*args, **kwargs)) is not NotImplemented:
             return result
-        return func(*tree_map(_dequantised, args), **tree_map(_dequantised, kwargs))
+        dense = partial(_dequantised, multiplies=func in PRODUCTS)
+        return func(*tree_map(dense, args), **tree_map(dense, kwargs))
 
     @classmethod
     def __torch_dispatch__(
@@ -122,15 +171,6 @@ class MappedMatrix(torch.Tensor):
         kinds = sorted({source.kind for source in self.content.weight.sources})
         return f"MappedMatrix(shape={tuple(self.shape)}, dtype={self.dtype}, stored as {', '.join(kinds)})"
 
-    def tensor(self, rows: Floats) -> Array:
-        """Return rows as a tensor of the matrix's type on its device."""
-        return _tensor_over(rows).to(device=self.device, dtype=self.dtype)
-
-    def dequantised(self) -> Array:
-        """Return the whole matrix as a tensor with memory of its own."""
-        whole = self.content.whole()
-        return self.tensor(self.content.weight.array() if whole is None else whole)
-
 
 def _tensor_over(array: Floats) -> Array:
     """Return a tensor over the memory of an array, which may be a mapped file that cannot be written."""
@@ -139,8 +179,11 @@ def _tensor_over(array: Floats) -> Array:
         return torch.from_numpy(np.ascontiguousarray(array))
 
 
-def _dequantised(value: object) -> object:
-    return value.dequantised() if isinstance(value, MappedMatrix) else value
+def _dequantised(value: object, multiplies: bool = False) -> object:
+    if not isinstance(value, MappedMatrix):
+        return value
+    kept = value.content.kept_whole() if multiplies else None
+    return value.content.whole() if kept is None else kept
 
 
 # --- functions that need a few rows at a time ----------------------------------------------------------------------
@@ -149,24 +192,23 @@ def _dequantised(value: object) -> object:
 def _linear(x: Array, matrix: Array, bias: Array | None = None) -> Any:
     if not isinstance(matrix, MappedMatrix) or isinstance(x, MappedMatrix):
         return NotImplemented
-    whole = matrix.content.whole()
-    if whole is not None:
-        return functional.linear(x, matrix.tensor(whole), bias)
-    return _multiplied(x, matrix, matrix.content.weight, bias)
+    if (whole := matrix.content.kept_whole()) is not None:
+        return functional.linear(x, whole, bias)
+    return _multiplied(x, matrix.content, bias)
 
 
-def _multiplied(x: Array, matrix: MappedMatrix, weight: Weight, bias: Array | None) -> Array:
+def _multiplied(x: Array, content: _Content, bias: Array | None) -> Array:
     if torch.is_grad_enabled() and x.requires_grad:
-        product: Array = _Product.apply(x, matrix, weight)
+        product: Array = _Product.apply(x, content)
         return product if bias is None else product + bias
-    out = x.new_empty((*x.shape[:-1], weight.shape[0]))
-    for begin, end in _row_blocks(weight):
-        block = matrix.tensor(weight.rows(slice(begin, end)))
-        out[..., begin:end] = functional.linear(x, block, None if bias is None else bias[begin:end])
+    out = x.new_empty((*x.shape[:-1], content.weight.shape[0]))
+    for begin, end in row_blocks(content.weight):
+        rows = content.rows(slice(begin, end))
+        out[..., begin:end] = functional.linear(x, rows, None if bias is None else bias[begin:end])
     return out
 
 
-def _row_blocks(weight: Weight) -> Iterator[tuple[int, int]]:
+def row_blocks(weight: Weight) -> Iterator[tuple[int, int]]:
     """Yield begin and end of a few rows after another."""
     step = max(TOGETHER // max(math.prod(weight.shape[1:]), 1), 1)
     return ((begin, min(begin + step, weight.shape[0])) for begin in range(0, weight.shape[0], step))
@@ -176,62 +218,50 @@ class _Product(torch.autograd.Function):
     """x · Wᵀ with a gradient for x; the backward pass dequantises again, so that no matrix is kept for it."""
 
     @staticmethod
-    def forward(ctx: Any, x: Array, matrix: MappedMatrix, weight: Weight) -> Array:
-        ctx.matrix, ctx.weight = matrix, weight
+    def forward(ctx: Any, x: Array, content: _Content) -> Array:
+        ctx.content = content
         with torch.no_grad():
-            return _multiplied(x, matrix, weight, None)
+            return _multiplied(x, content, None)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Array) -> tuple[Array, None, None]:
+    def backward(ctx: Any, *gradients: Array) -> tuple[Array, None]:
         (gradient,) = gradients
-        blocks = (
-            gradient[..., begin:end] @ ctx.matrix.tensor(ctx.weight.rows(slice(begin, end)))
-            for begin, end in _row_blocks(ctx.weight)
-        )
-        total = next(blocks)
-        for part in blocks:
-            total = total + part
-        return total, None, None
+        total: Array = 0
+        for begin, end in row_blocks(ctx.content.weight):
+            total = total + gradient[..., begin:end] @ ctx.content.rows(slice(begin, end))
+        return total, None
 
 
 def _addmm(bias: Array, x: Array, matrix: Array, **factors: float) -> Any:
-    """Return bias + x · W; of a Conv1D, whose matrix is stored transposed."""
-    is_turned = isinstance(matrix, MappedMatrix) and isinstance(matrix.content.weight, Turned)
-    if factors or not is_turned or bias.ndim != 1 or isinstance(x, MappedMatrix):
+    """Return bias + x · W; of a Conv1D, whose matrix is the transposed one of the file."""
+    if factors or not isinstance(matrix, MappedMatrix) or bias.ndim != 1 or isinstance(x, MappedMatrix):
         return NotImplemented
-    assert isinstance(matrix, MappedMatrix) and isinstance(matrix.content.weight, Turned)
-    whole = matrix.content.whole()
-    if whole is not None:
-        return torch.addmm(bias, x, matrix.tensor(whole))
-    return _multiplied(x, matrix, matrix.content.weight.source, bias)
+    content = matrix.content
+    if (whole := content.kept_whole()) is not None:
+        return torch.addmm(bias, x, whole)
+    if not isinstance(content.weight, Turned):
+        return NotImplemented
+    return _multiplied(x, _Content(content.weight.source, content.dtype, content.residence), bias)
 
 
 def _embedding(ids: Array, matrix: Array, *args: Any, **kwargs: Any) -> Any:
     if not isinstance(matrix, MappedMatrix):
         return NotImplemented
     used, places = torch.unique(ids, return_inverse=True)
-    return functional.embedding(places.to(matrix.device), matrix.tensor(matrix.content.rows(used.cpu().numpy())))
+    return functional.embedding(places.to(matrix.device), matrix.content.rows(used.cpu().numpy()))
 
 
 def _item(matrix: Array, index: object) -> Any:
     """Return rows: of a number, a slice, or a list of numbers."""
-    if not isinstance(matrix, MappedMatrix) or isinstance(index, bool):
+    if not isinstance(matrix, MappedMatrix):
         return NotImplemented
-    if (
-        isinstance(index, torch.Tensor)
-        and index.ndim < 2
-        and not index.is_floating_point()
-        and index.dtype != torch.bool
-    ):
+    if isinstance(index, torch.Tensor) and index.ndim < 2 and index.dtype in (torch.int64, torch.int32):
         index = int(index) if index.ndim == 0 else index.cpu().numpy() % matrix.shape[0]
-    if isinstance(index, int):
-        number = range(matrix.shape[0])[index]
-        return matrix.tensor(matrix.content.rows(slice(number, number + 1), number))[0]
+    if isinstance(index, int) and not isinstance(index, bool):
+        return matrix.content.expert(range(matrix.shape[0])[index])
     if isinstance(index, slice) and index.step in (None, 1):
-        return matrix.tensor(matrix.content.rows(index))
-    if isinstance(index, np.ndarray):
-        return matrix.tensor(matrix.content.rows(as_slice(index)))
-    return NotImplemented
+        return matrix.content.rows(index)
+    return matrix.content.rows(as_slice(index)) if isinstance(index, np.ndarray) else NotImplemented
 
 
 def _moved(matrix: Array, *args: Any, **kwargs: Any) -> Any:
@@ -240,13 +270,16 @@ def _moved(matrix: Array, *args: Any, **kwargs: Any) -> Any:
         return NotImplemented
     kwargs.pop("copy", None)
     device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
-    return MappedMatrix(matrix.content, dtype or matrix.dtype, device or matrix.device)
+    content = matrix.content
+    device, dtype = device or content.residence.device, dtype or content.dtype
+    if (device, dtype) == (content.residence.device, content.dtype):
+        return matrix
+    return MappedMatrix(_Content(content.weight, dtype, content.residence.on(device, dtype)))
 
 
 def _again(matrix: Array, *_: Any, **__: Any) -> Any:
     """Return another tensor for the same matrix."""
-    assert isinstance(matrix, MappedMatrix)
-    return MappedMatrix(matrix.content, matrix.dtype, matrix.device)
+    return MappedMatrix(matrix.content) if isinstance(matrix, MappedMatrix) else NotImplemented
 
 
 BY_ROWS: dict[Any, Callable[..., Any]] = {
@@ -256,6 +289,12 @@ BY_ROWS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__getitem__: _item,
     torch.Tensor.to: _moved,
     torch.Tensor.detach: _again,
+    torch._has_compatible_shallow_copy_type: lambda *_: False,  # asked by Module.to: a moved matrix is another one
+}
+# other products, of which the second says that a matrix is used again
+PRODUCTS = {
+    *(torch.addmm, torch.matmul, torch.mm, torch.bmm, torch.einsum, torch.Tensor.matmul, torch.Tensor.__matmul__),
+    *(torch.Tensor.__rmatmul__, torch.Tensor.mm, torch.Tensor.bmm),
 }
 # what is known of a matrix without its numbers
 DESCRIPTIONS = {
@@ -308,14 +347,14 @@ def place_weights(
     for a weight of no parameter, and for one of another shape.
     """
     holders = dict(network.named_parameters()) | dict(network.named_buffers())
-    residence = Residence()
+    residence = Residence(torch.device(device))
     for key, weight in weights.items():
         if key not in holders:
             raise AttnctlError(f"cannot read {name}: {type(network).__name__} has no parameter {key}")
         if tuple(holders[key].shape) != tuple(weight.shape):
             theirs, ours = tuple(weight.shape), tuple(holders[key].shape)
             raise AttnctlError(f"cannot read {name}: {key} is {theirs} in its file and {ours} by its settings")
-        _set_tensor(network, key, _placed(weight, residence, dtype, device))
+        _set_tensor(network, key, _placed(weight, residence, dtype))
     missing = {key for key, value in network.named_parameters() if value.is_meta}
     _compute_buffers(network, device)
     network.tie_weights()
@@ -325,14 +364,14 @@ def place_weights(
     return missing - tied
 
 
-def _placed(weight: Weight, residence: Residence, dtype: torch.dtype, device: str | torch.device) -> Array:
-    """Return a weight as a tensor: quantised if it is large, in float32 if it is small, mapped if it is stored like that."""
+def _placed(weight: Weight, residence: Residence, dtype: torch.dtype) -> Array:
+    """Return a weight as a tensor: quantised if it is large, mapped if the file has it as it is used."""
     kinds = {source.kind for source in weight.sources}
     is_plain = weight.sources == (weight,) and kinds == {"F32"} and dtype == torch.float32
     if is_plain or weight.size < SMALL or len(weight.shape) < 2:
-        return _tensor_over(weight.array()).to(device=device, dtype=dtype)
-    residence.size += 4 * weight.size
-    return MappedMatrix(_Content(weight, residence), dtype, device)
+        return _tensor_over(weight.array()).to(device=residence.device, dtype=dtype)
+    residence.size += -(-weight.size * dtype.itemsize // 64) * 64
+    return MappedMatrix(_Content(weight, dtype, residence))
 
 
 def _set_tensor(network: PreTrainedModel, key: str, value: Array) -> None:

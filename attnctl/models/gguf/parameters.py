@@ -30,6 +30,7 @@ NAMES: Mapping[str, str] = {
     r".*e_score_correction_bias": "blk.{b}.exp_probs_b.bias",
 }
 BLOOM_NORM = r"transformer\.h\.\d+\.post_attention_layernorm\.(weight|bias)"
+STORED_BUFFERS = ("e_score_correction_bias", ".act_fn.beta", ".act_fn.eps")  # buffers that are in a file
 BLOCK = re.compile(r"\.(?:layers|h|blocks)\.(\d+)\.")
 # tensors that are no parameters: settings read them, or they predict several tokens at once
 READ_AS_SETTINGS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
@@ -55,6 +56,10 @@ class Constant(Weight):
         """Return rows in float32."""
         return self.values[which]
 
+    def array(self) -> Floats:
+        """Return all numbers; there may be one without an axis."""
+        return self.values
+
 
 @dataclass
 class Parameters:
@@ -67,7 +72,7 @@ class Parameters:
     def weights(self) -> dict[str, Weight]:
         """Return the weights. Raises AttnctlError for a tensor that is not accounted for."""
         holders: dict[str, Any] = dict(self.network.named_parameters())
-        holders |= {name: value for name, value in self.network.named_buffers() if name.endswith("e_score_correction_bias")}
+        holders |= {name: value for name, value in self.network.named_buffers() if name.endswith(STORED_BUFFERS)}
         made = {name: self._weight(name, tuple(value.shape)) for name, value in holders.items()}
         weights = {name: weight for name, weight in made.items() if weight is not None}
         self._check_accounted(weights)
@@ -75,7 +80,7 @@ class Parameters:
 
     def _weight(self, name: str, shape: tuple[int, ...]) -> Weight | None:
         weight = self._expert(name, shape) or self._low_rank(name) or self._plain(name, shape) or self._part_of_fused(name, shape)
-        weight = weight or self._setting(name)
+        weight = weight or self._setting(name, shape)
         if weight is None:
             return Constant(np.zeros(shape, np.float32)) if name.endswith(".bias") and self._is_zero_bias(name) else None
         numbers = np.prod(weight.shape)
@@ -199,15 +204,15 @@ class Parameters:
         keys, values = (self._tensor(f"blk.{block[1]}.attn_{kind}_b.weight") for kind in "kv")
         return None if keys is None or values is None else Joined((Turned(keys), values), 1)
 
-    def _setting(self, name: str) -> Weight | None:
+    def _setting(self, name: str, shape: tuple[int, ...]) -> Weight | None:
         """Return a parameter that is a setting of the file: the four numbers of Apertus' activation in each layer."""
         found = re.search(r"\.layers\.(\d+)\.mlp\.act_fn\.(alpha_[np]|beta|eps)$", name)
         if found is None:
             return None
         values = self.settings.file.metadata.get(f"xielu.{found[2]}") or self.settings.file.header.array(f"xielu.{found[2]}")
         if isinstance(values, tuple) and int(found[1]) < len(values):
-            return Constant(np.array([values[int(found[1])]], np.float32))
-        return Constant(np.array([values], np.float32)) if isinstance(values, float) else None
+            values = values[int(found[1])]
+        return Constant(np.full(shape, values, np.float32)) if isinstance(values, float) else None
 
     def _is_zero_bias(self, name: str) -> bool:
         """Return whether the matrix of a bias is in the file, so that llama.cpp adds nothing to its product."""

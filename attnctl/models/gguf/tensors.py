@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -80,33 +80,28 @@ def dequantised(stored: Bytes, form: BlockFormat) -> Floats:
         return flat.view(PLAIN[form.name]).astype(np.float32, copy=False)
     blocks = flat.reshape(-1, form.bytes)
     out = np.empty((len(blocks), form.numbers), np.float32)
-    step = max(TOGETHER // form.numbers, 1)
-    dequantise = _dequantise_rows(form)
+    dequantise, step = _dequantise_blocks(form), max(TOGETHER // form.numbers, 1)
 
     def fill(begin: int) -> None:
-        part = blocks[begin : begin + step]
-        out[begin : begin + step] = dequantise(part.reshape(1, -1)).reshape(-1, form.numbers)
+        out[begin : begin + step] = dequantise(blocks[begin : begin + step])
 
     begins = range(0, len(blocks), step)
-    if len(begins) < 2 or worker_count() < 2:
-        for begin in begins:
-            fill(begin)
-    else:
-        list(_workers().map(fill, begins))
+    many = len(begins) > 1 and worker_count() > 1
+    for _ in _workers().map(fill, begins) if many else map(fill, begins):
+        pass
     return out.reshape(-1)
 
 
 @cache
-def _dequantise_rows(form: BlockFormat) -> Any:
-    """Return the gguf library's function from bytes (rows, bytes) to float32 (rows, numbers) of a type."""
+def _dequantise_blocks(form: BlockFormat) -> Callable[[Bytes], Floats]:
+    """Return the gguf library's function from the bytes of blocks (blocks, bytes) to their numbers in float32."""
     from attnctl.models.huggingface.hub import import_extra
 
-    quants = import_extra("gguf.quants")
-    kind = getattr(import_extra("gguf.constants").GGMLQuantizationType, form.name, None)
-    traits = getattr(quants, form.name, None)
-    if kind is None or traits is None:
+    kind: Any = getattr(import_extra("gguf.quants"), form.name, None)
+    if not hasattr(kind, "dequantize_blocks"):
         raise AttnctlError(f"its tensors are stored as {form.name}, which the installed gguf library cannot dequantise")
-    return lambda rows: quants.dequantize(rows, kind)
+    kind.init_grid()
+    return kind.dequantize_blocks  # type: ignore[no-any-return]
 
 
 @cache

@@ -209,6 +209,7 @@ class Checkpoint:
     generate: int = 0
     predict: str | None = None  # as in Stack
     intervention: Intervention | None = None  # as in Stack
+    notes: tuple[str, ...] = ()  # about the file, in every run
 
     def __repr__(self) -> str:
         return f"Checkpoint {self.info.size_line()}, {self.kind} attention"
@@ -413,7 +414,7 @@ class Checkpoint:
                 "not the queries, keys, values and scores.",
             )
         run.predictions = self._predicted_tokens(model_input, output, bool(run.model.causal))
-        run.notes += (*traits.reader_notes(silent, run.gates), *version_notes())
+        run.notes += (*traits.reader_notes(silent, run.gates), *self.notes, *version_notes())
         if self.intervention is not None:
             run.notes += (self.intervention.note,)
 

@@ -289,11 +289,11 @@ def import_extra(module: str) -> Any:
     """Import a module of the extra. Raises AttnctlError that says what to install if it is missing."""
     from importlib import import_module
 
-    from attnctl.light_import import light_torch, quick_listing
+    from attnctl.light_import import import_part, light_torch, quick_listing
 
     try:
         with light_torch(), quick_listing():
-            return import_module(module)
+            return import_part(module) if module.startswith("gguf.") else import_module(module)
     except ImportError as error:
         missing = (error.name or module).split(".")[0]
         raise AttnctlError(f"checkpoints need {missing}: pip install 'attnctl[hf]'") from error

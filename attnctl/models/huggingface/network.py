@@ -137,7 +137,7 @@ loaded_networks: dict[object, PreTrainedModel] | None = None
 
 
 def load_network(folder: Path, settings: Document, dtype: str, device: str, name: str) -> PreTrainedModel:
-    """Return the network in a folder, of the class that its configuration names; its weights are mapped from disk."""
+    """Return the network in a folder or a GGUF file, of the class that its configuration names; its weights are mapped."""
     if loaded_networks is None:
         return _load(folder, settings, dtype, device, name)
     place = (folder.resolve(), state_of_files(folder), dtype, device)
@@ -148,6 +148,11 @@ def load_network(folder: Path, settings: Document, dtype: str, device: str, name
 
 
 def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) -> PreTrainedModel:
+    if folder.suffix.lower() == ".gguf":
+        from attnctl.models.gguf.opening import load_gguf
+
+        with quiet_library():
+            return load_gguf(folder, name, dtype, device)
     transformers = import_extra("transformers")
     import torch
 
