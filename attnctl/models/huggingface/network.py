@@ -148,7 +148,7 @@ def load_network(folder: Path, settings: Document, dtype: str, device: str, name
 
 
 def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) -> PreTrainedModel:
-    if folder.suffix.lower() == ".gguf":
+    if folder.is_file():
         from attnctl.models.gguf.opening import load_gguf
 
         with quiet_library():

@@ -95,7 +95,9 @@ def open_checkpoint(
             raise UsageError(f"is for models of text, and {opened.name} {does}", option=option)
         return _open_sounds(opened, load(), request) if takes == "sound" else _open_pictures(opened, load())
     if image is not None and folder.is_file():
-        raise UsageError(f"cannot be used with {opened.name}: a GGUF file of a language model reads texts", option="image")
+        raise UsageError(
+            f"cannot be used with {opened.name}: a GGUF file of a language model reads texts", option="image"
+        )
     if image is not None and (truncate or bos is not None):
         why = f"cannot be combined with {option_name('image')}: the checkpoint makes the prompt"
         raise UsageError(why, option="truncate" if truncate else "bos")
