@@ -102,6 +102,8 @@ def open_checkpoint(
         why = f"cannot be combined with {option_name('image')}: the checkpoint makes the prompt"
         raise UsageError(why, option="truncate" if truncate else "bos")
     pieces, more_notes = _open_tokenizer(opened, bos, truncate)
+    if name.startswith(SCHEME):
+        pieces = replace(pieces, wrapped_by="ollama run")
     pieces.set_languages(source_language, request.target_language)
     model = _open_texts(opened, load(), replace(pieces, names_target=request.target_language is not None), request)
     model = replace(model, notes=(*notes, *more_notes))
