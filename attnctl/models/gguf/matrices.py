@@ -209,8 +209,8 @@ def _multiplied(x: Array, content: _Content, bias: Array | None) -> Array:
 
 
 def row_blocks(weight: Weight) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of a few rows after another."""
-    step = max(TOGETHER // max(math.prod(weight.shape[1:]), 1), 1)
+    """Yield begin and end of a few rows after another; of all rows, if a few would cost as much."""
+    step = max(TOGETHER // max(math.prod(weight.shape[1:]), 1), 1) if weight.gives_rows else weight.shape[0]
     return ((begin, min(begin + step, weight.shape[0])) for begin in range(0, weight.shape[0], step))
 
 

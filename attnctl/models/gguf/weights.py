@@ -40,6 +40,11 @@ class Weight(ABC):
         return self.rows(slice(None))
 
     @property
+    def gives_rows(self) -> bool:
+        """Return whether a few rows cost no more than themselves; otherwise the whole weight is dequantised for them."""
+        return True
+
+    @property
     def size(self) -> int:
         """Return how many numbers the weight has."""
         return math.prod(self.shape)
@@ -60,6 +65,11 @@ class _Changed(Weight):
         """Return the tensors of the file that this weight is made of."""
         return self.source.sources
 
+    @property
+    def gives_rows(self) -> bool:
+        """Return whether a few rows cost no more than themselves."""
+        return self.source.gives_rows
+
 
 @dataclass(frozen=True, eq=False)
 class Reordered(_Changed):
@@ -74,7 +84,7 @@ class Reordered(_Changed):
 
     def rows(self, which: Rows) -> Floats:
         """Return rows in float32."""
-        return self.source.rows(self.order[which])
+        return self.source.rows(as_slice(self.order[which]))
 
 
 def rotated_halves(source: Weight, heads: int) -> Reordered:
@@ -119,6 +129,11 @@ class Turned(_Changed):
         *outer, rows, columns = self.source.shape
         return (*outer, columns, rows)
 
+    @property
+    def gives_rows(self) -> bool:
+        """Return whether a few rows cost no more than themselves: not if they are columns of a matrix."""
+        return len(self.source.shape) > 2 and self.source.gives_rows
+
     def rows(self, which: Rows) -> Floats:
         """Return rows in float32; those of a matrix are columns of its source, which is dequantised as a whole."""
         if len(self.source.shape) == 2:
@@ -131,6 +146,11 @@ class Reshaped(_Changed):
     """A weight in another shape, with the same numbers in the same order."""
 
     shape: tuple[int, ...]
+
+    @property
+    def gives_rows(self) -> bool:
+        """Return whether a few rows cost no more than themselves: not if the first axis is another."""
+        return self.source.shape[:1] == self.shape[:1] and self.source.gives_rows
 
     def rows(self, which: Rows) -> Floats:
         """Return rows in float32; the source is dequantised as a whole if its first axis is another."""
@@ -149,6 +169,11 @@ class _Several(Weight):
     def sources(self) -> tuple[StoredTensor, ...]:
         """Return the tensors of the file that this weight is made of."""
         return tuple(source for part in self.parts for source in part.sources)
+
+    @property
+    def gives_rows(self) -> bool:
+        """Return whether a few rows cost no more than themselves."""
+        return all(part.gives_rows for part in self.parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,6 +230,11 @@ class Interleaved(_Several):
         shape = list(self.parts[0].shape)
         shape[self.axis] *= len(self.parts)
         return tuple(shape)
+
+    @property
+    def gives_rows(self) -> bool:
+        """Return whether a few rows cost no more than themselves: not if they alternate."""
+        return self.axis > 0 and super().gives_rows
 
     def rows(self, which: Rows) -> Floats:
         """Return rows in float32."""
