@@ -180,10 +180,13 @@ def words(**more: bool | int) -> Vocabulary:
     return Vocabulary("bert", tokens, types, more=ids | more)
 
 
+def _codes(text: str) -> str:
+    return " ".join(f"{ord(letter):X}" for letter in text)
+
+
 def small_charsmap() -> bytes:
     """Return a table of characters that SentencePiece made: full-width letters, a half, and kinds of white space."""
     import io
-
     from importlib import import_module
 
     trainer: Any = import_module("sentencepiece").SentencePieceTrainer
@@ -201,8 +204,7 @@ def small_charsmap() -> bytes:
     }
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "rules.tsv"
-        codes = lambda text: " ".join(f"{ord(letter):X}" for letter in text)  # noqa: E731
-        table.write_text("".join(f"{codes(old)}\t{codes(new)}\n" for old, new in rules.items()))
+        table.write_text("".join(f"{_codes(old)}\t{_codes(new)}\n" for old, new in rules.items()))
         model = io.BytesIO()
         trainer.train(
             sentence_iterator=iter(TEXTS[1:]), model_writer=model, vocab_size=400, hard_vocab_limit=False, minloglevel=2,
