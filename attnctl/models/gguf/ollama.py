@@ -58,13 +58,11 @@ class OllamaModel(NamedTuple):
 def parse_name(name: str) -> OllamaName:
     """Return the parts of `[HOST/][NAMESPACE/]NAME[:TAG]`. Raises UsageError for a name that Ollama would not take."""
     bare = name.partition("://")[2] if "://" in name else name
-    bare = bare.partition("@")[0]
-    rest, tag = bare, ""
-    if bare.rfind(":") > bare.rfind("/"):
+    rest, tag = bare, TAG
+    if bare.rfind(":") > bare.rfind("/"):  # a colon before a slash belongs to a host
         rest, _, tag = bare.rpartition(":")
-    *before, model = rest.rsplit("/", 2)
-    host, namespace = [*before] if len(before) == 2 else ["", *before] if before else ["", ""]
-    parts = OllamaName(host or HOST, namespace or NAMESPACE, model, tag or TAG)
+    given = rest.rsplit("/", 2)
+    parts = OllamaName(*(HOST, NAMESPACE)[: 3 - len(given)], *given, tag)
     if not all(re.fullmatch(form, part, re.ASCII) for form, part in zip(PARTS, parts, strict=True)):
         why = (
             f"{name[:100]!r} is no name of a model of Ollama: it is [HOST/][NAMESPACE/]NAME[:TAG], such as llama3.2:3b"
