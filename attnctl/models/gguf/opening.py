@@ -11,6 +11,7 @@ from attnctl.errors import AttnctlError, in_one_line
 from attnctl.light_import import import_lightly
 from attnctl.models.gguf.configuration import configuration_fields, file_notes, settings_and_family
 from attnctl.models.gguf.families import Family
+from attnctl.models.gguf.ollama_layout import open_gguf
 from attnctl.models.gguf.settings import Settings
 from attnctl.models.gguf.tensors import GgufFile
 from attnctl.models.gguf.tokenizer import read_tokenizer
@@ -48,7 +49,9 @@ def opened_gguf(path: Path, name: str) -> Opened:
     """
     import_extra("gguf.quants")
     _remove_old_copies()
-    return opened_file(GgufFile.open(path), name)
+    file, left_out = open_gguf(path)
+    opened = opened_file(file, name)
+    return opened._replace(notes=(*left_out, *opened.notes))
 
 
 def opened_file(file: GgufFile, name: str) -> Opened:
@@ -110,7 +113,7 @@ def gguf_pieces(
     path: Path, name: str, *, bos: bool | None = None, truncate: bool = False
 ) -> tuple[Pieces, tuple[str, ...]]:
     """Return the tokenizer of a GGUF file, and notes about what is not known of it."""
-    made = read_tokenizer(GgufFile.open(path).header, path.name)
+    made = read_tokenizer(open_gguf(path)[0].header, path.name)
     return Pieces(name, made.tokenizer, made.settings, bos=bos, truncate=truncate), made.notes
 
 
