@@ -225,12 +225,17 @@ def deepseek(settings: Settings) -> Fields:
         "norm_topk_prob": bool(settings.get("expert_weights_norm")), **_expert_groups(settings),
         "num_key_value_heads": settings.heads, "topk_method": "greedy", "head_dim": turned,
     }  # fmt: skip
+    if gate != 2 and fields["norm_topk_prob"]:
+        raise settings.refuse("expert_weights_norm", "attnctl reads it where experts are chosen by sigmoids")
     if gate != 2 and fields["n_group"] > 1:
         raise settings.refuse("expert_group_count", "attnctl reads groups of experts that are chosen by sigmoids")
     parameters = rope_parameters(settings)
     parameters.pop("partial_rotary_factor", None)
-    if multiplier := settings.number("rope.scaling.yarn_log_multiplier", 0.0):
-        parameters |= {"mscale": 10 * multiplier, "mscale_all_dim": 10 * multiplier}
+    if parameters["rope_type"] == "yarn":  # the converter writes a tenth of mscale_all_dim
+        multiplier = 10 * settings.number("rope.scaling.yarn_log_multiplier", 0.0)
+        parameters |= {"mscale": multiplier, "mscale_all_dim": multiplier}
+    if parameters["rope_type"] not in ("default", "yarn") or parameters.get("mscale") == 0:
+        raise settings.refuse("rope.scaling.type", "attnctl reads yarn with a rope.scaling.yarn_log_multiplier, and none")
     return fields | {"rope_parameters": parameters}
 
 

@@ -125,10 +125,12 @@ def rope_parameters(
     kind = settings.get("rope.scaling.type") or "linear"
     factor = settings.number("rope.scaling.factor", settings.number("rope.scale_linear", 0.0)) or 1.0
     original = settings.whole("rope.scaling.original_context_length", settings.whole("context_length"))
+    settings.used.update(ONLY_YARN)
     if kind not in ("none", "linear", "yarn", "longrope"):
         raise settings.refuse("rope.scaling.type", "attnctl reads none, linear, yarn and longrope")
-    if not scaled or kind == "none":
+    if not scaled:
         return parameters
+    factor = 1.0 if kind == "none" else factor  # the divisors of a tensor apply with none, too
     tensors = settings.file.tensors
     if "rope_factors_long.weight" in tensors and "rope_factors_short.weight" in tensors:
         long, short = (tensors[f"rope_factors_{name}.weight"].array() * factor for name in ("long", "short"))
@@ -140,6 +142,10 @@ def rope_parameters(
         divisors = (tensors["rope_freqs.weight"].array() * factor).tolist()
         return parameters | _long_rope(divisors, divisors, 1.0, original)
     return parameters | ({"rope_type": "linear", "factor": factor} if factor != 1 else {})
+
+
+# settings that only YaRN reads
+ONLY_YARN = ("rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow")
 
 
 def _long_rope(long: list[float], short: list[float], attention: float, original: int) -> dict[str, Any]:
