@@ -73,7 +73,6 @@ def _gemma_scalar(settings: Settings, blocks: int) -> int:
 
 def phi3(settings: Settings) -> Fields:
     """Return the field of the longest text before scaling; llama.cpp has no windows for Phi-3."""
-    settings.get("attention.sliding_window")
     original = settings.whole("rope.scaling.original_context_length", settings.whole("context_length"))
     parameters = rope_parameters(settings)
     if parameters["rope_type"] == "yarn":
@@ -192,15 +191,7 @@ def exaone4(settings: Settings) -> Fields:
     """Return the windows of EXAONE 4: llama.cpp has them only for a file of 64 blocks."""
     if settings.layers == 64:
         return _windows(settings, 4, 4096)
-    for key in ("attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa"):
-        settings.get(key)
     return {"layer_types": [FULL] * settings.layers, "sliding_window": None}
-
-
-def nemotron(settings: Settings) -> Fields:
-    """Read the second epsilon that the converter writes and llama.cpp does not read."""
-    settings.get("attention.layer_norm_rms_epsilon")
-    return {}
 
 
 def deepseek(settings: Settings) -> Fields:

@@ -18,7 +18,7 @@ pytest.importorskip("transformers")
 
 from attnctl.models.gguf.families import FAMILIES, architectures
 from attnctl.models.gguf.opening import opened_file
-from attnctl.models.gguf.settings import NEUTRAL, NO_EFFECT
+from attnctl.models.gguf.settings import NEUTRAL, NO_EFFECT, READ_BY_SOME
 from attnctl.models.gguf.tensors import GgufFile
 
 EXACT, WITH_GELU = 1e-4, 4e-3  # llama.cpp looks gelu up in a table of half precision
@@ -54,7 +54,7 @@ def test_the_weights_are_those_of_llama_cpp(name: str, tmp_path: Path, answers: 
             theirs = np.zeros_like(layer.weights)
             theirs[:, rows, columns] = answers[f"{name}/{layer.layer}"]
             np.testing.assert_allclose(layer.weights, theirs, rtol=0, atol=limit)
-            assert np.ptp(theirs[:, -1]) > 0.1  # the numbers bite
+            assert np.ptp(theirs[:, -1]) > 0.05  # the numbers bite
             compared += 1
     assert compared
 
@@ -72,7 +72,10 @@ def test_each_setting_is_used_or_without_effect_or_refused_by_name(name: str, tm
             except AttnctlError as error:
                 assert "\n" not in str(error) and (f"{architecture}.{key} is" in str(error) or key in OTHERS_NAMED)
             else:
-                assert key in opened.settings.used or key in NO_EFFECT or value in NEUTRAL[key]
+                if f"{architecture}.{key}" in opened.settings.unread():
+                    assert key in READ_BY_SOME and any(f"{architecture}.{key} " in note for note in opened.notes)
+                else:
+                    assert key in opened.settings.used or key in NO_EFFECT or value in NEUTRAL[key]
 
 
 OTHERS_NAMED = ("embedding_length", "attention.head_count", "attention.key_length")  # another size no longer fits
@@ -80,8 +83,8 @@ OTHERS_NAMED = ("embedding_length", "attention.head_count", "attention.key_lengt
 
 def test_what_is_not_read_is_refused_in_a_line_that_names_it(tmp_path: Path) -> None:
     llama = "llama--biases--linear-scaling"
-    with pytest.raises(AttnctlError, match=r"its setting llama\.attn_logit_softcapping is 30\.0, and attnctl does not read"):
-        attend("a", str(written(tmp_path, llama, attn_logit_softcapping=30.0)))
+    with pytest.raises(AttnctlError, match=r"its setting llama\.rope\.scaling\.attn_factor is 1\.5, and attnctl"):
+        attend("a", str(written(tmp_path, llama, **{"rope.scaling.attn_factor": 1.5})))
     header = small.headers()[llama]
     more = header | {"tensors": header["tensors"] | {"blk.0.attn_sinks.weight": [4]}}
     with pytest.raises(AttnctlError, match=r"attnctl does not use its tensor blk\.0\.attn_sinks\.weight for llama"):
@@ -109,5 +112,5 @@ def test_a_setting_that_llama_cpp_does_not_have_is_noted(tmp_path: Path) -> None
     assert plain.layers[0].weights is not None and windowed.layers[0].weights is not None
     np.testing.assert_array_equal(plain.layers[0].weights, windowed.layers[0].weights)
     (note,) = [note for note in windowed.notes if "sliding_window" in note]
-    assert note.startswith("The file says phi3.attention.sliding_window 5. llama.cpp has no such windows")
+    assert note.startswith("The file says phi3.attention.sliding_window 5. llama.cpp does not read it")
     assert not [note for note in plain.notes if "sliding_window" in note]
