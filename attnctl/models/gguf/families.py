@@ -131,7 +131,7 @@ FAMILIES: Mapping[str, Family] = {
     "olmo": Family("OlmoForCausalLM", SIZES, names=NO_HEAD_WIDTH, halves=True, adjustments=(adjust.rope, adjust.olmo)),
     "olmo2": Family("Olmo2ForCausalLM", {**SIZES, **RMS}, names=NO_HEAD_WIDTH, adjustments=(adjust.rope,)),
     "olmo2 with windows": Family(
-        "Olmo3ForCausalLM", {**SIZES, **RMS}, names=NO_HEAD_WIDTH, adjustments=(adjust.rope, adjust.windows_of_four),
+        "Olmo3ForCausalLM", {**SIZES, **RMS}, names=NO_HEAD_WIDTH, adjustments=(adjust.olmo3,),
     ),
     "olmoe": Family(
         "OlmoeForCausalLM", {**SIZES, **RMS, **EXPERTS}, names=NO_HEAD_WIDTH, fixed={"norm_topk_prob": False},
@@ -158,7 +158,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "cohere2": Family(
         "Cohere2ForCausalLM", {**SIZES, **EPS, "logit_scale": "logit_scale"}, biases=BIASES,
-        adjustments=(adjust.rope, adjust.windows_of_four),
+        adjustments=(adjust.rope, adjust.cohere2),
     ),
     "smollm3": Family(
         "SmolLM3ForCausalLM", {**SIZES, **RMS}, names=NO_HEAD_WIDTH, halves=True,
@@ -199,7 +199,7 @@ FAMILIES: Mapping[str, Family] = {
          "expert_feed_forward_length": "moe_intermediate_size", "expert_shared_count": "n_shared_experts",
          "leading_dense_block_count": "first_k_dense_replace", "expert_weights_scale": "routed_scaling_factor",
          "expert_weights_norm": "norm_topk_prob"},
-        fixed={"n_group": 1, "topk_group": 1, "attention_bias": False}, partial=True,
+        fixed={"attention_bias": False}, partial=True,
         biases={**BIASES, "attn_q_norm.weight": "use_qk_norm"}, adjustments=(adjust.rope, adjust.sigmoid_gate),
     ),
     "hunyuan-dense": Family("HunYuanDenseV1ForCausalLM", {**SIZES, **RMS}, biases=BIASES, adjustments=(adjust.rope,)),
@@ -239,7 +239,7 @@ FAMILIES: Mapping[str, Family] = {
          "expert_feed_forward_length": "moe_intermediate_size", "expert_shared_count": "n_shared_experts",
          "leading_dense_block_count": "first_k_dense_replace", "expert_weights_scale": "routed_scaling_factor",
          "expert_weights_norm": "norm_topk_prob"},
-        fixed={"n_group": 1, "topk_group": 1, "sliding_window": None}, adjustments=(adjust.rope, adjust.full_layers, adjust.sigmoid_gate),
+        fixed={"sliding_window": None}, adjustments=(adjust.rope, adjust.full_layers, adjust.sigmoid_gate),
     ),
     "minimax-m2": Family(
         "MiniMaxM2ForCausalLM",

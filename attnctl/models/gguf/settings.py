@@ -15,7 +15,6 @@ NO_EFFECT: Mapping[str, str] = {
     "tensor_data_layout": "it names the order of rows that the converter always writes",
     "pooling_type": "it says how embeddings of a whole text are made, after the last layer",
     "classifier.output_labels": "it names the outputs of a head for classes",
-    "expert_group_count": "groups of experts are chosen only where the file names two or more of them",
     "rope.scaling.yarn_attn_factor": "llama.cpp computes this factor from rope.scaling.factor",
 }
 # settings that have no effect with these values alone
@@ -110,14 +109,16 @@ class Settings:
                 raise self.refuse(key, f"attnctl does not read it for {self.architecture}: its attention may be another")
 
 
-def rope_parameters(settings: Settings, base_key: str = "rope.freq_base", *, scaled: bool = True) -> dict[str, Any]:
+def rope_parameters(
+    settings: Settings, base_key: str = "rope.freq_base", base: float = 10000.0, *, scaled: bool = True
+) -> dict[str, Any]:
     """Return transformers' `rope_parameters` for the rotary positions that llama.cpp computes.
 
-    `base_key` names θ, 10,000 by default (llama-model.cpp, load_hparams); without `scaled` no scaling applies (the layers with
+    `base_key` names θ, which is `base` where the file has none (llama-model.cpp, load_hparams); without `scaled` no scaling applies (the layers with
     windows of Gemma 3). A tensor rope_freqs.weight divides the frequencies (the scaling of Llama 3): `longrope` takes any
     divisors.
     """
-    parameters: dict[str, Any] = {"rope_type": "default", "rope_theta": settings.number(base_key, 10000.0)}
+    parameters: dict[str, Any] = {"rope_type": "default", "rope_theta": settings.number(base_key, base)}
     rotary = settings.whole("rope.dimension_count", settings.head_width)
     if rotary != settings.head_width:
         parameters["partial_rotary_factor"] = rotary / settings.head_width

@@ -6,8 +6,10 @@ of bytes or of characters), llama (SentencePiece's merges by score), t5 (unigram
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl.errors import AttnctlError
@@ -341,9 +343,10 @@ def _character_map(charsmap: bytes) -> list[Any]:
     """
     from tokenizers import normalizers
 
+    nfkc = partial(unicodedata.normalize, "NFKC")
     table = normalizers.Precompiled(charsmap)
-    is_nfkc = table.normalize_str("Ａ").lower() == "a"
+    is_nfkc = all(table.normalize_str(text).lower() == nfkc(text).lower() for text in ("Ａ", "，", "㎏", "ﬁ", "①"))
     steps: list[Any] = [normalizers.NFKC()] if is_nfkc else []
-    if table.normalize_str("\n") == " ":  # the library takes a line's end of Windows for one character
+    if table.normalize_str("\r") == " ":  # the library takes a line's end of Windows for one character
         steps.append(normalizers.Replace("\r\n", "  "))
     return [*steps, normalizers.Lowercase(), table] if table.normalize_str("A") == "a" else [*steps, table]

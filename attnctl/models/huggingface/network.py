@@ -19,6 +19,7 @@ from attnctl.errors import AttnctlError, error_place, in_one_line
 from attnctl.files import state_of_files, write_whole
 from attnctl.formats.arrays import safetensors_header
 from attnctl.light_import import import_lightly
+from attnctl.models.gguf.ollama import SCHEME
 from attnctl.models.huggingface.attention_sites import configurations_within, layer_count, reads_text, shares_modules
 from attnctl.models.huggingface.hub import KNOWN, import_extra, stored_files
 from attnctl.models.huggingface.optional_fields import config_value, generation_config
@@ -66,8 +67,8 @@ def origin_of(path: Path, name: str = "") -> Document:
     """
     if snapshot := SNAPSHOT.search(path.as_posix()):
         return {"source": f"{snapshot['owner']}/{snapshot['name']}", "revision": snapshot["revision"]}
-    if path.suffix.lower() == ".gguf":
-        return {"source": path.name} | digest_of(path) | quantisation_of(path)
+    if path.is_file():
+        return {"source": name if name.startswith(SCHEME) else path.name} | digest_of(path) | quantisation_of(path)
     weights = sorted(path.glob("*.safetensors"))
     source = KNOWN[name].hub_id if name in KNOWN else path.name
     return {"source": source} | (digest_of(weights[0]) if len(weights) == 1 else {})
@@ -147,7 +148,7 @@ def load_network(folder: Path, settings: Document, dtype: str, device: str, name
 
 
 def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) -> PreTrainedModel:
-    if folder.suffix.lower() == ".gguf":
+    if folder.is_file():
         from attnctl.models.gguf.opening import load_gguf
 
         with quiet_library():

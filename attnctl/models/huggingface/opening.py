@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.light_import import import_lightly
 from attnctl.model_options import instead_of
+from attnctl.models.gguf.ollama import SCHEME
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, read_json
@@ -94,14 +95,18 @@ def open_checkpoint(
             raise UsageError(f"is for models of text, and {opened.name} {does}", option=option)
         return _open_sounds(opened, load(), request) if takes == "sound" else _open_pictures(opened, load())
     if image is not None and folder.is_file():
-        raise UsageError(f"cannot be used with {opened.name}: a GGUF file of a language model reads texts", option="image")
+        raise UsageError(
+            f"cannot be used with {opened.name}: a GGUF file of a language model reads texts", option="image"
+        )
     if image is not None and (truncate or bos is not None):
         why = f"cannot be combined with {option_name('image')}: the checkpoint makes the prompt"
         raise UsageError(why, option="truncate" if truncate else "bos")
     pieces, more_notes = _open_tokenizer(opened, bos, truncate)
+    if name.startswith(SCHEME):
+        pieces = replace(pieces, wrapped_by="ollama run")
     pieces.set_languages(source_language, request.target_language)
     model = _open_texts(opened, load(), replace(pieces, names_target=request.target_language is not None), request)
-    model = replace(model, notes=(*notes, *more_notes))
+    model = replace(model, notes=(*notes, *more_notes), file_facts=_facts_of(folder))
     if text_pair is not None:
         if image is not None:
             why = f"cannot be used with {opened.name}, which reads one text with a picture"
@@ -154,6 +159,16 @@ def _settings_of(folder: Path, name: str) -> tuple[Document, tuple[str, ...]]:
 
     opened = opened_gguf(folder, name)
     return opened.configuration, opened.notes
+
+
+def _facts_of(folder: Path) -> dict[str, str]:
+    """Return sentences about a GGUF file; {} for a folder."""
+    if not folder.is_file():
+        return {}
+    from attnctl.models.gguf.facts import file_facts
+    from attnctl.models.gguf.opening import open_gguf
+
+    return file_facts(open_gguf(folder)[0])
 
 
 def _open_tokenizer(opened: _Opened, bos: bool | None, truncate: bool) -> tuple[Pieces, tuple[str, ...]]:
@@ -222,7 +237,9 @@ def _has_two_towers(network: PreTrainedModel) -> bool:
 
 
 def short_name(name: str) -> str:
-    """Return a checkpoint's name for sentences: the last part of its path or id."""
+    """Return a checkpoint's name for sentences: the last part of its path or id; Ollama's own name."""
+    if name.startswith(SCHEME):
+        return name.removeprefix(SCHEME)
     path = Path(name)
     if path.suffix.lower() == ".gguf":
         return path.stem

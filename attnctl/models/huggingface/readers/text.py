@@ -14,6 +14,7 @@ from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import ModelInput, Reader
 from attnctl.models.huggingface.network import end_ids, forced_first_id, generation_setting, running_network
 from attnctl.models.huggingface.optional_fields import config_value
+from attnctl.models.huggingface.prompts import bare_text_notes
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.source.model import check_text
 from attnctl.text import visible_text
@@ -51,7 +52,7 @@ class TextReader(Reader):
         model.check_tokens(tokens)
         inputs = text_inputs(model, tokens)
         notes = [*self.pieces.beginning_notes(tokens, bool(model.info.causal)), *input_notes(model, tokens, inputs)]
-        notes += self.pieces.truncation_notes(text, tokens)
+        notes += [*self.pieces.truncation_notes(text, tokens), *bare_text_notes(self.pieces, text)]
         notes += [*continuation_notes(model, tokens), *table_notes(model)]
         return ModelInput(tokens, inputs, notes=tuple(notes), blanks=self.pieces.mask_positions(tokens))
 
