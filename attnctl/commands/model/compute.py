@@ -10,7 +10,8 @@ import difflib
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +21,10 @@ from attnctl import limits
 from attnctl.commands.model.result import Card
 from attnctl.commands.model.sizes import NAMES, AttentionLayers, ModelSizes, built_network, sizes_of_network
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.models.huggingface.hub import KNOWN, find_checkpoint, is_checkpoint, read_json
+from attnctl.light_import import import_lightly
+from attnctl.models.gguf.facts import file_facts
+from attnctl.models.gguf.header import read_header
+from attnctl.models.huggingface.hub import KNOWN, find_checkpoint, import_extra, is_checkpoint, read_json
 from attnctl.text import Document, for_pasting
 
 if TYPE_CHECKING:
@@ -59,7 +63,8 @@ def model_sizes(name: str) -> ModelSizes:
         if path.is_file():
             from attnctl.models.huggingface.opening import short_name
 
-            return sizes_of_settings(_gguf_settings(path), short_name(name), str(path))
+            sizes = sizes_of_settings(_gguf_settings(path), short_name(name), str(path))
+            return replace(sizes, file_facts=file_facts(read_header(path)))
         return sizes_of_settings(read_json(path / "config.json"), path.name if Path(name).exists() else name, str(path))
     if name in REGISTRY or (Path(name).suffix.lower() in (".safetensors", ".npz") and Path(name).exists()):
         hint_text = f"attnctl explain --model {for_pasting(name)} shows all there is"
@@ -76,9 +81,7 @@ def model_sizes(name: str) -> ModelSizes:
 
 
 def _gguf_settings(path: Path) -> Document:
-    """Return a GGUF file's metadata under the names of a config.json."""
-    from attnctl.models.gguf.header import read_header
-
+    """Return a GGUF file's metadata under the names of a config.json; of an architecture that is not read, its sizes."""
     header = read_header(path)
     kind = header.entries.get("general.architecture")
     if not isinstance(kind, str):
@@ -98,6 +101,13 @@ def _gguf_settings(path: Path) -> Document:
     settings = {to: value for to, name in names.items() if (value := header.entries.get(f"{kind}.{name}")) is not None}
     if "vocab_size" not in settings and "tokenizer.ggml.tokens" in header.lengths:
         settings["vocab_size"] = header.lengths["tokenizer.ggml.tokens"]
+    with suppress(AttnctlError):  # another architecture, or transformers is not installed
+        from attnctl.models.gguf.opening import opened_gguf
+        from attnctl.models.huggingface.network import class_of
+
+        fields = opened_gguf(path, path.stem).configuration
+        model_class = import_lightly(lambda: class_of(import_extra("transformers"), fields, path.stem))
+        return fields | {"model_type": model_class.config_class.model_type}
     return {"model_type": kind} | settings
 
 

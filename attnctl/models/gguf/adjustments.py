@@ -143,10 +143,15 @@ def temperature_of_positions(settings: Settings) -> Fields:
 
 
 def sigmoid_gate(settings: Settings) -> Fields:
-    """Check that experts are chosen by sigmoids."""
+    """Return the groups of experts, and check that experts are chosen by sigmoids."""
     if settings.get("expert_gating_func") not in (None, 2):
         raise settings.refuse("expert_gating_func", "attnctl reads 2, a sigmoid")
-    return {}
+    return _expert_groups(settings)
+
+
+def _expert_groups(settings: Settings) -> Fields:
+    groups, used = settings.whole("expert_group_count", 1) or 1, settings.whole("expert_group_used_count", 1) or 1
+    return {"n_group": groups, "topk_group": used}
 
 
 def shared_width(settings: Settings) -> Fields:
@@ -204,9 +209,11 @@ def deepseek(settings: Settings) -> Fields:
         "kv_lora_rank": rank, "q_lora_rank": settings.get("attention.q_lora_rank"), "qk_rope_head_dim": turned,
         "qk_nope_head_dim": settings.whole(key) - turned, "v_head_dim": settings.whole(value),
         "routed_scaling_factor": settings.number("expert_weights_scale", 0.0) or 1.0,
-        "norm_topk_prob": bool(settings.get("expert_weights_norm")), "n_group": 1, "topk_group": 1,
+        "norm_topk_prob": bool(settings.get("expert_weights_norm")), **_expert_groups(settings),
         "num_key_value_heads": settings.heads, "topk_method": "greedy", "head_dim": turned,
     }  # fmt: skip
+    if gate != 2 and fields["n_group"] > 1:
+        raise settings.refuse("expert_group_count", "attnctl reads groups of experts that are chosen by sigmoids")
     parameters = rope_parameters(settings)
     parameters.pop("partial_rotary_factor", None)
     if multiplier := settings.number("rope.scaling.yarn_log_multiplier", 0.0):
@@ -222,7 +229,8 @@ def gpt_oss(settings: Settings) -> Fields:
 
 def minimax(settings: Settings) -> Fields:
     """Return the turned part of a head of MiniMax M2."""
-    sigmoid_gate(settings)
+    if settings.get("expert_gating_func") != 2:
+        raise settings.refuse("expert_gating_func", "attnctl reads 2, a sigmoid")
     width = settings.whole("expert_feed_forward_length", settings.whole("feed_forward_length"))
     return {"rotary_dim": settings.whole("rope.dimension_count", settings.head_width), "intermediate_size": width}
 

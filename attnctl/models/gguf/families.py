@@ -199,7 +199,7 @@ FAMILIES: Mapping[str, Family] = {
          "expert_feed_forward_length": "moe_intermediate_size", "expert_shared_count": "n_shared_experts",
          "leading_dense_block_count": "first_k_dense_replace", "expert_weights_scale": "routed_scaling_factor",
          "expert_weights_norm": "norm_topk_prob"},
-        fixed={"n_group": 1, "topk_group": 1, "attention_bias": False}, partial=True,
+        fixed={"attention_bias": False}, partial=True,
         biases={**BIASES, "attn_q_norm.weight": "use_qk_norm"}, adjustments=(adjust.rope, adjust.sigmoid_gate),
     ),
     "hunyuan-dense": Family("HunYuanDenseV1ForCausalLM", {**SIZES, **RMS}, biases=BIASES, adjustments=(adjust.rope,)),
@@ -239,7 +239,7 @@ FAMILIES: Mapping[str, Family] = {
          "expert_feed_forward_length": "moe_intermediate_size", "expert_shared_count": "n_shared_experts",
          "leading_dense_block_count": "first_k_dense_replace", "expert_weights_scale": "routed_scaling_factor",
          "expert_weights_norm": "norm_topk_prob"},
-        fixed={"n_group": 1, "topk_group": 1, "sliding_window": None}, adjustments=(adjust.rope, adjust.full_layers, adjust.sigmoid_gate),
+        fixed={"sliding_window": None}, adjustments=(adjust.rope, adjust.full_layers, adjust.sigmoid_gate),
     ),
     "minimax-m2": Family(
         "MiniMaxM2ForCausalLM",

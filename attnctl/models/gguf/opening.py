@@ -19,6 +19,7 @@ from attnctl.models.huggingface.hub import import_extra
 from attnctl.models.huggingface.tokenizer import Pieces
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel
 
     from attnctl.text import Document
@@ -44,46 +45,54 @@ class Opened(NamedTuple):
 def opened_gguf(path: Path, name: str) -> Opened:
     """Return a GGUF file with its configuration.
 
-    Raises AttnctlError, in one line, for a damaged file, and for an architecture, a setting or a tensor that is not read.
+    Raises AttnctlError, in one line, for a damaged file, and for an architecture or a setting that is not read.
     """
     import_extra("gguf")
     _remove_old_copies()
     file, left_out = open_gguf(path)
-    settings, family = settings_and_family(file, path.name)
+    opened = opened_file(file, name)
+    return opened._replace(notes=(*left_out, *opened.notes))
+
+
+def opened_file(file: GgufFile, name: str) -> Opened:
+    """Return an open file with its configuration. Raises the errors of `opened_gguf`."""
+    settings, family = settings_and_family(file, name)
     fields = configuration_fields(settings, family)
-    return Opened(name, settings, family, fields, (*left_out, *file_notes(settings, fields)))
+    return Opened(name, settings, family, fields, file_notes(settings, fields))
 
 
 def load_gguf(path: Path, name: str, dtype: str, device: str) -> PreTrainedModel:
     """Return the network of a GGUF file: its matrices stay quantised in the mapped file, and multiply in `dtype`.
 
-    Raises AttnctlError in the same cases as `opened_gguf`, and for missing tensors.
+    Raises AttnctlError in the same cases as `opened_gguf`, and for tensors that are missing or not read.
     """
     opened = opened_gguf(path, name)
     import torch
 
     from attnctl.arrays import torch_device
-    from attnctl.models.gguf.matrices import empty_network, place_weights
-    from attnctl.models.gguf.parameters import Parameters
 
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch_device(device)
     halves = dtype == "auto" and str(place) != "cpu" and sum(tensor.size for tensor in opened.file.tensors.values()) > BIG
     number_type = torch.float16 if halves else torch.float32 if dtype == "auto" else getattr(torch, dtype)
-
-    def build_network() -> tuple[PreTrainedModel, set[str]]:
-        network = empty_network(*_class_and_configuration(opened), number_type)
-        weights = Parameters(network, opened.settings, opened.family).weights()
-        missing = place_weights(network, weights, name=path.name, dtype=number_type, device=place)
-        return network, missing
-
     try:
-        network, missing = import_lightly(build_network)
+        return import_lightly(lambda: load_network_of(opened, number_type, place))
     except (AttnctlError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # settings of a damaged file fail in many ways
         raise AttnctlError(f"cannot read {path}: {in_one_line(error)}") from error
+
+
+def load_network_of(opened: Opened, dtype: torch.dtype, device: str | torch.device) -> PreTrainedModel:
+    """Return the network of an open file. Raises AttnctlError for tensors that are missing or not read."""
+    from attnctl.models.gguf.matrices import empty_network, place_weights
+    from attnctl.models.gguf.parameters import Parameters
+
+    network = empty_network(*_class_and_configuration(opened), dtype)
+    weights = Parameters(network, opened.settings, opened.family).weights()
+    missing = place_weights(network, weights, name=opened.name, dtype=dtype, device=device)
     if missing:
-        raise AttnctlError(f"{path.name} lacks {len(missing)} of its weights, {min(missing)} first: its file is incomplete")
+        first = min(missing)
+        raise AttnctlError(f"{opened.name} lacks {len(missing)} of its weights, {first} first: its file is incomplete")
     return network.eval()
 
 

@@ -15,7 +15,6 @@ NO_EFFECT: Mapping[str, str] = {
     "tensor_data_layout": "it names the order of rows that the converter always writes",
     "pooling_type": "it says how embeddings of a whole text are made, after the last layer",
     "classifier.output_labels": "it names the outputs of a head for classes",
-    "expert_group_count": "groups of experts are chosen only where the file names two or more of them",
     "rope.scaling.yarn_attn_factor": "llama.cpp computes this factor from rope.scaling.factor",
 }
 # settings that have no effect with these values alone

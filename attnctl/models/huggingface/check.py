@@ -36,7 +36,14 @@ def check_attention(
         _nan_finding(trace),
         _dropout_finding(model, trace),
         _shape_finding(trace),
+        *_file_findings(model),
     )
+
+
+def _file_findings(model: Model) -> tuple[CheckFinding, ...]:
+    """Return what is known of the file: no check of this run."""
+    facts = model.file_facts if isinstance(model, Checkpoint) else {}
+    return tuple(CheckFinding(title, None, fact) for title, fact in facts.items())
 
 
 EAGER = "weights against the model's own eager path, max |Δ|"

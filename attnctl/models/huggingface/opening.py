@@ -106,7 +106,7 @@ def open_checkpoint(
         pieces = replace(pieces, wrapped_by="ollama run")
     pieces.set_languages(source_language, request.target_language)
     model = _open_texts(opened, load(), replace(pieces, names_target=request.target_language is not None), request)
-    model = replace(model, notes=(*notes, *more_notes))
+    model = replace(model, notes=(*notes, *more_notes), file_facts=_facts_of(folder))
     if text_pair is not None:
         if image is not None:
             why = f"cannot be used with {opened.name}, which reads one text with a picture"
@@ -159,6 +159,16 @@ def _settings_of(folder: Path, name: str) -> tuple[Document, tuple[str, ...]]:
 
     opened = opened_gguf(folder, name)
     return opened.configuration, opened.notes
+
+
+def _facts_of(folder: Path) -> dict[str, str]:
+    """Return sentences about a GGUF file; {} for a folder."""
+    if not folder.is_file():
+        return {}
+    from attnctl.models.gguf.facts import file_facts
+    from attnctl.models.gguf.header import read_header
+
+    return file_facts(read_header(folder))
 
 
 def _open_tokenizer(opened: _Opened, bos: bool | None, truncate: bool) -> tuple[Pieces, tuple[str, ...]]:

@@ -46,6 +46,7 @@ def set_tiny_vocabulary(self: Any) -> None:
     kept = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     other = iter(range(BYTES, 2 * BYTES))
     pieces = ["<pad>", "<s>", "</s>", "<unk>", *(chr(byte if byte in kept else next(other)) for byte in range(BYTES))]
+    pieces += ["Ġt", "he", "Ġthe"]
     pieces += [f"<extra_{number}>" for number in range(size - len(pieces))]
     writer = self.gguf_writer
     writer.add_tokenizer_model("gpt2")
