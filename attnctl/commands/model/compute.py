@@ -61,10 +61,11 @@ def model_sizes(name: str) -> ModelSizes:
     if is_checkpoint(name):
         path = find_checkpoint(name, weights=False)
         if path.is_file():
+            from attnctl.models.gguf.opening import open_gguf
             from attnctl.models.huggingface.opening import short_name
 
             sizes = sizes_of_settings(_gguf_settings(path), short_name(name), str(path))
-            return replace(sizes, file_facts=file_facts(read_header(path)))
+            return replace(sizes, file_facts=file_facts(open_gguf(path)[0]))
         return sizes_of_settings(read_json(path / "config.json"), path.name if Path(name).exists() else name, str(path))
     if name in REGISTRY or (Path(name).suffix.lower() in (".safetensors", ".npz") and Path(name).exists()):
         hint_text = f"attnctl explain --model {for_pasting(name)} shows all there is"
@@ -105,8 +106,8 @@ def _gguf_settings(path: Path) -> Document:
         from attnctl.models.gguf.opening import opened_gguf
         from attnctl.models.huggingface.network import class_of
 
-        fields = opened_gguf(path, path.stem).configuration
-        model_class = import_lightly(lambda: class_of(import_extra("transformers"), fields, path.stem))
+        fields = opened_gguf(path, path.name).configuration
+        model_class = import_lightly(lambda: class_of(import_extra("transformers"), fields, path.name))
         return fields | {"model_type": model_class.config_class.model_type}
     return {"model_type": kind} | settings
 

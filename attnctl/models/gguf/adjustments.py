@@ -28,6 +28,8 @@ def _pattern(settings: Settings, every: int) -> list[str]:
     kinds = [FULL if (layer + 1) % every == 0 else SLIDING for layer in range(settings.layers)]
     stated = settings.file.metadata.get(f"{settings.architecture}.attention.sliding_window_pattern")
     settings.used.add("attention.sliding_window_pattern")
+    if isinstance(stated, int) and not isinstance(stated, bool) and stated > 0:
+        return [FULL if (layer + 1) % stated == 0 else SLIDING for layer in range(settings.layers)]
     if isinstance(stated, tuple) and [bool(windowed) for windowed in stated[: len(kinds)]] != [kind == SLIDING for kind in kinds]:
         raise settings.refuse("attention.sliding_window_pattern", f"llama.cpp has each {every}th layer without a window")
     return kinds
@@ -40,12 +42,15 @@ def _windows(settings: Settings, every: int, default: int | None = None) -> Fiel
     return {"layer_types": _pattern(settings, every), "sliding_window": window}
 
 
-def windows_of_four(settings: Settings) -> Fields:
-    """Return the windows of Cohere 2 and OLMo 3: three layers of four have one. OLMo 3 scales positions in the others alone."""
-    fields = _windows(settings, 4)
-    if settings.architecture == "olmo2":
-        settings.get("rope.freq_base_swa")
-    return fields
+def cohere2(settings: Settings) -> Fields:
+    """Return the windows of Cohere 2: three layers of four have one."""
+    return _windows(settings, 4)
+
+
+def olmo3(settings: Settings) -> Fields:
+    """Return the windows of OLMo 3, in three layers of four, and its positions: those with windows are not scaled."""
+    near = rope_parameters(settings, "rope.freq_base_swa", settings.number("rope.freq_base", 10000.0), scaled=False)
+    return {"rope_parameters": {FULL: rope_parameters(settings), SLIDING: near}} | _windows(settings, 4)
 
 
 def gemma2(settings: Settings) -> Fields:
@@ -70,7 +75,13 @@ def phi3(settings: Settings) -> Fields:
     """Return the field of the longest text before scaling; llama.cpp has no windows for Phi-3."""
     settings.get("attention.sliding_window")
     original = settings.whole("rope.scaling.original_context_length", settings.whole("context_length"))
-    return {"original_max_position_embeddings": original}
+    parameters = rope_parameters(settings)
+    if parameters["rope_type"] == "yarn":
+        raise settings.refuse("rope.scaling.type", "attnctl reads none, linear and longrope for phi3")
+    if parameters["rope_type"] == "linear":  # the class takes longrope alone, whose factors can be equal
+        divisors = [parameters["factor"]] * (settings.whole("rope.dimension_count", settings.head_width) // 2)
+        parameters |= {"rope_type": "longrope", "short_factor": divisors, "long_factor": divisors, "attention_factor": 1.0}
+    return {"original_max_position_embeddings": original, "rope_parameters": parameters}
 
 
 def stablelm(settings: Settings) -> Fields:
@@ -151,6 +162,8 @@ def sigmoid_gate(settings: Settings) -> Fields:
 
 def _expert_groups(settings: Settings) -> Fields:
     groups, used = settings.whole("expert_group_count", 1) or 1, settings.whole("expert_group_used_count", 1) or 1
+    if used > groups:
+        raise settings.refuse("expert_group_used_count", f"the file has {groups} groups of experts")
     return {"n_group": groups, "topk_group": used}
 
 
@@ -212,12 +225,17 @@ def deepseek(settings: Settings) -> Fields:
         "norm_topk_prob": bool(settings.get("expert_weights_norm")), **_expert_groups(settings),
         "num_key_value_heads": settings.heads, "topk_method": "greedy", "head_dim": turned,
     }  # fmt: skip
+    if gate != 2 and fields["norm_topk_prob"]:
+        raise settings.refuse("expert_weights_norm", "attnctl reads it where experts are chosen by sigmoids")
     if gate != 2 and fields["n_group"] > 1:
         raise settings.refuse("expert_group_count", "attnctl reads groups of experts that are chosen by sigmoids")
     parameters = rope_parameters(settings)
     parameters.pop("partial_rotary_factor", None)
-    if multiplier := settings.number("rope.scaling.yarn_log_multiplier", 0.0):
-        parameters |= {"mscale": 10 * multiplier, "mscale_all_dim": 10 * multiplier}
+    if parameters["rope_type"] == "yarn":  # the converter writes a tenth of mscale_all_dim
+        multiplier = 10 * settings.number("rope.scaling.yarn_log_multiplier", 0.0)
+        parameters |= {"mscale": multiplier, "mscale_all_dim": multiplier}
+    if parameters["rope_type"] not in ("default", "yarn") or parameters.get("mscale") == 0:
+        raise settings.refuse("rope.scaling.type", "attnctl reads yarn with a rope.scaling.yarn_log_multiplier, and none")
     return fields | {"rope_parameters": parameters}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from attnctl.models.gguf.header import Metadata
+from attnctl.models.gguf.tensors import GgufFile
 from attnctl.text import counted, number_list
 
 # end of a tensor's name → the part of the attention that it makes
@@ -26,18 +26,18 @@ def measurements() -> Mapping[str, Any]:
     return table
 
 
-def file_facts(header: Metadata) -> dict[str, str]:
+def file_facts(file: GgufFile) -> dict[str, str]:
     """Return sentences about a file by their titles."""
-    return {"Q, K, V and O are stored as": stored_parts(header), "this reading against llama.cpp": held_to(header)}
+    return {"Q, K, V and O are stored as": stored_parts(file), "this reading, against llama.cpp": held_to(file)}
 
 
-def stored_parts(header: Metadata) -> str:
+def stored_parts(file: GgufFile) -> str:
     """Return the types of the matrices of attention, by layer where they differ."""
     kinds: dict[int, dict[str, str]] = {}
-    for name, place in header.tensors.items():
+    for name, tensor in file.tensors.items():
         found = re.fullmatch(r"blk\.(\d+)\.(\w+)\.weight", name)
         if found and (part := PARTS.get(found[2])) is not None:
-            kinds.setdefault(int(found[1]), {})[part] = place.form.name
+            kinds.setdefault(int(found[1]), {})[part] = tensor.kind
     layers_of: dict[str, list[int]] = {}
     for layer in sorted(kinds):
         layers_of.setdefault(_sentence(kinds[layer]), []).append(layer)
@@ -48,18 +48,18 @@ def stored_parts(header: Metadata) -> str:
 
 def _sentence(kinds: Mapping[str, str]) -> str:
     """Return "Q, K, O Q4_K, V Q6_K": parts of one type together."""
-    parts: dict[str, list[str]] = {}
+    letters: dict[str, set[str]] = {}
     for part, kind in kinds.items():
-        parts.setdefault(kind, []).append(part)
-    return ", ".join(f"{', '.join(sorted(names, key='QKVO'.index if max(map(len, names)) == 1 else None))} {kind}" for kind, names in parts.items())
+        letters.setdefault(kind, set()).update(part.split(", "))
+    return ", ".join(f"{', '.join(letter for letter in 'QKVO' if letter in found)} {kind}" for kind, found in letters.items())
 
 
-def held_to(header: Metadata) -> str:
+def held_to(file: GgufFile) -> str:
     """Return how far weights lay from llama.cpp's in random files of this architecture."""
-    architecture, table = str(header.entries.get("general.architecture", "")), measurements()
+    architecture, table = str(file.metadata.get("general.architecture", "")), measurements()
     rows = [row for row in table["rows"] if row["architecture"] == architecture]
     if not rows:
         return f"no file of the architecture {architecture[:60]} was compared"
     largest = max(row["largest"] for row in rows)
     count = counted(len(rows), f"random {architecture} file")
-    return f"max |Δ weight| {largest:.1e} in {count} in float32 ({table['llama.cpp']}; attnctl docs gguf)"
+    return f"max |Δ weight| {largest:.1e} in {count} in float32 (llama.cpp {table['llama.cpp']})"

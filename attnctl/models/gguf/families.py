@@ -131,7 +131,7 @@ FAMILIES: Mapping[str, Family] = {
     "olmo": Family("OlmoForCausalLM", SIZES, names=NO_HEAD_WIDTH, halves=True, adjustments=(adjust.rope, adjust.olmo)),
     "olmo2": Family("Olmo2ForCausalLM", {**SIZES, **RMS}, names=NO_HEAD_WIDTH, adjustments=(adjust.rope,)),
     "olmo2 with windows": Family(
-        "Olmo3ForCausalLM", {**SIZES, **RMS}, names=NO_HEAD_WIDTH, adjustments=(adjust.rope, adjust.windows_of_four),
+        "Olmo3ForCausalLM", {**SIZES, **RMS}, names=NO_HEAD_WIDTH, adjustments=(adjust.olmo3,),
     ),
     "olmoe": Family(
         "OlmoeForCausalLM", {**SIZES, **RMS, **EXPERTS}, names=NO_HEAD_WIDTH, fixed={"norm_topk_prob": False},
@@ -158,7 +158,7 @@ FAMILIES: Mapping[str, Family] = {
     ),
     "cohere2": Family(
         "Cohere2ForCausalLM", {**SIZES, **EPS, "logit_scale": "logit_scale"}, biases=BIASES,
-        adjustments=(adjust.rope, adjust.windows_of_four),
+        adjustments=(adjust.rope, adjust.cohere2),
     ),
     "smollm3": Family(
         "SmolLM3ForCausalLM", {**SIZES, **RMS}, names=NO_HEAD_WIDTH, halves=True,

@@ -157,10 +157,11 @@ class _Walk:
 
     def texts(self, count: int) -> Iterator[str]:
         """Yield the next texts."""
+        at, length_at, data = self.at, LENGTH.unpack_from, self.data
         for _ in range(count):
-            begin = self.at + 8
-            self.skip_texts(1)
-            yield self.data[begin : self.at].decode("utf-8", "replace")
+            begin = at + 8
+            at = begin + length_at(data, at)[0]
+            yield data[begin:at].decode("utf-8", "replace")
 
     def skip_texts(self, count: int) -> None:
         """Go behind the next texts. Raises ValueError if they end beyond the file."""

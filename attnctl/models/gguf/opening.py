@@ -47,7 +47,7 @@ def opened_gguf(path: Path, name: str) -> Opened:
 
     Raises AttnctlError, in one line, for a damaged file, and for an architecture or a setting that is not read.
     """
-    import_extra("gguf")
+    import_extra("gguf.quants")
     _remove_old_copies()
     file, left_out = open_gguf(path)
     opened = opened_file(file, name)

@@ -16,6 +16,7 @@ from attnctl.models.gguf.settings import Settings
 from attnctl.models.gguf.weights import (
     Interleaved, Joined, Reordered, Reshaped, Rows, Shifted, Stacked, Turned, Weight, part_of, rotated_halves,
 )  # fmt: skip
+from attnctl.models.huggingface.hub import import_extra
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -102,13 +103,10 @@ class Parameters:
 
     @property
     def _names(self) -> Any:
-        from gguf import get_tensor_name_map
-        from gguf.constants import MODEL_ARCH_NAMES
-
-        kinds = {theirs: kind for kind, theirs in MODEL_ARCH_NAMES.items()}
         if "_map" not in vars(self):
-            kind = kinds[self.settings.architecture]
-            vars(self)["_map"] = get_tensor_name_map(kind, self.settings.whole("block_count"))
+            kinds = {theirs: kind for kind, theirs in import_extra("gguf.constants").MODEL_ARCH_NAMES.items()}
+            names = import_extra("gguf.tensor_mapping").get_tensor_name_map
+            vars(self)["_map"] = names(kinds[self.settings.architecture], self.settings.whole("block_count"))
         return vars(self)["_map"]
 
     def _tensor(self, name: str) -> StoredTensor | None:

@@ -109,24 +109,28 @@ class Settings:
                 raise self.refuse(key, f"attnctl does not read it for {self.architecture}: its attention may be another")
 
 
-def rope_parameters(settings: Settings, base_key: str = "rope.freq_base", *, scaled: bool = True) -> dict[str, Any]:
+def rope_parameters(
+    settings: Settings, base_key: str = "rope.freq_base", base: float = 10000.0, *, scaled: bool = True
+) -> dict[str, Any]:
     """Return transformers' `rope_parameters` for the rotary positions that llama.cpp computes.
 
-    `base_key` names θ, 10,000 by default (llama-model.cpp, load_hparams); without `scaled` no scaling applies (the layers with
+    `base_key` names θ, which is `base` where the file has none (llama-model.cpp, load_hparams); without `scaled` no scaling applies (the layers with
     windows of Gemma 3). A tensor rope_freqs.weight divides the frequencies (the scaling of Llama 3): `longrope` takes any
     divisors.
     """
-    parameters: dict[str, Any] = {"rope_type": "default", "rope_theta": settings.number(base_key, 10000.0)}
+    parameters: dict[str, Any] = {"rope_type": "default", "rope_theta": settings.number(base_key, base)}
     rotary = settings.whole("rope.dimension_count", settings.head_width)
     if rotary != settings.head_width:
         parameters["partial_rotary_factor"] = rotary / settings.head_width
     kind = settings.get("rope.scaling.type") or "linear"
     factor = settings.number("rope.scaling.factor", settings.number("rope.scale_linear", 0.0)) or 1.0
     original = settings.whole("rope.scaling.original_context_length", settings.whole("context_length"))
+    settings.used.update(ONLY_YARN)
     if kind not in ("none", "linear", "yarn", "longrope"):
         raise settings.refuse("rope.scaling.type", "attnctl reads none, linear, yarn and longrope")
-    if not scaled or kind == "none":
+    if not scaled:
         return parameters
+    factor = 1.0 if kind == "none" else factor  # the divisors of a tensor apply with none, too
     tensors = settings.file.tensors
     if "rope_factors_long.weight" in tensors and "rope_factors_short.weight" in tensors:
         long, short = (tensors[f"rope_factors_{name}.weight"].array() * factor for name in ("long", "short"))
@@ -138,6 +142,10 @@ def rope_parameters(settings: Settings, base_key: str = "rope.freq_base", *, sca
         divisors = (tensors["rope_freqs.weight"].array() * factor).tolist()
         return parameters | _long_rope(divisors, divisors, 1.0, original)
     return parameters | ({"rope_type": "linear", "factor": factor} if factor != 1 else {})
+
+
+# settings that only YaRN reads
+ONLY_YARN = ("rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow")
 
 
 def _long_rope(long: list[float], short: list[float], attention: float, original: int) -> dict[str, Any]:

@@ -166,9 +166,9 @@ def _facts_of(folder: Path) -> dict[str, str]:
     if not folder.is_file():
         return {}
     from attnctl.models.gguf.facts import file_facts
-    from attnctl.models.gguf.header import read_header
+    from attnctl.models.gguf.opening import open_gguf
 
-    return file_facts(read_header(folder))
+    return file_facts(open_gguf(folder)[0])
 
 
 def _open_tokenizer(opened: _Opened, bos: bool | None, truncate: bool) -> tuple[Pieces, tuple[str, ...]]:

@@ -98,6 +98,7 @@ def rows() -> list[Row]:
         Row("olmo2", "Olmo2ForCausalLM", {}),
         Row("olmo2", "Olmo2ForCausalLM", {"rope_parameters": YARN, "num_key_value_heads": 4}, "YaRN"),
         Row("olmo2", "Olmo3ForCausalLM", {**sliding, "num_hidden_layers": 4, "layer_types": ["sliding_attention"] * 3 + ["full_attention"], "rope_parameters": plain(5e5)}, "OLMo 3, windows"),
+        Row("olmo2", "Olmo3ForCausalLM", {"num_hidden_layers": 4, "sliding_window": 12, "layer_types": ["sliding_attention"] * 3 + ["full_attention"], "rope_parameters": {"full_attention": {**YARN, "rope_theta": 700.0}, "sliding_attention": plain(700.0)}}, "OLMo 3, windows, YaRN in the others, theta"),
         Row("olmoe", "OlmoeForCausalLM", {**EXPERTS, "num_key_value_heads": 4}),
         Row("olmoe", "OlmoeForCausalLM", {**EXPERTS, "num_key_value_heads": 4, "rope_parameters": plain(700.0), "intermediate_size": 40}, "another width, theta"),
         Row("granite", "GraniteForCausalLM", {}),
