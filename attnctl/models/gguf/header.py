@@ -66,10 +66,10 @@ class TensorPlace(NamedTuple):
 
 
 class ValuePlace(NamedTuple):
-    """Where a text or an array lies in its file; `kind` and `count` are of its items (of a text: 1)."""
+    """Where a text or an array lies in its file; `kind` and `length` are of its items (of a text: 1)."""
 
     kind: int
-    count: int
+    length: int
     begin: int
 
 
@@ -91,8 +91,8 @@ class Metadata:
         with _mapped(self.path) as data:
             walk = _Walk(data, place.begin)
             if place.kind == STRING:
-                return tuple(walk.texts(place.count))
-            return walk.numbers(place.kind, place.count) if place.kind in FORMATS else ()
+                return tuple(walk.texts(place.length))
+            return walk.numbers(place.kind, place.length) if place.kind in FORMATS else ()
 
     def text(self, name: str) -> str | None:
         """Return a text, however long; None if the file has none of this name."""

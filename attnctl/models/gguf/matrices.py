@@ -157,7 +157,7 @@ class MappedMatrix(torch.Tensor):
         return func(*tree_map(dense, args), **tree_map(dense, kwargs))
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Call an operation of torch's core with the dequantised matrix."""
@@ -199,7 +199,7 @@ def _linear(x: Array, matrix: Array, bias: Array | None = None) -> Any:
 
 def _multiplied(x: Array, content: _Content, bias: Array | None) -> Array:
     if torch.is_grad_enabled() and x.requires_grad:
-        product: Array = _Product.apply(x, content)
+        product: Array = _Product.apply(x, content)  # type: ignore[no-untyped-call]
         return product if bias is None else product + bias
     out = x.new_empty((*x.shape[:-1], content.weight.shape[0]))
     for begin, end in row_blocks(content.weight):
@@ -297,7 +297,7 @@ PRODUCTS = {
     *(torch.Tensor.__rmatmul__, torch.Tensor.mm, torch.Tensor.bmm),
 }
 # what is known of a matrix without its numbers
-DESCRIPTIONS = {
+DESCRIPTIONS: set[Any] = {
     *(
         getattr(torch.Tensor, name).__get__
         for name in (
@@ -305,6 +305,7 @@ DESCRIPTIONS = {
             *("is_cpu", "is_cuda", "is_mps", "is_sparse", "is_quantized", "itemsize", "nbytes"),
         )
     ),
+    *(getattr(torch.Tensor, name).__set__ for name in ("requires_grad", "grad")),
     *(
         getattr(torch.Tensor, name)
         for name in (
@@ -312,8 +313,6 @@ DESCRIPTIONS = {
             *("stride", "is_contiguous", "ndimension", "__len__", "__hash__", "is_inference"),
         )
     ),
-    torch.Tensor.requires_grad.__set__,  # type: ignore[attr-defined]
-    torch.Tensor.grad.__set__,  # type: ignore[attr-defined]
     torch.is_floating_point,
     torch.is_complex,
     torch.numel,
@@ -383,7 +382,7 @@ def _set_tensor(network: PreTrainedModel, key: str, value: Array) -> None:
     else:
         value = torch.nn.Parameter(value, requires_grad=False)
         setattr(module, name, value)
-    value._is_hf_initialized = True  # type: ignore[attr-defined]  # read by transformers: no random numbers for it
+    value._is_hf_initialized = True  # read by transformers: no random numbers for it
 
 
 def _compute_buffers(network: PreTrainedModel, device: str | torch.device) -> None:
@@ -394,4 +393,4 @@ def _compute_buffers(network: PreTrainedModel, device: str | torch.device) -> No
                 module._buffers[name] = torch.empty_like(buffer, device=device)
     for parameter in network.parameters():
         parameter._is_hf_initialized = True  # type: ignore[attr-defined]
-    network.initialize_weights()
+    network.initialize_weights()  # type: ignore[no-untyped-call]

@@ -18,6 +18,7 @@ from attnctl.models.gguf.matrices import MappedMatrix, empty_network, place_weig
 from attnctl.models.gguf.tensors import GgufFile
 from attnctl.models.gguf.weights import Turned, Weight
 from tests.models.gguf.test_tensors import written
+from tests.tools.pretend_cuda import pretend_cuda
 
 package: Any = pytest.importorskip("gguf")
 transformers: Any = pytest.importorskip("transformers")
@@ -165,3 +166,23 @@ def test_weights_that_do_not_fit_are_refused_and_missing_ones_named(tmp_path: Pa
         place_weights(empty(), weights | {key: weights["model.layers.0.self_attn.q_proj.weight"]}, name="m.gguf")
     with pytest.raises(AttnctlError, match="Qwen2ForCausalLM has no parameter model.x"):
         place_weights(empty(), weights | {"model.x": weights[key]}, name="m.gguf")
+
+
+@pytest.mark.parametrize("free", [0, 10**12])
+def test_on_a_gpu_matrices_are_dequantised_once_if_they_fit(
+    free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a pretended one: each matrix is dequantised on the CPU and copied; it stays there if there is room for all."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (free, free))
+    with pretend_cuda():
+        mapped, plain = pair(tmp_path, "untied", device="cuda")
+        assert {parameter.device.type for parameter in mapped.parameters()} == {"cuda"}
+        with torch.inference_mode():
+            for _ in range(2):
+                ours = mapped(IDS.to("cuda"), use_cache=False).logits.cpu()
+                torch.testing.assert_close(ours, logits(plain), atol=1e-5, rtol=1e-5)
+        assert all(
+            bool(matrix.content.kept) == bool(free)
+            for name, matrix in mapped_parts(mapped).items()
+            if "embed" not in name
+        )
