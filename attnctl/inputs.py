@@ -15,6 +15,7 @@ from attnctl.files import names_picture, names_sound
 from attnctl.formats.arrays import is_table
 from attnctl.formats.validation import PICKLES, check_unpickled
 from attnctl.models import names_model
+from attnctl.models.gguf.files import begins_as_gguf
 from attnctl.source import Model, OverviewSource, TextSource, TraceSource
 from attnctl.text import for_pasting
 from attnctl.tokens import checked_text
@@ -254,7 +255,7 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
         is_file = False
     if is_file and Path(source).suffix.lower() == ".txt" and not _holds_numbers(source):
         raise UsageError(f"{source} is a file of text: read it with {option_name('file')} {for_pasting(source)}")
-    if is_file and Path(source).suffix.lower() in (".safetensors", ".gguf"):
+    if is_file and (Path(source).suffix.lower() in (".safetensors", ".gguf") or begins_as_gguf(Path(source))):
         advice = f"{option_name('model')} {for_pasting(source)}"
         raise UsageError(f"{source} holds a model's weights: give a text, and {advice}")
     if is_file and (any(char in source for char in "/\\") or _holds_numbers(source)):

@@ -9,6 +9,8 @@ To list its models, transformers 5 reads each of its files twice, line by line. 
 
 torch 2.13 computes the shapes that operations return in C++, and again in Python, with SymPy, for its compiler. Networks are
 laid out by shapes before they have weights. Here the shapes of C++ are used, and those of Python only if C++ has none.
+
+The gguf library imports all of its modules, and theirs, for one of them. Here one is imported.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -134,6 +137,35 @@ class _ListingLoader(SourceFileLoader):
         module.fetch__all__ = lambda content: plain(content[content.rfind("\n__all__") + 1 :])
         folder = module.create_import_structure_from_path
         module.create_import_structure_from_path = functools.cache(folder.__wrapped__)
+
+
+def import_part(name: str) -> Any:
+    """Import a module of a package without the package's own `__init__`, which runs when something else of it is asked for.
+
+    That of the gguf library imports a reader of YAML, SentencePiece and progress bars. Raises ImportError if it is missing.
+    """
+    package = name.partition(".")[0]
+    spec = find_spec(package) if alone and package not in sys.modules else None
+    if spec is not None:
+        stand_in = ModuleType(package)
+        stand_in.__spec__, stand_in.__path__ = spec, list(spec.submodule_search_locations or ())
+        setattr(stand_in, "__getattr__", functools.partial(_of_whole_package, stand_in))  # noqa: B010
+        sys.modules[package] = stand_in
+    return import_module(name)
+
+
+def _of_whole_package(stand_in: ModuleType, name: str) -> Any:
+    """Return an attribute of the package that a stand-in stands for, which is now imported."""
+    package = str(stand_in.__name__)
+    if name.startswith("__"):  # asked by the import system
+        raise AttributeError(name)
+    if sys.modules.get(package) is stand_in:
+        del sys.modules[package]
+        whole = import_module(package)
+        for key, part in list(sys.modules.items()):
+            if key.rpartition(".")[0] == package:
+                setattr(whole, key.rpartition(".")[2], part)
+    return getattr(sys.modules[package], name)
 
 
 @contextmanager

@@ -73,16 +73,21 @@ def input_paths(paths: Iterable[str], folder: str | Path) -> list[str]:
 def fingerprint_model(name: str | None) -> str | None:
     """Return a hash of names, sizes and times of the model's files; None if `name` is not a path."""
     from attnctl.models import REGISTRY
+    from attnctl.models.gguf.ollama import SCHEME, find_model
     from attnctl.models.huggingface.hub import known_checkpoint
 
-    if name is None or name in REGISTRY or known_checkpoint(name) or not (path := Path(name)).exists():
+    if name is None or name in REGISTRY or known_checkpoint(name):
+        return None
+    path = find_model(name).path if name.startswith(SCHEME) else Path(name)
+    if not path.exists():
         return None
     with said_plainly("read", path):
         files = sorted(path.iterdir()) if path.is_dir() else [path]
         states = [
             (file.name, (state := file.stat()).st_size, state.st_mtime_ns)
             for file in files
-            if (file.suffix.lower() in WEIGHTS or file.name in ("config.json", "tokenizer.json")) and file.is_file()
+            if (file == path or file.suffix.lower() in WEIGHTS or file.name in ("config.json", "tokenizer.json"))
+            and file.is_file()
         ]
     return hashlib.sha256(repr(states).encode()).hexdigest()[:16]
 

@@ -19,6 +19,7 @@ from attnctl import __version__, interrupts
 from attnctl.cli.command import NOTES, Command, flag_of, load_module
 from attnctl.cli.defaults import default_map, default_origin, unknown_variables
 from attnctl.cli.output import help_width, print_lines, write_no_more
+from attnctl.cli.suggestions import COMPLETED_SHELL, words_of_bash
 from attnctl.commands import COMMANDS
 from attnctl.errors import (
     DONE,
@@ -160,8 +161,9 @@ def run_command(argv: Sequence[str] | None = None, session: Session | None = Non
     name = next((word for word in typed if not word.startswith("-")), "")
     group = typer.main.get_command(app)
     assert isinstance(group, Commands)
-    if f"_{PROGRAM.upper()}_COMPLETE" in os.environ:
-        group.main(typed, PROGRAM)  # prints completions, and exits
+    if COMPLETED_SHELL in os.environ:
+        with words_of_bash():
+            group.main(typed, PROGRAM)  # prints completions, and exits
     interrupts.forget_interrupt()
     with options_as_flags({}):
         try:

@@ -27,7 +27,11 @@ CHECKPOINT, WORK, OUTPUT = "Checkpoints only", "How the work is done", "Output"
 PANELS = (LOOK, INPUT, SHOW, MODEL, CHANGED, PICTURE, NUMBERS, MATHEMATICS, MADE, CHECKPOINT, WORK, OUTPUT)
 
 # values for completion
-MODELS = ("attnctl.models:REGISTRY", "attnctl.models.huggingface.hub:KNOWN")
+MODELS = (
+    "attnctl.models:REGISTRY",
+    "attnctl.models.huggingface.hub:KNOWN",
+    "attnctl.models.gguf.ollama:completions",
+)
 # frequent colour maps of matplotlib for grids of weights; a test checks that matplotlib has them
 MAPS = ("viridis", "cividis", "magma", "inferno", "plasma", "Greys", "Blues", "Greens", "Oranges", "Purples", "Reds",
         "YlGnBu", "gray", "bone", "hot", "cubehelix")  # fmt: skip
@@ -227,7 +231,7 @@ ModelOption = Annotated[
     Option(
         "--model",
         "-m",
-        help="demo, demo-causal, random, dot, a weights file, or a checkpoint: folder, .gguf, Hugging Face id.",
+        help="demo, demo-causal, random, dot, a weights file, or a checkpoint: folder, .gguf, ollama:NAME, Hugging Face id.",
         metavar="MODEL",
         autocompletion=completing(*MODELS),
         envvar="ATTNCTL_MODEL",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -13,6 +17,11 @@ from attnctl import find_named
 if TYPE_CHECKING:
     from typer._click.core import Context as ClickContext
 
+COMPLETED_SHELL = "_ATTNCTL_COMPLETE"  # a variable that a user's shell sets while it completes a line
+WORDS, WORD = (
+    "COMP_WORDS",
+    "COMP_CWORD",
+)  # variables of bash: the words of the line, and the number of the one being typed
 TOKENS = "the words of the text"  # a placeholder in the values of an option
 
 
@@ -61,6 +70,33 @@ def completing(*values: str, joined: bool = False) -> Callable[[Context, str], l
         return _beginning_with(named_values(values, _text_of_context(ctx)), incomplete, joined)
 
     return complete
+
+
+@contextlib.contextmanager
+def words_of_bash() -> Iterator[None]:
+    """Within this context, complete names with colons (ollama:llama3.2:3b), which bash cuts into words at each colon.
+
+    The words are joined in the environment, and what is printed is cut: bash replaces only what follows the last colon.
+    """
+    from attnctl.models.gguf.ollama import SCHEME  # imports NumPy
+
+    words, number = os.environ.get(WORDS, "").split("\n"), os.environ.get(WORD, "")
+    place = next(
+        (place for place, word in enumerate(words) if f"{word}:" == SCHEME and words[place + 1 : place + 2] == [":"]),
+        None,
+    )
+    if place is None or not number.isdecimal() or int(number) <= place:
+        yield
+        return
+    name = "".join(words[place:])
+    os.environ |= {WORDS: "\n".join([*words[:place], name]), WORD: str(place)}
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        try:
+            yield
+        finally:
+            kept = name.rfind(":") + 1
+            lines = "".join(line[kept:] for line in printed.getvalue().splitlines(keepends=True))
+            sys.__stdout__.write(lines)  # type: ignore[union-attr]
 
 
 def _text_of_context(context: ClickContext) -> str:

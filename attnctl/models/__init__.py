@@ -129,7 +129,7 @@ def _checkpoint_opener(name: str) -> tuple[str, str]:
     meant = "it" if near is None else f"did you mean {near}? It"
     raise UsageError(
         f"no model {name!r}: {meant} is {', '.join(names)}, a weights file (.safetensors, .npz), or a "
-        "checkpoint's folder, .gguf file or Hugging Face id (owner/name)",
+        "checkpoint's folder, .gguf file, model of Ollama (ollama:NAME) or Hugging Face id (owner/name)",
         value=name,
     )
 
@@ -140,9 +140,12 @@ def names_model(name: str) -> bool:
         is_folder = Path(name).is_dir()
     except (OSError, ValueError):  # too long for a name, or with a null in it
         is_folder = False
+    from attnctl.models.gguf.ollama import SCHEME
     from attnctl.models.huggingface.hub import KNOWN
 
-    return name in REGISTRY or name in KNOWN or is_folder or name.lower().endswith((".safetensors", ".gguf"))
+    if name in REGISTRY or name in KNOWN or is_folder or name.startswith(SCHEME):
+        return True
+    return name.lower().endswith((".safetensors", ".gguf"))
 
 
 @with_model_options

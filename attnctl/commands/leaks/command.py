@@ -99,17 +99,17 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
     expected = expect if parsed_expectation(expect) else read_table(expect)
     check_extra()
     from attnctl.commands.leaks.compute import LeakSearch
+    from attnctl.models.gguf.opening import gguf_pieces
     from attnctl.models.huggingface.network import load_network
     from attnctl.models.huggingface.opening import short_name
     from attnctl.models.huggingface.tokenizer import open_pieces
 
     folder, name = find_checkpoint(model), short_name(model)
-    if folder.suffix.lower() == ".gguf":
-        from attnctl.models.huggingface.gguf import dequantised_folder
-
-        folder = dequantised_folder(folder)
+    settings: dict[str, Any] = (
+        {} if folder.is_file() else read_json(folder / "config.json")
+    )  # a GGUF file holds its own
     if pack:
-        pieces = open_pieces(folder, name)
+        pieces = gguf_pieces(folder, name)[0] if folder.is_file() else open_pieces(folder, name)
         tokens = [[token.id for token in pieces.tokenize_text(text)] for text in inputs]
         if [] in tokens:
             raise UsageError(f"text {tokens.index([])} of these is empty: give at least one word", option="pack")
@@ -117,5 +117,5 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
             "input_ids": [list(chain(*tokens))],
             "position_ids": [[position for ids in tokens for position in range(len(ids))]],
         }
-    network = load_network(folder, read_json(folder / "config.json"), dtype or "auto", options.device or "auto", name)
+    network = load_network(folder, settings, dtype or "auto", options.device or "auto", name)
     return LeakSearch(network, batch, batch.pop("segments", None), expected, name)

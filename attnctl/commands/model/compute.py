@@ -10,7 +10,8 @@ import difflib
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +21,10 @@ from attnctl import limits
 from attnctl.commands.model.result import Card
 from attnctl.commands.model.sizes import NAMES, AttentionLayers, ModelSizes, built_network, sizes_of_network
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.models.huggingface.hub import KNOWN, find_checkpoint, is_checkpoint, read_json
+from attnctl.light_import import import_lightly
+from attnctl.models.gguf.facts import file_facts
+from attnctl.models.gguf.header import read_header
+from attnctl.models.huggingface.hub import KNOWN, find_checkpoint, import_extra, is_checkpoint, read_json
 from attnctl.text import Document, for_pasting
 
 if TYPE_CHECKING:
@@ -56,8 +60,12 @@ def model_sizes(name: str) -> ModelSizes:
         return sizes_of_settings(settings, str(table[key]["title"]), "a configuration that comes with attnctl")
     if is_checkpoint(name):
         path = find_checkpoint(name, weights=False)
-        if path.suffix.lower() == ".gguf":
-            return sizes_of_settings(_gguf_settings(path), path.stem, str(path))
+        if path.is_file():
+            from attnctl.models.gguf.opening import open_gguf
+            from attnctl.models.huggingface.opening import short_name
+
+            sizes = sizes_of_settings(_gguf_settings(path), short_name(name), str(path))
+            return replace(sizes, file_facts=file_facts(open_gguf(path)[0]))
         return sizes_of_settings(read_json(path / "config.json"), path.name if Path(name).exists() else name, str(path))
     if name in REGISTRY or (Path(name).suffix.lower() in (".safetensors", ".npz") and Path(name).exists()):
         hint_text = f"attnctl explain --model {for_pasting(name)} shows all there is"
@@ -74,9 +82,7 @@ def model_sizes(name: str) -> ModelSizes:
 
 
 def _gguf_settings(path: Path) -> Document:
-    """Return a GGUF file's metadata under the names of a config.json."""
-    from attnctl.models.huggingface.gguf_header import read_header
-
+    """Return a GGUF file's metadata under the names of a config.json; of an architecture that is not read, its sizes."""
     header = read_header(path)
     kind = header.entries.get("general.architecture")
     if not isinstance(kind, str):
@@ -96,6 +102,13 @@ def _gguf_settings(path: Path) -> Document:
     settings = {to: value for to, name in names.items() if (value := header.entries.get(f"{kind}.{name}")) is not None}
     if "vocab_size" not in settings and "tokenizer.ggml.tokens" in header.lengths:
         settings["vocab_size"] = header.lengths["tokenizer.ggml.tokens"]
+    with suppress(AttnctlError):  # another architecture, or transformers is not installed
+        from attnctl.models.gguf.opening import opened_gguf
+        from attnctl.models.huggingface.network import class_of
+
+        fields = opened_gguf(path, path.name).configuration
+        model_class = import_lightly(lambda: class_of(import_extra("transformers"), fields, path.name))
+        return fields | {"model_type": model_class.config_class.model_type}
     return {"model_type": kind} | settings
 
 

@@ -73,6 +73,9 @@ class Sizes(JsonDocument, kw_only=True, tag="attnctl.sizes/2"):
     context: Annotated[Whole | None, about("Tokens of the longest text.")] = None
     window: Count | None = None
     source: Annotated[str | None, about("Where the configuration stands.")] = None
+    file_facts: Annotated[
+        dict[str, str] | None, about("Of a GGUF file: how its matrices are stored, how far its reading was checked.")
+    ] = None
     built: Annotated[bool, about("Of a network that transformers built; else of four matrices a layer.")]
     groups: Annotated[tuple[AttentionGroup, ...], about("The layers, those of the same sizes together.")]
     cache: Annotated[tuple[CachedLayers, ...] | None, about("What it keeps of each token; absent: not counted.")] = None

@@ -54,6 +54,7 @@ def sizes_forms(sizes: ModelSizes, tokens: int) -> Iterator[Form]:
     }
     yield sizes.name
     yield from _named(facts, 14)
+    yield from (Line(f"{title}: {fact}", indent=2, hanging=2) for title, fact in sizes.file_facts.items())
     yield ""
     yield from _parameter_forms(sizes)
     yield ""

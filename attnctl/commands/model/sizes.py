@@ -9,9 +9,9 @@ import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -71,6 +71,7 @@ class ModelSizes:
     cache: tuple[CachedLayers, ...] | None = None  # None: not counted
     built: bool = False  # counted in a network that transformers built; else computed as four matrices a layer
     source: str = ""
+    file_facts: Mapping[str, str] = field(default_factory=dict)  # of a GGUF file: title → sentence
 
     @property
     def layers(self) -> int:
@@ -157,6 +158,7 @@ class ModelSizes:
             context=self.context,
             window=self.window,
             source=self.source or None,
+            file_facts=dict(self.file_facts) or None,
             built=self.built,
             groups=tuple(groups),
             cache=self.cache,

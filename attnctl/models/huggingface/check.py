@@ -38,7 +38,14 @@ def check_attention(
         _dropout_finding(model, trace),
         _shape_finding(trace),
         *_file_finding(model, trace.model.quantised),
+        *_known_of_file(model),
     )
+
+
+def _known_of_file(model: Model) -> tuple[CheckFinding, ...]:
+    """Return what is known of the file: no check of this run."""
+    facts = model.file_facts if isinstance(model, Checkpoint) else {}
+    return tuple(CheckFinding(title, None, fact) for title, fact in facts.items())
 
 
 EAGER = "weights against the model's own eager path, max |Δ|"

@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
@@ -210,7 +210,10 @@ class Checkpoint:
     generate: int = 0
     predict: str | None = None  # as in Stack
     intervention: Intervention | None = None  # as in Stack
-    notes: tuple[str, ...] = ()  # about its files
+    notes: tuple[str, ...] = ()  # about the file, in every run
+    file_facts: Mapping[str, str] = field(
+        default_factory=dict
+    )  # title → what the option check and a card say of a file
 
     def __repr__(self) -> str:
         return f"Checkpoint {self.info.size_line()}, {self.kind} attention"

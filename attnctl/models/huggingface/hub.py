@@ -1,4 +1,4 @@
-"""Find a checkpoint: a folder, a GGUF file, or a Hugging Face id; on this machine first, on the network last."""
+"""Find a checkpoint: a folder, a GGUF file, a model of Ollama, or a Hugging Face id; the network is asked last."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from attnctl import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.files import decode_text, open_regular, read_bytes
+from attnctl.files import decode_text, read_bytes
+from attnctl.models.gguf.files import PART, begins_as_gguf, check_gguf
+from attnctl.models.gguf.ollama import SCHEME, find_model
 from attnctl.models.huggingface.folders import check_format, folder_inside
 from attnctl.models.huggingface.sentence_folder import transformer_folder
 from attnctl.text import for_pasting
@@ -46,9 +48,11 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 
 
 def is_checkpoint(name: str) -> bool:
-    """Return whether `name` names a checkpoint: a well-known one, a folder, a .gguf file, or a hub id."""
+    """Return whether `name` names a checkpoint: a well-known one, a folder, a GGUF file, a model of Ollama, or a hub id."""
     path = Path(name)
-    if name in KNOWN or path.suffix.lower() == ".gguf" or path.is_dir():
+    if name in KNOWN or name.startswith(SCHEME) or path.suffix.lower() == ".gguf":
+        return True
+    if path.is_dir() or begins_as_gguf(path):
         return True
     return _HUB_ID.fullmatch(name) is not None and not path.exists() and path.suffix not in (".json", ".safetensors")
 
@@ -80,10 +84,12 @@ def _is_cached(hub_id: str) -> bool:
 
 
 def find_checkpoint(name: str, weights: bool = True) -> Path:
-    """Return the folder of a checkpoint (with config.json), or its .gguf file. `weights`: the weights are needed too.
+    """Return the folder of a checkpoint (with config.json), or its GGUF file. `weights`: the weights are needed too.
 
     Raises AttnctlError, in one line, if it is not on this machine and cannot be downloaded, or has only pickled weights.
     """
+    if name.startswith(SCHEME):
+        return check_gguf(find_model(name).path)
     well_known, path = known_checkpoint(name), Path(name)
     if well_known is None and (path.exists() or path.suffix.lower() == ".gguf"):
         return _checked_folder(transformer_folder(folder_inside(path)), weights) if path.is_dir() else _gguf_file(path)
@@ -96,27 +102,16 @@ def find_checkpoint(name: str, weights: bool = True) -> Path:
 
 
 def checkpoint_settings(name: str) -> dict[str, object]:
-    """Return the config.json of a checkpoint; {} for a .gguf file. Raises the errors of `find_checkpoint`."""
+    """Return the config.json of a checkpoint; {} for a GGUF file. Raises the errors of `find_checkpoint`."""
     check_extra()
     folder = find_checkpoint(name)
     return {} if folder.is_file() else read_json(folder / "config.json")
 
 
 def _gguf_file(path: Path) -> Path:
-    if path.suffix.lower() != ".gguf":
+    if path.suffix.lower() != ".gguf" and not begins_as_gguf(path):
         raise UsageError(f"{path} is not a checkpoint: give its folder, or a .gguf file")
-    with open_regular(path) as file:
-        if file.read(4) != b"GGUF":
-            raise AttnctlError(f"{path} is not a GGUF file: it does not begin with GGUF")
-    from attnctl.models.huggingface.gguf_header import read_header
-
-    if part := re.search(r"-(\d{5})-of-(\d{5})$", path.stem):
-        raise AttnctlError(
-            f"{path} is part {int(part[1])} of a GGUF file in {int(part[2])} parts: merge them with "
-            "llama-gguf-split of llama.cpp"
-        )
-    read_header(path)
-    return path
+    return check_gguf(path)
 
 
 def _checked_folder(path: Path, weights: bool) -> Path:
@@ -124,7 +119,7 @@ def _checked_folder(path: Path, weights: bool) -> Path:
     if weights:
         check_format(path)
     if not (path / "config.json").exists():
-        ggufs = sorted(path.glob("*.gguf"))
+        ggufs = [file for file in sorted(path.glob("*.gguf")) if _is_model_file(file)]
         if len(ggufs) == 1:
             return _gguf_file(ggufs[0])
         hint = f": name one of its {len(ggufs)} .gguf files" if ggufs else " (a checkpoint's folder does)"
@@ -140,6 +135,12 @@ def _checked_folder(path: Path, weights: bool) -> Path:
             raise AttnctlError(pickle_refusal(str(path), names, folder=True))
         raise AttnctlError(f"the folder {path} holds no weights (model.safetensors)")
     return path
+
+
+def _is_model_file(path: Path) -> bool:
+    """Return whether the name of a GGUF file in a folder is a model's: not an mmproj, and of a split one the first part."""
+    split = PART.fullmatch(path.name)
+    return "mmproj" not in path.name.lower() and (split is None or int(split["number"]) == 1)
 
 
 def pickle_refusal(name: str, files: Sequence[str], folder: bool = False) -> str:
@@ -298,11 +299,11 @@ def import_extra(module: str) -> Any:
     """Import a module of the extra. Raises AttnctlError that says what to install if it is missing."""
     from importlib import import_module
 
-    from attnctl.light_import import light_torch, quick_listing
+    from attnctl.light_import import import_part, light_torch, quick_listing
 
     try:
         with light_torch(), quick_listing():
-            return import_module(module)
+            return import_part(module) if module.startswith("gguf.") else import_module(module)
     except ImportError as error:
         missing = (error.name or module).split(".")[0]
         raise AttnctlError(f"checkpoints need {missing}: pip install 'attnctl[hf]'") from error

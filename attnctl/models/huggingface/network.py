@@ -19,8 +19,9 @@ from attnctl.arrays import one_thread
 from attnctl.errors import AttnctlError, error_place, in_one_line, option_name
 from attnctl.files import state_of_files, write_whole
 from attnctl.light_import import import_lightly
+from attnctl.models.gguf.ollama import SCHEME
 from attnctl.models.huggingface.attention_sites import configurations_within, layer_count, reads_text, shares_modules
-from attnctl.models.huggingface.hub import import_extra, known_checkpoint, stored_files
+from attnctl.models.huggingface.hub import import_extra, known_checkpoint
 from attnctl.models.huggingface.loading import Loading, file_report
 from attnctl.models.huggingface.optional_fields import config_value, generation_config
 from attnctl.models.huggingface.quantisation import Quantisation, computed_in, folder_quantisation, refused
@@ -71,8 +72,8 @@ def origin_of(path: Path, name: str = "") -> Document:
     """
     if snapshot := SNAPSHOT.search(path.as_posix()):
         return {"source": f"{snapshot['owner']}/{snapshot['name']}", "revision": snapshot["revision"]}
-    if path.suffix.lower() == ".gguf":
-        return {"source": path.name} | digest_of(path) | quantisation_of(path)
+    if path.is_file():
+        return {"source": name if name.startswith(SCHEME) else path.name} | digest_of(path) | quantisation_of(path)
     weights = sorted(path.glob("*.safetensors"))
     known = known_checkpoint(name)
     source = path.name if known is None else known.hub_id
@@ -84,7 +85,7 @@ def quantisation_of(path: Path) -> dict[str, str]:
     file = cached_fact(path, "quantised")
     stored = stored_text(file, r"([A-Z0-9_]+|type [0-9]+)?")
     if stored is None:
-        from attnctl.models.huggingface.gguf_header import read_header
+        from attnctl.models.gguf.header import read_header
 
         kind = read_header(path).entries.get("general.file_type")
         stored = FILE_TYPES.get(kind, f"type {kind}") if isinstance(kind, int) else ""
@@ -142,7 +143,7 @@ loaded_networks: dict[object, PreTrainedModel] | None = None
 
 
 def load_network(folder: Path, settings: Document, dtype: str, device: str, name: str) -> PreTrainedModel:
-    """Return the network in a folder, of the class that its configuration names; its weights are mapped from disk."""
+    """Return the network in a folder or a GGUF file, of the class that its configuration names; its weights are mapped."""
     if loaded_networks is None:
         return _load(folder, settings, dtype, device, name)
     place = (folder.resolve(), state_of_files(folder), dtype, device)
@@ -153,6 +154,11 @@ def load_network(folder: Path, settings: Document, dtype: str, device: str, name
 
 
 def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) -> PreTrainedModel:
+    if folder.is_file():
+        from attnctl.models.gguf.opening import load_gguf
+
+        with quiet_library():
+            return load_gguf(folder, name, dtype, device)
     transformers = import_extra("transformers")
     import torch
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.light_import import import_lightly
 from attnctl.model_options import instead_of
+from attnctl.models.gguf.ollama import SCHEME
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, place_notes, read_json
@@ -83,11 +84,8 @@ def open_checkpoint(
     check_extra()
     folder = location = find_checkpoint(name)
     import_extra("torch")
-    if folder.suffix.lower() == ".gguf":
-        from attnctl.models.huggingface.gguf import dequantised_folder
-
-        folder = dequantised_folder(folder)
-    settings, request = read_json(folder / "config.json"), DecoderRequest(**decoder)
+    settings, notes = _settings_of(folder, short_name(name))
+    request = DecoderRequest(**decoder)
     opened = _Opened(
         short_name(name), folder, settings, _kind_of_model(settings, request, name), partial(origin_of, location, name),
         place_notes(name, location),
@@ -101,12 +99,19 @@ def open_checkpoint(
             does = "hears" if takes == "sound" else "reads pictures"
             raise UsageError(f"is for models of text, and {opened.name} {does}", option=option)
         return _open_sounds(opened, load(), request) if takes == "sound" else _open_pictures(opened, load())
+    if image is not None and folder.is_file():
+        raise UsageError(
+            f"cannot be used with {opened.name}: a GGUF file of a language model reads texts", option="image"
+        )
     if image is not None and (truncate or bos is not None):
         why = f"cannot be combined with {option_name('image')}: the checkpoint makes the prompt"
         raise UsageError(why, option="truncate" if truncate else "bos")
-    pieces = _open_tokenizer(opened, bos, truncate, tokenizer)
+    pieces, more_notes = _open_tokenizer(opened, bos, truncate, tokenizer)
+    if name.startswith(SCHEME):
+        pieces = replace(pieces, wrapped_by="ollama run")
     pieces.set_languages(source_language, request.target_language)
     model = _open_texts(opened, load(), replace(pieces, names_target=request.target_language is not None), request)
+    model = replace(model, notes=(*model.notes, *notes, *more_notes), file_facts=_facts_of(folder))
     if text_pair is not None:
         if image is not None:
             why = f"cannot be used with {opened.name}, which reads one text with a picture"
@@ -152,12 +157,36 @@ def _open_pictures(opened: _Opened, network: PreTrainedModel) -> Checkpoint:
     return Checkpoint(info, network, reader, "vision" if within else "self", notes=opened.notes)
 
 
+def _settings_of(folder: Path, name: str) -> tuple[Document, tuple[str, ...]]:
+    """Return the settings of a folder, or of a GGUF file under the same names, and notes about the file."""
+    if not folder.is_file():
+        return read_json(folder / "config.json"), ()
+    from attnctl.models.gguf.opening import opened_gguf
+
+    opened = opened_gguf(folder, name)
+    return opened.configuration, opened.notes
+
+
+def _facts_of(folder: Path) -> dict[str, str]:
+    """Return sentences about a GGUF file; {} for a folder."""
+    if not folder.is_file():
+        return {}
+    from attnctl.models.gguf.facts import file_facts
+    from attnctl.models.gguf.opening import open_gguf
+
+    return file_facts(open_gguf(folder)[0])
+
+
 def _open_tokenizer(
     opened: _Opened, bos: bool | None, truncate: bool, tokenizer: str | os.PathLike[str] | None
-) -> Pieces:
-    """Open the tokenizer. Raises AttnctlError if there is none; for a network of pictures, say so."""
+) -> tuple[Pieces, tuple[str, ...]]:
+    """Open the tokenizer, with notes. Raises AttnctlError if there is none; for a network of pictures, say so."""
+    if opened.folder.is_file() and tokenizer is None:
+        from attnctl.models.gguf.opening import gguf_pieces
+
+        return gguf_pieces(opened.folder, opened.name, bos=bos, truncate=truncate)
     try:
-        return open_pieces(opened.folder, opened.name, bos=bos, truncate=truncate, tokenizer=tokenizer)
+        return open_pieces(opened.folder, opened.name, bos=bos, truncate=truncate, tokenizer=tokenizer), ()
     except AttnctlError:
         model_class = import_lightly(lambda: class_of(import_extra("transformers"), opened.settings, opened.name))
         if model_class.main_input_name == "pixel_values":
@@ -230,7 +259,9 @@ def _has_two_towers(network: PreTrainedModel) -> bool:
 
 
 def short_name(name: str) -> str:
-    """Return a checkpoint's name for sentences: the last part of its path or id."""
+    """Return a checkpoint's name for sentences: the last part of its path or id; Ollama's own name."""
+    if name.startswith(SCHEME):
+        return name.removeprefix(SCHEME)
     path = Path(name)
     if path.suffix.lower() == ".gguf":
         return path.stem

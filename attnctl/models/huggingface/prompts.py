@@ -14,6 +14,9 @@ from attnctl.tokens import Token
 
 if TYPE_CHECKING:
     from attnctl.models.huggingface.checkpoint import Checkpoint
+    from attnctl.models.huggingface.tokenizer import Pieces
+
+TEMPLATE_END = 20  # characters of a template before a message, by which a text in it is known
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,28 @@ def _message_spans(text: str, marked: str, messages: Sequence[Message], name: st
         if content.strip():
             spans.append((f"{messages[number].role} {number}", start, position))
     return tuple(spans)
+
+
+def bare_text_notes(pieces: Pieces, text: str) -> tuple[str, ...]:
+    """Return a note if another program puts a text into the model's chat template, and this text is not in it; else ()."""
+    if not pieces.wrapped_by or _is_in_template(pieces.settings, text):
+        return ()
+    advice = f"{option_name('chat', 'FILE')} reads a conversation in the model's template."
+    if "chat_template" not in pieces.settings:
+        advice = "The file holds no template that attnctl reads."
+    return (f"The model reads the bare text. {pieces.wrapped_by} puts a text into a template. {advice}",)
+
+
+def _is_in_template(settings: dict[str, object], text: str) -> bool:
+    """Return whether a text contains what a checkpoint's template puts before a user's message."""
+    special = {key: named_token(settings, key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
+    try:
+        messages = [[{"role": "user", "content": _message_mark(0)}]]
+        rendered = fill_templates(template_of(settings, ""), messages, add_generation_prompt=True, **special)[0]
+    except (ValueError, AttnctlError):
+        return False
+    before = rendered.partition(_message_mark(0))[0].strip()[-TEMPLATE_END:]
+    return bool(before) and before in text
 
 
 def chat_prompt(model: Checkpoint, conversation: Conversation) -> Prompt:

@@ -69,6 +69,7 @@ class Pieces:
     truncate: bool = False
     text_pair: str | None = None  # the second of two texts, read after each text
     names_target: bool = False  # the user has named the language of the target
+    wrapped_by: str = ""  # a program that puts each text into the chat template: `ollama run`
     # opens the tokenizer of transformers, for pairs, token types and languages
     open_library: OpenTokenizer | None = None
     sentence: SentenceSettings | None = None  # of a sentence-transformers folder

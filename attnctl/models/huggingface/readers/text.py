@@ -20,6 +20,7 @@ from attnctl.models.huggingface.network import (
     running_network,
 )
 from attnctl.models.huggingface.optional_fields import config_value, generation_config
+from attnctl.models.huggingface.prompts import bare_text_notes
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.source.model import check_text
 from attnctl.text import visible_text
@@ -60,7 +61,7 @@ class TextReader(Reader):
         notes = [*self.pieces.beginning_notes(tokens, bool(model.info.causal)), *input_notes(model, tokens, inputs)]
         notes += self.pieces.sentence_notes(text)
         notes += self.pieces.dropped_notes(text, tokens[: len(tokens) - (model.generate or 0)])
-        notes += self.pieces.truncation_notes(text, tokens)
+        notes += [*self.pieces.truncation_notes(text, tokens), *bare_text_notes(self.pieces, text)]
         notes += [*continuation_notes(model, tokens), *table_notes(model)]
         return ModelInput(tokens, inputs, notes=tuple(notes), blanks=self.pieces.mask_positions(tokens))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,6 @@ from attnctl.errors import AttnctlError
 from attnctl.files import lock_file
 from attnctl.models import attend, open_model
 from attnctl.models.huggingface import gguf
-from attnctl.models.huggingface.gguf_header import read_header
-from tests.conftest import Run
 from tests.tools import folders
 
 VOCABULARY = list(folders.VOCABULARY)
@@ -92,29 +89,6 @@ def test_a_damaged_name_of_a_folder_takes_no_other_away(tmp_path: Path, monkeypa
         place.write_bytes(damaged)
         assert gguf.dequantised_folder(path) == first and dear.read_bytes() == b"dear"
         assert place.read_text() == f"{first.name}\n{path}"
-
-
-def header_of(path: Path, **arrays: tuple[int, int]) -> Path:
-    """A GGUF file with arrays of so many empty texts (8) or of so many whole numbers (5), and nothing else."""
-    data = struct.pack("<4sIQQ", b"GGUF", 3, 0, len(arrays))
-    for name, (kind, count) in arrays.items():
-        data += struct.pack("<Q", len(name)) + name.encode() + struct.pack("<IIQ", 9, kind, count)
-        data += bytes((8 if kind == 8 else 4) * count)
-    path.write_bytes(data)
-    return path
-
-
-def test_the_memory_that_a_header_would_take_is_counted_before_the_library_reads_it(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A million empty texts are 8 MB in the file, and 1.6 GB in the library."""
-    package = pytest.importorskip("gguf")
-    monkeypatch.setattr(package, "GGUFReader", lambda *_: pytest.fail("was handed to the library"))
-    for arrays in ({"x": (8, 1_000_000)}, {"x": (5, 3_000_000)}, {f"x{at}": (8, 200_000) for at in range(5)}):
-        refused = run("explain", "a b", "--model", header_of(tmp_path / "many.gguf", **arrays))
-        assert refused.code == 1 and "of memory, more than 1.5 GB" in refused.err and refused.err.count("\n") == 1
-    largest = {"tokens": (8, 201_088), "token_type": (5, 201_088), "merges": (8, 446_189)}  # as gpt-oss has them
-    assert read_header(header_of(tmp_path / "large.gguf", **largest)).lengths["merges"] == 446_189
 
 
 def test_what_a_killed_conversion_left_in_the_cache_is_removed_and_no_other(

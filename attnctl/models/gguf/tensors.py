@@ -1,0 +1,165 @@
+"""Map the tensors of a GGUF file, or of all parts of a split one, and dequantise the rows that are asked for."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attnctl.arrays import Floats
+from attnctl.errors import AttnctlError
+from attnctl.files import check_regular, open_regular, said_plainly
+from attnctl.models.gguf.header import BLOCKS, BlockFormat, Metadata, TensorPlace, Value, read_header
+from attnctl.models.gguf.weights import Rows, Weight
+
+Bytes = npt.NDArray[np.uint8]
+
+# numbers that are dequantised together: their steps stay in a processor's cache
+TOGETHER = 1 << 17
+# stored kinds whose bytes are the numbers of a type of NumPy
+PLAIN: Mapping[str, npt.DTypeLike] = {
+    "F32": "<f4",
+    "F16": "<f2",
+    "F64": "<f8",
+    "I8": "i1",
+    "I16": "<i2",
+    "I32": "<i4",
+    "I64": "<i8",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTensor(Weight):
+    """A tensor of a GGUF file: its shape in torch's order, its `kind` (Q4_K, F32, …), its bytes, mapped from the file.
+
+    Its rows go along its first axis. `names` are the file's names for what it is made of.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    form: BlockFormat
+    stored: Bytes  # of the whole tensor
+
+    @property
+    def kind(self) -> str:
+        """Return the name of the type in ggml.h: Q4_K, F32, …."""
+        return self.form.name
+
+    @property
+    def sources(self) -> tuple[StoredTensor, ...]:
+        """Return the tensors of the file that this weight is made of: itself."""
+        return (self,)
+
+    def rows(self, which: Rows) -> Floats:
+        """Return rows of the tensor in float32, dequantised."""
+        count = self.shape[0] if self.shape else 1
+        chosen = self.stored.reshape(count, -1)[which]  # a copy of bytes, if `which` are numbers of rows
+        return dequantised(chosen, self.form).reshape(-1, *self.shape[1:]) if self.shape else self.array()
+
+    def array(self) -> Floats:
+        """Return the whole tensor in float32, dequantised."""
+        return dequantised(self.stored, self.form).reshape(self.shape)
+
+
+def dequantised(stored: Bytes, form: BlockFormat) -> Floats:
+    """Return the numbers of whole blocks in float32 (numbers,): by the gguf library, in all threads of this process.
+
+    Numbers that are stored in float32 are not copied. Raises AttnctlError for a type that the library cannot dequantise.
+    """
+    flat = stored.reshape(-1)
+    if form.name in PLAIN:
+        return flat.view(PLAIN[form.name]).astype(np.float32, copy=False)
+    blocks = flat.reshape(-1, form.bytes)
+    out = np.empty((len(blocks), form.numbers), np.float32)
+    dequantise, step = _dequantise_blocks(form), max(TOGETHER // form.numbers, 1)
+
+    def fill(begin: int) -> None:
+        out[begin : begin + step] = dequantise(blocks[begin : begin + step])
+
+    begins = range(0, len(blocks), step)
+    many = len(begins) > 1 and worker_count() > 1
+    for _ in _workers().map(fill, begins) if many else map(fill, begins):
+        pass
+    return out.reshape(-1)
+
+
+@cache
+def _dequantise_blocks(form: BlockFormat) -> Callable[[Bytes], Floats]:
+    """Return the gguf library's function from the bytes of blocks (blocks, bytes) to their numbers in float32."""
+    from attnctl.models.huggingface.hub import import_extra
+
+    kind: Any = getattr(import_extra("gguf.quants"), form.name, None)
+    if not hasattr(kind, "dequantize_blocks"):
+        raise AttnctlError(f"its tensors are stored as {form.name}, which the installed gguf library cannot dequantise")
+    kind.init_grid()
+    return kind.dequantize_blocks  # type: ignore[no-any-return]
+
+
+@cache
+def worker_count() -> int:
+    """Return how many threads dequantise together: those of torch, as OMP_NUM_THREADS or the machine's cores say."""
+    stated = os.environ.get("OMP_NUM_THREADS", "")
+    return int(stated) if stated.isdecimal() and int(stated) else min(os.cpu_count() or 1, 8)
+
+
+@cache
+def _workers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(worker_count(), "dequantise")
+
+
+@dataclass(frozen=True)
+class GgufFile:
+    """A GGUF file, or all parts of a split one: its metadata, its tensors by name, and its paths, the first part first."""
+
+    paths: tuple[Path, ...]
+    header: Metadata  # of the first part
+    tensors: Mapping[str, StoredTensor] = field(repr=False)
+
+    @property
+    def metadata(self) -> Mapping[str, Value]:
+        """Return the metadata by name, without long texts and arrays: `header.array` and `header.text` read those."""
+        return self.header.entries
+
+    @classmethod
+    def open(cls, path: Path | Sequence[Path]) -> GgufFile:
+        """Open a file, or the parts of a split one in their order.
+
+        Raises AttnctlError for a damaged file, and for a tensor that stands in two parts.
+        """
+        paths = (path,) if isinstance(path, Path) else tuple(path)
+        headers = [read_header(part) for part in paths]
+        tensors: dict[str, StoredTensor] = {}
+        for part, header in zip(paths, headers, strict=True):
+            mapped = _mapped_bytes(part)
+            for name, place in header.tensors.items():
+                if name in tensors:
+                    raise AttnctlError(f"cannot read {part}: the tensor {name[:80]} stands in an earlier part too")
+                tensors[name] = _stored(place, mapped)
+        return cls(paths, headers[0], tensors)
+
+
+def _stored(place: TensorPlace, mapped: Bytes) -> StoredTensor:
+    return StoredTensor(place.name, place.shape, place.form, mapped[place.begin : place.begin + place.size])
+
+
+def _mapped_bytes(path: Path) -> Bytes:
+    """Return the bytes of a file, mapped: pages are read when they are used; what is written to them stays in memory."""
+    check_regular(path)
+    with open_regular(path) as file, said_plainly("read", path):
+        with suppress(OSError):  # the system may refuse to set memory aside for the copies of a large file
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+
+
+def form_of(kind: str) -> BlockFormat:
+    """Return how a type of tensor is stored, by its name. Raises KeyError for an unknown name."""
+    return {form.name: form for form in BLOCKS.values()}[kind]
