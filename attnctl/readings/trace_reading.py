@@ -72,7 +72,7 @@ def sink_sentence(trace: Trace) -> str | None:
         if layer.weights is None:
             continue
         queries = range(len(trace.tokens)) if layer.rows is None else layer.rows
-        sees = np.ones(len(queries), bool) if layer.mask is None else layer.mask.any(1)  # (rows,)
+        sees = np.ones(len(queries), bool) if layer.mask is None else np.asarray(layer.mask.any(1))  # (rows,)
         rows = [place for place, i in enumerate(queries) if sees[place] and (i > 0 or not trace.reads_itself)]
         part = layer.weights[:, rows]  # (heads, rows, n_k)
         if part.size:
