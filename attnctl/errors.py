@@ -179,14 +179,11 @@ class LossyStream(io.RawIOBase):
 
 def lossy_stderr() -> None:
     """Let standard error drop what cannot be written, also what libraries write there, if it is a file of the system."""
-    stream = sys.stderr
-    try:
-        number = stream.fileno()
-    except (AttributeError, OSError, ValueError):
+    stream = sys.__stderr__
+    if stream is None or sys.stderr is not stream:  # another program's
         return
-    if number != 2 or stream is not sys.__stderr__:  # another program's
-        return
-    sys.stderr = lossy_text(number, stream.encoding, stream.errors)
+    with suppress(OSError, ValueError):  # not a file of the system, or closed
+        sys.stderr = lossy_text(stream.fileno(), stream.encoding, stream.errors)
 
 
 def lossy_text(number: int, encoding: str = "utf-8", errors: str | None = None) -> io.TextIOWrapper:

@@ -133,10 +133,9 @@ class InputFiles:
         """Return the bytes of the file that is read; 0 for standard input."""
         return 0 if self._raw is None else os.fstat(self._raw.fileno()).st_size
 
-    def _check_end(self, item: Item, last: str | bytes) -> Item:
+    def _check_end(self, item: Item, last: str) -> Item:
         """Return the item; if its last line has no end, and the size of the file has changed, it may be half of a text."""
-        has_end = last.endswith(b"\n" if isinstance(last, bytes) else ("\n", "\r"))
-        if item.error or has_end or self._size_now() == self._size_before:
+        if item.error or last.endswith(("\n", "\r")) or self._size_now() == self._size_before:
             return item
         return replace(
             item, error="the file changed while it was read, and this last line has no end: it may be cut off"
@@ -272,7 +271,7 @@ class TextStream(InputFiles):
                 yield Item(0, where, error=f"the line is longer than {LONGEST >> 20} MB")
             else:
                 for item in self._items_of_line(where, line, form):
-                    yield self._check_end(item, line)
+                    yield self._check_end(item, line[-1:].decode("latin-1"))
 
     def _items_of_line(self, where: str, line: bytes, form: str) -> Iterator[Item]:
         """Yield the item of a line; for a JSON list that is not a conversation, one item for each entry."""

@@ -197,7 +197,8 @@ class Command(TyperCommand):
         ctx.allow_extra_args = ctx.allow_extra_args or text is not None
         _, _, typed = self.make_parser(ctx).parse_args(list(args))  # a parameter for each time that it was typed
         words = super().parse_args(ctx, args)
-        if sum(parameter.name == "output" for parameter in typed) > 1:
+        outputs = [p for p in typed if isinstance(p, TyperOption) and p.name == "output" and not p.multiple]
+        if len(outputs) > 1:
             why = "was given twice, and a run writes one output: run it again for the other"
             raise UsageError(why, option="output")
         if words and text is not None:
