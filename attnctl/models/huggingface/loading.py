@@ -290,11 +290,16 @@ def left_out_settings(settings: Document, config: PreTrainedConfig) -> tuple[str
             known |= (vars(origin).get("attribute_map") or {}).keys()
         known |= (getattr(part, "rope_parameters", None) or {}).keys()
     stated = {key: settings[key] for key in ATTENTION_SETTINGS.keys() & settings.keys() - known}
-    return tuple(
-        f"{key} {value}"
-        for key, value in sorted(stated.items())
-        if value not in (None, False, *ATTENTION_SETTINGS[key])
-    )
+    named_settings = {
+        key: value for key, value in stated.items() if value not in (None, False, *ATTENTION_SETTINGS[key])
+    }
+    if not named_settings:
+        return ()
+    try:  # some are no fields: they are set when a configuration is made (ModernBERT's decoder)
+        made = {name for part in configurations_within(config) for name in vars(type(part)())}
+    except Exception:  # a class without defaults: what it sets cannot be told
+        return ()
+    return tuple(f"{key} {value}" for key, value in sorted(named_settings.items()) if key not in made)
 
 
 # --- warnings of transformers ------------------------------------------------------------------------------------

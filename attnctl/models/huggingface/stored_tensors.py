@@ -44,7 +44,7 @@ class StoredTensor:
         """Return the numbers as they are stored."""
         from safetensors import safe_open
 
-        with safe_open(self.path, framework="pt") as file:  # type: ignore[no-untyped-call]
+        with safe_open(self.path, framework="pt") as file:
             tensor: torch.Tensor = file.get_tensor(self.name)
         return tensor
 

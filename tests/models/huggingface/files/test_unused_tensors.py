@@ -21,6 +21,7 @@ import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.models.huggingface.check import check_attention
+from attnctl.models.huggingface.loading import file_report
 from tests.conftest import Run
 from tests.models.huggingface.conftest import Shelf
 from tests.tools.numpy_llama import attention, tensors_of
@@ -117,6 +118,14 @@ def test_harmless_tensors_change_nothing_and_are_not_mentioned(case: str, folder
     assert notes_on_file(folder) == []
     for layer, same in zip(attnctl.attend(TEXT, str(folder)).layers, before, strict=True):
         np.testing.assert_array_equal(layer.weights, same.weights)
+
+
+def test_settings_that_a_class_sets_when_it_is_made_are_known(shelf: Shelf) -> None:
+    """ModernBERT's decoder saves its window under a name that is no field of its configuration."""
+    folder = Path(shelf("modernbert-decoder causal"))
+    assert "sliding_window" in json.loads((folder / "config.json").read_text())
+    network: Any = open_model(str(folder)).network  # type: ignore[attr-defined]
+    assert file_report(network).notes == ()
 
 
 @pytest.mark.parametrize("case", ["gpt2", "bert"])
