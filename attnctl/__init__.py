@@ -29,11 +29,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from attnctl.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from attnctl.api.capturing import capture as capture
+    from attnctl.api.intervening import intervene as intervene
+    from attnctl.api.log import AttentionLog as AttentionLog
+    from attnctl.api.text_parts import spans as spans
     from attnctl.batching import batch as batch
-    from attnctl.capturing import capture as capture
     from attnctl.commands.ablate.compute import ablate as ablate
     from attnctl.commands.ablate.network import effects as effects
     from attnctl.commands.align.compute import align as align
@@ -47,32 +50,29 @@ if TYPE_CHECKING:
     from attnctl.commands.view.compute import view as view
     from attnctl.errors import AttnctlError as AttnctlError
     from attnctl.formats.storage import load as load
-    from attnctl.intervening import intervene as intervene
-    from attnctl.log import AttentionLog as AttentionLog
     from attnctl.models import attend as attend
     from attnctl.models import open_model as open_model
     from attnctl.readings.overview import Overview as Overview
-    from attnctl.text_parts import spans as spans
     from attnctl.trace import Trace as Trace
 
 # the API is imported only when it is used: `attnctl --version` needs none of it
 _PUBLIC = {
-    "AttentionLog": "attnctl.log",
+    "AttentionLog": "attnctl.api.log",
     "AttnctlError": "attnctl.errors",
     "Overview": "attnctl.readings.overview",
     "Trace": "attnctl.trace",
     "attend": "attnctl.models",
     "batch": "attnctl.batching",
-    "capture": "attnctl.capturing",
-    "intervene": "attnctl.intervening",
+    "capture": "attnctl.api.capturing",
+    "intervene": "attnctl.api.intervening",
     "load": "attnctl.formats.storage",
     "open_model": "attnctl.models",
-    "spans": "attnctl.text_parts",
+    "spans": "attnctl.api.text_parts",
 }
 
 
 def __getattr__(name: str) -> Any:
-    from attnctl.commands import COMMANDS  # COMMANDS lists the functions of commands
+    from attnctl.registry import COMMANDS  # COMMANDS lists the functions of commands
 
     modules = _PUBLIC | {name: module for package in COMMANDS.values() for name, module in package.functions.items()}
     if name == "__all__":
@@ -86,13 +86,3 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     return list(__getattr__("__all__"))
 
-
-def call_named(target: str, /, *arguments: object, **options: object) -> Any:
-    """Call the function that "module:function" names, and return its result. Raises the errors of that function."""
-    return find_named(target)(*arguments, **options)
-
-
-def find_named(target: str) -> Any:
-    """Return the attribute that "module:attribute" names; its module is imported."""
-    module, _, attribute = target.partition(":")
-    return getattr(import_module(module), attribute)

@@ -19,9 +19,9 @@ if STARTING:
 
 import gc  # noqa: E402
 
-from attnctl import interrupts, light_import  # noqa: E402
 from attnctl.cli.app import run_command_line  # noqa: E402
 from attnctl.errors import FAILED, INTERRUPTED  # noqa: E402
+from attnctl.runtime import interrupts, light_import  # noqa: E402
 
 CALM = 20_000  # objects between two garbage collections: with Python's 700 they take a tenth of a start without garbage
 

@@ -18,7 +18,7 @@ It may import the names without a leading underscore of these modules. Everythin
 version:
 
 attnctl                                   the functions for Python: attend, capture, load, …
-attnctl.arrays                            types of arrays
+attnctl.runtime.arrays                            types of arrays
 attnctl.attention                         the mathematics
 attnctl.batching.formats                  BatchFormat, MeanFormat, tally_of_values
 attnctl.batching.items                    Item
@@ -27,16 +27,16 @@ attnctl.cli.groups                        options that several commands have, an
 attnctl.cli.opening                       model_of, open_source
 attnctl.cli.output                        standard output, notes, the file of -o
 attnctl.cli.progress                      cost_progress
-attnctl.document_fields                   types of the fields of a document: Part, Share, Count, about, …
+attnctl.checks.document_fields                   types of the fields of a document: Part, Share, Count, about, …
 attnctl.errors                            AttnctlError, UsageError, exit codes
 attnctl.formats.documents.json_documents  JsonDocument, ResultModel, ResultTokens, write_json
 attnctl.layer                             LayerAttention: the attention of one layer
-attnctl.limits                            ranges of numbers
+attnctl.checks.limits                            ranges of numbers
 attnctl.measures                          Measure
 attnctl.render.forms                      Line, Column, Table, Grid
 attnctl.render.terminal.console           Shown
 attnctl.source                            Source, Reading, prepare
-attnctl.tokens                            Token
+attnctl.text.tokens                            Token
 attnctl.trace                             Trace
 attnctl.trace.run                         Run
 
@@ -52,9 +52,9 @@ import traceback
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pkgutil import resolve_name
 from typing import TypeVar
 
-from attnctl import find_named
 from attnctl.errors import AttnctlError, error_place, in_one_line, print_complaint
 
 Loaded = TypeVar("Loaded")
@@ -111,7 +111,7 @@ def names_from_packages(group: str, *, warn: bool = True) -> list[str]:
     """Return the names in a group of OTHERS that can be imported; print a warning for each other one."""
     if not entries(group, ()):
         return []
-    of_packages, load = map(find_named, OTHERS[group])
+    of_packages, load = map(resolve_name, OTHERS[group])
     return list(working_entries(of_packages(), load, warn=warn))
 
 

@@ -6,7 +6,7 @@ from itertools import chain, islice
 
 import pytest
 
-from attnctl.commands import COMMANDS
+from attnctl.registry import COMMANDS
 from tests.tools import fuzz
 
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
-from attnctl.argument_types import check_types, checked_selection, require_type
+from attnctl.checks.argument_types import check_types, checked_selection, require_type
+from attnctl.checks.model_options import ModelOptions, with_model_options
 from attnctl.errors import AttnctlError, current_flags
-from attnctl.model_options import ModelOptions, with_model_options
 from attnctl.models import DEFAULT, opened_model
 
 if TYPE_CHECKING:

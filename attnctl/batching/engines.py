@@ -22,12 +22,12 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attnctl import light_import
 from attnctl.batching.items import Item, Result
 from attnctl.batching.work import Request, Work, Worker
 from attnctl.errors import AttnctlError, current_flags, in_one_line, lossy_stderr
-from attnctl.interrupts import POSIX, kept_from_children
 from attnctl.models import Model
+from attnctl.runtime import light_import
+from attnctl.runtime.interrupts import POSIX, kept_from_children
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -35,8 +35,8 @@ from attnctl.batching.manifest import (
     sealed_line,
 )
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import LOCK, TEMPORARY, check_no_links, lock_folder, said_plainly, write_whole
 from attnctl.formats.documents.model_documents import ManifestFile, ManifestLine
+from attnctl.runtime.files import LOCK, TEMPORARY, check_no_links, lock_folder, said_plainly, write_whole
 
 if TYPE_CHECKING:
     from attnctl.text import Document

@@ -9,16 +9,16 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from attnctl import find_named
 from attnctl.batching.items import Item
-from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import write_whole
 from attnctl.formats.pictures import format_names
 from attnctl.models import Model
 from attnctl.readings.head_statistics import STATISTICS, head_statistics
+from attnctl.registry import BATCH_FORMATS, PROMPT_FORMATS
+from attnctl.runtime.files import write_whole
 from attnctl.text import as_json, csv_table
 from attnctl.trace import Trace
 
@@ -94,7 +94,7 @@ def format_named(name: str) -> type[BatchFormat]:
     Raises UsageError if there is none, and AttnctlError if the package that adds it cannot be imported.
     """
     if name in SHARED:
-        format_class: type[BatchFormat] = find_named(SHARED[name])
+        format_class: type[BatchFormat] = resolve_name(SHARED[name])
         return format_class
     from attnctl.plugins import load_entry
 

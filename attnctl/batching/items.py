@@ -13,12 +13,12 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import Model
 from attnctl.models.builtin.stack import Stack
 from attnctl.text import as_json
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attnctl.model_options import OptionValues
+    from attnctl.checks.model_options import OptionValues
     from attnctl.text import Document
     from attnctl.trace import Trace
 

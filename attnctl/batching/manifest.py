@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.files import open_to_append, said_plainly, write_whole
 from attnctl.formats.documents.model_documents import ManifestFile, ManifestLine
+from attnctl.runtime.files import open_to_append, said_plainly, write_whole
 from attnctl.text import as_json
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def check_run(folder: Path, request: Document, *, is_new: bool) -> bytes:
     """
     import orjson
 
-    from attnctl import __version__
+    from attnctl.version import __version__
 
     run = folder / RUN
     request = orjson.loads(as_json(request))

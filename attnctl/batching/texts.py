@@ -15,10 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, cast
 
-from attnctl import limits
 from attnctl.batching.items import Item
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name, waiting
-from attnctl.files import check_json_memory, check_regular, names_picture, need_pyarrow, open_regular, said_plainly
+from attnctl.runtime.files import (
+    check_json_memory,
+    check_regular,
+    names_picture,
+    need_pyarrow,
+    open_regular,
+    said_plainly,
+)
 from attnctl.text import as_json
 
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)  # what reading a damaged compressed file raises

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from attnctl import limits
 from attnctl.batching.formats import FILES, PICTURES, SHARED, format_named
 from attnctl.batching.items import Item, Pending, Result, failed_line, item_options, listed_tokens, read_conversation
-from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
+from attnctl.checks import limits
+from attnctl.checks.model_options import model_arguments
+from attnctl.checks.selection import find_several, selected_indices
 from attnctl.errors import AttnctlError, UsageError, error_place, in_one_line, option_name, options_as_flags
-from attnctl.files import need_pyarrow
 from attnctl.formats.pictures import heatmap_bytes
 from attnctl.measures import check_measure, needs_of
-from attnctl.model_options import model_arguments
 from attnctl.models import Model, open_named_model
 from attnctl.models.builtin.stack import Stack, can_run_together, run_together
 from attnctl.readings.trace_reading import TraceReading
-from attnctl.selection import find_several, selected_indices
+from attnctl.registry import BATCH_FORMATS, PROMPT_FORMATS
+from attnctl.runtime.files import need_pyarrow
 from attnctl.source import (
     NO_CHANGES,
     ChangedReading,
@@ -37,13 +37,13 @@ from attnctl.source import (
     prepare,
 )
 from attnctl.source.model import Generates
-from attnctl.tokens import Token, checked_text
+from attnctl.text.tokens import Token, checked_text
 from attnctl.trace import Trace
 from attnctl.trace.run import notes_of_kind
 from attnctl.trace.steps import NAMES, check_names, narrow_trace
 
 if TYPE_CHECKING:
-    from attnctl.model_options import OptionValues
+    from attnctl.checks.model_options import OptionValues
 
 TRIAL_TOKENS = 512  # longest text with which padding is tested for shorter texts
 NONE = "[]"  # the key of a model without options of an item
@@ -415,7 +415,7 @@ class Traces(Task):
     def _picture_of_trace(self, form: str, item: Item, trace: Trace, notes: list[str]) -> bytes:
         from attnctl.formats.pictures import Look
         from attnctl.readings.heatmap import is_drowned
-        from attnctl.zoom import read_heatmap
+        from attnctl.source.zoom import read_heatmap
 
         look = self.work.look | ({"title": item.options["title"]} if "title" in item.options else {})
         reading = read_heatmap(trace)

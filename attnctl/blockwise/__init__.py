@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from attnctl import attention
-from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
+from attnctl.runtime.arrays import as_numpy
 
 FLOOR = -1e30  # a hidden score: finite, so that a block with nothing visible still adds up; its exponential is 0
 Tick = Callable[[float], None]  # receives, from any thread, the share of the work that was just done

@@ -12,9 +12,9 @@ from itertools import product
 import numpy as np
 
 from attnctl import attention
-from attnctl.arrays import MEMORY, as_numpy, place_array
 from attnctl.attention import Array, Call
 from attnctl.blockwise import call_positions, cut_call
+from attnctl.runtime.arrays import MEMORY, as_numpy, place_array
 
 
 def fused_context(call: Call) -> Array:

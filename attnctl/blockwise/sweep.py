@@ -23,7 +23,6 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from attnctl.arrays import as_numpy, one_thread
 from attnctl.attention import Array, Call
 from attnctl.blockwise import FLOOR, Parts, Ranges, RowStatistics, Tick, cut_call, joined_bins, neighbouring_edges
 from attnctl.blockwise.row_tally import Rows, row_fields, share_with_sinks
@@ -36,6 +35,7 @@ from attnctl.blockwise.tiles import (
     row_tiles,
     shaped_buffer,
 )
+from attnctl.runtime.arrays import as_numpy, one_thread
 
 Result = TypeVar("Result")
 

@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from attnctl import __version__, interrupts
 from attnctl.cli.command import NOTES, Command, flag_of, load_module
 from attnctl.cli.defaults import default_map, default_origin, unknown_variables
 from attnctl.cli.output import help_width, print_lines, write_no_more
 from attnctl.cli.suggestions import COMPLETED_SHELL, words_of_bash
-from attnctl.commands import COMMANDS
 from attnctl.errors import (
     DONE,
     FAILED,
@@ -35,7 +33,10 @@ from attnctl.errors import (
     until_end,
     waiting,
 )
+from attnctl.registry import COMMANDS
+from attnctl.runtime import interrupts
 from attnctl.text import for_pasting
+from attnctl.version import __version__
 
 if TYPE_CHECKING:
     from typer._click.core import Command as ClickCommand

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.source import TextSource
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from typer.core import TyperOption
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.cli.suggestions import suggest_choice
 from attnctl.errors import AttnctlError
-from attnctl.files import read_bytes
+from attnctl.runtime.files import read_bytes
 from attnctl.text import for_pasting
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Annotated, Literal
 from typer import Argument, BadParameter, Option
 from typer.models import OptionInfo
 
-from attnctl import limits
+from attnctl.checks import limits
+from attnctl.checks.limits import Range
 from attnctl.cli.suggestions import TOKENS, completing
-from attnctl.limits import Range
 from attnctl.measures import measure_names
 from attnctl.text import value_text
 

@@ -6,17 +6,17 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from attnctl.checks.model_options import model_arguments
 from attnctl.cli.command import refuse_unused
 from attnctl.cli.groups import CheckpointOptions, option_values
 from attnctl.cli.progress import WORKING, cost_progress, lines_in_pipe, say_stage, whole_command
 from attnctl.cli.session import kept_models
 from attnctl.errors import until_end
-from attnctl.model_options import model_arguments
 
 if TYPE_CHECKING:
     from typer import Context
 
-    from attnctl.model_options import OptionValues
+    from attnctl.checks.model_options import OptionValues
     from attnctl.source import OverviewSource, TextSource, TraceSource
 
 

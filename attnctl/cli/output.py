@@ -13,7 +13,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import UsageError, print_complaint, waiting
-from attnctl.files import check_writable, need_pyarrow, write_whole
+from attnctl.runtime.files import check_writable, need_pyarrow, write_whole
 from attnctl.text import either, harmless_text
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from attnctl.formats.tables import Block
     from attnctl.render.figure.layout import Drawing
     from attnctl.render.terminal.console import SafeConsole
-    from attnctl.tokens import Token
+    from attnctl.text.tokens import Token
 
 quiet = False  # write neither notes nor progress
 _said: set[str] = set()  # notes that this command has written
@@ -56,7 +56,7 @@ def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool 
     Also write the `notes` of a reading: all of them with `every`, else only those about a text that the model cannot read
     well, a matrix that is not attention, and doubtful numbers.
     """
-    from attnctl.tokens import unknown_words
+    from attnctl.text.tokens import unknown_words
     from attnctl.trace.run import notes_of_kind
 
     say_notes(note for tokens in dict.fromkeys(map(tuple, texts)) for note in unknown_words(tokens))

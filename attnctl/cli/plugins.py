@@ -6,8 +6,8 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 from attnctl.cli.command import Command, load_module
-from attnctl.commands import COMMANDS, CommandPackage
 from attnctl.plugins import entries, load_entry, working_entries
+from attnctl.registry import COMMANDS, CommandPackage
 from attnctl.text import harmless_line, visible_text
 
 PANEL = "Plug-ins"  # in the help of the program

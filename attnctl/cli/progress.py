@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from attnctl import interrupts
 from attnctl.cli import output
 from attnctl.cli.output import safe_console, say_unless_quiet
 from attnctl.errors import waiting
+from attnctl.runtime import interrupts
 from attnctl.text import counted, duration_text
 
 if TYPE_CHECKING:

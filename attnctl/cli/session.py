@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 from typer.core import TyperArgument
 
 from attnctl.cli.command import TEXTS, was_typed
-from attnctl.files import state_of_files
+from attnctl.runtime.files import state_of_files
 
 if TYPE_CHECKING:
     from typer import Context
 
+    from attnctl.checks.model_options import OptionValues
     from attnctl.layer import LayerAttention
-    from attnctl.model_options import OptionValues
     from attnctl.source import Model, Visit
-    from attnctl.tokens import Token
+    from attnctl.text.tokens import Token
     from attnctl.trace.run import Run
 
 MOST_MODELS = 2  # open at the same time: a comparison has two

@@ -8,11 +8,10 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from typer import Context
-
-from attnctl import find_named
 
 if TYPE_CHECKING:
     from typer._click.core import Context as ClickContext
@@ -37,7 +36,7 @@ def named_values(values: Iterable[str], text: str = "") -> list[str]:
     "{attnctl.measures}" is replaced by the names that packages add, without those that cannot be imported.
     """
     from attnctl.plugins import names_from_packages
-    from attnctl.tokens import split_words
+    from attnctl.text.tokens import split_words
 
     names: list[str] = []
     for value in values:
@@ -46,7 +45,7 @@ def named_values(values: Iterable[str], text: str = "") -> list[str]:
         elif value.startswith("{"):
             names += names_from_packages(value[1:-1], warn=False)
         elif ":" in value:
-            table = find_named(value)
+            table = resolve_name(value)
             names += table() if callable(table) else table
         else:
             names.append(value)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Context, Option
 
-from attnctl import limits
+from attnctl.checks import limits
+from attnctl.checks.model_options import model_arguments
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.engines import engine_of
 from attnctl.cli.groups import (
@@ -41,17 +42,16 @@ from attnctl.cli.groups import (
 from attnctl.cli.output import picture_look, put_bytes, say_unless_quiet
 from attnctl.cli.progress import items_progress
 from attnctl.cli.suggestions import completing
-from attnctl.commands import BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.formats.pictures import format_names
-from attnctl.model_options import model_arguments
+from attnctl.registry import BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.text import either
 
 if TYPE_CHECKING:
     from attnctl.batching.items import Result
     from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Work
-    from attnctl.model_options import OptionValues
+    from attnctl.checks.model_options import OptionValues
 
     Do = Callable[..., Iterator[list[Result]]]  # takes items and flowing=, yields lists of results in their order
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import BadParameter, Context, Option
 from typer.core import TyperOption
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.cli import defaults
 from attnctl.cli.app import all_commands, load_command
 from attnctl.cli.command import command, refuse_unused
@@ -19,7 +19,7 @@ from attnctl.cli.groups import OUTPUT
 from attnctl.cli.output import print_lines, print_wrapped, say_notes
 from attnctl.cli.suggestions import suggest_choice
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import lock_file, said_plainly, write_whole
+from attnctl.runtime.files import lock_file, said_plainly, write_whole
 
 if TYPE_CHECKING:
     from attnctl.text import Document

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Context, Option
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     CHANGED,
@@ -210,8 +210,8 @@ def _explain_steps(
     walk: WalkOptions,
 ) -> None:
     """Show the steps, those in `names` or all, of the heads that the user chose or of the most telling head."""
+    from attnctl.checks.selection import find_several, selected_indices
     from attnctl.readings.questions.headline import headline, walked_heads
-    from attnctl.selection import find_several, selected_indices
     from attnctl.source import is_long, prepare
     from attnctl.trace.steps import check_steps
 
@@ -276,10 +276,10 @@ def _findings_of(prepared: Prepared) -> list[CheckFinding]:
 
 def _write_trace(trace: Trace, query: str | None, names: Sequence[str] | None, output: str | None) -> None:
     """Write a trace with its headline, cut to the steps in `names`; the headline is of one query, or of all."""
+    from attnctl.checks.selection import find_several
     from attnctl.formats.documents.trace_json import trace_to_json
     from attnctl.formats.storage import save_value
     from attnctl.readings.questions.headline import headline
-    from attnctl.selection import find_several
     from attnctl.trace.steps import narrow_trace
 
     queries = [None] if query is None else find_several(trace.tokens, query)
@@ -311,7 +311,7 @@ def _explain_contributions(
     from attnctl.models.watching import watched_text
     from attnctl.render.form_builders.contributions import contributions_forms
     from attnctl.render.terminal.console import Shown
-    from attnctl.tokens import checked_text
+    from attnctl.text.tokens import checked_text
     from attnctl.watched.effects import effects_to_json
     from attnctl.watched.measure import EffectRequest, measure_contributions
 
@@ -334,11 +334,11 @@ def _explain_contributions(
 
 def _explain_long(prepared: Prepared, form: str, output: str | None, chosen: ChosenOptions) -> None:
     """Write rows of a long text as tables, or rows or strongest links as JSON. Raises AttnctlError for .npz."""
+    from attnctl.checks.selection import find_several
     from attnctl.cli.cost import LESS_HEADS, check_memory_of_heads
     from attnctl.formats.documents.overview_json import overview_to_json
-    from attnctl.links import TOP, check_links, named_query, query_row, read_strongest_links
     from attnctl.readings.overview import LongRow
-    from attnctl.selection import find_several
+    from attnctl.source.links import TOP, check_links, named_query, query_row, read_strongest_links
 
     source, query, top, spans = prepared.source, chosen.query, chosen.top, chosen.spans
     n, overview = len(source.tokens), prepared.overview
@@ -392,10 +392,10 @@ def _row_table(
     prepared: Prepared, query_index: int | None, top: int | None, spans: str | None, read_row: Callable[..., LongRow]
 ) -> Shown:
     """Return a table of where a query looks: its exact row, or its strongest links if the file holds only those."""
-    from attnctl.links import TOP, parts_of_keys
     from attnctl.readings.overview import Overview
     from attnctl.render.form_builders.rows import row_forms
     from attnctl.render.terminal.console import Shown
+    from attnctl.source.links import TOP, parts_of_keys
 
     overview = prepared.overview
     if not isinstance(overview, Overview):

@@ -48,15 +48,15 @@ from attnctl.cli.output import (
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.files import check_writable, names_picture
 from attnctl.formats.pictures import CMAP, picture_format, suffixes_listed
+from attnctl.runtime.files import check_writable, names_picture
 
 if TYPE_CHECKING:
     from attnctl.readings.heatmap import Evolution, HeatmapGrid
     from attnctl.readings.overview import LongRow, Overview
     from attnctl.source import Changes, Prepared, Source
+    from attnctl.source.zoom import Zoom
     from attnctl.trace import Headline, Trace
-    from attnctl.zoom import Zoom
 
     Colour = Callable[[float], tuple[int, int, int]]
     Opener = Callable[[], Source]
@@ -170,7 +170,7 @@ def heatmap_command(
     """
     from attnctl import inputs
     from attnctl.source import Changes
-    from attnctl.zoom import Zoom
+    from attnctl.source.zoom import Zoom
 
     form = _picture_format(output, run)
     chosen = Chosen(Changes(weights.measure, weights.words, weights.renormalise, weights.drop), layer, head)
@@ -242,11 +242,11 @@ def _evolution_of_run(steps: Iterable[Source], labels: dict[int, str], folder: s
 
     Raises UsageError for a layer or head that does not exist.
     """
+    from attnctl.checks.selection import selected_indices
     from attnctl.readings.heatmap import Evolution
     from attnctl.readings.questions.headline import headline
-    from attnctl.selection import selected_indices
     from attnctl.source import prepare
-    from attnctl.zoom import read_heatmap
+    from attnctl.source.zoom import read_heatmap
 
     changes = chosen.changes
     traces = [prepare(step, changes, range(step.counts[0]), say=say_notes).trace(predictions=False) for step in steps]
@@ -301,7 +301,7 @@ def _write_page(context: Context, opener: Opener, chosen: Chosen, look: PictureO
 
 def _check_page_options(context: Context, look: PictureOptions) -> None:
     """Raise UsageError for options that a page does not use, and for a colour map that a page does not have."""
-    from attnctl.pages import PAGE_MAPS
+    from attnctl.commands.view.page import PAGE_MAPS
 
     refuse_unused(context, "values", *PICTURE_ALONE, because="a page is written")
     if was_typed(context, "cmap") and look.cmap not in PAGE_MAPS:
@@ -312,7 +312,7 @@ def _put_page(
     sources: Iterable[Source], chosen: Chosen, look: PictureOptions, output: str, labels: list[str] | None = None
 ) -> None:
     """Write a page of one source, or with labels a page of the steps of a run."""
-    from attnctl.pages import page_of_sources
+    from attnctl.commands.view.page import page_of_sources
 
     html = page_of_sources(
         sources,
@@ -385,9 +385,9 @@ def _write_patches(
 
 def _row_of_photograph(opener: Opener, chosen: Chosen, query: str | None) -> LongRow:
     """Return the weights of one query; of a model with several layers, the last layer unless the user names others."""
-    from attnctl.links import query_row
     from attnctl.readings.picture_heat import query_of_picture
     from attnctl.source import prepare
+    from attnctl.source.links import query_row
 
     if chosen.head == TELLING:
         raise UsageError("a photograph has no headline: name a head", option="head", value=TELLING)
@@ -462,7 +462,7 @@ def _read_grid(
 ) -> HeatmapGrid:
     """Return the grid of weights, with the headline if the user asked for its head."""
     from attnctl.readings.heatmap import with_headline
-    from attnctl.zoom import heatmap_grid
+    from attnctl.source.zoom import heatmap_grid
 
     prepared, line = _prepare(opened, chosen)
     grid = heatmap_grid(prepared, _read_cells(prepared, zoom, room, bare=bare))
@@ -494,7 +494,7 @@ def _read_cells(
     """
     from attnctl.cli.cost import LESS_HEADS, check_memory_of_heads, notes_on_table
     from attnctl.readings.heatmap import OverviewReading
-    from attnctl.zoom import grid_of
+    from attnctl.source.zoom import grid_of
 
     grid = grid_of(prepared, zoom, room, each_token=each_token)
     check_memory_of_heads(prepared.source)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from typer import Context
 
-from attnctl import interrupts, limits
+from attnctl.checks import limits
 from attnctl.cli.app import run_command
 from attnctl.cli.command import command, was_typed
 from attnctl.cli.groups import (
@@ -28,7 +28,8 @@ from attnctl.cli.opening import model_of
 from attnctl.cli.output import print_lines, print_wrapped
 from attnctl.cli.session import Session, models_kept
 from attnctl.errors import DONE, INTERRUPTED, PARTIAL, AttnctlError, UsageError, print_complaint
-from attnctl.files import check_size
+from attnctl.runtime import interrupts
+from attnctl.runtime.files import check_size
 from attnctl.text import shortened
 
 WORDS = {

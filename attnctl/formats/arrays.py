@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from attnctl import limits
-from attnctl.arrays import Bools, Floats
 from attnctl.attention import Array
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError, about_value, in_one_line
-from attnctl.files import check_regular, decode_text, open_regular, parse_json, read_bytes
 from attnctl.formats.validation import array_header, check_unpickled, read_npy, read_npz, telling_unsound
 from attnctl.layer import RowsOnDemand
+from attnctl.runtime.arrays import Bools, Floats
+from attnctl.runtime.files import check_regular, decode_text, open_regular, parse_json, read_bytes
 from attnctl.text import counted
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 
 if TYPE_CHECKING:
     from attnctl.text import Document

@@ -7,10 +7,10 @@ import re
 
 import numpy as np
 
-from attnctl import limits
-from attnctl.arrays import Floats
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.files import read_bytes
+from attnctl.runtime.arrays import Floats
+from attnctl.runtime.files import read_bytes
 
 RATE = 16_000  # samples a second that Whisper reads
 # the first bytes of sounds that soundfile may read. It chooses among 25 formats by content, and most are seldom tested.

@@ -40,7 +40,7 @@ class Conversation:
 
 def conversation_of(data: bytes | str, source: str) -> Conversation:
     """Return the conversation in a JSON document. Raises AttnctlError with `source` and the message if it is not one."""
-    from attnctl.files import parse_json
+    from attnctl.runtime.files import parse_json
 
     document = parse_json(data, source)
     tools: Sequence[Document] = ()

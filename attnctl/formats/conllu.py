@@ -13,7 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from typing import IO, NamedTuple
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.text import Document
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import IO, TYPE_CHECKING
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.files import check_regular, names_picture
+from attnctl.runtime.files import check_regular, names_picture
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple
 
-from attnctl import find_named, limits
+from attnctl.checks import limits
 from attnctl.errors import UsageError, option_name
 from attnctl.text import either
 
@@ -69,7 +70,7 @@ def figure_bytes(figure: Figure, name: str) -> bytes:
     """Return a figure as a file of a format. Raises UsageError if the format cannot hold a figure."""
     if name not in format_names():
         raise UsageError(f"a picture is written as {suffixes_listed()}, not as {name or 'a name without suffix'}")
-    written: bytes = find_named(PICTURE_FORMATS[name].writer)(figure)
+    written: bytes = resolve_name(PICTURE_FORMATS[name].writer)(figure)
     return written
 
 
@@ -77,9 +78,9 @@ def heatmap_bytes(reading: HeatmapGrid, look: Look, name: str) -> tuple[bytes, t
     """Return weights drawn as a file of a format, by the fastest writer, and notes about the picture."""
     form = PICTURE_FORMATS.get(name)
     if form is not None and form.heatmap_writer is not None:
-        quick: tuple[bytes, tuple[str, ...]] = find_named(form.heatmap_writer)(reading, look)
+        quick: tuple[bytes, tuple[str, ...]] = resolve_name(form.heatmap_writer)(reading, look)
         return quick
-    figure, notes = find_named("attnctl.render.figure.heatmap:draw_heatmap")(reading, look)
+    figure, notes = resolve_name("attnctl.render.figure.heatmap:draw_heatmap")(reading, look)
     return figure_bytes(figure, name), notes
 
 

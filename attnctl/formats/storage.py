@@ -8,23 +8,23 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from attnctl import find_named
-from attnctl.argument_types import check_types
-from attnctl.commands import DOCUMENTS
+from attnctl.checks.argument_types import check_types
 from attnctl.errors import AttnctlError
-from attnctl.files import parse_json, read_bytes, write_whole
 from attnctl.formats.documents.json_documents import result_of
 from attnctl.formats.documents.overview_json import OverviewDocument, overview_from_document, overview_to_json
 from attnctl.formats.documents.trace_json import layer_fields, read_document, trace_from_document, trace_to_json
 from attnctl.formats.validation import check_no_bare_weights, finite_floats, read_npz
 from attnctl.layer import LayerTrace
 from attnctl.readings.overview import LongRow, Overview
+from attnctl.registry import DOCUMENTS
+from attnctl.runtime.files import parse_json, read_bytes, write_whole
 from attnctl.trace import Headline, Trace
 from attnctl.trace.consistency import checked_trace
 
@@ -123,7 +123,7 @@ def load(path: str | Path) -> Trace | Overview | LongRow | Struct:
         raise AttnctlError(f"{source} has schema {schema!r}, not attnctl.NAME/1 of {', '.join(DOCUMENTS)}")
     if name in ("trace", "overview", "failed"):
         return _value_of(document, source)
-    kind: type[Struct] = find_named(DOCUMENTS[name])
+    kind: type[Struct] = resolve_name(DOCUMENTS[name])
     return result_of(kind, document, source, name)
 
 

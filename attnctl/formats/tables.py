@@ -19,11 +19,11 @@ from attnctl.errors import AttnctlError
 from attnctl.readings.head_statistics import HeadTable
 from attnctl.readings.overview import LongRow, Overview, TextPart
 from attnctl.text import as_json
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from attnctl.trace import Trace, numbers_in_text
 
 if TYPE_CHECKING:
-    from attnctl.arrays import Bools, Floats
+    from attnctl.runtime.arrays import Bools, Floats
 
 FORMS = ("csv", "parquet")
 Record = dict[str, Any]

@@ -16,10 +16,10 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from attnctl import limits
-from attnctl.arrays import Bools, Floats
 from attnctl.attention import Array
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError, in_one_line
+from attnctl.runtime.arrays import Bools, Floats
 
 
 def finite_floats(values: object, name: str = "a list", dtype: type[np.floating[Any]] = np.float32) -> Floats:

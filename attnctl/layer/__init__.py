@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from attnctl.arrays import MEMORY, Bools, Floats, as_numpy
 from attnctl.attention import Array
 from attnctl.blockwise import (
     RowStatistics,
@@ -26,6 +25,7 @@ from attnctl.blockwise import (
 )
 from attnctl.blockwise.rows import relative_change, strongest_keys, weights_at_offset, weights_on_copies
 from attnctl.errors import AttnctlError
+from attnctl.runtime.arrays import MEMORY, Bools, Floats, as_numpy
 from attnctl.text import number_list
 
 if TYPE_CHECKING:

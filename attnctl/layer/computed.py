@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnctl import attention
-from attnctl.arrays import LONG, Bools, Floats, as_numpy, place_array
 from attnctl.attention import Array, Attended, Call
 from attnctl.blockwise import RowStatistics, count_visible, even_edges, parts_visible, seen_keys, single_tokens
 from attnctl.blockwise.rows import (
@@ -23,6 +22,7 @@ from attnctl.blockwise.rows import (
 )
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, LayerTrace, masked_scores, narrow_arrays
+from attnctl.runtime.arrays import LONG, Bools, Floats, as_numpy, place_array
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Ranges, Tick

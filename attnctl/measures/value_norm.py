@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnctl.arrays import Floats, as_numpy
 from attnctl.errors import UsageError
 from attnctl.layer import LayerAttention
 from attnctl.measures import Measure
+from attnctl.runtime.arrays import Floats, as_numpy
 
 
 def value_norm(layer: LayerAttention) -> LayerAttention:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from attnctl.arrays import Floats
 from attnctl.layer import LayerAttention, LayerTrace, layer_of_weights
 from attnctl.measures import Measure
+from attnctl.runtime.arrays import Floats
 
 
 def value_zeroing(layer: LayerAttention, output: Floats, zeroed: Iterable[Floats]) -> LayerTrace:

@@ -12,8 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from attnctl import limits
-from attnctl.argument_types import (
+from attnctl.checks import limits
+from attnctl.checks.argument_types import (
     check_options,
     check_types,
     checked_selection,
@@ -22,14 +22,21 @@ from attnctl.argument_types import (
     plain_number,
     require_type,
 )
+from attnctl.checks.model_options import (
+    CHECKPOINT_OPTIONS,
+    OPTION_TYPES,
+    RANGES,
+    ModelOptions,
+    instead_of,
+    with_model_options,
+)
+from attnctl.checks.selection import find_several
 from attnctl.errors import UsageError, about_value, option_name
-from attnctl.files import is_possible_name, open_regular
-from attnctl.model_options import CHECKPOINT_OPTIONS, OPTION_TYPES, RANGES, ModelOptions, instead_of, with_model_options
-from attnctl.selection import find_several
+from attnctl.runtime.files import is_possible_name, open_regular
 from attnctl.source import record_trace
 from attnctl.source.model import Model, Predicts
 from attnctl.text import visible_text
-from attnctl.tokens import checked_text
+from attnctl.text.tokens import checked_text
 from attnctl.trace import Trace
 
 if TYPE_CHECKING:
@@ -37,7 +44,7 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel
 
-    from attnctl.model_options import OptionValues
+    from attnctl.checks.model_options import OptionValues
 
     ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # a model, or its name
 

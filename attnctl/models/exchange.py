@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from attnctl.arrays import Bools, Ints
 from attnctl.attention import Array
+from attnctl.runtime.arrays import Bools, Ints
 
 FEW_ROWS = 4  # rows of a batch that are exchanged one at a time; more are exchanged half of them at a time
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from attnctl import limits
 from attnctl.attention import Array
+from attnctl.checks import limits
+from attnctl.checks.selection import heads_by_layer, selected_heads
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.interventions import Intervention
 from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
+from attnctl.layer.interventions import Intervention
 from attnctl.models.builtin.stack import Stack
-from attnctl.selection import heads_by_layer, selected_heads
 from attnctl.source import Model, TextSource
 from attnctl.source.model import CanIntervene
 from attnctl.text import spoken_heads
-from attnctl.tokens import Token, named_tokens
+from attnctl.text.tokens import Token, named_tokens
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Run
 from attnctl.watched.measure import Watched
@@ -67,7 +67,7 @@ def reference_contexts(model: Model, text: str, how: str, file: str | None) -> M
     """
     if file is None:
         return None
-    from attnctl.files import decode_text, read_bytes
+    from attnctl.runtime.files import decode_text, read_bytes
 
     texts = [line for line in decode_text(read_bytes(file, limits.TEXT_BYTES), file).splitlines() if line.strip()]
     if not texts:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from attnctl.argument_types import check_types
-from attnctl.arrays import Bools, Floats
-from attnctl.document_fields import Index, Part, about
+from attnctl.checks.argument_types import check_types
+from attnctl.checks.document_fields import Index, Part, about
 from attnctl.errors import AttnctlError
+from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import counted, number_list, quoted_beginning, visible_text
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from attnctl.trace import Trace
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from attnctl.arrays import Bools, Floats
 from attnctl.attention import Array
 from attnctl.blockwise import Ranges
 from attnctl.layer import LayerAttention
+from attnctl.runtime.arrays import Bools, Floats
 from attnctl.trace.run import Note
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnctl.document_fields import Index, Part
+from attnctl.checks.document_fields import Index, Part
 
 
 class HeadPlace(Part):

@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnctl.arrays import Bools
 from attnctl.attention import Array
 from attnctl.blockwise import RowStatistics, effective_rank, even_parts
+from attnctl.checks.tolerances import WHOLE_ROW
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.measures.value_norm import value_lengths
 from attnctl.readings.counted_rows import CountedRows, counted_rows, mean_where
-from attnctl.tokens import PADDING, WHOLE, Token
-from attnctl.tolerances import WHOLE_ROW
+from attnctl.runtime.arrays import Bools
+from attnctl.text.tokens import PADDING, WHOLE, Token
 
 SINK_MASS = 0.3  # a key with this share of a head's attention or more is a sink (Gu et al. 2025)
 

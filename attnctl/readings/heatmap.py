@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnctl.arrays import Bools, Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
@@ -19,8 +18,9 @@ from attnctl.readings.rows import LinksReading
 from attnctl.readings.sinks import Cells, Sinks, may_have_sinks, sinks_of_cells
 from attnctl.readings.spans import REST
 from attnctl.readings.statistics_reading import HeadStatisticsReading
+from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import shortened, visible_text
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from attnctl.trace import Headline, Trace
 from attnctl.trace.run import Run, notes_of_kind
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
-from attnctl import call_named
-from attnctl.document_fields import Count, Index, Part, about
+from attnctl.checks.document_fields import Count, Index, Part, about
 from attnctl.errors import UsageError
 from attnctl.readings.head_statistics import HeadStatistics
 from attnctl.text import counted, quoted_beginning
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from attnctl.trace import WithAxes
 from attnctl.trace.model_info import ModelInfo
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from attnctl.arrays import Bools, Floats
+    from attnctl.runtime.arrays import Bools, Floats
 
 
 class TextPart(Part, frozen=True):  # type: ignore[misc]  # a rule of dataclasses, which a Struct is none of
@@ -132,12 +132,12 @@ class Overview(WithAxes):
 
         Cells that hold several tokens have these as query_tokens and key_tokens, and pool.
         """
-        records: list[dict[str, Any]] = call_named("attnctl.formats.tables:value_records", self)
+        records: list[dict[str, Any]] = resolve_name("attnctl.formats.tables:value_records")(self)
         return records
 
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
-        call_named("attnctl.formats.storage:save_value", self, path)
+        resolve_name("attnctl.formats.storage:save_value")(self, path)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -167,12 +167,12 @@ class LongRow:
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return a flat record for each weight of the query: layer, head, query, key, query_text, key_text, weight."""
-        records: list[dict[str, Any]] = call_named("attnctl.formats.tables:value_records", self)
+        records: list[dict[str, Any]] = resolve_name("attnctl.formats.tables:value_records")(self)
         return records
 
     def save(self, path: str | Path) -> None:
         """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
-        call_named("attnctl.formats.storage:save_value", self, path)
+        resolve_name("attnctl.formats.storage:save_value")(self, path)
 
 
 def part_snippet(tokens: Sequence[Token], a: int, b: int, text: str, limit: int, number: int) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from attnctl.arrays import Floats
+from attnctl.checks.selection import find_token
 from attnctl.errors import UsageError, option_name
-from attnctl.files import names_picture
 from attnctl.readings.overview import LongRow
-from attnctl.selection import find_token
+from attnctl.runtime.arrays import Floats
+from attnctl.runtime.files import names_picture
 from attnctl.text import counted, visible_text
-from attnctl.tokens import PADDING, WHOLE, Token
+from attnctl.text.tokens import PADDING, WHOLE, Token
 
 SINK = 0.3  # a token with this share of a query's weight or more is named
 

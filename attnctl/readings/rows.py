@@ -8,10 +8,10 @@ from itertools import zip_longest
 
 import numpy as np
 
-from attnctl.arrays import Bools, Floats
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.readings.overview import Links, LongRow, Overview
+from attnctl.runtime.arrays import Bools, Floats
 from attnctl.trace.run import Run
 
 

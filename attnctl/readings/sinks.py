@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnctl.arrays import Bools, Floats
 from attnctl.errors import option_name
 from attnctl.layer import LayerTrace
 from attnctl.readings.head_statistics import SINK_MASS
 from attnctl.readings.trace_reading import heads_text, other_special, parked_sentence
+from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import percent, visible_text
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
 

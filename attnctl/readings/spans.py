@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.readings.overview import TextPart
 from attnctl.readings.sentences import sentence_spans
 from attnctl.text import shortened
-from attnctl.tokens import Token, word_spans
+from attnctl.text.tokens import Token, word_spans
 from attnctl.trace import joined_word, word_groups
 
 if TYPE_CHECKING:
@@ -401,7 +401,7 @@ def first_words(text: str) -> str:
 
 def _rows_of_file(path: str) -> list[Document]:
     """Return the rows of a .json list of objects, or of a .csv or .tsv. Raises UsageError if `path` names no file."""
-    from attnctl.files import decode_text, read_bytes
+    from attnctl.runtime.files import decode_text, read_bytes
 
     if "." not in path and "/" not in path:
         kinds = f"{', '.join(KINDS)}, or a file (.json, .csv) of name, start, end"
@@ -446,7 +446,7 @@ def _character_count(value: object) -> int:
 
 
 def _json_rows(data: str, path: str) -> list[Document]:
-    from attnctl.files import parse_json
+    from attnctl.runtime.files import parse_json
 
     rows = parse_json(data, path)
     rows = rows.get("spans") if isinstance(rows, dict) else rows

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from attnctl.arrays import Bools
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.readings.counted_rows import count_notes
 from attnctl.readings.head_statistics import HeadStatistics, statistics_of_counted
 from attnctl.readings.overview import LongRow, Overview
-from attnctl.tokens import Token
+from attnctl.runtime.arrays import Bools
+from attnctl.text.tokens import Token
 from attnctl.trace.run import Note, Run
 
 

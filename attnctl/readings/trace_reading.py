@@ -10,7 +10,7 @@ import numpy as np
 from attnctl.errors import AttnctlError
 from attnctl.layer import CHECKED, LayerAttention, LayerTrace
 from attnctl.text import counted, percent, visible_text
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from attnctl.trace import Trace
 from attnctl.trace.run import Note, Run
 

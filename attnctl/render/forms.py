@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attnctl.arrays import Bools, Floats
+from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import LABEL_CHARACTERS, csv_table, isolated, number_text, percent, shortened, visible_text
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 
 # Lightness falls (or rises) evenly along the map in OKLab, and one family of hues from green to blue carries it, so that it
 # reads alike for every kind of colour sight and in grey. Zero is close to the page's own colour.

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, runtim
 
 import numpy as np
 
-from attnctl import limits
+from attnctl.checks import limits
+from attnctl.checks.selection import Selection, chosen_indices, find_several, keys_left_out, selected_indices
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.layer import LayerAttention, LayerTrace
 from attnctl.readings.trace_reading import TraceReading
-from attnctl.selection import Selection, chosen_indices, find_several, keys_left_out, selected_indices
 from attnctl.source.model import CanIntervene
 from attnctl.source.model import Model as Model
 from attnctl.text import counted, number_list, visible_text
-from attnctl.tokens import Token, checked_text, dropped_letters
+from attnctl.text.tokens import Token, checked_text, dropped_letters
 from attnctl.trace import Trace, by_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Note, Run, StopForward, notes_of_kind
@@ -30,10 +30,10 @@ from attnctl.trace.run import Note, Run, StopForward, notes_of_kind
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from attnctl.arrays import Floats
     from attnctl.blockwise import Tick
     from attnctl.measures import Measure
     from attnctl.readings.overview import LongRow, Overview
+    from attnctl.runtime.arrays import Floats
 
 
 NARROWER = "choose layers, heads and queries"

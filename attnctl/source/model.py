@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from attnctl.errors import UsageError
-from attnctl.files import names_picture, names_sound
+from attnctl.runtime.files import names_picture, names_sound
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from attnctl.arrays import Floats
-    from attnctl.interventions import Intervention
     from attnctl.layer import LayerAttention
-    from attnctl.tokens import Token
+    from attnctl.layer.interventions import Intervention
+    from attnctl.runtime.arrays import Floats
+    from attnctl.text.tokens import Token
     from attnctl.trace.model_info import ModelInfo
     from attnctl.trace.run import Run
 

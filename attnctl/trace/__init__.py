@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
-from attnctl import call_named
-from attnctl.argument_types import (
+from attnctl.checks.argument_types import (
     check_options,
     check_types,
     checked_selection,
@@ -21,15 +21,15 @@ from attnctl.argument_types import (
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
 from attnctl.text import counted, number_list, quoted_beginning
-from attnctl.tokens import Token, word_numbers
+from attnctl.text.tokens import Token, word_numbers
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Note, NoteKind, Prediction
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from attnctl.argument_types import Types
-    from attnctl.arrays import Floats
+    from attnctl.checks.argument_types import Types
+    from attnctl.runtime.arrays import Floats
 
 
 class FigureOptions(TypedDict, total=False):
@@ -219,21 +219,21 @@ class Trace(WithAxes):
 
     def headline(self, layer: int | None = None, head: int | None = None, query: int | None = None) -> Headline | None:
         """Return the link to look at first, for a layer, a head or a query's index; None for a trace without weights."""
-        line: Headline | None = call_named("attnctl.readings.questions.headline:headline", self, layer, head, query)
+        line: Headline | None = resolve_name("attnctl.readings.questions.headline:headline")(self, layer, head, query)
         return line
 
     def to_json(self) -> str:
         """Return this trace as a line of JSON (schema `attnctl.trace/1`). Raises AttnctlError if a number is not finite."""
-        text: bytes = call_named("attnctl.formats.documents.trace_json:trace_to_json", self, self.headline())
+        text: bytes = resolve_name("attnctl.formats.documents.trace_json:trace_to_json")(self, self.headline())
         return text.decode()
 
     def save(self, path: str | Path) -> None:
         """Write to `path`, .json or .npz, completely or not at all; `attnctl.load` reads it back."""
-        call_named("attnctl.formats.storage:save_value", self, path, self.headline())
+        resolve_name("attnctl.formats.storage:save_value")(self, path, self.headline())
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return a flat record for each weight: layer, head, query, key, query_text, key_text, weight (None: hidden)."""
-        records: list[dict[str, Any]] = call_named("attnctl.formats.tables:value_records", self)
+        records: list[dict[str, Any]] = resolve_name("attnctl.formats.tables:value_records")(self)
         return records
 
     @naming_options(FigureOptions)
@@ -245,12 +245,12 @@ class Trace(WithAxes):
         value.
         """
         chosen = checked_figure_options(options)
-        figure: Figure = call_named("attnctl.render.figure.heatmap:figure_of_trace", self, **chosen)
+        figure: Figure = resolve_name("attnctl.render.figure.heatmap:figure_of_trace")(self, **chosen)
         return figure
 
     def _repr_html_(self) -> str:
         """Return the page of this trace for a notebook."""
-        page: str = call_named("attnctl.render.page:page_in_frame", self)
+        page: str = resolve_name("attnctl.render.page:page_in_frame")(self)
         return page
 
 

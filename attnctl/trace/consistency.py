@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnctl import attention, limits
-from attnctl.arrays import Bools, Floats
+from attnctl import attention
+from attnctl.checks import limits
+from attnctl.checks.tolerances import CHECKED, HIDDEN, NOTED, STORED, SUMS, tolerance
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerTrace
 from attnctl.measures import measure_named
-from attnctl.tolerances import CHECKED, HIDDEN, NOTED, STORED, SUMS, tolerance
+from attnctl.runtime.arrays import Bools, Floats
 from attnctl.trace import Trace, numbers_in_text
 from attnctl.trace.run import Note
 

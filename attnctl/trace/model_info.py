@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from attnctl import __version__
 from attnctl.text import counted, spoken_heads
+from attnctl.version import __version__
 
 if TYPE_CHECKING:
     from msgspec import Meta
 
-    from attnctl.document_fields import ALWAYS, Count, Positive, about
+    from attnctl.checks.document_fields import ALWAYS, Count, Positive, about
 
 
 @dataclass(frozen=True)

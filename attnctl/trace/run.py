@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from attnctl.attention import Array
 
 if TYPE_CHECKING:
-    from attnctl.document_fields import Index, Portion, about
-    from attnctl.tokens import Token
+    from attnctl.checks.document_fields import Index, Portion, about
+    from attnctl.text.tokens import Token
     from attnctl.trace.model_info import ModelInfo
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from attnctl.arrays import Bools, Ints
+from attnctl.checks.tolerances import DEFAULT_SCALE
 from attnctl.errors import UsageError
 from attnctl.layer import LayerTrace
-from attnctl.tolerances import DEFAULT_SCALE
+from attnctl.runtime.arrays import Bools, Ints
 from attnctl.trace import Trace
 
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from msgspec import field
 from msgspec.structs import replace
 
-from attnctl.argument_types import check_types
-from attnctl.document_fields import Box, Correlation, Count, Index, Part, Share, about
+from attnctl.checks.argument_types import check_types
+from attnctl.checks.document_fields import Box, Correlation, Count, Index, Part, Share, about
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens, flat_records, write_json
 from attnctl.text import counted, quoted_beginning
 from attnctl.trace import WithAxes

@@ -11,15 +11,15 @@ import numpy as np
 from msgspec.structs import asdict
 from msgspec.structs import replace as with_fields
 
-from attnctl.arrays import Floats
 from attnctl.attention import Array
 from attnctl.blockwise import Tick
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.interventions import Cut, Intervention
+from attnctl.layer.interventions import Cut, Intervention
 from attnctl.readings.rank_correlation import kendall_tau, spearman_rho
 from attnctl.readings.spans import box_of
+from attnctl.runtime.arrays import Floats
 from attnctl.text import number_list, visible_text
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from attnctl.trace import reads_itself
 from attnctl.trace.model_info import ModelInfo
 from attnctl.watched.effects import (

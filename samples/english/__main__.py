@@ -2,8 +2,8 @@
 
     python -m samples.english [FOLDER [COUNT]]
 
-FOLDER is attnctl/english by default. COUNT is the number of sentences for each objective, 65,000 by default, which fit into
-a package. The compressed files are the same bytes with the same version of liblzma; their text is always the same.
+FOLDER is attnctl/text/english by default. COUNT is the number of sentences for each objective, 65,000 by default, which fit
+into a package. The compressed files are the same bytes with the same version of liblzma; their text is always the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from attnctl.english import HELD_OUT, SENTENCES, WORDS
+from attnctl.text.english import HELD_OUT, SENTENCES, WORDS
 from samples.english.grammar import KINDS, KINDS_CAUSAL, Kinds, sentences
 from samples.english.language import word_lines
 from samples.english.marked import marked_sentences
@@ -66,7 +66,7 @@ def text_of(parts: Iterable[tuple[str, Iterator[str]]]) -> str:
 def main() -> None:
     """Write the three files."""
     arguments = sys.argv[1:]
-    folder = Path(arguments[0] if arguments else "attnctl/english")
+    folder = Path(arguments[0] if arguments else "attnctl/text/english")
     count = int(arguments[1]) if len(arguments) > 1 else TRAINED
     (folder / WORDS).write_text(word_lines(), encoding="utf-8")
     for name, parts in ((SENTENCES, trained_parts(count)), (HELD_OUT, measured_parts())):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from attnctl.english import (
+from attnctl.text.english import (
     ADJECTIVE,
     DETERMINER,
     HELPER,

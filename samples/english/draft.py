@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from attnctl.english import PAST_OTHERS, QUESTION_OF, SUBJECT_VERB, VERB_SUBJECT, Link
+from attnctl.text.english import PAST_OTHERS, QUESTION_OF, SUBJECT_VERB, VERB_SUBJECT, Link
 from samples.english.lexicon import number_of
 
 Item = TypeVar("Item")

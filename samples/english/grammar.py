@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from attnctl.english import (
+from attnctl.text.english import (
     INFINITIVE,
     OBJECT_VERB,
     PREPOSITION,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from attnctl import english
-from attnctl.english import Link
+from attnctl.text import english
+from attnctl.text.english import Link
 from samples.english.draft import Sentence
 from samples.english.language import function_words
 

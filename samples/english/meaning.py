@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnctl.english import (
+from attnctl.text.english import (
     ADJECTIVE,
     MEANING,
     MODIFIER,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnctl.english import CLOSING, INDUCTION, INFINITIVE, SUBJECT_VERB
+from attnctl.text.english import CLOSING, INDUCTION, INFINITIVE, SUBJECT_VERB
 from samples.english import clauses
 from samples.english.draft import Draw, Sentence
 from samples.english.language import function_words

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from attnctl.english import (
+from attnctl.text.english import (
     ADJECTIVE,
     DETERMINER,
     MODIFIER,

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from attnctl import english
-from attnctl.english import LABELS, NOT_ASKED, Link
+from attnctl.text import english
+from attnctl.text.english import LABELS, NOT_ASKED, Link
 from samples.english.draft import Sentence
 from samples.english.language import function_words
 from samples.english.lexicon import lexicon, words_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from functools import cache
 
-from attnctl.english import MEANING, PRONOUN
+from attnctl.text.english import MEANING, PRONOUN
 from samples.english.draft import Sentence
 from samples.english.language import openness, vocabulary
 from samples.english.lexicon import lexicon, pairs_of, words_of

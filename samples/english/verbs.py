@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from attnctl.english import HELPER, PAST_OTHERS, VERB_SUBJECT
+from attnctl.text.english import HELPER, PAST_OTHERS, VERB_SUBJECT
 from samples.english import lexicon as classes
 from samples.english.draft import Agent, Draw, Sentence
 from samples.english.lexicon import Verb, lexicon, number_of, words_of

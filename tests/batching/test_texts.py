@@ -19,7 +19,7 @@ from attnctl.batching import texts as texts_module
 from attnctl.batching.items import Item, slug_of
 from attnctl.batching.texts import TextStream
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import parse_json
+from attnctl.runtime.files import parse_json
 from tests.conftest import Run
 
 
@@ -215,7 +215,7 @@ def test_a_text_whose_json_would_fill_the_memory_is_an_error_of_its_own(
 ) -> None:
     """Two thousand tokens in 2 kB took 3.7 GB, whatever was free."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("attnctl.limits.free_memory", lambda: 1e8)
+    monkeypatch.setattr("attnctl.checks.limits.free_memory", lambda: 1e8)
     Path("in.txt").write_text("Alice will eat\n" + "a " * 2000 + "\nBob eats\n")
     result = run("batch", "in.txt", "-o", "out", "-m", "random", "--jobs", "1")
     assert result.code == 3 and "the JSON of 2,000 tokens needs" in result.err and "--format npz" in result.err
@@ -266,7 +266,7 @@ def test_each_entry_of_a_list_is_held_against_the_limit_of_a_line(
 
 def test_json_that_would_fill_the_memory_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three bytes of the file are a list, which takes 72 bytes of memory and more."""
-    monkeypatch.setattr("attnctl.limits.free_memory", lambda: 20e6)
+    monkeypatch.setattr("attnctl.checks.limits.free_memory", lambda: 20e6)
     lists = put(tmp_path / "a.jsonl", json.dumps([[]] * 300_000) + "\n" + '{"text": "a b"}\n')
     refused, read = TextStream(str(lists))
     assert "reading it needs" in (refused.error or "") and read.text == "a b"

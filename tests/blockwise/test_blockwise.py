@@ -17,7 +17,7 @@ from attnctl.blockwise import rows, sweep, tiles
 from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer, Forward, SweptLayer
 from attnctl.readings.head_statistics import STREAMING, head_statistics
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from tests.tools.pretend_cuda import pretend_cuda
 
 KINDS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.cli.cost import check_memory_of_cuts
 from attnctl.errors import AttnctlError
 

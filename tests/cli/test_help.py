@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from attnctl.cli.app import load_command
-from attnctl.commands import COMMANDS
+from attnctl.registry import COMMANDS
 from tests.conftest import Refused, Run
 
 

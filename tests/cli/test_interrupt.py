@@ -97,7 +97,7 @@ def test_no_worker_hears_an_interrupt_while_it_starts() -> None:
 
 WRITING = """
 import os, signal
-from attnctl.files import write_whole
+from attnctl.runtime.files import write_whole
 def write(file):
     file.write(b"half")
     file.flush()
@@ -108,8 +108,8 @@ print(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL)
 # the file that is being written is taken away, once what is imported meanwhile is there
 IMPORTING = """
 import os, signal, sys, time
-from attnctl import interrupts
-from attnctl.files import write_whole
+from attnctl.runtime import interrupts
+from attnctl.runtime.files import write_whole
 interrupts.watch_interrupts()
 class Slow:
     def find_spec(self, name, *_):
@@ -146,7 +146,7 @@ run_command_line()
 """
 FOLDER = """
 import os, pathlib, signal
-from attnctl.interrupts import removed_at_end
+from attnctl.runtime.interrupts import removed_at_end
 folder = pathlib.Path("half")
 folder.mkdir()
 with removed_at_end(folder):

@@ -20,7 +20,7 @@ from attnctl.readings.overview import TextPart
 from attnctl.readings.spans import parts_of
 from attnctl.source import TraceSource
 from attnctl.source.model import TextModel
-from attnctl.tokens import Token, split_words
+from attnctl.text.tokens import Token, split_words
 
 MODEL = ("--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--causal", "--rope", "--scale", "1")
 
@@ -214,7 +214,7 @@ def test_a_long_run_of_explain_is_asked_again_by_heads(run, asked):
 
 
 def test_steps_of_one_query_of_a_long_text_keep_its_row_alone(asked, weights, monkeypatch):
-    monkeypatch.setattr("attnctl.limits.TRACE_BYTES", 100_000)  # 800 tokens: the whole is 30 MB, a row 10 kB
+    monkeypatch.setattr("attnctl.checks.limits.TRACE_BYTES", 100_000)  # 800 tokens: the whole is 30 MB, a row 10 kB
     assert "choose layers, heads and queries" in asked("explain", "--steps", "weights").err
     shown = asked("explain", "--steps", "weights", "--query", "700", "--layer", "1", "--head", "0")
     assert shown.code == 0, shown.err
@@ -230,9 +230,9 @@ def test_what_would_be_huge_is_refused_before_any_work(run, refused, asked, file
     monkeypatch.setattr("attnctl.source.NOTED_BYTES", 1e7)
     assert "note: whole matrices, 800 × 800: they take 0.0 GB" in asked("heatmap", "--words").err
     assert "a trace of 800 tokens" in refused("explain", *long, "-o", "t.npz")
-    monkeypatch.setattr("attnctl.limits.ROWS_JSON_BYTES", 1000)
+    monkeypatch.setattr("attnctl.checks.limits.ROWS_JSON_BYTES", 1000)
     assert "choose layers, heads" in refused("explain", *long, "--json")
-    monkeypatch.setattr("attnctl.limits.TRACE_BYTES", 100_000)
+    monkeypatch.setattr("attnctl.checks.limits.TRACE_BYTES", 100_000)
     assert "compare needs them all" in refused("compare", "random", "dot", "--file", file)
     monkeypatch.setattr("attnctl.source.NOTED_BYTES", 0)
     for option in ("--words", "--measure rollout"):
@@ -240,7 +240,7 @@ def test_what_would_be_huge_is_refused_before_any_work(run, refused, asked, file
         assert said in refused("heatmap", *long, *option.split())
         # no size of what it does not hold is said beside it
         assert "overview.json holds an overview" in refused("heatmap", "overview.json", *option.split())
-    monkeypatch.setattr("attnctl.limits.free_memory", lambda: 1e6)
+    monkeypatch.setattr("attnctl.checks.limits.free_memory", lambda: 1e6)
     said = refused("heatmap", *long)
     assert "800 tokens needs" in said and "1 MB are free" in said
 

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from typing import NamedTuple
 
 from attnctl.cli.app import load_command
-from attnctl.commands import COMMANDS
+from attnctl.registry import COMMANDS
 
 # (command, option) → why it takes another kind of value than elsewhere
 DEPARTURES = {

@@ -34,8 +34,8 @@ from attnctl.cli import defaults
 from attnctl.cli.app import load_command
 from attnctl.cli.command import refuse_unused
 from attnctl.cli.groups import AnswerOptions, CheckpointOptions, ModelOptions
-from attnctl.commands import COMMANDS
 from attnctl.errors import UsageError
+from attnctl.registry import COMMANDS
 from tests.conftest import Run, check_schema
 
 
@@ -531,7 +531,7 @@ def test_a_typed_option_is_read_or_refused(
     Path("long.txt").write_text("\n".join("Alice will eat pizza" for _ in range(150)))
     function = function_of(words[0])
     monkeypatch.setattr("webbrowser.open", lambda *_, **__: True)
-    monkeypatch.setattr("attnctl.docs.site.build_site", lambda folder: folder / "index.html")
+    monkeypatch.setattr("attnctl.commands.docs.site.build_site", lambda folder: folder / "index.html")
     ignored: list[str] = []
     always: set[str] = set()
     added = (one for one in choices_of(words[0], BRANCH_VALUES, ALWAYS) if not one.flags & set(branch.line.split()))

@@ -53,7 +53,7 @@ def test_what_is_no_file_is_refused(reader: str, make: Callable[[Path], None], r
 
 def test_a_line_without_end_is_left(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     monkeypatch.setattr("attnctl.batching.texts.LONGEST", 1 << 16)
-    monkeypatch.setattr("attnctl.limits.ENDLESS_BYTES", 1 << 20)
+    monkeypatch.setattr("attnctl.checks.limits.ENDLESS_BYTES", 1 << 20)
     sparse(Path("x.txt"))
     assert "has no end in" in refused("batch", "x.txt")
 
@@ -111,13 +111,13 @@ def test_what_is_written_to_a_named_pipe_needs_a_reader(
     reader = subprocess.Popen(["sh", "-c", "sleep 0.2; cat x.json > y.json"])
     assert run("explain", TEXT, "-o", "x.json").code == 0
     assert reader.wait(10) == 0 and json.loads(Path("y.json").read_bytes())["text"] == TEXT
-    monkeypatch.setattr("attnctl.limits.READER_SECONDS", 0.1)
+    monkeypatch.setattr("attnctl.checks.limits.READER_SECONDS", 0.1)
     assert refused("explain", TEXT, "-o", "x.json") == "cannot write x.json: nothing reads from this named pipe"
 
 
 def test_a_pipe_of_text_is_held_to_what_a_file_may_have(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
     """It was read to four gigabytes, as a matrix may have, and held twice."""
-    monkeypatch.setattr("attnctl.limits.TEXT_BYTES", 3 << 20)
+    monkeypatch.setattr("attnctl.checks.limits.TEXT_BYTES", 3 << 20)
     for text in (b"\0" * (4 << 20), b"Alice will eat\n" * (1 << 19)):
         assert "larger than the 3.1 MB" in refused("explain", "-", stdin=text)
 

@@ -20,8 +20,8 @@ from safetensors.numpy import load_file, save_file
 
 import attnctl
 from attnctl.cli.app import app
-from attnctl.commands import COMMANDS
 from attnctl.models.builtin.weights import path_of
+from attnctl.registry import COMMANDS
 from attnctl.text import as_json, harmless_text
 from tests.conftest import Run
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from attnctl import limits
+from attnctl.checks import limits
+from attnctl.checks.limits import Range
 from attnctl.cli.app import load_command
-from attnctl.commands import COMMANDS
-from attnctl.limits import Range
+from attnctl.registry import COMMANDS
 from tests.conftest import Refused
 
 # what no number of any option may be, beside what lies outside its own range

@@ -18,8 +18,8 @@ import pytest
 
 from attnctl.cli.app import load_command, run_command
 from attnctl.cli.output import say_notes
-from attnctl.commands import COMMANDS as ALL
 from attnctl.errors import AttnctlError, lossy_text
+from attnctl.registry import COMMANDS as ALL
 from tests.conftest import SAMPLES, Refused, Run, process, spawned
 
 COMMANDS = (

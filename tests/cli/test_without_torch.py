@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from attnctl.commands import COMMANDS
+from attnctl.registry import COMMANDS
 from tests.conftest import SAMPLES
 
 WORKS = (

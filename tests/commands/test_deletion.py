@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import attnctl
-from attnctl.commands import COMMANDS
+from attnctl.registry import COMMANDS
 from tests.tools.delete_room import delete_command
 
 PACKAGE = Path(attnctl.__file__).parent

@@ -13,10 +13,10 @@ import pytest
 
 import attnctl
 from attnctl.cli.app import load_command
-from attnctl.commands import COMMANDS
+from attnctl.commands.docs.references import command_page
+from attnctl.commands.docs.site import FOLDER, MARK, THEME, WRITTEN, PageMarkdown, all_topics, plain_source
 from attnctl.commands.schema.documents import SCHEMAS
-from attnctl.docs.references import command_page
-from attnctl.docs.site import FOLDER, MARK, THEME, WRITTEN, PageMarkdown, all_topics, plain_source
+from attnctl.registry import COMMANDS
 from attnctl.render.terminal.console import SafeConsole
 from tests.conftest import Refused, Run
 from tests.tools.documentation.examples import ROOT
@@ -100,7 +100,7 @@ def test_the_site_is_replaced_by_a_whole_one_alone(
     own = tmp_path / "docs"
     shutil.copytree(FOLDER, own)
     (own / "welcome.md").write_text("see [nothing](nothing.md)\n")
-    monkeypatch.setattr("attnctl.docs.site.FOLDER", own)
+    monkeypatch.setattr("attnctl.commands.docs.site.FOLDER", own)
     assert "nothing.md" in refused("docs", "--site", site)  # a warning is an error
     assert (site / "index.html").read_text(encoding="utf-8") == pages["index.html"]
 
@@ -114,7 +114,7 @@ def test_other_files_are_not_written_over(refused: Refused, tmp_path: Path, monk
         assert "holds other files" in refused("docs", "--site", file.parent, code=2)
         assert "holds other files" in refused("docs", "--site", file, code=2)
         assert file.read_text() == "x"
-    monkeypatch.setattr("attnctl.docs.site.find_spec", lambda name: None)  # MkDocs is not installed
+    monkeypatch.setattr("attnctl.commands.docs.site.find_spec", lambda name: None)  # MkDocs is not installed
     for asked in (("--site", tmp_path / "site"), ("lesson", "--open")):
         assert 'pip install "attnctl[docs]"' in refused("docs", *asked, code=2)
 
@@ -122,7 +122,7 @@ def test_other_files_are_not_written_over(refused: Refused, tmp_path: Path, monk
 def test_open(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("attnctl.docs.site.build_site", lambda target: target / "index.html")
+    monkeypatch.setattr("attnctl.commands.docs.site.build_site", lambda target: target / "index.html")
     monkeypatch.setattr("attnctl.cli.browser.show_in_browser", seen.append)
     assert run("docs", "lesson", "--open").code == 0 and seen[0].endswith("lesson.html")
     assert seen[0].startswith(str(tmp_path))

@@ -16,9 +16,9 @@ from safetensors.numpy import save_file
 
 from attnctl import __version__
 from attnctl.cli.app import load_command
-from attnctl.commands import COMMANDS
-from attnctl.docs.references import command_page
-from attnctl.docs.site import all_topics
+from attnctl.commands.docs.references import command_page
+from attnctl.commands.docs.site import all_topics
+from attnctl.registry import COMMANDS
 from tests.conftest import SAMPLES, Run
 from tests.tools import whisper
 from tests.tools.documentation.__main__ import with_heads

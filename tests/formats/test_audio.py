@@ -80,6 +80,6 @@ def test_a_small_file_of_many_hours_is_refused_before_it_is_read(
 ) -> None:
     soundfile.write(tmp_path / "silence.flac", np.zeros(20_000_000, np.int16), 16_000)
     assert (tmp_path / "silence.flac").stat().st_size < 100_000
-    monkeypatch.setattr("attnctl.limits.free_memory", lambda: 100e6)
+    monkeypatch.setattr("attnctl.checks.limits.free_memory", lambda: 100e6)
     with pytest.raises(AttnctlError, match="of memory, and .* are free: give a shorter sound"):
         read_audio(str(tmp_path / "silence.flac"))

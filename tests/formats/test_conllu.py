@@ -8,6 +8,7 @@ import tracemalloc
 
 import pytest
 
+from attnctl.checks.limits import SENTENCE_LINES
 from attnctl.errors import AttnctlError
 from attnctl.formats.conllu import (
     BadSentenceError,
@@ -18,7 +19,6 @@ from attnctl.formats.conllu import (
     parsed_sentence,
     sentence_blocks,
 )
-from attnctl.limits import SENTENCE_LINES
 from tests.conftest import SAMPLES
 
 DOCUMENTS = SAMPLES / "documents.conllu"
@@ -189,7 +189,7 @@ def test_mentions_of_corefud() -> None:
 
 def test_a_line_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sparse file of 40 GB is one line of null bytes: it is given up, not read for a minute."""
-    monkeypatch.setattr("attnctl.limits.ENDLESS_BYTES", 1 << 22)
+    monkeypatch.setattr("attnctl.checks.limits.ENDLESS_BYTES", 1 << 22)
 
     class Endless(io.BytesIO):
         def readline(self, size: int | None = -1) -> bytes:

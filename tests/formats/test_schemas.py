@@ -18,11 +18,11 @@ from msgspec import Struct
 
 import attnctl
 from attnctl.cli.app import load_command
-from attnctl.commands import COMMANDS
 from attnctl.commands.mask.result import MaskGroup
 from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.json_documents import read_as, write_json
+from attnctl.registry import COMMANDS
 from tests.conftest import Run, check_schema
 
 TEXT = "Alice will eat pizza\n\nBob likes tea"

@@ -134,7 +134,7 @@ def test_a_large_matrix_is_read_where_it_stands(tmp_path: Path) -> None:
 def test_tensors_of_every_type_are_read(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_file({"a": np.ones((2, 3), kind)}, tmp_path / "a.safetensors")
     assert readable_tensors(tmp_path / "a.safetensors")["a"]["shape"] == [2, 3]
-    monkeypatch.setattr("attnctl.limits.ALWAYS_FREE_BYTES", 0)
-    monkeypatch.setattr("attnctl.limits.free_memory", lambda: 100.0)
+    monkeypatch.setattr("attnctl.checks.limits.ALWAYS_FREE_BYTES", 0)
+    monkeypatch.setattr("attnctl.checks.limits.free_memory", lambda: 100.0)
     with pytest.raises(AttnctlError, match="^reading .* of memory"):
         readable_tensors(tmp_path / "a.safetensors")

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import attnctl
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.formats.tables import records_of, table_writer
 from attnctl.source import TextSource, prepare
-from attnctl.zoom import Zoom, grid_of
+from attnctl.source.zoom import Zoom, grid_of
 from tests.conftest import Run
 
 TEXT = 'Alice, "=1+1"\n🍕 שלום'

@@ -136,8 +136,8 @@ def test_a_text_or_true_is_no_number_in_any_document(value: Any) -> None:
 
 def test_one_query_with_very_many_links_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every other query is given as many: of a file of 8 MB a table of 100 GB."""
-    monkeypatch.setattr("attnctl.limits.ALWAYS_FREE_BYTES", 0)
-    monkeypatch.setattr("attnctl.limits.free_memory", lambda: 100_000.0)
+    monkeypatch.setattr("attnctl.checks.limits.ALWAYS_FREE_BYTES", 0)
+    monkeypatch.setattr("attnctl.checks.limits.free_memory", lambda: 100_000.0)
     document: dict[str, Any] = {
         "schema": "attnctl.overview/1",
         "text": "a",

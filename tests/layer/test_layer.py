@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from attnctl import attention
-from attnctl.arrays import as_numpy
 from attnctl.blockwise import even_parts
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, LayerTrace, RowsOnDemand, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.huggingface.attention_call import mask_and_bias
 from attnctl.readings.head_statistics import head_statistics
-from attnctl.tokens import Token
+from attnctl.runtime.arrays import as_numpy
+from attnctl.text.tokens import Token
 from tests.blockwise.test_blockwise import KINDS, close, make
 
 N = 530  # long enough for a sweep

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnctl.readings.comparison import aligned_tokens
-from attnctl.tokens import Token, split_words
+from attnctl.text.tokens import Token, split_words
 
 
 def test_two_tokenizers_of_one_text_meet_at_their_letters() -> None:

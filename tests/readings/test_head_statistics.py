@@ -22,7 +22,7 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import head_statistics, spatial_entropy
 from attnctl.source import record_trace
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from tests.tools import folders
 
 

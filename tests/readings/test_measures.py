@@ -16,10 +16,10 @@ from attnctl.measures import joins_heads, measure_named, measure_names, needs_of
 from attnctl.models import attend, open_model
 from attnctl.readings.trace_reading import sink_sentence
 from attnctl.source import Changes, TextSource, TraceSource, prepare, record_trace
-from attnctl.tokens import Token
+from attnctl.source.zoom import read_heatmap
+from attnctl.text.tokens import Token
 from attnctl.trace import Trace, by_words, word_groups
 from attnctl.trace.model_info import ModelInfo
-from attnctl.zoom import read_heatmap
 from tests.conftest import Result
 
 value_norm = measure_named("value-norm").function

@@ -11,11 +11,11 @@ import pytest
 from attnctl.errors import options_as_flags
 from attnctl.layer import LayerTrace
 from attnctl.readings.sinks import Cells, sinks_of_cells, sinks_of_heads
-from attnctl.tokens import Token
+from attnctl.source.zoom import read_heatmap
+from attnctl.text.tokens import Token
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import SINK_NOTE
-from attnctl.zoom import read_heatmap
 
 WORDS = ("The", "cat", "chased", "the", "dog", ".")
 

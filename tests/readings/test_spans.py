@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.readings.spans import parts_of, spans_of
-from attnctl.tokens import Token, split_words
+from attnctl.text.tokens import Token, split_words
 
 
 @settings(deadline=None, max_examples=50)

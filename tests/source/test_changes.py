@@ -13,7 +13,7 @@ from attnctl.models import open_model
 from attnctl.readings.heatmap import OverviewReading
 from attnctl.readings.trace_reading import TraceReading
 from attnctl.source import Changes, TextSource, TraceSource, prepare
-from attnctl.zoom import grid_of, heatmap_grid
+from attnctl.source.zoom import grid_of, heatmap_grid
 from tests.conftest import Run
 
 TEXT = "Alice will eat pizza"

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("tokenizers")
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from attnctl.tokens import from_file
+from attnctl.text.tokens import from_file
 from tests.conftest import Run
 
 PIECES = ["a", "b", "c", "f", "i", "ab", "abc", "t", "h", "e", "th", "the"]

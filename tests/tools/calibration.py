@@ -24,7 +24,7 @@ import attnctl
 from attnctl.readings.questions import certainty
 from attnctl.readings.questions.certainty import ANTECEDENT, FAMILIES, Certainty
 from attnctl.readings.questions.headline import Candidate, candidates, headline
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from attnctl.trace import Headline, Trace
 from samples.english.marked import word_place
 

@@ -26,7 +26,7 @@ VARIABLE = "DELETED_COMMAND"  # not ATTNCTL_…: those are defaults of the comma
 
 def delete_command(package: Path, name: str) -> None:
     """Delete a command of this copy of the package: its folder or file, its guides, and its entry in the list of commands."""
-    from attnctl.commands import COMMANDS
+    from attnctl.registry import COMMANDS
 
     for topic in COMMANDS[name].guides:
         delete_page(package / "docs", topic)
@@ -94,7 +94,7 @@ def pytest_configure() -> None:
 
 def main(name: str, *arguments: str) -> int:
     """Make the copy, delete the command there, and run its tests; return pytest's exit code."""
-    from attnctl.commands import COMMANDS
+    from attnctl.registry import COMMANDS
 
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)

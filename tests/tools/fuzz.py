@@ -303,7 +303,7 @@ def _in_process(arguments: list[str], stdin: bytes) -> str | None:
 def commands_of() -> dict[str, list[Any]]:
     """The parameters of every command, from Typer's own lists."""
     from attnctl.cli.app import app
-    from attnctl.commands import COMMANDS
+    from attnctl.registry import COMMANDS
 
     group: Any = typer.main.get_command(app)
     return {name: group.get_command(None, name).params for name in COMMANDS}

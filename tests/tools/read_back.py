@@ -84,7 +84,7 @@ def made_files() -> dict[str, bytes]:
     import numpy as np
 
     from attnctl.cli.app import run_command
-    from attnctl.commands import COMMANDS
+    from attnctl.registry import COMMANDS
 
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         rows = np.arange(18, dtype=np.float32).reshape(2, 3, 3) / 9

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import attnctl
+from attnctl.checks.limits import HEADS_IN_ALL
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.trace_json import trace_from_document
 from attnctl.formats.storage import from_json, trace_from_npz, trace_to_npz
-from attnctl.limits import HEADS_IN_ALL
 from attnctl.models.builtin.matrix import trace_of_mapped_matrix, trace_of_matrix
 from attnctl.readings.trace_reading import TraceReading
 from attnctl.source import Changes, TraceSource, prepare

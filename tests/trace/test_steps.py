@@ -8,7 +8,7 @@ import pytest
 from attnctl.errors import UsageError
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.headline import headline
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.steps import check_names, narrow_trace, walk_steps

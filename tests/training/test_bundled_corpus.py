@@ -7,8 +7,8 @@ from itertools import chain
 
 import pytest
 
-from attnctl import english
-from attnctl.english import HELD_OUT, SENTENCES, WORDS, written_blocks
+from attnctl.text import english
+from attnctl.text.english import HELD_OUT, SENTENCES, WORDS, written_blocks
 from samples.english import __main__ as command
 from samples.english.grammar import sentences
 from samples.english.language import word_lines

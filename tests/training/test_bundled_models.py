@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from attnctl import english
 from attnctl.models import open_model
 from attnctl.models.builtin.weights import path_of
+from attnctl.text import english
 from samples.english.draft import Sentence
 from samples.english.marked import read_marked
 

@@ -7,7 +7,7 @@ from attnctl.batching.items import Item
 from attnctl.errors import AttnctlError
 from attnctl.models.watching import watched_text
 from attnctl.source.model import Model
-from attnctl.tokens import checked_text
+from attnctl.text.tokens import checked_text
 from attnctl.trace import Trace
 from attnctl.watched.effects import HeadEffect
 from attnctl.watched.measure import EffectRequest, measure_effects

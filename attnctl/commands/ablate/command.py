@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Context, Option
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     CHECKPOINT,

@@ -7,22 +7,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from attnctl import limits
-from attnctl.argument_types import check_types, require_type
-from attnctl.arguments import Selection, selected_places
+from attnctl.api.arguments import Selection, selected_places
+from attnctl.checks import limits
+from attnctl.checks.argument_types import check_types, require_type
+from attnctl.checks.model_options import ModelOptions, with_model_options
+from attnctl.checks.selection import find_edge, selected_indices
 from attnctl.errors import UsageError, option_name
-from attnctl.interventions import HOW, Intervention
-from attnctl.model_options import ModelOptions, with_model_options
+from attnctl.layer.interventions import HOW, Intervention
 from attnctl.models import DEFAULT, opened_model
 from attnctl.models.watching import by_cross_attention, off_heads, reference_contexts, watched_text
 from attnctl.readings.spans import KINDS, named_parts
-from attnctl.selection import find_edge, selected_indices
-from attnctl.tokens import checked_text
+from attnctl.text.tokens import checked_text
 from attnctl.watched.measure import EffectRequest, measure_effects
 
 if TYPE_CHECKING:
+    from attnctl.checks.selection import Selection as Chosen
     from attnctl.models import Model, ModelArgument
-    from attnctl.selection import Selection as Chosen
     from attnctl.watched.effects import Effects
     from attnctl.watched.measure import Watched
 

@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attnctl.argument_types import (
+from attnctl.attention import Array
+from attnctl.checks.argument_types import (
     check_network,
     check_tensors,
     check_types,
@@ -14,17 +15,16 @@ from attnctl.argument_types import (
     checked_selection,
     is_network,
 )
-from attnctl.arrays import as_numpy
-from attnctl.attention import Array
+from attnctl.checks.selection import chosen_indices
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.interventions import Intervention
+from attnctl.layer.interventions import Intervention
 from attnctl.models.huggingface.attention_interface import architecture_name
 from attnctl.models.huggingface.checkpoint import labels_of_network, scale_of_labels
 from attnctl.models.huggingface.network import network_info
 from attnctl.models.huggingface.watched import WatchedNetwork, check_switchable
-from attnctl.selection import chosen_indices
+from attnctl.runtime.arrays import as_numpy
 from attnctl.source.model import Model
-from attnctl.tokens import Token, checked_text
+from attnctl.text.tokens import Token, checked_text
 from attnctl.watched.effects import Effects, Word, spelled_word
 from attnctl.watched.measure import EffectRequest, measure_effects
 

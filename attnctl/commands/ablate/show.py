@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from attnctl.errors import option_name
-from attnctl.interventions import SENTENCES
+from attnctl.layer.interventions import SENTENCES
 from attnctl.readings.spans import SENTENCES as SENTENCE_PARTS
 from attnctl.readings.spans import WORDS, first_words
 from attnctl.render.forms import ABSENT, Column, Form, Line, Piece, Table, shaded_tokens, token_label

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from attnctl.argument_types import check_types
+from attnctl.checks.argument_types import check_types
 from attnctl.commands.align.result import AlignedSpeech, AlignedText, AlignedWindow
 from attnctl.errors import UsageError
 
@@ -51,8 +51,8 @@ def align(
 
 def hears_speech(text: str, model: str) -> bool:
     """Return whether `align` reads a text as the name of a sound file: by the model, or by its suffix."""
-    from attnctl.files import SOUND
     from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
+    from attnctl.runtime.files import SOUND
 
     return bool(SOUND.fullmatch(text)) or (
         is_checkpoint(model) and checkpoint_settings(model).get("model_type") == "whisper"

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from attnctl.arrays import Floats
-from attnctl.document_fields import ALWAYS, Amount, Index, Matrix, Part, Portion, Share, about
+from attnctl.checks.document_fields import ALWAYS, Amount, Index, Matrix, Part, Portion, Share, about
+from attnctl.checks.selection import selected_heads
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens, flat_records
 from attnctl.readings.head_place import HeadPlace
-from attnctl.selection import selected_heads
+from attnctl.runtime.arrays import Floats
 from attnctl.text import quoted_beginning
 from attnctl.trace.model_info import ModelInfo
 

@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 
-from attnctl.arrays import Floats, as_numpy
 from attnctl.commands.align.result import (
     AUTO_HEADS,
     FRAME_SECONDS,
@@ -41,6 +40,7 @@ from attnctl.models.huggingface.opening import open_checkpoint, short_name
 from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.models.huggingface.readers.sound import SoundReader
 from attnctl.readings.head_place import HeadPlace
+from attnctl.runtime.arrays import Floats, as_numpy
 from attnctl.text import counted
 
 WINDOW_SECONDS, LATEST_SECONDS = 30, 5  # Whisper hears 30 seconds at once; a longer speech is cut in the last 5 of them
@@ -183,7 +183,7 @@ def _hear(
     """Hear a window: return its tokens (or the tokens of `target`), every head's weights, and the spoken language."""
     import torch
 
-    from attnctl.capturing import capture
+    from attnctl.api.capturing import capture
 
     network, reader = speech.network, speech.reader
     assert isinstance(reader, SoundReader)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from attnctl.arrays import Bools, Floats
+from attnctl.checks.model_options import RANGES
 from attnctl.commands.align.result import (
     AUTO_HEADS,
     LISTED_HEADS,
@@ -25,19 +25,19 @@ from attnctl.commands.align.result import (
 )
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.layer import LayerAttention
-from attnctl.model_options import RANGES
 from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
 from attnctl.models.huggingface.opening import open_checkpoint, short_name
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.readings.head_place import HeadPlace
+from attnctl.runtime.arrays import Bools, Floats
 from attnctl.source import Changes, TextSource, prepare
 from attnctl.text import shortened
-from attnctl.tokens import Token, checked_text, unknown_words
+from attnctl.text.tokens import Token, checked_text, unknown_words
 from attnctl.trace import PIECES_NOTE, joined_word, word_groups
 from attnctl.trace.run import Run
 
 if TYPE_CHECKING:
-    from attnctl.model_options import OptionValues
+    from attnctl.checks.model_options import OptionValues
 
 MARK = ">>"  # separates source and target in one text
 CHARACTER_BYTES = 4  # bytes of the longest character

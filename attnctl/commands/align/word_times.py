@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from attnctl.arrays import Floats
 from attnctl.commands.align.result import FRAME_SECONDS, REPEATED
+from attnctl.runtime.arrays import Floats
 
 MEDIAN_FRAMES = 7
 # how long before a word begins Whisper base's heads look at it, median: 51 ms for 159 words of a synthetic voice, 56 and

@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from attnctl.argument_types import check_types, is_network, named_value
-from attnctl.arguments import changes_of_arguments, source_of_argument
+from attnctl.api.arguments import changes_of_arguments, source_of_argument
+from attnctl.checks.argument_types import check_types, is_network, named_value
+from attnctl.checks.selection import selected_indices
 from attnctl.errors import UsageError
 from attnctl.measures import needs_of
 from attnctl.models import DEFAULT, Model
 from attnctl.readings.comparison import Comparison, compare_traces
-from attnctl.selection import selected_indices
 from attnctl.source import NO_CHANGES, Changes, prepare
 from attnctl.trace import Trace
 
 if TYPE_CHECKING:
+    from attnctl.checks.selection import Selection
     from attnctl.models import ModelArgument
-    from attnctl.selection import Selection
     from attnctl.source import Say, Source
 
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from attnctl import attention
-from attnctl.argument_types import check_types, is_network
-from attnctl.arrays import MEMORY, as_numpy
 from attnctl.attention import Array
 from attnctl.blockwise import cut_call
+from attnctl.checks.argument_types import check_types, is_network
+from attnctl.checks.tolerances import WHOLE_ROW
 from attnctl.commands.compare.drift_forward import ComparedModel, Forward, run_side
 from attnctl.commands.compare.drift_result import (
     Drift,
@@ -32,10 +32,10 @@ from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models import opened_model
 from attnctl.readings.head_statistics import LEAST_TOKENS, SINK_MASS
+from attnctl.runtime.arrays import MEMORY, as_numpy
 from attnctl.source import TextSource
 from attnctl.text import counted
-from attnctl.tokens import Token
-from attnctl.tolerances import WHOLE_ROW
+from attnctl.text.tokens import Token
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import StopForward
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from attnctl.arrays import as_numpy
 from attnctl.attention import Array
 from attnctl.errors import UsageError
 from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.stack import Stack, unembed_rows
 from attnctl.models.huggingface.optional_fields import config_value, output_value
+from attnctl.runtime.arrays import as_numpy
 from attnctl.text import counted
-from attnctl.tokens import BLANKS
+from attnctl.text.tokens import BLANKS
 from attnctl.trace.model_info import ModelInfo
 
 if TYPE_CHECKING:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from attnctl.document_fields import NOT_EMPTY, Amount, Correlation, Count, Index, Part, Portion, Share, Whole, about
+from attnctl.checks.document_fields import (
+    NOT_EMPTY,
+    Amount,
+    Correlation,
+    Count,
+    Index,
+    Part,
+    Portion,
+    Share,
+    Whole,
+    about,
+)
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, flat_records
 
 

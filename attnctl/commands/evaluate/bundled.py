@@ -12,16 +12,16 @@ from dataclasses import replace
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
-from attnctl import english
 from attnctl.commands.evaluate.counting import count_sentence, tally_shape
 from attnctl.commands.evaluate.result import RelationDocument
 from attnctl.commands.evaluate.tally import CensusTally, table_of_tally
 from attnctl.commands.evaluate.treebank import HALF
 from attnctl.commands.evaluate.words import HALVES, UP, AlignedSentence, TreeQuestion, align_words
-from attnctl.english import HELD_OUT, Link, links_said, written_blocks
 from attnctl.errors import AttnctlError
 from attnctl.formats.conllu import ParsedSentence
 from attnctl.models.builtin.network import before_training
+from attnctl.text import english
+from attnctl.text.english import HELD_OUT, Link, links_said, written_blocks
 
 if TYPE_CHECKING:
     from attnctl.source import Model

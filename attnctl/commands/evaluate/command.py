@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
-from attnctl import limits
+from attnctl.checks import limits
+from attnctl.checks.model_options import model_arguments
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.engines import engine_of
 from attnctl.cli.groups import (
@@ -34,9 +35,8 @@ from attnctl.cli.opening import model_of
 from attnctl.cli.output import picture_look, put_bytes, say_note, say_notes, show_renderable
 from attnctl.cli.progress import items_progress
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
-from attnctl.files import check_writable, need_pyarrow
 from attnctl.formats.pictures import format_names, picture_format, suffixes_listed
-from attnctl.model_options import model_arguments
+from attnctl.runtime.files import check_writable, need_pyarrow
 
 if TYPE_CHECKING:
     from attnctl.batching.engines import Engine

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from attnctl import limits
-from attnctl.argument_types import check_types
 from attnctl.batching.engines import LOCAL, Engine, chunks_of_items
 from attnctl.batching.folder import Folder
 from attnctl.batching.formats import BatchFormat, NamedFiles
 from attnctl.batching.items import Item, Pending, Result
 from attnctl.batching.manifest import input_paths
 from attnctl.batching.work import Task, reason_of
+from attnctl.checks import limits
+from attnctl.checks.argument_types import check_types
+from attnctl.checks.model_options import ModelOptions, with_model_options
 from attnctl.commands.evaluate.counting import (
     Census,
     count_sentence,
@@ -37,16 +38,15 @@ from attnctl.commands.evaluate.tally import (
 from attnctl.commands.evaluate.treebank import DOCUMENT, Treebank, sentence_of
 from attnctl.commands.evaluate.words import AlignedSentence, align_words
 from attnctl.errors import AttnctlError, TooLongError, UsageError, in_one_line, option_name
-from attnctl.files import decode_text, read_bytes
 from attnctl.formats.conllu import BadSentenceError, ParsedSentence, joined_sentences
-from attnctl.model_options import ModelOptions, with_model_options
 from attnctl.models import DEFAULT, Model, open_named_model, opened_model
+from attnctl.runtime.files import decode_text, read_bytes
 from attnctl.source.model import Generates
-from attnctl.tokens import Token, checked_text
+from attnctl.text.tokens import Token, checked_text
 
 if TYPE_CHECKING:
+    from attnctl.checks.model_options import OptionValues
     from attnctl.commands.evaluate.result import RelationDocument
-    from attnctl.model_options import OptionValues
     from attnctl.models import ModelArgument
 
 

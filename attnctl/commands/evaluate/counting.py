@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnctl.arrays import as_numpy, place_array
 from attnctl.attention import Array, array_namespace
 from attnctl.commands.evaluate.result import MENTION_COUNTS
 from attnctl.commands.evaluate.tally import CensusTally, Label
@@ -23,6 +22,7 @@ from attnctl.commands.evaluate.words import FARTHEST, AlignedSentence
 from attnctl.errors import AttnctlError
 from attnctl.formats.conllu import ParsedSentence
 from attnctl.models import Model
+from attnctl.runtime.arrays import as_numpy, place_array
 
 
 def windows_of_sizes(sizes: Sequence[int], limit: int) -> list[range]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from pkgutil import resolve_name
 from typing import Annotated, Any
 
 import numpy as np
 from msgspec import field as document_field
 
-from attnctl import call_named
 from attnctl.attention import Array
-from attnctl.document_fields import ALWAYS, Amount, Count, Counts, Index, Part, Portion, Share, about
-from attnctl.files import parse_json, read_bytes
+from attnctl.checks.document_fields import ALWAYS, Amount, Count, Counts, Index, Part, Portion, Share, about
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, document_read
 from attnctl.readings.head_names import HeadNames, Names
+from attnctl.runtime.files import parse_json, read_bytes
 from attnctl.text import counted
 
 ALL = "all"  # every relation but punctuation
@@ -188,7 +188,7 @@ class CensusTable(JsonDocument, kw_only=True, eq=False, tag="attnctl.census/1"):
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return a flat record for each relation, direction, layer and head: the rows of the CSV of `attnctl evaluate`."""
-        records: list[dict[str, Any]] = list(call_named("attnctl.commands.evaluate.show:census_rows", self))
+        records: list[dict[str, Any]] = list(resolve_name("attnctl.commands.evaluate.show:census_rows")(self))
         return records
 
     def __repr__(self) -> str:

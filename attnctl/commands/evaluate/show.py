@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnctl import __version__
 from attnctl.attention import Array
 from attnctl.commands.evaluate.result import (
     ALL,
@@ -21,17 +20,18 @@ from attnctl.commands.evaluate.result import (
     Trees,
 )
 from attnctl.commands.evaluate.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
-from attnctl.files import need_pyarrow
 from attnctl.formats.documents.json_documents import plain, write_json
 from attnctl.formats.pictures import PLAIN, Look, figure_bytes
 from attnctl.render.forms import ABSENT, Column, Form, Line, Table
 from attnctl.render.page import as_data, document_page, escaped_html, filled_template, page_colours
 from attnctl.render.page.reading_pages import table_html
+from attnctl.runtime.files import need_pyarrow
 from attnctl.text import counted, csv_table, number_list, percent, visible_text
+from attnctl.version import __version__
 
 if TYPE_CHECKING:
-    from attnctl.arrays import Ints
     from attnctl.render.figure.layout import Drawing
+    from attnctl.runtime.arrays import Ints
     from attnctl.source import Say
     from attnctl.text import Document
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from attnctl.batching.items import Item
 from attnctl.batching.texts import DAMAGE, InputFiles, numbered
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.files import said_plainly
 from attnctl.formats.conllu import BadSentenceError, ParsedSentence, TreebankPart, treebank_parts
+from attnctl.runtime.files import said_plainly
 
 HALF = "census"  # the comment that names the half of a sentence
 PARSE = "parse"  # the option of an item that holds its parse

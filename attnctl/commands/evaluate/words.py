@@ -13,7 +13,7 @@ import numpy as np
 from attnctl.attention import Array
 from attnctl.formats.conllu import BadSentenceError, ParsedSentence
 from attnctl.text import visible_text
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 
 HALVES = ("choose", "score")  # the best head is chosen on the first, and scored on the second
 UP, DOWN = "dependent→head", "head→dependent"

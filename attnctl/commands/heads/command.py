@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Context, Option
 
-from attnctl import find_named, limits
+from attnctl.checks import limits
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     CHANGED,
@@ -47,9 +48,9 @@ from attnctl.cli.output import (
 )
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.cli.suggestions import completing
-from attnctl.commands import COMMANDS
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import format_names, suffixes_listed
+from attnctl.registry import COMMANDS
 
 if TYPE_CHECKING:
     from attnctl.readings.head_names import HeadNames, NamesHeads
@@ -259,7 +260,7 @@ def _names_in_file(path: str) -> HeadNames:
     reader = next((package.names_heads for package in COMMANDS.values() if package.names_heads), None)
     if reader is None:
         raise UsageError("this attnctl has no command that writes such a file", option="census", value=path)
-    table: NamesHeads = find_named(reader)(path)
+    table: NamesHeads = resolve_name(reader)(path)
     return table.head_names()
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
-from attnctl.argument_types import check_types
-from attnctl.arguments import Selection, changes_of_arguments, selected_places, source_of_argument
+from attnctl.api.arguments import Selection, changes_of_arguments, selected_places, source_of_argument
+from attnctl.checks.argument_types import check_types
+from attnctl.checks.model_options import ModelOptions, with_model_options
 from attnctl.errors import UsageError
 from attnctl.measures import joins_heads
-from attnctl.model_options import ModelOptions, with_model_options
 from attnctl.models import DEFAULT
 from attnctl.source import prepare
 from attnctl.trace import Trace

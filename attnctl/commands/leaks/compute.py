@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from attnctl import attention, limits
-from attnctl.argument_types import check_network
+from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.blockwise import Tick
+from attnctl.checks import limits
+from attnctl.checks.argument_types import check_network
+from attnctl.checks.tolerances import LEAK, tolerance
 from attnctl.commands.leaks.result import BatchFact, Expectation, LeakPair, Leaks, Segment, cause_of, parsed_expectation
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.models.huggingface.attention_call import call_of_text
@@ -35,7 +37,6 @@ from attnctl.models.huggingface.token_batch import (
     visible_pairs,
     vocabulary_of,
 )
-from attnctl.tolerances import LEAK, tolerance
 from attnctl.trace.run import StopForward
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from attnctl.arrays import Bools
-from attnctl.document_fields import NOT_EMPTY, Amount, Count, Index, Part, Share, about
+from attnctl.checks.document_fields import NOT_EMPTY, Amount, Count, Index, Part, Share, about
 from attnctl.errors import UsageError
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, flat_records
+from attnctl.runtime.arrays import Bools
 from attnctl.text import counted, percent, visible_text
 
 State = Literal["allowed", "apart", "rounding", "leak"]

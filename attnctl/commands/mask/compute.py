@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from attnctl import attention, limits
-from attnctl.argument_types import check_network
-from attnctl.arrays import Bools
+from attnctl import attention
 from attnctl.attention import Array, Call
+from attnctl.checks import limits
+from attnctl.checks.argument_types import check_network
 from attnctl.commands.mask.directions import is_causal_by_documentation
 from attnctl.commands.mask.exchange import ALONE, CallMasks, Search, Seen
 from attnctl.commands.mask.expected import (
@@ -36,10 +36,11 @@ from attnctl.models.huggingface.attention_interface import uncompiled
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.exchanged_network import OF_LOSS, ExchangedNetwork
 from attnctl.models.huggingface.token_batch import HIDING, other_ids, special_ids, visible_pairs_of_heads
+from attnctl.runtime.arrays import Bools
 
 if TYPE_CHECKING:
     from attnctl.models.builtin.stack import Stack
-    from attnctl.tokens import Token
+    from attnctl.text.tokens import Token
 
 NO_TYPES = (
     "The batch has no token_type_ids, with which PaliGemma's processor marks picture and prompt: without them, kernels of "

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnctl.arrays import Bools
 from attnctl.blockwise import Tick
+from attnctl.checks.tolerances import LEAK
 from attnctl.commands.mask.expected import Expectations, Expected, Text
 from attnctl.commands.mask.intervals import IntervalMask, written
 from attnctl.commands.mask.result import (
@@ -32,7 +32,7 @@ from attnctl.commands.mask.sets import Chain, exchanged_sets
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.models.exchange import Block, BlockRuns, sets_of_rows
 from attnctl.models.huggingface.block_recorder import NOT_AGAIN
-from attnctl.tolerances import LEAK
+from attnctl.runtime.arrays import Bools
 from attnctl.trace.model_info import ModelInfo
 
 STATE = "state"  # the kind of a layer that has no attention

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnctl.arrays import Bools
 from attnctl.commands.mask.intervals import IntervalMask, band, interval_mask, outer, same
 from attnctl.errors import UsageError
 from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.models.huggingface.token_batch import expected_table
+from attnctl.runtime.arrays import Bools
 
 # configurations in which a layer's kind is one of these words hide keys by what the text says, or carry a state
 BY_CONTENT = ("index", "sparse", "compress", "linear", "mamba", "conv", "recurrent", "hybrid", "ssm", "moba")

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from attnctl.arrays import Bools, Floats, Ints
-from attnctl.document_fields import Count, Part, Places, about
+from attnctl.checks.document_fields import Count, Part, Places, about
 from attnctl.layer.computed import PLAIN
+from attnctl.runtime.arrays import Bools, Floats, Ints
 
 CELLS = 1 << 22  # pairs of tokens whose visibility is in memory together
 

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from attnctl.arrays import Bools
+from attnctl.checks.document_fields import NOT_EMPTY, Amount, Count, Index, MaskLists, Part, Whole, about
 from attnctl.commands.mask.intervals import IntervalMask, checked_intervals
 from attnctl.commands.mask.sentence import ranges
-from attnctl.document_fields import NOT_EMPTY, Amount, Count, Index, MaskLists, Part, Whole, about
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, read_as
 from attnctl.formats.validation import true_or_false
+from attnctl.runtime.arrays import Bools
 from attnctl.text import counted, visible_text
 
 Kind = Annotated[

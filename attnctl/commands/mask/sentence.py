@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnctl.arrays import Bools, Ints
 from attnctl.commands.mask.intervals import IntervalMask, band, interval_mask, outer, same
+from attnctl.runtime.arrays import Bools, Ints
 from attnctl.text import counted
 
 SEE = ": see the picture"

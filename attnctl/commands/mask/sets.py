@@ -7,8 +7,8 @@ from itertools import zip_longest
 
 import numpy as np
 
-from attnctl.arrays import Bools, Ints
 from attnctl.commands.mask.intervals import IntervalMask, different
+from attnctl.runtime.arrays import Bools, Ints
 
 WHOLE = 8  # sets of tokens that are exchanged in the model as a whole
 # sets of tokens that are exchanged in a layer: at most, at least, and how many tokens all of them read together

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnctl.arrays import Bools, Floats
 from attnctl.blockwise import even_edges
 from attnctl.commands.mask.intervals import IntervalMask, interval_mask
 from attnctl.commands.mask.result import (
@@ -22,6 +21,7 @@ from attnctl.commands.mask.result import (
 )
 from attnctl.commands.mask.sentence import ranges
 from attnctl.render.forms import Column, Form, Grid, Line, Table, token_label
+from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import counted, visible_text
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Context, Option
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import MODEL, JsonOption, whole
 from attnctl.cli.output import print_lines, put_bytes, show_renderable

@@ -17,14 +17,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.commands.model.result import Card
 from attnctl.commands.model.sizes import NAMES, AttentionLayers, ModelSizes, built_network, sizes_of_network
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.light_import import import_lightly
 from attnctl.models.gguf.facts import file_facts
 from attnctl.models.gguf.header import read_header
 from attnctl.models.huggingface.hub import KNOWN, find_checkpoint, import_extra, is_checkpoint, read_json
+from attnctl.runtime.light_import import import_lightly
 from attnctl.text import Document, for_pasting
 
 if TYPE_CHECKING:

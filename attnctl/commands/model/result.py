@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from attnctl.document_fields import Count, Index, Part, Whole, about
+from attnctl.checks.document_fields import Count, Index, Part, Whole, about
 from attnctl.formats.documents.json_documents import JsonDocument
 from attnctl.text import Document, counted
 

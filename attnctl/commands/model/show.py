@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from attnctl.checks.limits import bytes_text
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.limits import bytes_text
 from attnctl.render.form_builders.relations import relations_table
 from attnctl.render.forms import Column, Form, Line, Table
 from attnctl.text import counted

@@ -18,10 +18,10 @@ from msgspec import structs
 
 from attnctl.commands.model.result import AttentionGroup, CachedLayers, Parameters, Sizes
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.light_import import complete_torch, import_lightly
 from attnctl.models.huggingface.hub import check_extra, import_extra
 from attnctl.models.huggingface.network import quiet_library, usable_positions
 from attnctl.models.huggingface.optional_fields import cache_of_output, config_value, keys_and_values, tensor_of
+from attnctl.runtime.light_import import complete_torch, import_lightly
 from attnctl.text import counted, number_list
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Option
 
-from attnctl import inputs, limits
+from attnctl import inputs
+from attnctl.checks import limits
 from attnctl.cli.command import command
 from attnctl.cli.groups import INPUT, OUTPUT, WORK, AnswerOptions, option_values, output_option, whole
 from attnctl.cli.opening import model_of
@@ -28,8 +29,8 @@ from attnctl.cli.output import (
 )
 from attnctl.cli.progress import cost_progress
 from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
-from attnctl.files import lock_file
 from attnctl.formats.pictures import format_names, suffixes_listed
+from attnctl.runtime.files import lock_file
 
 if TYPE_CHECKING:
     from attnctl.commands.needle.compute import NeedleAsker

@@ -27,13 +27,13 @@ from attnctl.commands.needle.result import (
 )
 from attnctl.errors import AttnctlError
 from attnctl.formats.chat import Conversation, Message
-from attnctl.interventions import Intervention
+from attnctl.layer.interventions import Intervention
 from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.prompts import Prompt, chat_prompt, ids_of, prompt_tokens
 from attnctl.readings.head_place import HeadPlace
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick

@@ -15,12 +15,12 @@ import numpy as np
 from msgspec import field
 from msgspec.structs import asdict
 
-from attnctl.arrays import Floats
-from attnctl.document_fields import ALWAYS, Index, Part, Portion, Sha256, Share, Vector, Whole, about
+from attnctl.checks.document_fields import ALWAYS, Index, Part, Portion, Sha256, Share, Vector, Whole, about
 from attnctl.errors import AttnctlError
-from attnctl.files import parse_json, read_bytes, write_whole
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, document_read
 from attnctl.readings.head_place import HeadPlace
+from attnctl.runtime.arrays import Floats
+from attnctl.runtime.files import parse_json, read_bytes, write_whole
 
 if TYPE_CHECKING:
     from attnctl.attention import Array

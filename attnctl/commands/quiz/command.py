@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Context, Option
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.cli.command import command
 from attnctl.cli.groups import (
     CHECKPOINT,
@@ -70,11 +70,11 @@ def quiz_command(
 
     Answers are read from standard input, one a line: a letter, a token, or a number. An empty line skips the question.
     """
+    from attnctl.checks.selection import find_token
     from attnctl.commands.quiz.compute import questions_of_trace
     from attnctl.commands.quiz.show import beginning_forms
     from attnctl.readings.questions.headline import headline
     from attnctl.render.terminal.console import Shown
-    from attnctl.selection import find_token
     from attnctl.source import check_attention_weights, prepare
     from attnctl.text import visible_text
 

@@ -13,21 +13,21 @@ import numpy as np
 import numpy.typing as npt
 
 from attnctl import attention
+from attnctl.checks.tolerances import WHOLE_ROW
 from attnctl.commands.quiz.result import QuizQuestion
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.headline import ROLES, headline
 from attnctl.source.model import Predicts
 from attnctl.text import counted, number_text, percent, visible_text
-from attnctl.tokens import BLANKS
-from attnctl.tolerances import WHOLE_ROW
+from attnctl.text.tokens import BLANKS
 from attnctl.trace import Headline, Trace
 from attnctl.trace.steps import is_default_scale, reach_of_mask
 from attnctl.watched.effects import Effects, HeadEffect
 
 if TYPE_CHECKING:
     from attnctl.source import Model
-    from attnctl.tokens import Token
+    from attnctl.text.tokens import Token
 
 
 Doubles = npt.NDArray[np.float64]

@@ -9,8 +9,8 @@ from typer import Argument
 from attnctl.cli.command import command
 from attnctl.cli.output import print_lines
 from attnctl.cli.suggestions import completing
-from attnctl.commands import DOCUMENTS
 from attnctl.errors import UsageError
+from attnctl.registry import DOCUMENTS
 
 
 @command(example="attnctl schema trace")
@@ -20,7 +20,7 @@ def schema_command(
         Argument(
             help=f"The document: {', '.join(DOCUMENTS)}.",
             metavar="[WHAT]",
-            autocompletion=completing("attnctl.commands:DOCUMENTS"),
+            autocompletion=completing("attnctl.registry:DOCUMENTS"),
         ),
     ] = "trace",
 ) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from attnctl import find_named
-from attnctl.commands import DOCUMENTS
+from attnctl.registry import DOCUMENTS
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def make_schema(name: str) -> Schema:
     """Return the schema of a document, by its name in DOCUMENTS."""
-    return schema_of(find_named(DOCUMENTS[name]), name)
+    return schema_of(resolve_name(DOCUMENTS[name]), name)
 
 
 def schema_of(kind: type[Struct], name: str) -> Schema:

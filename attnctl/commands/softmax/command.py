@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Context, Option
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import MADE, MATHEMATICS, MODEL, SHOW, JsonOption, decimal, whole
 from attnctl.cli.output import put_bytes, show_renderable
@@ -80,8 +80,8 @@ def softmax_command(
     import numpy as np
 
     from attnctl.commands.softmax.compute import factor_of, scores_of, work_out_softmax
-    from attnctl.files import decode_text, read_bytes
     from attnctl.inputs import token_names
+    from attnctl.runtime.files import decode_text, read_bytes
 
     if json:
         refuse_unused(context, "precision", because="JSON holds every digit")

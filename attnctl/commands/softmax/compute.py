@@ -8,10 +8,11 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from attnctl import attention, limits
+from attnctl import attention
+from attnctl.checks import limits
+from attnctl.checks.model_options import scale_of
 from attnctl.commands.softmax.result import ScaledWeights, Softmax
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.model_options import scale_of
 
 FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 CALM = 8.0  # larger scores have exponentials too long to read: the largest score is subtracted first

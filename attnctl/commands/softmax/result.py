@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import field
 
-from attnctl.document_fields import Doubles, MaskedScores, Part, Share, about
+from attnctl.checks.document_fields import Doubles, MaskedScores, Part, Share, about
 from attnctl.formats.documents.json_documents import JsonDocument
 
 

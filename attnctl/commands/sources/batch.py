@@ -10,12 +10,12 @@ from attnctl.batching.formats import BatchFormat, NamedFiles, Tally, merge_means
 from attnctl.batching.items import Item, Result, failed_line
 from attnctl.batching.work import Task
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import write_whole
 from attnctl.models import Model, open_named_model
+from attnctl.runtime.files import write_whole
 from attnctl.text import as_json, csv_table
 
 if TYPE_CHECKING:
-    from attnctl.model_options import OptionValues
+    from attnctl.checks.model_options import OptionValues
     from attnctl.text import Document
 
 FORM = "sources"
@@ -62,7 +62,7 @@ class Sources(Task):
         from attnctl.formats.chat import conversation_of
         from attnctl.formats.documents.json_documents import plain
         from attnctl.models.huggingface.prompts import Prompt, chat_prompt
-        from attnctl.tokens import checked_text
+        from attnctl.text.tokens import checked_text
 
         if item.error is not None:
             raise AttnctlError(item.error)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Context, Exit, Option
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     LOOK,

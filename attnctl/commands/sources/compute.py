@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack
 
-from attnctl import limits
-from attnctl.argument_types import check_options, check_types
+from attnctl.checks import limits
+from attnctl.checks.argument_types import check_options, check_types
+from attnctl.checks.model_options import OPTION_TYPES, ModelOptions, with_model_options
 from attnctl.errors import UsageError, option_name
-from attnctl.model_options import OPTION_TYPES, ModelOptions, with_model_options
 from attnctl.models import opened_model
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def sources(
     from attnctl.formats.chat import conversation_of
     from attnctl.models.huggingface.prompts import Prompt, chat_prompt
     from attnctl.text import as_json
-    from attnctl.tokens import checked_text
+    from attnctl.text.tokens import checked_text
 
     check_types("sources", str | list, prompt=prompt)
     check_types("sources", str | None, answer=answer, spans=spans)

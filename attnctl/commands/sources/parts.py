@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError
 from attnctl.readings.spans import (
     AFTER,
@@ -26,7 +25,8 @@ from attnctl.readings.spans import (
     span_owners,
     spans_of,
 )
-from attnctl.tokens import Token
+from attnctl.runtime.arrays import Floats
+from attnctl.text.tokens import Token
 
 _ASKS = re.compile(r"(?:question|query|task|instructions?|q)\b[^\n]{0,20}:", re.IGNORECASE)
 _CLOSING = re.compile(r"</(document|doc)\s*>", re.IGNORECASE)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from matplotlib.colors import Normalize
 
+from attnctl.checks.document_fields import Box
 from attnctl.commands.sources.result import AnswerSources, PartSource
 from attnctl.commands.sources.show import answer_probability, headline_of, measured_in_part
-from attnctl.document_fields import Box
 from attnctl.formats.pictures import CMAP
 from attnctl.render.figure.bars import Bars, bar_drawing
 from attnctl.render.figure.heatmap import colour_map

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from attnctl.arrays import Floats
+from attnctl.checks.document_fields import ALWAYS, Box, Correlation, Index, Part, Share, about
 from attnctl.commands.sources.parts import NEGLIGIBLE, RESTS
-from attnctl.document_fields import ALWAYS, Box, Correlation, Index, Part, Share, about
 from attnctl.formats.documents.json_documents import DocumentToken, JsonDocument, ResultModel, flat_records
 from attnctl.readings.rank_correlation import kendall_tau
+from attnctl.runtime.arrays import Floats
 from attnctl.text import counted, quoted_beginning
 
 _CHANGE = "Change of the answer's log-probability, after minus before, nats."

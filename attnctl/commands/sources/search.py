@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec.structs import asdict
 
-from attnctl.arrays import Floats
+from attnctl.checks.tolerances import WHOLE_ROW
 from attnctl.commands.sources.parts import (
     RESTS,
     SINK,
@@ -38,8 +38,8 @@ from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.contributions import writes_by_token
 from attnctl.models.huggingface.prompts import Prompt, chat_prompt, ids_of, prompt_tokens
+from attnctl.runtime.arrays import Floats
 from attnctl.text import duration_text, quoted_beginning
-from attnctl.tolerances import WHOLE_ROW
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick

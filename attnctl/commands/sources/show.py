@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attnctl import __version__
 from attnctl.commands.sources.parts import NEGLIGIBLE, RESTS
 from attnctl.commands.sources.result import AnswerSources, PartSource, probability_of_token
 from attnctl.errors import option_name
@@ -12,6 +11,7 @@ from attnctl.render.forms import ABSENT, Column, Form, Line, Table
 from attnctl.render.page import as_data, document_page, escaped_html, filled_template, page_colours
 from attnctl.render.page.reading_pages import table_html
 from attnctl.text import percent, sentence_percent, shortened, visible_text
+from attnctl.version import __version__
 
 HERE = "attnctl.commands.sources"  # the package with the files of the page
 HUES = 7  # distinct colours in the page's style

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Generator
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Context, Option
 
-from attnctl import find_named, interrupts, limits
+from attnctl.checks import limits
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     INPUT,
@@ -34,8 +35,9 @@ from attnctl.cli.output import (
     show_renderable,
 )
 from attnctl.cli.suggestions import TOKENS, completing
-from attnctl.commands import COMMANDS
 from attnctl.errors import DONE, INTERRUPTED, UsageError, print_complaint
+from attnctl.registry import COMMANDS
+from attnctl.runtime import interrupts
 from attnctl.text import Document, as_json, for_pasting
 
 if TYPE_CHECKING:  # these import torch; errors in options and the first line need not wait for it
@@ -269,7 +271,7 @@ def _finish_run(training: Training, run: TrainingRun, watched: Watch) -> None:
     from attnctl.commands.train.run import measure_run
 
     measure = next((entry.measures_training for entry in COMMANDS.values() if entry.measures_training), None)
-    table = None if measure is None else measure_run(training, run, find_named(measure))
+    table = None if measure is None else measure_run(training, run, resolve_name(measure))
     if table is not None and sys.stdout.isatty():
         from attnctl.render.form_builders.relations import relations_forms
         from attnctl.render.terminal.console import Shown

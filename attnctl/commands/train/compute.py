@@ -14,25 +14,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnctl.arrays import one_thread, torch_device
+from attnctl.checks.selection import find_token
 from attnctl.commands.train.corpus import UNKNOWN, Corpus
 from attnctl.commands.train.network import output_of_words, residual
 from attnctl.commands.train.objectives import Batch, Batches
 from attnctl.commands.train.recipe import GRAMMAR, Recipe
 from attnctl.commands.train.run import TrainingRun, initial_arrays, read_corpus
 from attnctl.commands.train.state import Training
-from attnctl.english import QUESTIONS
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.models.builtin.network import sentence_rows
 from attnctl.models.builtin.vocabulary import letter_pieces, vocabulary_tokenizer
-from attnctl.selection import find_token
+from attnctl.runtime.arrays import one_thread, torch_device
 from attnctl.text import duration_text
-from attnctl.tokens import split_words
+from attnctl.text.english import QUESTIONS
+from attnctl.text.tokens import split_words
 
 if TYPE_CHECKING:
-    from attnctl.arrays import Floats
     from attnctl.attention import Array
     from attnctl.commands.train.result import WatchedWord
+    from attnctl.runtime.arrays import Floats
     from attnctl.text import Document
 
 WARM_UP, FLOOR = 100, 0.02  # steps until the full learning rate; its share that remains at the end

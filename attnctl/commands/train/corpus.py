@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from attnctl import limits
-from attnctl.arrays import Floats, Ids
-from attnctl.english import NOT_ASKED, QUESTION_OF, QUESTIONS, SENTENCES, links_said, words, written_blocks
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError
-from attnctl.files import check_size, decode_text, read_bytes, said_plainly
 from attnctl.models.builtin.vocabulary import SHAPES, shape_of
-from attnctl.tokens import split_words
+from attnctl.runtime.arrays import Floats, Ids
+from attnctl.runtime.files import check_size, decode_text, read_bytes, said_plainly
+from attnctl.text.english import NOT_ASKED, QUESTION_OF, QUESTIONS, SENTENCES, links_said, words, written_blocks
+from attnctl.text.tokens import split_words
 
 UNKNOWN, MASK = "[UNK]", "[MASK]"
 MAX_WORDS = 8192  # rarer words become [UNK]

@@ -14,10 +14,10 @@ from attnctl.commands.train.run import read_corpus, recipe_of
 from attnctl.commands.train.state import Training
 from attnctl.models.builtin.network import sentence_rows
 from attnctl.models.builtin.stack import unembed_rows
-from attnctl.tokens import split_words
+from attnctl.text.tokens import split_words
 
 if TYPE_CHECKING:
-    from attnctl.model_options import OptionValues
+    from attnctl.checks.model_options import OptionValues
 
 LESSON_RATE = 1.0  # plain gradient descent on one sentence takes a far larger step than Adam on many
 

@@ -13,8 +13,8 @@ from attnctl.models.builtin import stack
 from attnctl.models.builtin.network import Parameters, layers_of, random_parameters
 
 if TYPE_CHECKING:
-    from attnctl.arrays import Floats
     from attnctl.commands.train.recipe import Recipe
+    from attnctl.runtime.arrays import Floats
 
 
 def initial(recipe: Recipe, vocabulary: int, length: int) -> dict[str, Floats]:

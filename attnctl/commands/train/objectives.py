@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from attnctl.commands.train.corpus import Corpus
-from attnctl.english import CLOSING, INDUCTION, QUESTION_OF
 from attnctl.models.builtin.vocabulary import SHAPES
+from attnctl.text.english import CLOSING, INDUCTION, QUESTION_OF
 
 UNKNOWN_ID, MASK_ID, FIRST_WORD = 0, 1, 2 + len(SHAPES)
 

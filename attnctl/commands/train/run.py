@@ -17,22 +17,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct, structs
 
-from attnctl import __version__, limits
+from attnctl.checks import limits
 from attnctl.commands.train import corpus as corpora
 from attnctl.commands.train import network
 from attnctl.commands.train.corpus import bundled_corpus, read_lines
 from attnctl.commands.train.recipe import DEFAULTS, GRAMMAR, OWN_TEXT, Recipe
-from attnctl.english import FOLDER, SENTENCES
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name, options_as_flags
-from attnctl.files import LOCK, lock_folder, open_to_append, read_bytes, said_plainly, write_whole
 from attnctl.models import open_named_model
 from attnctl.models.builtin.weights import reports_of
+from attnctl.runtime.files import LOCK, lock_folder, open_to_append, read_bytes, said_plainly, write_whole
 from attnctl.text import as_json
+from attnctl.text.english import FOLDER, SENTENCES
+from attnctl.version import __version__
 
 if TYPE_CHECKING:
     from attnctl.attention import Array
+    from attnctl.checks.model_options import OptionValues
     from attnctl.commands.train.state import Training
-    from attnctl.model_options import OptionValues
     from attnctl.text import Document
 
 # with a larger vocabulary than HALVED, the tables are stored in half precision, and the matrices, which every trace repeats,

@@ -11,8 +11,8 @@ import numpy as np
 from attnctl.render.forms import Column, Form, Line, Table, bar_columns, token_label
 
 if TYPE_CHECKING:
-    from attnctl.arrays import Floats
     from attnctl.commands.train.result import Lesson, WatchedWord
+    from attnctl.runtime.arrays import Floats
     from attnctl.text import Document
 
 BLOCKS = " ▁▂▃▄▅▆▇█"

@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
-from attnctl import find_named
 from attnctl.cli.browser import show_in_browser
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
@@ -40,9 +40,9 @@ from attnctl.cli.groups import (
 from attnctl.cli.opening import model_of, open_source, text_source
 from attnctl.cli.output import page_notes, print_lines, put_bytes
 from attnctl.cli.progress import say_stage
-from attnctl.commands import PAGES
 from attnctl.errors import UsageError
-from attnctl.files import check_writable
+from attnctl.registry import PAGES
+from attnctl.runtime.files import check_writable
 
 if TYPE_CHECKING:
     from attnctl.source import Source
@@ -137,7 +137,7 @@ def view_command(
         refuse_unused(context, "effects", "against", because="use it with one source")
     elif not effects:
         refuse_unused(context, "against", because="use it with --effects")
-    from attnctl.pages import page_of_sources
+    from attnctl.commands.view.page import page_of_sources
     from attnctl.source import Changes
     from attnctl.watched.measure import EffectRequest
 
@@ -181,7 +181,7 @@ def _page_of_answer(name: str, source: str | None, file: str | None, model: Mode
     if name not in PAGES:
         raise UsageError(f"needs the command {name}, which this attnctl does not have", option=name)
     prompt_options = PromptOptions(**{field.name: getattr(model, field.name) for field in fields(PromptOptions)})
-    page: str = find_named(PAGES[name])(source, file, prompt_options)
+    page: str = resolve_name(PAGES[name])(source, file, prompt_options)
     return page
 
 

@@ -19,15 +19,16 @@ from msgspec import Meta, Struct, ValidationError, convert, defstruct, field, to
 from msgspec.structs import asdict, replace
 from orjson import Fragment
 
-from attnctl import __version__, document_fields
-from attnctl.document_fields import ALWAYS, Index, Part, about
+from attnctl.checks import document_fields
+from attnctl.checks.document_fields import ALWAYS, Index, Part, about
+from attnctl.checks.selection import heads_by_layer
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.formats.validation import finite_floats, true_or_false
-from attnctl.selection import heads_by_layer
 from attnctl.text import as_json, spoken_heads
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Note, NoteKind
+from attnctl.version import __version__
 
 if TYPE_CHECKING:
     from attnctl.text import Document

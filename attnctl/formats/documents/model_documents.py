@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from attnctl.document_fields import ALWAYS, Amount, Index, Part, Sha256, Whole, about
+from attnctl.checks.document_fields import ALWAYS, Amount, Index, Part, Sha256, Whole, about
 from attnctl.formats.documents.json_documents import FAILED, JsonDocument
 from attnctl.text import Document
 

@@ -9,9 +9,8 @@ from typing import Annotated, Literal, TypeVar
 import numpy as np
 from msgspec import UNSET, UnsetType, field
 
-from attnctl import limits
-from attnctl.arrays import Bools, Floats
-from attnctl.document_fields import Amount, Index, MaskLists, MatrixLists, Part, Share, VectorLists, about
+from attnctl.checks import limits
+from attnctl.checks.document_fields import Amount, Index, MaskLists, MatrixLists, Part, Share, VectorLists, about
 from attnctl.formats.documents.json_documents import (
     Field,
     Made,
@@ -28,6 +27,7 @@ from attnctl.formats.documents.json_documents import (
 from attnctl.formats.validation import finite_floats, true_or_false
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.readings.overview import Links, LongRow, Overview, PooledGrid, TextPart
+from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import Document
 
 Shaped = TypeVar("Shaped", Floats, Bools)

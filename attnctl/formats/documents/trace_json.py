@@ -12,8 +12,7 @@ import numpy.typing as npt
 from msgspec import UNSET, Meta, UnsetType, field
 from orjson import Fragment
 
-from attnctl.arrays import Bools, Floats
-from attnctl.document_fields import ALWAYS, Index, MaskLists, MatrixLists, Part, VectorLists, about
+from attnctl.checks.document_fields import ALWAYS, Index, MaskLists, MatrixLists, Part, VectorLists, about
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.json_documents import (
     Field,
@@ -33,6 +32,7 @@ from attnctl.formats.documents.json_documents import (
 from attnctl.formats.validation import finite_floats, true_or_false
 from attnctl.layer import FIELD_ARRAYS, LAYER_TRACE_ARRAYS, TRACE_ARRAYS, LayerTrace, TraceArray
 from attnctl.measures import measure_named, measure_names
+from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import Document, as_json
 from attnctl.trace import Trace
 from attnctl.trace.consistency import checked_trace

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from attnctl.arrays import Bools, Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.layer import RowsOnDemand
+from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import counted
 from attnctl.trace import Trace
 from attnctl.trace.consistency import weights_notes

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from attnctl.arrays import place_array
 from attnctl.attention import Array, Call
 from attnctl.models.exchange import Block
+from attnctl.runtime.arrays import place_array
 
 if TYPE_CHECKING:
     from attnctl.models.builtin.stack import Stack
-    from attnctl.tokens import Token
+    from attnctl.text.tokens import Token
 
 
 def blocks_of_stack(stack: Stack, tokens: Sequence[Token]) -> Iterator[tuple[Call, Block]]:

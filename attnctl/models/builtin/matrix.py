@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnctl import limits
-from attnctl.arrays import Floats, device_for_length, place_array
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError, UsageError, about_value, option_name
-from attnctl.files import read_bytes
 from attnctl.formats.arrays import axes_of_weights, finite_numbers, map_weights, read_array, weights_or_scores
 from attnctl.formats.validation import check_unpickled, read_npz
 from attnctl.layer import LayerAttention, LayerTrace
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.builtin.bare_weights import axes_notes, hides_cells, with_masks, with_masks_of_rows
 from attnctl.models.builtin.stack import Settings, chosen_settings, stack_info
+from attnctl.runtime.arrays import Floats, device_for_length, place_array
+from attnctl.runtime.files import read_bytes
 from attnctl.source.model import TextModel
 from attnctl.text import counted
-from attnctl.tokens import Token, Tokenize, named_tokens, open_tokenizer
+from attnctl.text.tokens import Token, Tokenize, named_tokens, open_tokenizer
 from attnctl.trace import Trace
 from attnctl.trace.consistency import CELLS, check_head_count
 from attnctl.trace.model_info import ModelInfo

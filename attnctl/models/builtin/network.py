@@ -15,7 +15,7 @@ from attnctl.models.builtin import stack
 from attnctl.models.builtin.vocabulary import SHAPES, letter_pieces
 
 if TYPE_CHECKING:
-    from attnctl.arrays import Floats
+    from attnctl.runtime.arrays import Floats
     from attnctl.source import Model
 
 Parameters = Mapping[str, Array]

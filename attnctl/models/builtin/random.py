@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from attnctl import limits
-from attnctl.arrays import Floats
+from attnctl.checks import limits
 from attnctl.errors import UsageError, option_name
 from attnctl.formats.arrays import given_rows
 from attnctl.models.builtin.stack import Settings, Stack, chosen_settings, stack_info, uniform_numbers
-from attnctl.tokens import Token, open_tokenizer
+from attnctl.runtime.arrays import Floats
+from attnctl.text.tokens import Token, open_tokenizer
 
 RANDOM_NOTE = "random weights: the numbers show how attention is computed, and mean nothing yet"
 

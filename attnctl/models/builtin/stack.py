@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from attnctl import attention
-from attnctl.arrays import LONG, Floats, as_numpy, device_for_length, place_array
 from attnctl.attention import Array, Call
+from attnctl.checks.model_options import RANGES
+from attnctl.checks.selection import find_token
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.layer import CHECKED, LayerAttention, LayerTrace
 from attnctl.layer.computed import ComputedLayer, Forward
-from attnctl.model_options import RANGES
-from attnctl.selection import find_token
+from attnctl.runtime.arrays import LONG, Floats, as_numpy, device_for_length, place_array
 from attnctl.source.model import TextModel
-from attnctl.tokens import BLANKS, Token, Tokenize, split_words, strange_words
+from attnctl.text.tokens import BLANKS, Token, Tokenize, split_words, strange_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Note, Prediction, Run, StopForward
 
 if TYPE_CHECKING:
-    from attnctl.interventions import Intervention
-    from attnctl.model_options import OptionValues
+    from attnctl.checks.model_options import OptionValues
+    from attnctl.layer.interventions import Intervention
     from attnctl.text import Document
 
 
@@ -101,7 +101,7 @@ def changed_visit(visit: Visit, intervention: Intervention) -> Visit:
 
 def changed_forward(forward: Forward, intervention: Intervention, layer: int) -> Forward:
     """Return a layer's forward under an intervention."""
-    from attnctl.interventions import cut_edges, replaced_heads
+    from attnctl.layer.interventions import cut_edges, replaced_heads
 
     after = forward.after
     call = cut_edges(forward.call, [intervention], layer)
@@ -112,7 +112,7 @@ def changed_forward(forward: Forward, intervention: Intervention, layer: int) ->
 
 def outputs_with_zeroed_values(forward: Forward) -> Iterator[Floats]:
     """Yield a layer's output with the value of each key in turn zeroed in every head: (1, n, d_model) each."""
-    from attnctl.interventions import zeroed_values
+    from attnctl.layer.interventions import zeroed_values
 
     assert forward.after is not None
     steps = forward.all_steps

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from attnctl.errors import AttnctlError
 from attnctl.text import plain_letters
-from attnctl.tokens import BLANKS, Token, Tokenize
+from attnctl.text.tokens import BLANKS, Token, Tokenize
 
 NAME, NUMBER, WORD = "[Name]", "[0]", "[word]"
 # the shapes of endings; a longer ending stands before a shorter one that it ends with

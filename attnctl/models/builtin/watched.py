@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from attnctl import attention
-from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Call
+from attnctl.checks.selection import find_token
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.interventions import Intervention
 from attnctl.layer.computed import ComputedLayer
+from attnctl.layer.interventions import Intervention
 from attnctl.models.builtin.stack import Stack, changed_visit
-from attnctl.selection import find_token
+from attnctl.runtime.arrays import Floats, as_numpy
 from attnctl.source import Model
-from attnctl.tokens import BLANKS, Token
+from attnctl.text.tokens import BLANKS, Token
 from attnctl.watched.effects import ContributionPart, Contributions, LogitScale, Word, summed_contributions
 from attnctl.watched.measure import FirstOrder
 

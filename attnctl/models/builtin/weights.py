@@ -15,22 +15,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import orjson
 
-from attnctl import __version__, limits
-from attnctl.arrays import Floats
 from attnctl.attention import Array
+from attnctl.checks import limits
+from attnctl.checks.limits import decimal_number, whole_number
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name, options_as_flags
-from attnctl.files import open_regular, read_bytes
 from attnctl.formats.arrays import finite_numbers, given_rows, readable_tensors
 from attnctl.formats.validation import read_npz
-from attnctl.limits import decimal_number, whole_number
 from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, chosen_settings, stack_info
 from attnctl.models.builtin.vocabulary import SHAPES, letter_pieces, vocabulary_tokenizer
 from attnctl.readings.questions.headline import measured_roles
+from attnctl.runtime.arrays import Floats
+from attnctl.runtime.files import open_regular, read_bytes
 from attnctl.text import counted
-from attnctl.tokens import Token, open_tokenizer
+from attnctl.text.tokens import Token, open_tokenizer
+from attnctl.version import __version__
 
 if TYPE_CHECKING:
-    from attnctl.model_options import OptionValues
+    from attnctl.checks.model_options import OptionValues
     from attnctl.text import Document
 
 Number = TypeVar("Number", int, float)

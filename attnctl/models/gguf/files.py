@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnctl.errors import AttnctlError
-from attnctl.files import check_regular, open_regular
+from attnctl.runtime.files import check_regular, open_regular
 
 if TYPE_CHECKING:
     from attnctl.models.gguf.header import Metadata

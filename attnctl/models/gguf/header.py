@@ -12,9 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError
-from attnctl.files import check_regular, open_regular, said_plainly, state_of_files
+from attnctl.runtime.files import check_regular, open_regular, said_plainly, state_of_files
 
 # type of a value → its struct format
 FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}

@@ -20,12 +20,12 @@ import torch
 from torch.nn import functional
 from torch.utils._pytree import tree_map
 
-from attnctl import limits
-from attnctl.arrays import Floats
 from attnctl.attention import Array
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError
 from attnctl.models.gguf.tensors import Bytes
 from attnctl.models.gguf.weights import Rows, Turned, Weight, as_slice
+from attnctl.runtime.arrays import Floats
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

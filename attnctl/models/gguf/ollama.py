@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.files import parse_json, read_bytes
 from attnctl.models.gguf.files import begins_as_gguf
+from attnctl.runtime.files import parse_json, read_bytes
 
 SCHEME = "ollama:"
 HOST, NAMESPACE, TAG = "registry.ollama.ai", "library", "latest"

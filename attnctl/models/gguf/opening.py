@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.light_import import import_lightly
 from attnctl.models.gguf.configuration import configuration_fields, file_notes, settings_and_family
 from attnctl.models.gguf.families import Family
 from attnctl.models.gguf.ollama_layout import open_gguf
@@ -17,6 +16,7 @@ from attnctl.models.gguf.tensors import GgufFile
 from attnctl.models.gguf.tokenizer import read_tokenizer
 from attnctl.models.huggingface.hub import import_extra
 from attnctl.models.huggingface.tokenizer import Pieces
+from attnctl.runtime.light_import import import_lightly
 
 if TYPE_CHECKING:
     import torch
@@ -69,7 +69,7 @@ def load_gguf(path: Path, name: str, dtype: str, device: str) -> PreTrainedModel
     opened = opened_gguf(path, name)
     import torch
 
-    from attnctl.arrays import torch_device
+    from attnctl.runtime.arrays import torch_device
 
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch_device(device)
     halves = dtype == "auto" and str(place) != "cpu" and sum(tensor.size for tensor in opened.file.tensors.values()) > BIG

@@ -9,14 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError
 from attnctl.models.gguf.families import Family
 from attnctl.models.gguf.settings import Settings
 from attnctl.models.gguf.weights import (
-    Interleaved, Joined, Reordered, Reshaped, Rows, Shifted, Stacked, Turned, Weight, part_of, rotated_halves,
+    Interleaved,
+    Joined,
+    Reordered,
+    Reshaped,
+    Rows,
+    Shifted,
+    Stacked,
+    Turned,
+    Weight,
+    part_of,
+    rotated_halves,
 )  # fmt: skip
 from attnctl.models.huggingface.hub import import_extra
+from attnctl.runtime.arrays import Floats
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

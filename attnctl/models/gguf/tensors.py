@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attnctl.arrays import Floats
 from attnctl.errors import AttnctlError
-from attnctl.files import check_regular, open_regular, said_plainly
 from attnctl.models.gguf.header import BLOCKS, BlockFormat, Metadata, TensorPlace, Value, read_header
 from attnctl.models.gguf.weights import Rows, Weight
+from attnctl.runtime.arrays import Floats
+from attnctl.runtime.files import check_regular, open_regular, said_plainly
 
 Bytes = npt.NDArray[np.uint8]
 

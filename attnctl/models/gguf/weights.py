@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from attnctl.arrays import Floats
+from attnctl.runtime.arrays import Floats
 
 if TYPE_CHECKING:
     from attnctl.models.gguf.tensors import StoredTensor

@@ -17,10 +17,9 @@ import numpy as np
 import torch
 
 from attnctl import attention
-from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.interventions import Cut, Intervention, seen_keys
+from attnctl.layer.interventions import Cut, Intervention, seen_keys
 from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
@@ -28,6 +27,7 @@ from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.network import device_of_inputs, end_ids, running_network
 from attnctl.models.huggingface.optional_fields import cache_of_output, config_value, keys_and_values
 from attnctl.models.huggingface.readers.text import generate_greedily
+from attnctl.runtime.arrays import Floats, as_numpy
 
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel

@@ -11,8 +11,8 @@ import torch
 
 from attnctl import attention
 from attnctl.attention import Array, Call
+from attnctl.checks.tolerances import KERNEL, NOTHING, tolerance
 from attnctl.errors import AttnctlError, option_name
-from attnctl.tolerances import KERNEL, NOTHING, tolerance
 
 if TYPE_CHECKING:
     from torch.nn import Module

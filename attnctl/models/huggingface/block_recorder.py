@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
+from attnctl.checks.tolerances import KERNEL, RESUMED, tolerance
 from attnctl.errors import AttnctlError
-from attnctl.interventions import Intervention, zeroed_values
 from attnctl.layer import LayerAttention
+from attnctl.layer.interventions import Intervention, zeroed_values
 from attnctl.models.huggingface.attention_call import changed_context
 from attnctl.models.huggingface.attention_interface import LOOKING_ON, Visit, WatchOptions, watch_attention
 from attnctl.models.huggingface.attention_sites import Site, blocks_of
 from attnctl.models.huggingface.family_traits import Traits
 from attnctl.models.huggingface.intervention import Applied, apply_interventions
 from attnctl.models.huggingface.optional_fields import output_value
-from attnctl.tolerances import KERNEL, RESUMED, tolerance
+from attnctl.runtime.arrays import Floats, as_numpy
 
 if TYPE_CHECKING:
     from torch.nn import Module

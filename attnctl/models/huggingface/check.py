@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from attnctl.arrays import Floats
 from attnctl.attention import Array, default_scale
+from attnctl.checks.tolerances import STORED, tolerance
 from attnctl.layer import LayerTrace
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.loading import file_report
+from attnctl.runtime.arrays import Floats
 from attnctl.source import Model, record_trace
 from attnctl.text import counted, number_list
-from attnctl.tolerances import STORED, tolerance
 from attnctl.trace import Trace
 from attnctl.trace.consistency import CheckFinding, row_sums
 

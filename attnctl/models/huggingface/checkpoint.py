@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.files import names_sound
-from attnctl.interventions import Intervention
 from attnctl.layer import LayerAttention, layer_of_weights
 from attnctl.layer.computed import ComputedLayer
+from attnctl.layer.interventions import Intervention
 from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
 from attnctl.models.huggingface.loading import file_report
 from attnctl.models.huggingface.network import device_of_inputs, lacks_head, running_network, version_notes
 from attnctl.models.huggingface.optional_fields import config_value, output_value
-from attnctl.tokens import Token
+from attnctl.runtime.arrays import Floats, as_numpy
+from attnctl.runtime.files import names_sound
+from attnctl.text.tokens import Token
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Prediction, Run, StopForward
 from attnctl.watched.effects import LogitScale

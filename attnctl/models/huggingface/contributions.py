@@ -21,10 +21,9 @@ import numpy as np
 import torch
 
 from attnctl import attention
-from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
-from attnctl.interventions import Intervention
+from attnctl.layer.interventions import Intervention
 from attnctl.models.huggingface.answers import AnsweredPrompt
 from attnctl.models.huggingface.attention_interface import architecture_name, watch_attention
 from attnctl.models.huggingface.attention_sites import Site
@@ -32,6 +31,7 @@ from attnctl.models.huggingface.block_recorder import BlockCall, BlockRecorder, 
 from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.network import running_network
 from attnctl.models.huggingface.optional_fields import config_value, tensor_of
+from attnctl.runtime.arrays import Floats, as_numpy
 from attnctl.watched.effects import ContributionPart, Contributions, summed_contributions
 
 if TYPE_CHECKING:

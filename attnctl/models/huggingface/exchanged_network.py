@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from attnctl.attention import Array, Call
+from attnctl.checks.tolerances import LEAK, tolerance
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.models.exchange import Block
 from attnctl.models.huggingface.attention_interface import architecture_name, check_inference, watch_attention
@@ -35,7 +36,6 @@ from attnctl.models.huggingface.token_batch import (
     positions_of_tokens,
     segment_numbers,
 )
-from attnctl.tolerances import LEAK, tolerance
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

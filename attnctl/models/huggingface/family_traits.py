@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_interface import architecture_name
@@ -25,6 +24,7 @@ from attnctl.models.huggingface.attention_sites import (
     unseen_sentence,
 )
 from attnctl.models.huggingface.output_projections import is_changed_between, output_projections, projection_matrix
+from attnctl.runtime.arrays import Floats, as_numpy
 from attnctl.text import number_list
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import SINK_NOTE

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from attnctl import attention
-from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
-from attnctl.interventions import Intervention, context_instead
+from attnctl.layer.interventions import Intervention, context_instead
 from attnctl.models.huggingface.attention_interface import WatchOptions, watch_attention
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.output_projections import projections_watched
+from attnctl.runtime.arrays import as_numpy
 from attnctl.watched.effects import Word
 from attnctl.watched.measure import FirstOrder
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError
-from attnctl.files import parse_json, read_bytes
 from attnctl.formats.arrays import safetensors_header
+from attnctl.runtime.files import parse_json, read_bytes
 from attnctl.text import for_pasting, visible_text
 
 ADAPTER = "adapter_config.json"

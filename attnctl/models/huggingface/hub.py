@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.files import decode_text, read_bytes
 from attnctl.models.gguf.files import PART, begins_as_gguf, check_gguf
 from attnctl.models.gguf.ollama import SCHEME, find_model
 from attnctl.models.huggingface.folders import check_format, folder_inside
 from attnctl.models.huggingface.sentence_folder import transformer_folder
+from attnctl.runtime.files import decode_text, read_bytes
 from attnctl.text import for_pasting
 
 
@@ -299,7 +299,7 @@ def import_extra(module: str) -> Any:
     """Import a module of the extra. Raises AttnctlError that says what to install if it is missing."""
     from importlib import import_module
 
-    from attnctl.light_import import import_part, light_torch, quick_listing
+    from attnctl.runtime.light_import import import_part, light_torch, quick_listing
 
     try:
         with light_torch(), quick_listing():

@@ -11,7 +11,7 @@ import torch
 
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
-from attnctl.interventions import Intervention, cut_edges, replaced_heads, seen_keys
+from attnctl.layer.interventions import Intervention, cut_edges, replaced_heads, seen_keys
 from attnctl.models.huggingface.attention_interface import WatchOptions, architecture_name, watch_attention
 from attnctl.models.huggingface.attention_sites import Site, unseen_sentence
 from attnctl.models.huggingface.output_projections import projections_watched

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.tokens import Span, plain_letters, without_marks, word_numbers
+from attnctl.text.tokens import Span, plain_letters, without_marks, word_numbers
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -268,9 +268,9 @@ def open_library_tokenizer(place: Path, name: str) -> LibraryTokenizer:
 
     Raises AttnctlError, in one line, if it cannot be read.
     """
-    from attnctl.light_import import complete_torch
     from attnctl.models.huggingface.hub import import_extra
     from attnctl.models.huggingface.network import quiet_library
+    from attnctl.runtime.light_import import complete_torch
 
     complete_torch()  # this may import a family's configuration, which needs all of torch
     transformers = import_extra("transformers")

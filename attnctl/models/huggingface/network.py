@@ -14,11 +14,8 @@ from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnctl import light_import, limits
-from attnctl.arrays import one_thread
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError, error_place, in_one_line, option_name
-from attnctl.files import state_of_files, write_whole
-from attnctl.light_import import import_lightly
 from attnctl.models.gguf.ollama import SCHEME
 from attnctl.models.huggingface.attention_sites import configurations_within, layer_count, reads_text, shares_modules
 from attnctl.models.huggingface.hub import import_extra, known_checkpoint
@@ -27,6 +24,10 @@ from attnctl.models.huggingface.optional_fields import config_value, generation_
 from attnctl.models.huggingface.quantisation import Quantisation, computed_in, folder_quantisation, refused
 from attnctl.models.huggingface.stored_tensors import stored_tensors
 from attnctl.models.huggingface.unused_tensors import UnusedTensors, named
+from attnctl.runtime import light_import
+from attnctl.runtime.arrays import one_thread
+from attnctl.runtime.files import state_of_files, write_whole
+from attnctl.runtime.light_import import import_lightly
 from attnctl.text import counted
 from attnctl.trace.model_info import ModelInfo
 
@@ -162,7 +163,7 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
     transformers = import_extra("transformers")
     import torch
 
-    from attnctl.arrays import torch_device
+    from attnctl.runtime.arrays import torch_device
 
     stored = stored_tensors(folder, name)
     check_layer_count(settings, len(stored.tensors), name)

@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from attnctl.checks.model_options import instead_of
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
-from attnctl.light_import import import_lightly
-from attnctl.model_options import instead_of
 from attnctl.models.gguf.ollama import SCHEME
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
@@ -30,7 +29,8 @@ from attnctl.models.huggingface.readers.picture_and_target import open_captioner
 from attnctl.models.huggingface.readers.text import SourceTargetReader, TextReader
 from attnctl.models.huggingface.readers.two_towers import TextTowerReader
 from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
-from attnctl.tokens import Token
+from attnctl.runtime.light_import import import_lightly
+from attnctl.text.tokens import Token
 
 if TYPE_CHECKING:
     from collections.abc import Callable

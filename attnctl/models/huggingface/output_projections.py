@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from torch.nn import Linear
 
-from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array
 from attnctl.models.huggingface.attention_sites import Site, attention_modules, is_differential, sites_of_modules
 from attnctl.models.huggingface.hub import import_extra
 from attnctl.models.huggingface.optional_fields import tensor_of
+from attnctl.runtime.arrays import Floats, as_numpy
 
 if TYPE_CHECKING:
     from torch.nn import Module

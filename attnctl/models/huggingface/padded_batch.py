@@ -11,14 +11,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from attnctl import attention
-from attnctl.arrays import as_numpy
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models.huggingface.checkpoint import Checkpoint, other_keys_sentence
 from attnctl.models.huggingface.optional_fields import output_value
-from attnctl.tokens import Token
+from attnctl.runtime.arrays import as_numpy
+from attnctl.text.tokens import Token
 from attnctl.trace.run import Run, StopForward
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.formats.chat import Conversation, Message
 from attnctl.models.huggingface.template_process import fill_templates
 from attnctl.models.huggingface.tokenizer import named_token
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 
 if TYPE_CHECKING:
     from attnctl.models.huggingface.checkpoint import Checkpoint

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch.overrides import TorchFunctionMode
 
-from attnctl import limits
-from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array
+from attnctl.checks import limits
+from attnctl.checks.tolerances import NEGATIVE, OWN_ROW, WHOLE_ROW
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_sites import (
     Keywords,
@@ -26,7 +26,7 @@ from attnctl.models.huggingface.attention_sites import (
     sites_of_modules,
 )
 from attnctl.models.huggingface.optional_fields import output_value
-from attnctl.tolerances import NEGATIVE, OWN_ROW, WHOLE_ROW
+from attnctl.runtime.arrays import Floats, as_numpy
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -15,10 +15,10 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import AttnctlError
-from attnctl.light_import import complete_torch
 from attnctl.models.huggingface.attention_sites import configurations_within
 from attnctl.models.huggingface.hub import import_extra, read_json
 from attnctl.models.huggingface.stored_tensors import PLAIN_DTYPES, StoredTensor, StoredTensors
+from attnctl.runtime.light_import import complete_torch
 
 if TYPE_CHECKING:
     import torch

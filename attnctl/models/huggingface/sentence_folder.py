@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError
-from attnctl.files import parse_json, read_bytes
+from attnctl.runtime.files import parse_json, read_bytes
 from attnctl.text import either, visible_text
 
 if TYPE_CHECKING:

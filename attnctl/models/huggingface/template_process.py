@@ -20,7 +20,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.models.huggingface.hub import import_extra
 

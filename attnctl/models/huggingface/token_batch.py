@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from attnctl.arrays import Bools
 from attnctl.attention import Array, Call, visible_keys
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.huggingface.attention_interface import architecture_name
 from attnctl.models.huggingface.optional_fields import config_value
+from attnctl.runtime.arrays import Bools
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -11,9 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError, TooLongError, UsageError, option_name, telling_errors
-from attnctl.files import decode_text, read_bytes
 from attnctl.models.huggingface.hub import read_json
 from attnctl.models.huggingface.library_tokenizer import (
     LibraryTokenizer,
@@ -25,8 +24,9 @@ from attnctl.models.huggingface.library_tokenizer import (
     set_language,
 )
 from attnctl.models.huggingface.sentence_folder import SentenceSettings, sentence_settings
+from attnctl.runtime.files import decode_text, read_bytes
 from attnctl.text import quoted_beginning
-from attnctl.tokens import (
+from attnctl.text.tokens import (
     Place,
     Token,
     bare_piece,

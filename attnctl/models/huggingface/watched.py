@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from attnctl import attention
-from attnctl.arrays import Floats, as_numpy
 from attnctl.attention import Array, Call
+from attnctl.checks.selection import find_token
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.interventions import Intervention
+from attnctl.layer.interventions import Intervention
 from attnctl.models.huggingface.attention_call import check_finite
 from attnctl.models.huggingface.attention_sites import Site, model_follows_interface
 from attnctl.models.huggingface.block_recorder import BlockRecorder, logits_of
@@ -29,9 +29,9 @@ from attnctl.models.huggingface.network import lacks_head, running_network
 from attnctl.models.huggingface.optional_fields import config_value, output_value
 from attnctl.models.huggingface.tokenizer import unknown_piece
 from attnctl.readings.picture_heat import query_of_picture
-from attnctl.selection import find_token
+from attnctl.runtime.arrays import Floats, as_numpy
 from attnctl.text import visible_text
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from attnctl.trace.model_info import ModelInfo
 from attnctl.watched.effects import Contributions, LogitScale, Word, spelled_word
 from attnctl.watched.measure import FirstOrder

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnctl.arrays import Floats
 from attnctl.readings.questions.word_classes import (
     ADJECTIVE,
     DETERMINER,
@@ -33,7 +32,8 @@ from attnctl.readings.questions.word_classes import (
     word_classes,
     word_set,
 )
-from attnctl.tokens import Token
+from attnctl.runtime.arrays import Floats
+from attnctl.text.tokens import Token
 
 PAST = "past others"  # the end of the name of a relation that passes over other nouns
 MOST_ODDS = 7.0  # the largest log odds of a weight: those of 0.999

@@ -128,7 +128,7 @@ def is_name(word: str) -> bool:
 
 @cache
 def _list_of_words() -> str:
-    return files("attnctl.english").joinpath("words.tsv").read_text(encoding="utf-8")
+    return files("attnctl.text.english").joinpath("words.tsv").read_text(encoding="utf-8")
 
 
 def _kinds_and_gender(word: str) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 import logging
 
-from attnctl import light_import
+from attnctl.runtime import light_import
 
 if light_import.alone:
     logging.getLogger("matplotlib").setLevel(logging.ERROR)

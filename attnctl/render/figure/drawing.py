@@ -26,7 +26,6 @@ from matplotlib.path import Path
 from matplotlib.textpath import TextPath
 from matplotlib.transforms import Bbox, Transform, TransformedBbox
 
-from attnctl.arrays import Bools, Bytes
 from attnctl.formats.pictures import Look
 from attnctl.render.figure.labels import BASE, Labels
 from attnctl.render.figure.layout import (
@@ -44,6 +43,7 @@ from attnctl.render.figure.layout import (
     TextSetting,
 )
 from attnctl.render.forms import DARK_INK_FROM, LINEAR_OF_BYTE, LUMINANCE
+from attnctl.runtime.arrays import Bools, Bytes
 
 Doubles = npt.NDArray[np.float64]
 HEIGHT = 0.73  # of a digit at one point of size

@@ -21,9 +21,9 @@ from attnctl.readings.heatmap import Evolution, HeatmapGrid, log_span, weight_sp
 from attnctl.render.figure.drawing import Sheet
 from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, colour_norm, token_labels
 from attnctl.render.figure.saving import plain_settings, png_bytes
+from attnctl.source.zoom import read_heatmap
 from attnctl.trace import Trace
 from attnctl.trace.run import notes_of_kind
-from attnctl.zoom import read_heatmap
 
 MOST_ACROSS = 6  # heads of one layer beside each other
 FRAME, LAST = 400, 2500  # milliseconds

@@ -11,7 +11,7 @@ from matplotlib import font_manager
 from matplotlib.backends.backend_agg import get_hinting_flag
 
 from attnctl.text import LABEL_CHARACTERS, visible_text
-from attnctl.tokens import split_characters
+from attnctl.text.tokens import split_characters
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,11 +10,11 @@ from typing import Literal, NamedTuple, TypedDict
 from matplotlib.colors import CenteredNorm, Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from attnctl.arrays import Bools, Floats
 from attnctl.errors import UsageError, option_name
 from attnctl.formats.pictures import Look
 from attnctl.render.figure.labels import LONGEST, Labels
-from attnctl.tokens import Token
+from attnctl.runtime.arrays import Bools, Floats
+from attnctl.text.tokens import Token
 
 LEAST = 1e-6  # the extent of a scale if all numbers are 0
 UNKNOWN = "† not among the words the model knows"

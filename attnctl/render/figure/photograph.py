@@ -13,8 +13,7 @@ from matplotlib.colors import CenteredNorm, Colormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from attnctl.arrays import Floats
-from attnctl.document_fields import Box
+from attnctl.checks.document_fields import Box
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.pictures import CMAP, DPI, Look
 from attnctl.readings.overview import LongRow
@@ -24,6 +23,7 @@ from attnctl.render.figure.labels import Labels
 from attnctl.render.figure.layout import LEAST, Drawing, colour_norm
 from attnctl.render.figure.saving import plain_settings
 from attnctl.render.forms import CHANGE
+from attnctl.runtime.arrays import Floats
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -22,7 +22,6 @@ from matplotlib.transforms import Affine2D
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from attnctl.arrays import Bytes
 from attnctl.formats.pictures import Look
 from attnctl.readings.heatmap import HeatmapGrid
 from attnctl.render.figure.drawing import HATCHING, INK, LEAST_CELL, PAPER, QUIET, Sheet
@@ -30,6 +29,7 @@ from attnctl.render.figure.heatmap import colour_map, draw_heatmap, grids_of_rea
 from attnctl.render.figure.layout import TextSetting
 from attnctl.render.figure.saving import plain_settings, png_bytes, png_metadata
 from attnctl.render.forms import takes_dark_ink
+from attnctl.runtime.arrays import Bytes
 
 _agg: Any = RendererAgg  # which has no types
 

@@ -14,9 +14,9 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from attnctl import __version__
 from attnctl.errors import AttnctlError
 from attnctl.text import harmless_text
+from attnctl.version import __version__
 
 # the same bytes each time
 VECTOR: dict[Any, Any] = {"svg.hashsalt": "attnctl", "pdf.fonttype": 42, "image.composite_image": False}

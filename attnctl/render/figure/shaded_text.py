@@ -20,7 +20,7 @@ from attnctl.render.figure.labels import Labels
 from attnctl.render.figure.layout import WIDEST, Drawing, Scale
 from attnctl.render.figure.saving import plain_settings
 from attnctl.render.forms import takes_dark_ink
-from attnctl.tokens import split_characters
+from attnctl.text.tokens import split_characters
 
 WIDTH, EDGE, HEAD, FOOT = 7.5, 0.2, 0.75, 0.6  # inches
 LINE, SHADE = 0.42, 0.22  # inches from line to line, and of the shade behind a word

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from attnctl.arrays import Floats
+from attnctl.checks.tolerances import WHOLE_ROW
 from attnctl.errors import option_name
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.headline import doubt_of, roles_of_heads
@@ -29,9 +29,9 @@ from attnctl.render.forms import (
     sum_columns,
     token_label,
 )
+from attnctl.runtime.arrays import Floats
 from attnctl.text import counted, number_text, percent
-from attnctl.tokens import BLANKS, Token
-from attnctl.tolerances import WHOLE_ROW
+from attnctl.text.tokens import BLANKS, Token
 from attnctl.trace import Headline, Trace, numbers_in_text
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import notes_of_kind

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from attnctl.arrays import Floats
 from attnctl.readings.overview import LongRow, TextPart
 from attnctl.render.forms import Column, Form, Line, Table, bar_columns, listed, token_label
+from attnctl.runtime.arrays import Floats
 from attnctl.text import counted, visible_text
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from attnctl.trace import numbers_in_text
 
 AROUND = 40  # characters of the text on each side of a key

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnctl.arrays import Bools, Floats
 from attnctl.blockwise import pool_keys, pool_rows
+from attnctl.checks.tolerances import WHOLE_ROW
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
 from attnctl.measures import measure_named
@@ -22,9 +22,9 @@ from attnctl.readings.overview import Overview, PooledGrid
 from attnctl.readings.questions.headline import ROLES, doubt_of, headline, roles_of_heads
 from attnctl.readings.rows import ExactBlock, strongest_links
 from attnctl.readings.sinks import Sinks, sinks_of_heads
+from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import Document, counted, visible_text
-from attnctl.tokens import Token
-from attnctl.tolerances import WHOLE_ROW
+from attnctl.text.tokens import Token
 from attnctl.trace import Headline, Trace, steps, word_groups
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import notes_of_kind

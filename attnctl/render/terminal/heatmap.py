@@ -12,7 +12,6 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.style import Style
 from rich.text import Text
 
-from attnctl.arrays import Bools, Floats
 from attnctl.blockwise import pool_keys, pool_rows
 from attnctl.readings.heatmap import POOLED, HeatmapGrid, log_span, weight_span
 from attnctl.render.forms import ABSENT, Grid, Line, label_fit, token_label
@@ -24,8 +23,9 @@ from attnctl.render.terminal.console import (
     text_lines,
     viridis_colour,
 )
+from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import csv_table, in_a_cell
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 
 Colour = tuple[int, int, int]
 SHADES = "▁░▒▓█"  # from little to much, for a terminal without colours

@@ -187,7 +187,7 @@ def test_lines_of_a_pipe_that_are_no_text_are_told_one_by_one(run: Run, monkeypa
     asked = run("shell", "Alice will eat", stdin=lines)
     assert asked.code == 3 and "Traceback" not in asked.err and asked.out.endswith("\n"), asked
     assert asked.err.count("attnctl: ") >= 3 and not {"\xff", "\udcff"} & set(asked.err)
-    monkeypatch.setattr("attnctl.limits.TEXT_BYTES", 100)
+    monkeypatch.setattr("attnctl.checks.limits.TEXT_BYTES", 100)
     assert run("shell", stdin=b"x" * 300).err.endswith(
         "a line of standard input is larger than the 100 B that are read of such input\n"
     )

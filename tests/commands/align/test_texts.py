@@ -17,7 +17,7 @@ import attnctl
 from attnctl.commands.align.figure import links_drawing
 from attnctl.commands.align.texts import head_score, ranked_heads
 from attnctl.errors import UsageError
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from tests.conftest import Run, check_schema
 from tests.tools import folders
 

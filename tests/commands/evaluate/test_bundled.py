@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnctl import english
 from attnctl.attention import Call
-from attnctl.commands import COMMANDS
 from attnctl.commands.evaluate.bundled import measure_relations
 from attnctl.errors import AttnctlError
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models import open_model
 from attnctl.models.builtin.weights import path_of
+from attnctl.registry import COMMANDS
 from attnctl.source.model import TextModel
-from attnctl.tokens import Token, split_words
+from attnctl.text import english
+from attnctl.text.tokens import Token, split_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Run as TraceRun
 from tests.conftest import Run

@@ -21,7 +21,7 @@ from attnctl.commands.evaluate.tally import (
 )
 from attnctl.commands.evaluate.words import DOWN, UP, align_words
 from attnctl.formats.conllu import BadSentenceError, Mention, ParsedSentence
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from tests.tools.census_reference import counts as reference_counts
 
 LAYERS, HEADS = 2, 3

@@ -13,7 +13,7 @@ import attnctl
 from attnctl.commands.evaluate.counting import windows_of_sizes
 from attnctl.commands.evaluate.treebank import DOCUMENT, Treebank, sentence_of
 from attnctl.errors import AttnctlError
-from attnctl.tokens import split_words
+from attnctl.text.tokens import split_words
 from tests.conftest import SAMPLES, Run
 
 CORPUS = SAMPLES / "documents.conllu"
@@ -121,7 +121,7 @@ def test_documents_are_read_as_they_begin(tmp_path: Path, monkeypatch: pytest.Mo
     alone.write_text("\n".join(line for line in CORPUS.read_text().splitlines() if "newdoc" not in line) + "\n")
     found: Any = [len(sentence_of(item).mentions) for item in Treebank([str(alone)])]
     assert found == [len(mentions.split()) for document in DOCUMENTS for _, mentions in document]
-    monkeypatch.setattr("attnctl.limits.DOCUMENT_WORDS", 15)  # a long document is several
+    monkeypatch.setattr("attnctl.checks.limits.DOCUMENT_WORDS", 15)  # a long document is several
     assert sizes(CORPUS) == [0, 0, 2, 0, 0, 2, 0, 0, 2]
 
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as of_numpy
 
-from attnctl.arrays import Bools
 from attnctl.commands.mask.intervals import band, interval_mask, same
 from attnctl.commands.mask.sets import EXCHANGES, WHOLE, exchanged_sets, exchanged_sets_of_chain, reached_by
+from attnctl.runtime.arrays import Bools
 
 LAYERS = st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 9)).flatmap(
     lambda shape: of_numpy.arrays(bool, (*shape, shape[-1]))  # (layers, batch, n, n)

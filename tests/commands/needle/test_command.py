@@ -15,7 +15,7 @@ import numpy as np
 
 from attnctl.commands.needle.compute import NeedleAsker
 from attnctl.commands.schema.documents import SCHEMAS
-from attnctl.files import lock_file
+from attnctl.runtime.files import lock_file
 from tests.conftest import Run
 from tests.tools.screen import rows_below
 

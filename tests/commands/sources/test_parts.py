@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from attnctl.commands.sources.parts import NEGLIGIBLE, SearchProgress, prompt_parts, search_parts
 from attnctl.errors import AttnctlError
-from attnctl.tokens import split_words
+from attnctl.text.tokens import split_words
 
 
 def found(effects: list[float], budget: int) -> SearchProgress:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnctl import english
 from attnctl.commands.train.corpus import bundled_corpus
+from attnctl.text import english
 from samples.english import __main__ as command
 from samples.english.grammar import sentences
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnctl import attend, limits
+from attnctl import attend
+from attnctl.checks import limits
 from attnctl.commands.train import network
 from attnctl.commands.train.compute import Watch, begin_training, learning_rate, rows_of_words, train_network
 from attnctl.commands.train.corpus import bundled_corpus, encode_sentences, read_lines, split_lines
@@ -19,12 +20,12 @@ from attnctl.commands.train.objectives import FIRST_WORD, MASK_ID, UNKNOWN_ID, B
 from attnctl.commands.train.recipe import DEFAULTS, Recipe
 from attnctl.commands.train.run import TrainingRun, read_corpus, weights_file
 from attnctl.commands.train.state import Training
-from attnctl.english import QUESTIONS
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.models.builtin.network import layers_of, sentence_rows
 from attnctl.models.builtin.stack import unembed_rows
 from attnctl.models.builtin.weights import reports_of
+from attnctl.text.english import QUESTIONS
 
 LINES = ["the cat sat on the mat", "the dog ran home", "a bird sang", "the cat ran on the mat today"]
 SMALL = Recipe(d_model=8, heads=2, layers=2)

@@ -13,10 +13,10 @@ import pytest
 import attnctl
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.formats.storage import save_value
-from attnctl.links import survey_text
 from attnctl.models import attend, open_model
 from attnctl.models.builtin.weights import path_of
 from attnctl.source import TextSource, prepare
+from attnctl.source.links import survey_text
 from attnctl.trace import Trace
 from tests.conftest import Refused, Result, Run
 
@@ -109,7 +109,7 @@ def test_python_s_page_is_the_command_s(run: Run, monkeypatch: pytest.MonkeyPatc
     assert chosen["start"]["query"] == 2 and chosen["start"]["words"] == "merged"
     shaded = same("--effects --target pizza", effects=True, target="pizza")
     assert shaded["effects"]["target"]["text"].strip() == "pizza"
-    monkeypatch.setattr("attnctl.limits.PAGE_WEIGHTS", 10)
+    monkeypatch.setattr("attnctl.checks.limits.PAGE_WEIGHTS", 10)
     assert "overview" in same("--model random", model="random")["traces"][0]
     with pytest.raises(attnctl.AttnctlError, match="^drop='first second': on a page it is first or special"):
         attnctl.view(TEXT, drop=["first", "second"])
@@ -145,8 +145,8 @@ def test_it_opens_a_browser_where_there_is_one(run: Run, tmp_path: Path, monkeyp
 
 
 def test_a_long_text_is_pooled(run: Run, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnctl.limits.PAGE_WEIGHTS", 10_000)
-    monkeypatch.setattr("attnctl.links.SIZE", 16)
+    monkeypatch.setattr("attnctl.checks.limits.PAGE_WEIGHTS", 10_000)
+    monkeypatch.setattr("attnctl.source.links.SIZE", 16)
     text = "Alice will eat pizza. " * 40
     Path("long.txt").write_text(text)
     long = ("--file", "long.txt", "--model", "random", "--heads", "2")
@@ -166,7 +166,7 @@ def test_a_long_text_is_pooled(run: Run, refused: Refused, monkeypatch: pytest.M
 
 
 def test_too_much_for_a_page_is_said_before(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnctl.limits.PAGE_NUMBERS", 15)
+    monkeypatch.setattr("attnctl.checks.limits.PAGE_NUMBERS", 15)
     said = refused("view", TEXT, "--model", "random", "--no-open", "-o", "page.html")
     assert "16 weights are too many" in said and not Path("page.html").exists()
 

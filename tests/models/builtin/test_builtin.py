@@ -78,7 +78,7 @@ def test_torch_gives_what_numpy_gives(monkeypatch: pytest.MonkeyPatch) -> None:
         "dropout": 0.2,
     }
     on_numpy = attend(TEXT, **how)
-    monkeypatch.setattr("attnctl.arrays.LONG", 1)  # every text counts as long: torch does the work
+    monkeypatch.setattr("attnctl.runtime.arrays.LONG", 1)  # every text counts as long: torch does the work
     on_torch = attend(TEXT, **how)
     for ours, theirs in zip(on_numpy.layers, on_torch.layers, strict=True):
         np.testing.assert_allclose(ours.weights, theirs.weights, atol=1e-6)

@@ -15,7 +15,7 @@ from attnctl.models.builtin.vocabulary import (
     shape_of,
     word_spellings,
 )
-from attnctl.tokens import split_words
+from attnctl.text.tokens import split_words
 
 # word → its shape, in a sentence; of the first word of one where that differs
 SHAPE_OF = """

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError
 from attnctl.models.gguf import matrices
 from attnctl.models.gguf.matrices import MappedMatrix, empty_network, place_weights

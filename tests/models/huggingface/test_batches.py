@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import attnctl
-from attnctl.arrays import as_numpy
 from attnctl.batching.items import Item
 from attnctl.batching.work import SharedPasses, Work, Worker
 from attnctl.errors import AttnctlError
@@ -20,6 +19,7 @@ from attnctl.models import open_model
 from attnctl.models.huggingface import padded_batch
 from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.padded_batch import weights_of_several
+from attnctl.runtime.arrays import as_numpy
 from attnctl.source import record_trace
 from attnctl.trace import Trace
 from tests.models.huggingface.conftest import FamilyTrace, Shelf

@@ -21,11 +21,13 @@ import torch
 import transformers
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from attnctl import attention, capturing, limits
-from attnctl.capturing import Captures, capture
+from attnctl import attention
+from attnctl.api import capturing
+from attnctl.api.capturing import Captures, capture
+from attnctl.api.intervening import intervene
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.storage import load
-from attnctl.intervening import intervene
 from attnctl.models import open_model
 from attnctl.models.huggingface.attention_call import check_keywords, context_disagreement, mask_and_bias
 from attnctl.models.huggingface.network import network_info

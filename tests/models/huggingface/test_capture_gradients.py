@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import attnctl
-from attnctl.capturing import Captures, capture
+from attnctl.api.capturing import Captures, capture
 from attnctl.errors import AttnctlError, UsageError
 from tests.tools import architectures as zoo
 

@@ -8,7 +8,7 @@ import pytest
 
 import attnctl
 from attnctl.readings.heatmap import SINK_TAKES_PART, of_overview
-from attnctl.zoom import read_heatmap
+from attnctl.source.zoom import read_heatmap
 from tests.conftest import Refused, Run
 from tests.models.huggingface.conftest import Shelf
 

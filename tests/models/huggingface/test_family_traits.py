@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from attnctl import attention
+from attnctl.api.capturing import capture
 from attnctl.attention import Call
-from attnctl.capturing import capture
 from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.storage import load, save_value

@@ -8,8 +8,8 @@ import sys
 import pytest
 import transformers
 
-from attnctl import light_import
 from attnctl.models import attend
+from attnctl.runtime import light_import
 from tests.models.huggingface.conftest import Shelf
 
 START = "import sys; from attnctl import light_import; light_import.alone = True\n"

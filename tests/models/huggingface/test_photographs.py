@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from attnctl.checks.selection import find_several
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.photographs import read_photograph
 from attnctl.models import open_model
 from attnctl.readings.picture_heat import heat_of_boxes
-from attnctl.selection import find_several
 from attnctl.source import record_trace
 from tests.conftest import Run
 
@@ -475,7 +475,7 @@ def test_a_picture_of_a_phone_is_read(tmp_path: Path) -> None:
 
 
 def test_weights_lie_on_the_pixels_of_their_boxes() -> None:
-    from attnctl.tokens import Token
+    from attnctl.text.tokens import Token
 
     keys = (Token("[CLS]", special=True), Token("r0c0", box=(2, 0, 4, 4)), Token("r0c1", box=(4, 0, 6, 4)))
     heat = heat_of_boxes(np.array([0.5, 0.2, 0.3]), keys, (8, 4), (4, 8))

@@ -15,14 +15,14 @@ import pytest
 from PIL import Image
 
 import attnctl
+from attnctl.checks.selection import find_several
 from attnctl.errors import AttnctlError
 from attnctl.formats.photographs import read_photograph, read_photographs
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import spatial_entropy
 from attnctl.readings.picture_heat import heat_of_boxes
-from attnctl.selection import find_several
 from attnctl.source import record_trace
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from attnctl.trace import Trace
 from tests.conftest import Run
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.errors import AttnctlError
 from attnctl.formats.chat import Conversation, Message
 from attnctl.models.huggingface import template_process

@@ -14,7 +14,7 @@ import torch
 from transformers.modeling_utils import AttentionInterface
 
 import attnctl
-from attnctl.capturing import capture
+from attnctl.api.capturing import capture
 from attnctl.errors import AttnctlError
 from attnctl.models import attend
 from tests.models.huggingface.conftest import Shelf

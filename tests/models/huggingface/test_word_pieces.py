@@ -16,7 +16,7 @@ import attnctl
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.source import Changes, TraceSource, prepare
-from attnctl.tokens import Token, from_encoding
+from attnctl.text.tokens import Token, from_encoding
 from attnctl.trace import word_groups
 from tests.tools import folders
 

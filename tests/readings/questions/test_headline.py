@@ -15,7 +15,7 @@ from attnctl.readings.questions import certainty
 from attnctl.readings.questions.certainty import ANTECEDENT, OBJECT, SUBJECT, Certainty, Sentence, log_odds
 from attnctl.readings.questions.headline import LARGEST, NO_OTHER, doubt_of, headline, other_headlines
 from attnctl.readings.questions.word_classes import classes_in_sentence, is_name, usual_gender, word_classes
-from attnctl.tokens import Token, split_words
+from attnctl.text.tokens import Token, split_words
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
 from tests.conftest import Run

@@ -17,15 +17,15 @@ import attnctl
 from attnctl import attention
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
-from attnctl.links import survey_text
 from attnctl.models import open_model
 from attnctl.readings.comparison import compare_traces
 from attnctl.render import forms
 from attnctl.render.page import NAME_LETTERS, page_html, trace_names
 from attnctl.render.page.packing import coded_levels
 from attnctl.source import TextSource, prepare, record_trace
+from attnctl.source.links import survey_text
 from attnctl.text import in_a_cell
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.steps import walk_steps

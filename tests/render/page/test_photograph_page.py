@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attnctl import limits
+from attnctl.checks import limits
 from attnctl.models import open_model
 from attnctl.source import record_trace
 from tests.models.huggingface.test_photographs import saved

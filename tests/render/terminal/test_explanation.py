@@ -20,7 +20,7 @@ from attnctl.render.form_builders.explanation import Explanation
 from attnctl.render.forms import Column, Grid, Table, label_fit, token_label
 from attnctl.render.terminal.console import SafeConsole, Shown, as_text, kept_lines
 from attnctl.text import number_text
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
 from tests.conftest import attend

@@ -15,10 +15,10 @@ from attnctl.layer import LayerTrace
 from attnctl.models import open_model
 from attnctl.render.terminal.heatmap import SHADES, Blocks, pool_cells
 from attnctl.source import record_trace
-from attnctl.tokens import Token
+from attnctl.source.zoom import read_heatmap
+from attnctl.text.tokens import Token
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
-from attnctl.zoom import read_heatmap
 
 
 def drawn(text: str, width: int = 80, colour: bool = False, layers: int = 1, heads: int = 1, **how: Any) -> str:

@@ -13,7 +13,7 @@ from attnctl.render.forms import Column, Grid, Line, Table, label_fit, shaded_to
 from attnctl.render.page.reading_pages import form_html
 from attnctl.render.terminal import console
 from attnctl.render.terminal.console import SafeConsole, Shown, as_text
-from attnctl.tokens import split_words
+from attnctl.text.tokens import split_words
 
 TABLE = Table([
     Column("name", ["a", "bb"], "text"),

@@ -42,7 +42,7 @@ def pictures() -> Iterator[Row]:
     from attnctl.models import open_model
     from attnctl.render.figure.raster import heatmap_png
     from attnctl.source import record_trace
-    from attnctl.zoom import read_heatmap
+    from attnctl.source.zoom import read_heatmap
 
     model = open_model("random")
     traces = [record_trace(model, text) for text in texts(10, 10)]

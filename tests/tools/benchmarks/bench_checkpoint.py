@@ -151,9 +151,9 @@ def picture_prompt() -> Iterator[Row]:
     """
     import torch
 
-    from attnctl.links import query_row
     from attnctl.models import open_model
     from attnctl.source import TextSource, prepare
+    from attnctl.source.links import query_row
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:

@@ -39,7 +39,7 @@ print(tokenizer.convert_ids_to_tokens(inputs["input_ids"][0]), outputs.attention
 # the parts that cannot be left out: imports, weights, tokenizer, forward
 BARE = """
 import sys
-import attnctl.light_import as light
+import attnctl.runtime.light_import as light
 
 light.alone = True
 with light.light_torch():
@@ -80,6 +80,7 @@ def start() -> Iterator[Row]:
 def checkpoint() -> Iterator[Row]:
     """Yield the whole process on SmolLM2, as safetensors, against the twelve lines that people write."""
     from attnctl.models.huggingface.gguf import dequantised_folder
+
     from attnctl.models.huggingface.hub import find_checkpoint
 
     file = find_checkpoint("smollm2")

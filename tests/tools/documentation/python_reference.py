@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import attnctl
-from attnctl.docs.references import as_markdown
+from attnctl.commands.docs.references import as_markdown
 from tests.tools.documentation.examples import ROOT
 
 PAGE = ROOT / "attnctl/docs/python.md"

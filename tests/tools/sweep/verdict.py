@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from attnctl.capturing import Captured, capture
+from attnctl.api.capturing import Captured, capture
 from attnctl.errors import AttnctlError, UsageError
 from tests.tools.sweep.checkpoints import trace_of
 from tests.tools.sweep.families import Family, build

@@ -21,7 +21,7 @@ from attnctl.models.huggingface.checkpoint import ModelInput, Reader
 from attnctl.models.huggingface.hub import has_processor, import_extra
 from attnctl.models.huggingface.network import device_of_inputs, quiet_library
 from attnctl.models.huggingface.optional_fields import config_value
-from attnctl.tokens import PADDING, Token
+from attnctl.text.tokens import PADDING, Token
 from attnctl.trace.run import StopForward
 
 if TYPE_CHECKING:

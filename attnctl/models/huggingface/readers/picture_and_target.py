@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from attnctl.errors import AttnctlError
-from attnctl.files import names_picture
 from attnctl.formats.photographs import read_photograph
 from attnctl.models.huggingface.checkpoint import Checkpoint, ModelInput, Reader
 from attnctl.models.huggingface.network import network_info, running_network
 from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.models.huggingface.readers.picture import PictureReader, boxes_of_grid, open_picture_reader
 from attnctl.models.huggingface.readers.text import SourceTargetReader, written_note, written_tokens
-from attnctl.tokens import Token
+from attnctl.runtime.files import names_picture
+from attnctl.text.tokens import Token
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

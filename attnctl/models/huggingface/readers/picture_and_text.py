@@ -24,7 +24,7 @@ from attnctl.models.huggingface.readers.text import (
 )
 from attnctl.models.huggingface.template_process import fill_templates
 from attnctl.models.huggingface.tokenizer import named_token
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -15,7 +15,7 @@ from attnctl.formats.photographs import strip_offsets
 from attnctl.models.huggingface.hub import import_extra
 from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.models.huggingface.readers.picture import boxes_between, boxes_of_grid
-from attnctl.tokens import WHOLE, Token
+from attnctl.text.tokens import WHOLE, Token
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from attnctl.arrays import Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
-from attnctl.files import names_sound
 from attnctl.formats.audio import RATE, read_audio
 from attnctl.models.huggingface.checkpoint import ModelInput, Reader
 from attnctl.models.huggingface.hub import has_processor, import_extra
 from attnctl.models.huggingface.network import device_of_inputs, end_ids, quiet_library, running_network
 from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.models.huggingface.readers.text import GREEDY, decoder_start_id
-from attnctl.tokens import Token
+from attnctl.runtime.arrays import Floats
+from attnctl.runtime.files import names_sound
+from attnctl.text.tokens import Token
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -24,7 +24,7 @@ from attnctl.models.huggingface.prompts import bare_text_notes
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.source.model import check_text
 from attnctl.text import visible_text
-from attnctl.tokens import Token, checked_text
+from attnctl.text.tokens import Token, checked_text
 from attnctl.trace.run import Note
 
 if TYPE_CHECKING:

@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from attnctl.checks.selection import selected_heads
 from attnctl.errors import UsageError
-from attnctl.files import names_picture
 from attnctl.models.huggingface.checkpoint import Checkpoint, ModelInput, Reader
 from attnctl.models.huggingface.hub import import_extra
 from attnctl.models.huggingface.network import network_info
 from attnctl.models.huggingface.readers.picture import PictureReader, open_picture_reader
 from attnctl.models.huggingface.readers.text import TextReader
-from attnctl.selection import selected_heads
+from attnctl.runtime.files import names_picture
 from attnctl.text import visible_text
-from attnctl.tokens import Token
+from attnctl.text.tokens import Token
 
 if TYPE_CHECKING:
     from attnctl.trace.model_info import ModelInfo

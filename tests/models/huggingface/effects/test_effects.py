@@ -13,7 +13,7 @@ import transformers
 import attnctl
 from attnctl.commands.ablate.network import watch_given_network
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.interventions import Intervention
+from attnctl.layer.interventions import Intervention
 from attnctl.models.huggingface.contributions import TargetLogit, logit_as_sum
 from attnctl.watched.effects import ContributionPart, Contributions
 from attnctl.watched.measure import EffectRequest, measure_effects

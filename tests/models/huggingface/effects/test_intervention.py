@@ -13,9 +13,9 @@ import torch
 
 import attnctl
 from attnctl import attention
+from attnctl.api.intervening import intervene
 from attnctl.errors import AttnctlError
-from attnctl.intervening import intervene
-from attnctl.interventions import Cut, Intervention, cut_edges
+from attnctl.layer.interventions import Cut, Intervention, cut_edges
 from attnctl.models import open_model
 from attnctl.models.huggingface import attention_call
 from attnctl.models.huggingface.attention_sites import blocks_of

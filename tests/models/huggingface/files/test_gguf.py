@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from attnctl.errors import AttnctlError
-from attnctl.files import lock_file
 from attnctl.models import attend, open_model
 from attnctl.models.huggingface import gguf
+from attnctl.runtime.files import lock_file
 from tests.tools import folders
 
 VOCABULARY = list(folders.VOCABULARY)

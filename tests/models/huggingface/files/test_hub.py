@@ -118,7 +118,7 @@ def test_a_snapshot_is_named_by_its_commit_and_a_folder_by_the_digest_of_its_wei
     monkeypatch.setattr(network, "cached_fact", lambda path, what: folder / "more.safetensors" / what)
     digest = {"sha256": told["sha256"]}
     assert network.digest_of(folder / "model.safetensors") == digest  # what cannot be kept is said all the same
-    monkeypatch.setattr("attnctl.limits.DIGEST_BYTES", 3)
+    monkeypatch.setattr("attnctl.checks.limits.DIGEST_BYTES", 3)
     assert network.digest_of(folder / "model.safetensors") == {}
 
 

@@ -239,7 +239,7 @@ def noisy(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(self)
 
     monkeypatch.setattr(Loading, "read", read)
-    monkeypatch.setattr("attnctl.light_import.alone", True)
+    monkeypatch.setattr("attnctl.runtime.light_import.alone", True)
 
 
 def test_a_librarys_banner_leaves_json_whole_and_quiet_silences_it(

@@ -10,8 +10,8 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 import attnctl
+from attnctl.api.log import AttentionLog, head_measures
 from attnctl.errors import AttnctlError
-from attnctl.log import AttentionLog, head_measures
 from tests.models.huggingface.conftest import Shelf
 from tests.tools import architectures as zoo
 from tests.tools.folders import VOCABULARY, tokenizer

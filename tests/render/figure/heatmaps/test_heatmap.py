@@ -31,10 +31,10 @@ from attnctl.render.figure.heatmap import figure_of_trace as heatmap
 from attnctl.render.figure.labels import Labels
 from attnctl.render.figure.layout import Drawing
 from attnctl.source import record_trace
-from attnctl.tokens import Token, split_characters
+from attnctl.source.zoom import read_heatmap
+from attnctl.text.tokens import Token, split_characters
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
-from attnctl.zoom import read_heatmap
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples , and Bob likes it ."
 WORDS = TEXT.split()

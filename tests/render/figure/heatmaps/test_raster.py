@@ -20,10 +20,10 @@ from attnctl.render.figure.heatmap import draw_heatmap
 from attnctl.render.figure.raster import heatmap_png
 from attnctl.render.figure.saving import png_bytes as figure_png
 from attnctl.source import record_trace
-from attnctl.tokens import Token
+from attnctl.source.zoom import read_heatmap
+from attnctl.text.tokens import Token
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
-from attnctl.zoom import read_heatmap
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples"
 

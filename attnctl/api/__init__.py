@@ -1,0 +1,1 @@
+"""Functions for Python alone, without a command: capture, intervene, spans, AttentionLog."""

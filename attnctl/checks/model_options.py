@@ -1,0 +1,139 @@
+"""Define the options of a model, with types and ranges, and turn the typed options into keywords of `open_model`."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from attnctl.checks import limits
+from attnctl.checks.argument_types import Types, naming_options
+from attnctl.errors import UsageError, option_name
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+OptionValues = dict[str, Any]  # options by name; None: not set
+
+
+# the options that checkpoints take, most of them alone; checkpoints take no others
+CHECKPOINT_OPTIONS = frozenset(
+    {"attention", "target", "generate", "dtype", "bos", "truncate", "image", "device"}
+    | {"text_pair", "source_language", "target_language", "tokenizer"}
+)
+
+
+class ModelOptions(TypedDict, total=False):
+    """The options of a model, by their names on the command line; None means the default of the model."""
+
+    # words, chars, a tokenizer.json; for a transformers model its tokenizer
+    tokenizer: str | PreTrainedTokenizerBase | None
+    embeddings: str | os.PathLike[str] | None
+    qkv: str | os.PathLike[str] | None
+    d_model: int | None
+    d_k: int | None
+    n_heads: int | None
+    n_kv_heads: int | None
+    n_layers: int | None
+    output_projection: bool | None
+    predict: str | None
+    off: str | None
+    seed: int | None
+    causal: bool | None
+    window: int | None
+    scale: float | None
+    temperature: float | None
+    positions: str | None
+    rope_theta: float | None
+    rope_pairs: str | None
+    dropout: float | None
+    attention: str | None
+    target: str | None
+    generate: int | None
+    bos: bool | None
+    truncate: bool | None
+    image: str | None
+    text_pair: str | None
+    source_language: str | None
+    target_language: str | None
+    dtype: str | None
+    device: str | None
+
+
+# the ranges of numbers
+RANGES = {
+    "d_model": limits.SIZE,
+    "d_k": limits.SIZE,
+    "n_heads": limits.HEADS,
+    "n_kv_heads": limits.HEADS,
+    "n_layers": limits.LAYERS,
+    "seed": limits.SEED,
+    "window": limits.WINDOW,
+    "scale": limits.SCALE,
+    "temperature": limits.TEMPERATURE,
+    "rope_theta": limits.ROPE_THETA,
+    "dropout": limits.DROPOUT,
+    "generate": limits.GENERATE,
+}
+
+
+# the type of each option in Python: text if no other type is listed here
+OPTION_TYPES: dict[str, Types] = {
+    **dict.fromkeys(ModelOptions.__annotations__, str),
+    **dict.fromkeys(("d_model", "d_k", "n_heads", "n_kv_heads", "n_layers", "seed", "window", "generate"), int),
+    **dict.fromkeys(("scale", "temperature", "rope_theta", "dropout"), float),
+    **dict.fromkeys(("output_projection", "causal", "bos", "truncate"), bool),
+    **dict.fromkeys(("embeddings", "qkv"), str | os.PathLike),
+    "tokenizer": object,
+}
+with_model_options = naming_options(ModelOptions)
+
+
+def model_arguments(options: OptionValues) -> OptionValues:
+    """Return options of the command line as keywords of `open_model`, without options that are None.
+
+    Raises UsageError for options that exclude each other.
+    """
+    arguments = dict(options)
+    if arguments.pop("chat", None) is not None:
+        raise UsageError("is read by explain, heatmap, heads, view, ablate, batch and sources", option="chat")
+    scale = scale_of(arguments.pop("scale", None), arguments.pop("no_scale", False))
+    if arguments.pop("rope", False) and arguments.get("rope_theta") is None:
+        arguments["rope_theta"] = 10000.0
+    if arguments.get("model") is not None:
+        arguments["name"] = arguments["model"]
+    arguments.pop("model", None)
+    arguments["truncate"] = arguments.get("truncate") or None
+    return {name: value for name, value in (arguments | {"scale": scale}).items() if value is not None}
+
+
+def scale_of(scale: str | float | None, no_scale: bool) -> float | None:
+    """Return the options `scale` and `no_scale` as a factor; None means 1/√d_k, or the scale of the model."""
+    if no_scale:
+        if scale not in (None, "none"):
+            raise UsageError(f"cannot be combined with {option_name('scale', scale)}", option="no_scale")
+        return 1.0
+    if scale is None or scale == "auto":
+        return None
+    if scale == "none":
+        return 1.0
+    try:
+        return _factor_number(str(scale))
+    except (ValueError, ZeroDivisionError):
+        expected = "it is auto, none, a number such as 0.125, or a fraction such as 1/8 or 1/√64"
+        raise UsageError(expected, option="scale", value=scale) from None
+
+
+def _factor_number(text: str) -> float:
+    """Return `0.125`, `1/8` or `1/√64` as a number. Raises ValueError or ZeroDivisionError for anything else."""
+    above, slash, below = text.partition("/")
+    factor = limits.decimal_number(above)
+    if slash:
+        divisor = limits.decimal_number(below.removeprefix("√"))
+        factor /= math.sqrt(divisor) if below.startswith("√") else divisor
+    return factor
+
+
+def instead_of(option: str) -> str:
+    """Return what to use instead of a refused `target`, as the end of a sentence; "" for any other option."""
+    return ": ablate, view (effects) and explain (contributions) watch a word" if option == "target" else ""

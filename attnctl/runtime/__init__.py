@@ -1,0 +1,1 @@
+"""The machine: files, arrays and devices, interrupts, imports."""

@@ -1,0 +1,226 @@
+"""Import only what is needed: functions by name, and transformers without parts that no forward pass needs.
+
+To import one architecture, transformers 5 imports torch's compiler and its distributed tensors, and SciPy and scikit-learn
+if they are installed (for losses, and for sampling): more than half of the time of its import. Here a stand-in replaces
+the compiler until that import is done (transformers only wants to mark functions that the compiler should leave alone).
+The other packages are reported as not installed, as on a machine without them.
+
+To list its models, transformers 5 reads each of its files twice, line by line. Here each is read once, from `__all__` on.
+
+torch 2.13 computes the shapes that operations return in C++, and again in Python, with SymPy, for its compiler. Networks are
+laid out by shapes before they have weights. Here the shapes of C++ are used, and those of Python only if C++ has none.
+
+The gguf library imports all of its modules, and theirs, for one of them. Here one is imported.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import find_spec
+from pkgutil import resolve_name
+from types import ModuleType
+from typing import Any, TypeVar
+
+from attnctl.errors import AttnctlError
+
+Result = TypeVar("Result")
+
+alone = False  # whether this process belongs to attnctl: set at the start of the program, or of a worker
+
+TESTED = {
+    "transformers": ("5.23.", "5.24."),
+    "torch": ("2.13.",),
+}  # other versions are imported as usual
+ABSENT = ("is_torch_distributed_available", "is_scipy_available", "is_sklearn_available")
+
+LISTING = "transformers.utils.import_utils"  # the module that lists its models
+SHAPES = "torch._meta_registrations"  # the shapes of operations, in Python
+COMPILER = "torch._dynamo"
+MARKS = ("disable", "allow_in_graph", "assume_constant_result")  # decorators that only the compiler reads
+LATE = {"_trace_wrapped_higher_order_op": ("TransformGetItemToIndex",)}  # submodule → names that are imported from it
+
+
+def import_lightly(load: Callable[[], Result]) -> Result:
+    """Return the result of `load`, which imports an architecture of transformers and builds it. Raises the errors of `load`.
+
+    If other code runs in this process, with versions not in TESTED, or if transformers or the compiler are imported already,
+    `load` is only called.
+    """
+    at_work = "transformers.modeling_utils" in sys.modules or COMPILER in sys.modules
+    if not alone or at_work or not are_tested():
+        return _load_by_any_shapes(load)
+    before = set(sys.modules)
+    utils = (import_module("transformers.utils.import_utils"), import_module("transformers.utils"))
+    functions = [(module, name, getattr(module, name)) for module in utils for name in ABSENT if hasattr(module, name)]
+    for module, name, _ in functions:
+        setattr(module, name, lambda: False)
+    try:
+        with _compiler_aside():
+            return load()
+    except AttnctlError:
+        raise
+    except Exception:  # transformers needs more here than expected, or the import fails in any case
+        for name in set(sys.modules) - before:
+            if name.startswith("transformers."):
+                del sys.modules[name]
+    finally:
+        for module, name, function in functions:
+            setattr(module, name, function)
+    complete_torch()
+    return load()
+
+
+def _load_by_any_shapes(load: Callable[[], Result]) -> Result:
+    """Return the result of `load`; import the shapes that `light_torch` left out if it needs them."""
+    try:
+        return load()
+    except NotImplementedError:
+        if SHAPES in sys.modules:
+            raise
+    complete_torch()
+    return load()
+
+
+def complete_torch() -> None:
+    """Import what `light_torch` left out."""
+    if "torch" in sys.modules:
+        import_module(SHAPES)
+
+
+def version(name: str) -> str:
+    """Return the version of an installed distribution."""
+    from importlib import metadata  # takes a tenth of the start with a short text
+
+    return metadata.version(name)
+
+
+def are_tested() -> bool:
+    """Return whether the installed versions are those that the tests cover."""
+    return all(version(name).split("+")[0].startswith(tested) for name, tested in TESTED.items())
+
+
+@contextmanager
+def quick_listing() -> Iterator[None]:
+    """Within this context, `import transformers` lists its models in a tenth of the time: the same list, the same files."""
+    if not alone or "transformers" in sys.modules or not are_tested():
+        yield
+        return
+    sys.meta_path.insert(0, _ListingFinder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(_ListingFinder)
+
+
+class _ListingFinder:
+    """A finder of only the module that lists transformers' models."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, _: ModuleType | None = None) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path) if name == LISTING else None
+        if spec is not None and spec.origin is not None:
+            spec.loader = _ListingLoader(name, spec.origin)
+        return spec
+
+
+class _ListingLoader(SourceFileLoader):
+    """A loader of that module, with a quicker search for `__all__` and a cache of the folders that it reads."""
+
+    def exec_module(self, module: Any) -> None:
+        super().exec_module(module)
+        plain = module.fetch__all__  # searches for the last line that begins with __all__
+        module.fetch__all__ = lambda content: plain(content[content.rfind("\n__all__") + 1 :])
+        folder = module.create_import_structure_from_path
+        module.create_import_structure_from_path = functools.cache(folder.__wrapped__)
+
+
+def import_part(name: str) -> Any:
+    """Import a module of a package without the package's own `__init__`, which runs when something else of it is asked for.
+
+    That of the gguf library imports a reader of YAML, SentencePiece and progress bars. Raises ImportError if it is missing.
+    """
+    package = name.partition(".")[0]
+    spec = find_spec(package) if alone and package not in sys.modules else None
+    if spec is not None:
+        stand_in = ModuleType(package)
+        stand_in.__spec__, stand_in.__path__ = spec, list(spec.submodule_search_locations or ())
+        setattr(stand_in, "__getattr__", functools.partial(_of_whole_package, stand_in))  # noqa: B010
+        sys.modules[package] = stand_in
+    return import_module(name)
+
+
+def _of_whole_package(stand_in: ModuleType, name: str) -> Any:
+    """Return an attribute of the package that a stand-in stands for, which is now imported."""
+    package = str(stand_in.__name__)
+    if name.startswith("__"):  # asked by the import system
+        raise AttributeError(name)
+    if sys.modules.get(package) is stand_in:
+        del sys.modules[package]
+        whole = import_module(package)
+        for key, part in list(sys.modules.items()):
+            if key.rpartition(".")[0] == package:
+                setattr(whole, key.rpartition(".")[2], part)
+    return getattr(sys.modules[package], name)
+
+
+@contextmanager
+def light_torch() -> Iterator[None]:
+    """Within this context, `import torch` leaves out the shapes of operations in Python: a sixth of its time."""
+    if not alone or "torch" in sys.modules or not are_tested():
+        yield
+        return
+    sys.modules[SHAPES] = stand_in = ModuleType(SHAPES)
+    sys.meta_path.insert(0, _CompilerFinder)
+    try:
+        yield
+    finally:
+        if sys.modules.get(SHAPES) is stand_in:
+            del sys.modules[SHAPES]
+
+
+class _CompilerFinder:
+    """A finder that completes torch before its real compiler is imported, which needs the shapes; it finds no module."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: Sequence[str] | None = None, _: ModuleType | None = None) -> None:
+        if name == COMPILER:
+            sys.meta_path.remove(cls)
+            complete_torch()
+
+
+@contextmanager
+def _compiler_aside() -> Iterator[None]:
+    """Within this context, an import of torch's compiler returns a stand-in."""
+    import torch
+
+    stand_ins = {COMPILER: ModuleType(COMPILER)}
+    stand_ins[COMPILER].__path__ = []
+    for name in MARKS:
+        setattr(stand_ins[COMPILER], name, _unchanged)
+    for part, names in LATE.items():
+        module = stand_ins[f"{COMPILER}.{part}"] = ModuleType(f"{COMPILER}.{part}")
+        for name in names:
+            setattr(module, name, functools.partial(_call_late, f"{module.__name__}:{name}"))
+    sys.modules.update(stand_ins)
+    torch._dynamo = stand_ins[COMPILER]
+    try:
+        yield
+    finally:
+        for name in stand_ins:
+            del sys.modules[name]
+        del torch._dynamo  # torch imports the real one when it is needed
+
+
+def _call_late(target: str, /, *arguments: object, **options: object) -> Any:
+    """Call the function that "module:function" names; its module is imported now."""
+    return resolve_name(target)(*arguments, **options)
+
+
+def _unchanged(function: Any = None, *_: object, **__: object) -> Any:
+    """Return the function that is decorated, or a decorator that does; arguments are ignored."""
+    return _unchanged if function is None else function
