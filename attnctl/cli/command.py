@@ -42,6 +42,7 @@ CommandFunction = TypeVar("CommandFunction", bound=Callable[..., object])
 
 NOTES = "attnctl.notes"  # a key in the `meta` of a context: notes to print before the command runs
 NARROW = 60  # columns: on a narrower terminal help is Click's plain text
+ONE_CALL = ""  # `envvar` of an option that takes no default of the user, because it belongs to one call
 TEXTS = ("text", "source")  # names of a first argument that is a text: its words need no quotes
 
 _registered: dict[
@@ -157,6 +158,8 @@ def load_module(name: str, module: str) -> Command:
     for parameter in command.params:
         if isinstance(parameter, TyperOption | TyperArgument):
             parameter.show_envvar = False  # the names follow one rule, which `attnctl config --help` explains
+        if isinstance(parameter, TyperOption) and parameter.envvar is None and parameter.expose_value:
+            parameter.envvar = f"ATTNCTL_{str(parameter.name).upper()}"
     return command
 
 
@@ -166,7 +169,14 @@ def _shared_options() -> list[TyperOption]:
 
     quiet = "Print results and errors only: no notes, no progress."
     return [
-        TyperOption(param_decls=["quiet", "--quiet"], is_flag=True, default=False, help=quiet, rich_help_panel=OUTPUT),
+        TyperOption(
+            param_decls=["quiet", "--quiet"],
+            is_flag=True,
+            envvar=ONE_CALL,
+            default=False,
+            help=quiet,
+            rich_help_panel=OUTPUT,
+        ),
     ]
 
 

@@ -1,7 +1,7 @@
 """Declare the options that several commands have: single options as types, groups of options as frozen dataclasses.
 
-An option of only one command is declared in the signature of its function. An option without `envvar` takes no default of
-the user, because it belongs to one call.
+An option of only one command is declared in the signature of its function. Its environment variable follows from its name:
+`--rope-theta` is ATTNCTL_ROPE_THETA. With `envvar=ONE_CALL` it takes no default of the user, because it belongs to one call.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typer.models import OptionInfo
 
 from attnctl.checks import limits
 from attnctl.checks.limits import Range
+from attnctl.cli.command import ONE_CALL
 from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.measures import measure_names
 from attnctl.text import value_text
@@ -98,7 +99,7 @@ def option_values(group: object) -> dict[str, object]:
 
 def output_option(help: str, metavar: str = "FILE") -> OptionInfo:
     """Return the option -o; its help says what the command writes."""
-    info: OptionInfo = Option("-o", "--output", help=help, metavar=metavar, rich_help_panel=OUTPUT)
+    info: OptionInfo = Option("-o", "--output", help=help, metavar=metavar, envvar=ONE_CALL, rich_help_panel=OUTPUT)
     return info
 
 
@@ -119,7 +120,6 @@ LayerOption = Annotated[
         help="Layers: 3, 0-5, 1,4,7, -1 or all [default: all].",
         metavar="LAYERS",
         autocompletion=completing("all"),
-        envvar="ATTNCTL_LAYER",
         rich_help_panel=LOOK,
     ),
 ]
@@ -130,7 +130,6 @@ HeadOption = Annotated[
         help="Heads: 3, 0-5, 1,4,7, -1 or all [default: all].",
         metavar="HEADS",
         autocompletion=completing("all"),
-        envvar="ATTNCTL_HEAD",
         rich_help_panel=LOOK,
     ),
 ]
@@ -141,7 +140,6 @@ TellingLayerOption = Annotated[  # for a command that shows one layer and head a
         help="Layers: 3, 0-5, 1,4,7, -1 or all [default: the most telling].",
         metavar="LAYERS",
         autocompletion=completing("all"),
-        envvar="ATTNCTL_LAYER",
         rich_help_panel=LOOK,
     ),
 ]
@@ -152,7 +150,6 @@ TellingHeadOption = Annotated[
         help="Heads: 3, 0-5, 1,4,7, -1 or all [default: the most telling].",
         metavar="HEADS",
         autocompletion=completing("all"),
-        envvar="ATTNCTL_HEAD",
         rich_help_panel=LOOK,
     ),
 ]
@@ -164,7 +161,6 @@ QueryOption = Annotated[
         help="Query token: its index, or its text (text:7 is the token “7”).",
         metavar="TOKEN",
         autocompletion=completing(TOKENS, joined=True),
-        envvar="ATTNCTL_QUERY",
         rich_help_panel=LOOK,
     ),
 ]
@@ -175,36 +171,25 @@ SpansOption = Annotated[
         help="Parts: words, sentences, paragraphs, lines, headings, documents, regions, or a file of name,start,end.",
         metavar="KIND|FILE",
         autocompletion=completing("attnctl.readings.spans:KINDS"),
-        envvar="ATTNCTL_SPANS",
         rich_help_panel=LOOK,
     ),
 ]
 PrecisionOption = Annotated[
     int | None,
     Option(
-        "--precision",
-        help="Decimals [default: 2].",
-        metavar="N",
-        parser=whole(limits.PRECISION),
-        envvar="ATTNCTL_PRECISION",
-        rich_help_panel=SHOW,
+        "--precision", help="Decimals [default: 2].", metavar="N", parser=whole(limits.PRECISION), rich_help_panel=SHOW
     ),
 ]
 AgainstOption = Annotated[
     str | None,
-    Option(
-        "--against",
-        help="Measure logits relative to this word.",
-        metavar="TEXT",
-        envvar="ATTNCTL_AGAINST",
-        rich_help_panel=LOOK,
-    ),
+    Option("--against", help="Measure logits relative to this word.", metavar="TEXT", rich_help_panel=LOOK),
 ]
-JsonOption = Annotated[
-    bool, Option("--json", help="Write JSON: one line.", envvar="ATTNCTL_JSON", rich_help_panel=OUTPUT)
-]
+JsonOption = Annotated[bool, Option("--json", help="Write JSON: one line.", rich_help_panel=OUTPUT)]
 FileOption = Annotated[
-    str | None, Option("--file", "-f", help="Read the text from this file.", metavar="FILE", rich_help_panel=MODEL)
+    str | None,
+    Option(
+        "--file", "-f", help="Read the text from this file.", metavar="FILE", envvar=ONE_CALL, rich_help_panel=MODEL
+    ),
 ]
 TokensOption = Annotated[
     str | None,
@@ -212,7 +197,6 @@ TokensOption = Annotated[
         "--tokens",
         help="Names of the tokens: for bare weights, of the rows; a JSON list or words.",
         metavar="TOKENS",
-        envvar="ATTNCTL_TOKENS",
         rich_help_panel=NUMBERS,
     ),
 ]
@@ -222,7 +206,6 @@ KeyTokensOption = Annotated[
         "--key-tokens",
         help="Names of the columns of bare weights, if they differ from the names of the rows.",
         metavar="TOKENS",
-        envvar="ATTNCTL_KEY_TOKENS",
         rich_help_panel=NUMBERS,
     ),
 ]
@@ -234,7 +217,6 @@ ModelOption = Annotated[
         help="demo, demo-causal, random, dot, a weights file, or a checkpoint: folder, .gguf, ollama:NAME, Hugging Face id.",
         metavar="MODEL",
         autocompletion=completing(*MODELS),
-        envvar="ATTNCTL_MODEL",
         rich_help_panel=MODEL,
     ),
 ]
@@ -243,7 +225,6 @@ DtypeOption = Annotated[
     Option(
         "--dtype",
         help="Type of the numbers: auto, float32, bfloat16 or float16 (checkpoints).",
-        envvar="ATTNCTL_DTYPE",
         rich_help_panel=CHECKPOINT,
     ),
 ]
@@ -254,7 +235,6 @@ DeviceOption = Annotated[
         help="Where to compute: auto, cpu, cuda, cuda:1 or mps.",
         metavar="DEVICE",
         autocompletion=completing("auto", "cpu", "cuda", "mps"),
-        envvar="ATTNCTL_DEVICE",
         rich_help_panel=MODEL,
     ),
 ]
@@ -264,19 +244,12 @@ ChatOption = Annotated[
         "--chat",
         help="Read a conversation instead of a text: JSON, a list of objects with role and content.",
         metavar="FILE",
-        envvar="ATTNCTL_CHAT",
         rich_help_panel=MODEL,
     ),
 ]
 OffOption = Annotated[
     str | None,
-    Option(
-        "--off",
-        help="Switch off these heads, as layer.head: 23.3,0.5.",
-        metavar="HEADS",
-        envvar="ATTNCTL_OFF",
-        rich_help_panel=CHANGED,
-    ),
+    Option("--off", help="Switch off these heads, as layer.head: 23.3,0.5.", metavar="HEADS", rich_help_panel=CHANGED),
 ]
 SeedOption = Annotated[
     int | None,
@@ -285,7 +258,6 @@ SeedOption = Annotated[
         help="Seed of all random numbers [default: 0].",
         metavar="N",
         parser=whole(limits.SEED),
-        envvar="ATTNCTL_SEED",
         rich_help_panel=MODEL,
     ),
 ]
@@ -296,7 +268,6 @@ GenerateOption = Annotated[
         help="Let a checkpoint add this many tokens at most; a decoder of texts takes the likeliest each time.",
         metavar="N",
         parser=whole(limits.GENERATE),
-        envvar="ATTNCTL_GENERATE",
         rich_help_panel=CHECKPOINT,
     ),
 ]
@@ -305,18 +276,12 @@ BosOption = Annotated[
     Option(
         "--bos/--no-bos",
         help="Begin with the start token of the model, or without it (checkpoints).",
-        envvar="ATTNCTL_BOS",
         rich_help_panel=CHECKPOINT,
     ),
 ]
 TruncateOption = Annotated[
     bool,
-    Option(
-        "--truncate",
-        help="Cut a text that is too long for the checkpoint.",
-        envvar="ATTNCTL_TRUNCATE",
-        rich_help_panel=CHECKPOINT,
-    ),
+    Option("--truncate", help="Cut a text that is too long for the checkpoint.", rich_help_panel=CHECKPOINT),
 ]
 ImageOption = Annotated[
     str | None,
@@ -324,7 +289,6 @@ ImageOption = Annotated[
         "--image",
         help="Picture that the text is about; several with commas (vision-language checkpoints).",
         metavar="FILE",
-        envvar="ATTNCTL_IMAGE",
         rich_help_panel=CHECKPOINT,
     ),
 ]
@@ -335,7 +299,6 @@ TokenizerOption = Annotated[
         help="How to split the text: words, chars, or a tokenizer.json; for a checkpoint a tokenizer.json.",
         metavar="words|chars|FILE",
         autocompletion=completing("words", "chars"),
-        envvar="ATTNCTL_TOKENIZER",
         rich_help_panel=NUMBERS,
     ),
 ]
@@ -345,7 +308,6 @@ EmbeddingsOption = Annotated[
         "--embeddings",
         help="Embeddings, one row for each token (.npy, .npz, .csv).",
         metavar="FILE",
-        envvar="ATTNCTL_EMBEDDINGS",
         rich_help_panel=NUMBERS,
     ),
 ]
@@ -355,7 +317,6 @@ QkvOption = Annotated[
         "--qkv",
         help="Q, K and V from a file (.npz, .safetensors), with or without a text.",
         metavar="FILE",
-        envvar="ATTNCTL_QKV",
         rich_help_panel=NUMBERS,
     ),
 ]
@@ -366,7 +327,6 @@ DModelOption = Annotated[
         help="Length of an embedding (random, dot).",
         metavar="N",
         parser=whole(limits.SIZE),
-        envvar="ATTNCTL_D_MODEL",
         rich_help_panel=MADE,
     ),
 ]
@@ -377,7 +337,6 @@ DKOption = Annotated[
         help="Length of a query and a key (random).",
         metavar="N",
         parser=whole(limits.SIZE),
-        envvar="ATTNCTL_D_K",
         rich_help_panel=MADE,
     ),
 ]
@@ -389,7 +348,6 @@ NHeadsOption = Annotated[
         help="Number of query heads in a layer.",
         metavar="N",
         parser=whole(limits.HEADS),
-        envvar="ATTNCTL_N_HEADS",
         rich_help_panel=MADE,
     ),
 ]
@@ -401,7 +359,6 @@ NKvHeadsOption = Annotated[
         help="Number of key/value heads, shared by groups of query heads.",
         metavar="N",
         parser=whole(limits.HEADS),
-        envvar="ATTNCTL_N_KV_HEADS",
         rich_help_panel=MADE,
     ),
 ]
@@ -413,7 +370,6 @@ NLayersOption = Annotated[
         help="Number of layers (random, dot).",
         metavar="N",
         parser=whole(limits.LAYERS),
-        envvar="ATTNCTL_N_LAYERS",
         rich_help_panel=MADE,
     ),
 ]
@@ -422,18 +378,12 @@ OutputProjectionOption = Annotated[
     Option(
         "--output-projection/--no-output-projection",
         help="Use an output projection W_O, or none (random).",
-        envvar="ATTNCTL_OUTPUT_PROJECTION",
         rich_help_panel=MADE,
     ),
 ]
 CausalOption = Annotated[
     bool | None,
-    Option(
-        "--causal/--no-causal",
-        help="Hide later keys from every query, or do not.",
-        envvar="ATTNCTL_CAUSAL",
-        rich_help_panel=MATHEMATICS,
-    ),
+    Option("--causal/--no-causal", help="Hide later keys from every query, or do not.", rich_help_panel=MATHEMATICS),
 ]
 WindowOption = Annotated[
     int | None,
@@ -442,7 +392,6 @@ WindowOption = Annotated[
         help="Sliding window: hide keys that are this many tokens away or more.",
         metavar="N",
         parser=whole(limits.WINDOW),
-        envvar="ATTNCTL_WINDOW",
         rich_help_panel=MATHEMATICS,
     ),
 ]
@@ -453,13 +402,10 @@ ScaleOption = Annotated[
         help="Factor on the scores: auto (1/√d_k), none, or a number: 0.125 or 1/8.",
         metavar="auto|none|X",
         autocompletion=completing("auto", "none"),
-        envvar="ATTNCTL_SCALE",
         rich_help_panel=MATHEMATICS,
     ),
 ]
-NoScaleOption = Annotated[
-    bool, Option("--no-scale", help="The same as --scale none.", envvar="ATTNCTL_NO_SCALE", rich_help_panel=MATHEMATICS)
-]
+NoScaleOption = Annotated[bool, Option("--no-scale", help="The same as --scale none.", rich_help_panel=MATHEMATICS)]
 TemperatureOption = Annotated[
     float | None,
     Option(
@@ -467,22 +413,16 @@ TemperatureOption = Annotated[
         help="Divide by this before the softmax.",
         metavar="X",
         parser=decimal(limits.TEMPERATURE),
-        envvar="ATTNCTL_TEMPERATURE",
         rich_help_panel=MATHEMATICS,
     ),
 ]
 PositionsOption = Annotated[
     Literal["sinusoidal"] | None,
-    Option(
-        "--positions",
-        help="Add positions to the embeddings: sinusoidal.",
-        envvar="ATTNCTL_POSITIONS",
-        rich_help_panel=MATHEMATICS,
-    ),
+    Option("--positions", help="Add positions to the embeddings: sinusoidal.", rich_help_panel=MATHEMATICS),
 ]
 RopeOption = Annotated[
     bool,
-    Option("--rope", help="Rotary positions on queries and keys.", envvar="ATTNCTL_ROPE", rich_help_panel=MATHEMATICS),
+    Option("--rope", help="Rotary positions on queries and keys.", rich_help_panel=MATHEMATICS),
 ]
 RopeThetaOption = Annotated[
     float | None,
@@ -491,7 +431,6 @@ RopeThetaOption = Annotated[
         help="Base of the rotary angles [default: 10000].",
         metavar="X",
         parser=decimal(limits.ROPE_THETA),
-        envvar="ATTNCTL_ROPE_THETA",
         rich_help_panel=MATHEMATICS,
     ),
 ]
@@ -500,7 +439,6 @@ RopePairsOption = Annotated[
     Option(
         "--rope-pairs",
         help="Dimensions that are rotated together: half (as in Llama) or interleaved.",
-        envvar="ATTNCTL_ROPE_PAIRS",
         rich_help_panel=MATHEMATICS,
     ),
 ]
@@ -511,17 +449,13 @@ DropoutOption = Annotated[
         help="Drop each weight with this probability (seeded).",
         metavar="X",
         parser=decimal(limits.DROPOUT),
-        envvar="ATTNCTL_DROPOUT",
         rich_help_panel=MATHEMATICS,
     ),
 ]
 AttentionOption = Annotated[
     Literal["encoder", "decoder", "cross"] | None,
     Option(
-        "--attention",
-        help="Attention of an encoder-decoder: encoder, decoder or cross.",
-        envvar="ATTNCTL_ATTENTION",
-        rich_help_panel=CHECKPOINT,
+        "--attention", help="Attention of an encoder-decoder: encoder, decoder or cross.", rich_help_panel=CHECKPOINT
     ),
 ]
 TargetOption = Annotated[
@@ -530,7 +464,6 @@ TargetOption = Annotated[
         "--target",
         help="What the model should write: the decoder's text (encoder-decoders); with --effects, contributions: a word.",
         metavar="TEXT",
-        envvar="ATTNCTL_TARGET",
         rich_help_panel=CHECKPOINT,
     ),
 ]
@@ -540,7 +473,6 @@ SourceLanguageOption = Annotated[
         "--source-language",
         help="The language of the text: eng_Latn (checkpoints that translate).",
         metavar="CODE",
-        envvar="ATTNCTL_SOURCE_LANGUAGE",
         rich_help_panel=CHECKPOINT,
     ),
 ]
@@ -550,7 +482,6 @@ TargetLanguageOption = Annotated[
         "--target-language",
         help="The language that the decoder writes: fra_Latn (checkpoints that translate).",
         metavar="CODE",
-        envvar="ATTNCTL_TARGET_LANGUAGE",
         rich_help_panel=CHECKPOINT,
     ),
 ]
@@ -558,6 +489,7 @@ TextPairOption = Annotated[
     str | None,
     Option(
         "--text-pair",
+        envvar=ONE_CALL,
         help="A second text that the model reads after the text: passage, hypothesis (checkpoints).",
         metavar="TEXT",
         rich_help_panel=CHECKPOINT,
@@ -570,7 +502,6 @@ PredictOption = Annotated[
         help="Show the words that the model expects after this token, or all (masked models: in its place).",
         metavar="TOKEN",
         autocompletion=completing(TOKENS),
-        envvar="ATTNCTL_PREDICT",
         rich_help_panel=MODEL,
     ),
 ]
@@ -581,7 +512,6 @@ CmapOption = Annotated[
         help="Colour map of matplotlib [default: viridis].",
         metavar="MAP",
         autocompletion=completing(*MAPS),
-        envvar="ATTNCTL_CMAP",
         rich_help_panel=SHOW,
     ),
 ]
@@ -592,26 +522,22 @@ DpiOption = Annotated[
         help="Dots per inch, 30 to 1200 [default: 200; in a batch 100].",
         metavar="N",
         parser=whole(limits.DPI),
-        envvar="ATTNCTL_DPI",
         rich_help_panel=PICTURE,
     ),
 ]
 TitleOption = Annotated[
     str | None,
-    Option("--title", help="Title; '' for no title.", metavar="TEXT", envvar="ATTNCTL_TITLE", rich_help_panel=SHOW),
+    Option("--title", help="Title; '' for no title.", metavar="TEXT", rich_help_panel=SHOW),
 ]
 SizeOption = Annotated[
     str | None,
-    Option(
-        "--size", help="Width and height in inches: 6x4.", metavar="WxH", envvar="ATTNCTL_SIZE", rich_help_panel=PICTURE
-    ),
+    Option("--size", help="Width and height in inches: 6x4.", metavar="WxH", rich_help_panel=PICTURE),
 ]
 ValuesOption = Annotated[
     bool | None,
     Option(
         "--values/--no-values",
         help="Write numbers in the cells, or do not [default: if they can be read].",
-        envvar="ATTNCTL_VALUES",
         rich_help_panel=SHOW,
     ),
 ]
@@ -620,7 +546,6 @@ LogOption = Annotated[
     Option(
         "--log/--no-log",
         help="Colours on a logarithmic scale [default: only for a long text with most weight in a few cells].",
-        envvar="ATTNCTL_LOG",
         rich_help_panel=SHOW,
     ),
 ]
@@ -631,7 +556,6 @@ FontSizeOption = Annotated[
         help="Size of the labels in points; other text in proportion.",
         metavar="X",
         parser=decimal(limits.FONT_SIZE),
-        envvar="ATTNCTL_FONT_SIZE",
         rich_help_panel=PICTURE,
     ),
 ]
@@ -642,7 +566,6 @@ VminOption = Annotated[
         help="The weight with the first colour [default: 0].",
         metavar="X",
         parser=decimal(limits.COLOUR_END),
-        envvar="ATTNCTL_VMIN",
         rich_help_panel=PICTURE,
     ),
 ]
@@ -653,13 +576,10 @@ VmaxOption = Annotated[
         help="The weight with the last colour [default: the largest].",
         metavar="X",
         parser=decimal(limits.COLOUR_END),
-        envvar="ATTNCTL_VMAX",
         rich_help_panel=PICTURE,
     ),
 ]
-NoColorbarOption = Annotated[
-    bool, Option("--no-colorbar", help="Draw no colour bar.", envvar="ATTNCTL_NO_COLORBAR", rich_help_panel=PICTURE)
-]
+NoColorbarOption = Annotated[bool, Option("--no-colorbar", help="Draw no colour bar.", rich_help_panel=PICTURE)]
 DropOption = Annotated[
     list[str],
     Option(
@@ -667,21 +587,16 @@ DropOption = Annotated[
         help="Leave out a key: first, special, a token or its index.",
         metavar="KEY",
         autocompletion=completing("first", "special", TOKENS, joined=True),
-        envvar="ATTNCTL_DROP",
         rich_help_panel=CHANGED,
     ),
 ]
 RenormaliseOption = Annotated[
     bool,
-    Option(
-        "--renormalise", help="Make each row sum to 1 again.", envvar="ATTNCTL_RENORMALISE", rich_help_panel=CHANGED
-    ),
+    Option("--renormalise", help="Make each row sum to 1 again.", rich_help_panel=CHANGED),
 ]
 WordsOption = Annotated[
     bool,
-    Option(
-        "--words", help="Merge the pieces of a tokenizer into words.", envvar="ATTNCTL_WORDS", rich_help_panel=CHANGED
-    ),
+    Option("--words", help="Merge the pieces of a tokenizer into words.", rich_help_panel=CHANGED),
 ]
 MeasureOption = Annotated[
     str | None,
@@ -691,18 +606,12 @@ MeasureOption = Annotated[
         metavar="MEASURE",
         autocompletion=completing("weights", "attnctl.measures:measure_names", "{attnctl.measures}"),
         parser=measure_name,
-        envvar="ATTNCTL_MEASURE",
         rich_help_panel=CHANGED,
     ),
 ]
 EngineOption = Annotated[
     Literal["local", "ray"],
-    Option(
-        "--engine",
-        help="local, or ray: the workers of a Ray cluster.",
-        envvar="ATTNCTL_ENGINE",
-        rich_help_panel=WORK,
-    ),
+    Option("--engine", help="local, or ray: the workers of a Ray cluster.", rich_help_panel=WORK),
 ]
 AddressOption = Annotated[
     str | None,
@@ -710,7 +619,6 @@ AddressOption = Annotated[
         "--address",
         help="The Ray cluster: auto, or HOST:PORT [default: start one on this machine].",
         metavar="ADDRESS",
-        envvar="ATTNCTL_ADDRESS",
         rich_help_panel=WORK,
     ),
 ]
@@ -721,7 +629,6 @@ GpusPerWorkerOption = Annotated[
         help="GPUs for each worker of Ray.",
         metavar="X",
         parser=decimal(limits.GPUS),
-        envvar="ATTNCTL_GPUS_PER_WORKER",
         rich_help_panel=WORK,
     ),
 ]
@@ -860,10 +767,5 @@ class EngineOptions:
 
 ReplaceOption = Annotated[
     bool,
-    Option(
-        "--replace",
-        help="Remove the results in the folder of -o, and begin again.",
-        envvar="ATTNCTL_REPLACE",
-        rich_help_panel=WORK,
-    ),
+    Option("--replace", help="Remove the results in the folder of -o, and begin again.", rich_help_panel=WORK),
 ]

@@ -14,7 +14,7 @@ from typer.core import TyperOption
 from attnctl.checks import limits
 from attnctl.cli import defaults
 from attnctl.cli.app import all_commands, load_command
-from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.command import ONE_CALL, command, refuse_unused
 from attnctl.cli.groups import OUTPUT
 from attnctl.cli.output import print_lines, print_wrapped, say_notes
 from attnctl.cli.suggestions import suggest_choice
@@ -36,6 +36,7 @@ def config_command(
         list[str] | None,
         Option(
             "--set",
+            envvar=ONE_CALL,
             help="Set a default: NAME=VALUE, or COMMAND.NAME=VALUE for one command.",
             metavar="NAME=VALUE",
             rich_help_panel=OUTPUT,
@@ -43,9 +44,17 @@ def config_command(
     ] = None,
     unset: Annotated[
         list[str] | None,
-        Option("--unset", help="Remove a default: NAME, or COMMAND.NAME.", metavar="NAME", rich_help_panel=OUTPUT),
+        Option(
+            "--unset",
+            envvar=ONE_CALL,
+            help="Remove a default: NAME, or COMMAND.NAME.",
+            metavar="NAME",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
-    path: Annotated[bool, Option("--path", help="Print the path of the file.", rich_help_panel=OUTPUT)] = False,
+    path: Annotated[
+        bool, Option("--path", envvar=ONE_CALL, help="Print the path of the file.", rich_help_panel=OUTPUT)
+    ] = False,
 ) -> None:
     """Show or set your defaults: values of options, for every command line that does not give the option.
 

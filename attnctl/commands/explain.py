@@ -70,7 +70,6 @@ class ChosenOptions:
             help="Query token: its index, or its text (text:7 is the token “7”); several: eat,pizza or 2-4.",
             metavar="TOKEN",
             autocompletion=completing(TOKENS, joined=True),
-            envvar="ATTNCTL_QUERY",
             rich_help_panel=LOOK,
         ),
     ] = None
@@ -81,7 +80,6 @@ class ChosenOptions:
             help="Show only the N strongest: links of each query.",
             metavar="N",
             parser=whole(limits.TOP),
-            envvar="ATTNCTL_TOP",
             rich_help_panel=LOOK,
         ),
     ] = None
@@ -94,17 +92,12 @@ class WalkOptions:
 
     all: Annotated[
         bool,
-        Option(
-            "--all",
-            help="Show all layers, from tokens to output.",
-            envvar="ATTNCTL_ALL",
-            rich_help_panel=LOOK,
-        ),
+        Option("--all", help="Show all layers, from tokens to output.", rich_help_panel=LOOK),
     ] = False
     precision: PrecisionOption = None
     story: Annotated[
         bool,
-        Option("--story", help="Explain each step in everyday words.", envvar="ATTNCTL_STORY", rich_help_panel=LOOK),
+        Option("--story", help="Explain each step in everyday words.", rich_help_panel=LOOK),
     ] = False
 
 
@@ -133,7 +126,6 @@ def explain_command(
             help="Keep only these steps: scores,weights,… (matrices shows W_Q, W_K, W_V)",
             metavar="STEPS",
             autocompletion=completing("attnctl.trace.steps:NAMES", "contributions", joined=True),
-            envvar="ATTNCTL_STEPS",
             rich_help_panel=LOOK,
         ),
     ] = None,
@@ -144,13 +136,12 @@ def explain_command(
         Option(
             "--check",
             help="Recompute the weights by other means, and compare: exit code 4 if they differ.",
-            envvar="ATTNCTL_CHECK",
             rich_help_panel=LOOK,
         ),
     ] = False,
     json: Annotated[
         bool,
-        Option("--json", help="Write JSON: the trace, in one line.", envvar="ATTNCTL_JSON", rich_help_panel=OUTPUT),
+        Option("--json", help="Write JSON: the trace, in one line.", rich_help_panel=OUTPUT),
     ] = False,
     output: Annotated[str | None, output_option("Where to write: .json, .npz, .txt or .svg.")] = None,
     weights: WeightOptions,

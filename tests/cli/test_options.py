@@ -563,7 +563,7 @@ def test_what_is_typed_and_unused_is_refused() -> None:
     def show(
         context: typer.Context,
         precision: int | None = None,
-        device: Annotated[str | None, typer.Option("--device", envvar="ATTNCTL_DEVICE")] = None,
+        device: Annotated[str | None, typer.Option("--device")] = None,
     ) -> None:
         refuse_unused(context, "precision", CheckpointOptions, because="the output is JSON")
 
@@ -581,9 +581,7 @@ def test_a_default_of_the_users_own_is_not_refused(monkeypatch: pytest.MonkeyPat
     app = typer.Typer()
 
     @app.command()
-    def show(
-        context: typer.Context, device: Annotated[str | None, typer.Option("--device", envvar="ATTNCTL_DEVICE")] = None
-    ) -> None:
+    def show(context: typer.Context, device: Annotated[str | None, typer.Option("--device")] = None) -> None:
         refuse_unused(context, "device", because="nothing is computed")
 
     monkeypatch.setenv("ATTNCTL_DEVICE", "cpu")

@@ -63,7 +63,6 @@ def ablate_command(
             "-t",
             help='What the model should write, such as " Mary", or the label of a classifier [default: the likeliest].',
             metavar="TEXT",
-            envvar="ATTNCTL_TARGET",
             rich_help_panel=MODEL,
         ),
     ] = None,
@@ -76,7 +75,6 @@ def ablate_command(
             help="Query token: the watched word is predicted from this token [default: the last, or the mask].",
             metavar="TOKEN",
             autocompletion=completing(TOKENS, joined=True),
-            envvar="ATTNCTL_QUERY",
             rich_help_panel=LOOK,
         ),
     ] = None,
@@ -87,28 +85,18 @@ def ablate_command(
         Option(
             "--how",
             help="Replace a head's output by zero, by its mean, or by its output on another text.",
-            envvar="ATTNCTL_HOW",
             rich_help_panel=LOOK,
         ),
     ] = "zero",
     reference: Annotated[
         str | None,
         Option(
-            "--reference",
-            help="Texts for --how mean or resample, one a line.",
-            metavar="FILE",
-            envvar="ATTNCTL_REFERENCE",
-            rich_help_panel=LOOK,
+            "--reference", help="Texts for --how mean or resample, one a line.", metavar="FILE", rich_help_panel=LOOK
         ),
     ] = None,
     edges: Annotated[
         bool,
-        Option(
-            "--edges",
-            help="Cut each key in turn from the watched token.",
-            envvar="ATTNCTL_EDGES",
-            rich_help_panel=LOOK,
-        ),
+        Option("--edges", help="Cut each key in turn from the watched token.", rich_help_panel=LOOK),
     ] = False,
     edge: Annotated[
         list[str] | None,
@@ -116,7 +104,6 @@ def ablate_command(
             "--edge",
             help='Cut this edge: "gave→Mary" or "11>2"; several edges: also all at once.',
             metavar="TEXT",
-            envvar="ATTNCTL_EDGE",
             rich_help_panel=LOOK,
         ),
     ] = None,
@@ -126,7 +113,6 @@ def ablate_command(
         Option(
             "--approximate",
             help="Approximate all effects by gradient × activation, from one forward and backward.",
-            envvar="ATTNCTL_APPROXIMATE",
             rich_help_panel=LOOK,
         ),
     ] = False,
@@ -137,7 +123,6 @@ def ablate_command(
             help="How many share one pass: interventions.",
             metavar="N",
             parser=whole(limits.BATCH_SIZE),
-            envvar="ATTNCTL_BATCH_SIZE",
             rich_help_panel=WORK,
         ),
     ] = None,
@@ -148,7 +133,6 @@ def ablate_command(
             help="Show only the N strongest: heads, edges or parts [default: 10 rows in a table, else all].",
             metavar="N",
             parser=whole(limits.TOP),
-            envvar="ATTNCTL_TOP",
             rich_help_panel=LOOK,
         ),
     ] = None,

@@ -46,8 +46,7 @@ def align_command(
     text: Annotated[
         str | None,
         Argument(
-            help='The text, or speech: .wav, .flac, .ogg, .mp3; "-" for standard input.',
-            metavar="[TEXT|AUDIO|-]",
+            help='The text, or speech: .wav, .flac, .ogg, .mp3; "-" for standard input.', metavar="[TEXT|AUDIO|-]"
         ),
     ] = None,
     *,
@@ -60,7 +59,6 @@ def align_command(
             "texts), or layer.head: 4.2,5.1.",
             metavar="named|auto|HEADS",
             autocompletion=completing("named", "auto"),
-            envvar="ATTNCTL_HEADS",
             rich_help_panel=LOOK,
         ),
     ] = None,
@@ -72,7 +70,6 @@ def align_command(
             "--language",
             help="The spoken language: en, de [default: as the model hears it].",
             metavar="TEXT",
-            envvar="ATTNCTL_LANGUAGE",
             rich_help_panel=MODEL,
         ),
     ] = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Context, Option
 
-from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.command import ONE_CALL, command, refuse_unused
 from attnctl.cli.groups import (
     CHECKPOINT,
     LOOK,
@@ -84,6 +84,7 @@ def compare_command(
         str | None,
         Option(
             "--texts",
+            envvar=ONE_CALL,
             help="With --drift: many texts, a file as batch reads it (.txt with a text a line, .jsonl, .csv, .parquet).",
             metavar="FILE",
             rich_help_panel=MODEL,
@@ -93,18 +94,25 @@ def compare_command(
         bool,
         Option(
             "--drift",
+            envvar=ONE_CALL,
             help="How far B drifts from A, of one architecture: every head, the outputs, the next token.",
             rich_help_panel=LOOK,
         ),
     ] = False,
     dtype_b: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"] | None,
-        Option("--dtype-b", help="The --dtype of B, if it differs from that of A.", rich_help_panel=CHECKPOINT),
+        Option(
+            "--dtype-b",
+            envvar=ONE_CALL,
+            help="The --dtype of B, if it differs from that of A.",
+            rich_help_panel=CHECKPOINT,
+        ),
     ] = None,
     device_b: Annotated[
         str | None,
         Option(
             "--device-b",
+            envvar=ONE_CALL,
             help="The --device of B, if it differs from that of A.",
             metavar="DEVICE",
             autocompletion=completing("auto", "cpu", "cuda", "mps"),
@@ -115,6 +123,7 @@ def compare_command(
         Literal["sdpa", "eager"] | None,
         Option(
             "--kernel-b",
+            envvar=ONE_CALL,
             help="With --drift: the attention function of B; A has its usual one, sdpa if it can.",
             rich_help_panel=CHECKPOINT,
         ),
@@ -124,9 +133,7 @@ def compare_command(
     precision: PrecisionOption = None,
     json: Annotated[
         bool,
-        Option(
-            "--json", help="Write JSON: the comparison, in one line.", envvar="ATTNCTL_JSON", rich_help_panel=OUTPUT
-        ),
+        Option("--json", help="Write JSON: the comparison, in one line.", rich_help_panel=OUTPUT),
     ] = False,
     output: Annotated[
         str | None,

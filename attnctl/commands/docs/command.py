@@ -9,7 +9,7 @@ from typing import Annotated
 
 from typer import Argument, Context, Option
 
-from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.command import ONE_CALL, command, refuse_unused
 from attnctl.cli.groups import OUTPUT
 from attnctl.cli.output import print_lines, safe_console
 from attnctl.version import __version__
@@ -22,14 +22,23 @@ def docs_command(
         str | None, Argument(help="The page to show [default: a list of them].", metavar="[TOPIC]")
     ] = None,
     *,
-    open_: Annotated[bool, Option("--open", help="Open the page in a browser.", rich_help_panel=OUTPUT)] = False,
+    open_: Annotated[
+        bool, Option("--open", envvar=ONE_CALL, help="Open the page in a browser.", rich_help_panel=OUTPUT)
+    ] = False,
     site: Annotated[
         str | None,
-        Option(help="Build all pages into this folder, as HTML.", metavar="FOLDER", rich_help_panel=OUTPUT),
+        Option(
+            envvar=ONE_CALL, help="Build all pages into this folder, as HTML.", metavar="FOLDER", rich_help_panel=OUTPUT
+        ),
     ] = None,
     samples: Annotated[
         str | None,
-        Option(help="Write the sample files of the pages into this folder.", metavar="FOLDER", rich_help_panel=OUTPUT),
+        Option(
+            envvar=ONE_CALL,
+            help="Write the sample files of the pages into this folder.",
+            metavar="FOLDER",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
 ) -> None:
     """Show the documentation: a lesson, how-to guides, and the reference of commands, Python and file formats.

@@ -11,7 +11,7 @@ from typer import Argument, Context, Option
 
 from attnctl.checks import limits
 from attnctl.checks.model_options import model_arguments
-from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.command import ONE_CALL, command, refuse_unused
 from attnctl.cli.engines import engine_of
 from attnctl.cli.groups import (
     CHANGED,
@@ -71,27 +71,16 @@ def evaluate_command(
             "--relations",
             help="CSV with rows label,name: rename a relation, or leave it out (no name).",
             metavar="FILE",
-            envvar="ATTNCTL_RELATIONS",
             rich_help_panel=LOOK,
         ),
     ] = None,
     untrained: Annotated[
         bool,
-        Option(
-            "--untrained",
-            help="Measure the same model with new random parameters, too.",
-            envvar="ATTNCTL_UNTRAINED",
-            rich_help_panel=LOOK,
-        ),
+        Option("--untrained", help="Measure the same model with new random parameters, too.", rich_help_panel=LOOK),
     ] = False,
     subtypes: Annotated[
         bool,
-        Option(
-            "--subtypes",
-            help="Add a row for each subtype, such as nsubj:pass.",
-            envvar="ATTNCTL_SUBTYPES",
-            rich_help_panel=LOOK,
-        ),
+        Option("--subtypes", help="Add a row for each subtype, such as nsubj:pass.", rich_help_panel=LOOK),
     ] = False,
     least: Annotated[
         int,
@@ -100,7 +89,6 @@ def evaluate_command(
             help="Smallest number of scored cases for a row of the table.",
             metavar="N",
             parser=whole(limits.CASES),
-            envvar="ATTNCTL_LEAST",
             rich_help_panel=LOOK,
         ),
     ] = 20,
@@ -111,7 +99,6 @@ def evaluate_command(
             help="Tokens of the longest text that is read: a longer sentence is left out.",
             metavar="N",
             parser=whole(limits.MAX_TOKENS),
-            envvar="ATTNCTL_MAX_TOKENS",
             rich_help_panel=INPUT,
         ),
     ] = 512,
@@ -122,7 +109,6 @@ def evaluate_command(
             help="How many share one pass: sentences of similar length (checkpoints).",
             metavar="N",
             parser=whole(limits.BATCH_SIZE),
-            envvar="ATTNCTL_BATCH_SIZE",
             rich_help_panel=WORK,
         ),
     ] = 32,
@@ -134,7 +120,6 @@ def evaluate_command(
             help="Processes, each with a model of its own.",
             metavar="N",
             parser=whole(limits.JOBS),
-            envvar="ATTNCTL_JOBS",
             rich_help_panel=WORK,
         ),
     ] = 1,
@@ -147,7 +132,6 @@ def evaluate_command(
             help="Sentences to read from each part of the bundled corpus.",
             metavar="N",
             parser=whole(limits.GRAMMAR_SENTENCES),
-            envvar="ATTNCTL_SENTENCES",
             rich_help_panel=LOOK,
         ),
     ] = 1000,
@@ -155,6 +139,7 @@ def evaluate_command(
         str | None,
         Option(
             "--write-corpus",
+            envvar=ONE_CALL,
             help="Write the held-out sentences of the bundled corpus as CoNLL-U.",
             metavar="FILE",
             rich_help_panel=OUTPUT,
@@ -162,12 +147,7 @@ def evaluate_command(
     ] = None,
     json: Annotated[
         bool,
-        Option(
-            "--json",
-            help="Write JSON: the whole census.",
-            envvar="ATTNCTL_JSON",
-            rich_help_panel=OUTPUT,
-        ),
+        Option("--json", help="Write JSON: the whole census.", rich_help_panel=OUTPUT),
     ] = False,
     output: Annotated[
         list[str] | None,

@@ -78,7 +78,6 @@ def heads_command(
             help="Sort by this, the largest first: entropy, first, previous, induction, …",
             metavar="STATISTIC",
             autocompletion=completing("attnctl.readings.head_statistics:STATISTICS"),
-            envvar="ATTNCTL_BY",
             rich_help_panel=LOOK,
         ),
     ] = None,
@@ -89,7 +88,6 @@ def heads_command(
             help="Show only the N strongest: heads, by --by or by confidence.",
             metavar="N",
             parser=whole(limits.TOP),
-            envvar="ATTNCTL_TOP",
             rich_help_panel=LOOK,
         ),
     ] = None,
@@ -98,7 +96,6 @@ def heads_command(
         Option(
             "--probe",
             help="Measure induction and duplicates with the usual probe, repeated random tokens: needs no text.",
-            envvar="ATTNCTL_PROBE",
             rich_help_panel=LOOK,
         ),
     ] = False,
@@ -108,7 +105,6 @@ def heads_command(
             "--census",
             help="Name heads after what they find in a corpus: the JSON of attnctl evaluate.",
             metavar="FILE",
-            envvar="ATTNCTL_CENSUS",
             rich_help_panel=LOOK,
         ),
     ] = None,
@@ -121,7 +117,7 @@ def heads_command(
     json: JsonOption = False,
     csv: Annotated[
         bool,
-        Option("--csv", help="Write CSV, one line a head.", envvar="ATTNCTL_CSV", rich_help_panel=OUTPUT),
+        Option("--csv", help="Write CSV, one line a head.", rich_help_panel=OUTPUT),
     ] = False,
     output: Annotated[
         str | None, output_option(f"Where to write: .csv, .parquet, .json, .html, or a picture: {suffixes_listed()}.")

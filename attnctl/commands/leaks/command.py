@@ -35,7 +35,6 @@ def leaks_command(
         Option(
             "--pack",
             help="Pack texts into one row, as a collator does: positions start at 0 in each.",
-            envvar="ATTNCTL_PACK",
             rich_help_panel=LOOK,
         ),
     ] = False,
@@ -46,7 +45,6 @@ def leaks_command(
             help='Who may see whom: segments (only itself), causal (earlier ones, too), "prefix N", or a file of 0 and 1.',
             metavar="segments|causal|prefix N|FILE",
             autocompletion=completing("segments", "causal"),
-            envvar="ATTNCTL_EXPECT",
             rich_help_panel=LOOK,
         ),
     ] = "segments",

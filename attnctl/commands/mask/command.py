@@ -54,7 +54,6 @@ def mask_command(
             "[default: what the model's configuration and documentation say].",
             metavar="causal|bidirectional|prefix N|window N|segments|FILE",
             autocompletion=completing("causal", "bidirectional", "segments"),
-            envvar="ATTNCTL_EXPECT",
             rich_help_panel=LOOK,
         ),
     ] = None,

@@ -32,7 +32,6 @@ def model_command(
             help="Tokens of the text [default: the longest that the model reads].",
             metavar="N",
             parser=whole(limits.LENGTH),
-            envvar="ATTNCTL_LENGTH",
             rich_help_panel=MODEL,
         ),
     ] = None,

@@ -46,17 +46,11 @@ def needle_command(
     *,
     needle: Annotated[
         str | None,
-        Option("--needle", help="The fact to plant.", metavar="TEXT", envvar="ATTNCTL_NEEDLE", rich_help_panel=INPUT),
+        Option("--needle", help="The fact to plant.", metavar="TEXT", rich_help_panel=INPUT),
     ] = None,
     question: Annotated[
         str | None,
-        Option(
-            "--question",
-            help="The question about it.",
-            metavar="TEXT",
-            envvar="ATTNCTL_QUESTION",
-            rich_help_panel=INPUT,
-        ),
+        Option("--question", help="The question about it.", metavar="TEXT", rich_help_panel=INPUT),
     ] = None,
     expect: Annotated[
         str | None,
@@ -64,7 +58,6 @@ def needle_command(
             "--expect",
             help="Text that a right answer contains, in any letter case.",
             metavar="TEXT",
-            envvar="ATTNCTL_EXPECT",
             rich_help_panel=INPUT,
         ),
     ] = None,
@@ -74,18 +67,13 @@ def needle_command(
             "--haystack",
             help="A file of filler text [default: generated sentences].",
             metavar="FILE",
-            envvar="ATTNCTL_HAYSTACK",
             rich_help_panel=INPUT,
         ),
     ] = None,
     lengths: Annotated[
         str,
         Option(
-            "--lengths",
-            help="Lengths of the prompts in tokens, with commas.",
-            metavar="TEXT",
-            envvar="ATTNCTL_LENGTHS",
-            rich_help_panel=INPUT,
+            "--lengths", help="Lengths of the prompts in tokens, with commas.", metavar="TEXT", rich_help_panel=INPUT
         ),
     ] = "512,1024,2048",
     depths: Annotated[
@@ -94,7 +82,6 @@ def needle_command(
             "--depths",
             help="Positions of the needle in % of the prompt, with commas.",
             metavar="TEXT",
-            envvar="ATTNCTL_DEPTHS",
             rich_help_panel=INPUT,
         ),
     ] = "0,25,50,75,100",
@@ -105,17 +92,13 @@ def needle_command(
             help="Number of best heads that the check switches off; 0: no check [default: 10; in a pipe, for a picture: 0].",
             metavar="N",
             parser=whole(limits.SWITCHED_OFF),
-            envvar="ATTNCTL_SWITCH_OFF",
             rich_help_panel=WORK,
         ),
     ] = None,
     json: Annotated[
         bool,
         Option(
-            "--json",
-            help="Write JSON: a line for each needle, then a line about the heads.",
-            envvar="ATTNCTL_JSON",
-            rich_help_panel=OUTPUT,
+            "--json", help="Write JSON: a line for each needle, then a line about the heads.", rich_help_panel=OUTPUT
         ),
     ] = False,
     output: Annotated[

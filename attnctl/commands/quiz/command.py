@@ -51,17 +51,13 @@ def quiz_command(
             help="Number of questions.",
             metavar="N",
             parser=whole(limits.QUESTIONS),
-            envvar="ATTNCTL_QUESTIONS",
             rich_help_panel=LOOK,
         ),
     ] = 5,
     json: Annotated[
         bool,
         Option(
-            "--json",
-            help="Write JSON: the questions with their answers, without asking them.",
-            envvar="ATTNCTL_JSON",
-            rich_help_panel=OUTPUT,
+            "--json", help="Write JSON: the questions with their answers, without asking them.", rich_help_panel=OUTPUT
         ),
     ] = False,
     model: WeightsModelOptions,

@@ -74,7 +74,6 @@ def view_command(
             "--run",
             help="Folder of a training run: show the text at each of its steps.",
             metavar="FOLDER",
-            envvar="ATTNCTL_RUN",
             rich_help_panel=MODEL,
         ),
     ] = None,
@@ -84,37 +83,20 @@ def view_command(
     output: Annotated[str | None, output_option('Where to write: .html, or "-".')] = None,
     no_open: Annotated[
         bool,
-        Option(
-            "--no-open", help="Write the page without opening it.", envvar="ATTNCTL_NO_OPEN", rich_help_panel=OUTPUT
-        ),
+        Option("--no-open", help="Write the page without opening it.", rich_help_panel=OUTPUT),
     ] = False,
     log: Annotated[
         bool | None,
-        Option(
-            "--log/--no-log",
-            help="Colours on a logarithmic scale: when the page opens.",
-            envvar="ATTNCTL_LOG",
-            rich_help_panel=SHOW,
-        ),
+        Option("--log/--no-log", help="Colours on a logarithmic scale: when the page opens.", rich_help_panel=SHOW),
     ] = None,
     effects: Annotated[
         bool,
-        Option(
-            "--effects",
-            help="Also shade the tokens by their effect on the prediction.",
-            envvar="ATTNCTL_EFFECTS",
-            rich_help_panel=LOOK,
-        ),
+        Option("--effects", help="Also shade the tokens by their effect on the prediction.", rich_help_panel=LOOK),
     ] = False,
     against: AgainstOption = None,
     sources: Annotated[
         bool,
-        Option(
-            "--sources",
-            help="Show which parts of a prompt the model's answer came from.",
-            envvar="ATTNCTL_SOURCES",
-            rich_help_panel=LOOK,
-        ),
+        Option("--sources", help="Show which parts of a prompt the model's answer came from.", rich_help_panel=LOOK),
     ] = False,
     weights: WeightOptions,
     model: ModelOptions,
