@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from attnctl.commands.ablate.network import effects as effects
     from attnctl.commands.align.compute import align as align
     from attnctl.commands.compare.compute import compare as compare
-    from attnctl.commands.compare.drift import drift as drift
+    from attnctl.commands.drift.compute import drift as drift
     from attnctl.commands.evaluate.compute import evaluate as evaluate
     from attnctl.commands.heads.compute import heads as heads
     from attnctl.commands.leaks.compute import leaks as leaks

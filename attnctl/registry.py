@@ -55,12 +55,16 @@ COMMANDS = {
         LOOK,
         "two models, traces or texts, and their difference",
         "attnctl.commands.compare.command",
-        functions={"compare": "attnctl.commands.compare.compute", "drift": "attnctl.commands.compare.drift"},
+        functions={"compare": "attnctl.commands.compare.compute"},
+        documents={"comparison": "attnctl.commands.compare.result:ComparisonDocument"},
+    ),
+    "drift": CommandPackage(
+        LOOK,
+        "which heads a quantised or fine-tuned copy moved",
+        "attnctl.commands.drift.command",
+        functions={"drift": "attnctl.commands.drift.compute"},
         guides={"drift": "find out which heads a quantised or fine-tuned copy moved"},
-        documents={
-            "comparison": "attnctl.commands.compare.result:ComparisonDocument",
-            "drift": "attnctl.commands.compare.drift_result:Drift",
-        },
+        documents={"drift": "attnctl.commands.drift.result:Drift"},
     ),
     "sources": CommandPackage(
         LOOK,
@@ -174,6 +178,11 @@ COMMANDS = {
     "config": CommandPackage(SETTINGS, "defaults of your own", "attnctl.commands.config"),
     "docs": CommandPackage(SETTINGS, "the documentation: lesson, guides, reference", "attnctl.commands.docs.command"),
     "schema": CommandPackage(SETTINGS, "the JSON Schema of what attnctl writes", "attnctl.commands.schema.command"),
+}
+
+# "command option" that was a command's → what is typed now, as the error of the old spelling names it
+MOVED = {
+    "compare --drift": "drift A B TEXT",
 }
 
 BATCH_FORMATS = {name: place for package in COMMANDS.values() for name, place in package.batch_formats.items()}

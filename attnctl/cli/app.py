@@ -33,7 +33,7 @@ from attnctl.errors import (
     until_end,
     waiting,
 )
-from attnctl.registry import COMMANDS
+from attnctl.registry import COMMANDS, MOVED
 from attnctl.runtime import interrupts
 from attnctl.text import for_pasting
 from attnctl.version import __version__
@@ -216,6 +216,8 @@ def _report_error(error: BaseException, name: str, session: Session | None) -> i
 
 def _usage_message(error: Any, command: str) -> str:
     """Return Typer's complaint as one line, with the origin of the value, or with the help to read."""
+    if new := MOVED.get(f"{command} {getattr(error, 'option_name', '')}"):
+        return f"{command} has no {error.option_name}: {PROGRAM} {new} measures that"
     message = " ".join(error.format_message().split()).rstrip(".")
     parameter = error.param if isinstance(error, typer.BadParameter) else None
     context, name = error.ctx, None if parameter is None else parameter.name

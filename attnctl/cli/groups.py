@@ -735,15 +735,21 @@ class MapOptions:
 
 @dataclass(frozen=True)
 class PictureOptions(MapOptions):
-    """The look of a picture; the fields of formats.pictures.Look."""
+    """The look of a picture."""
 
     size: SizeOption = None
     values: ValuesOption = None
-    log: LogOption = None
     font_size: FontSizeOption = None
     vmin: VminOption = None
     vmax: VmaxOption = None
     no_colorbar: NoColorbarOption = False
+
+
+@dataclass(frozen=True)
+class GridOptions(PictureOptions):
+    """The look of a grid of weights; the fields of formats.pictures.Look."""
+
+    log: LogOption = None
 
 
 @dataclass(frozen=True)

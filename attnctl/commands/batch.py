@@ -26,10 +26,10 @@ from attnctl.cli.groups import (
     SHOW,
     WORK,
     EngineOptions,
+    GridOptions,
     HeadOption,
     LayerOption,
     ModelOptions,
-    PictureOptions,
     PromptOptions,
     QueryOption,
     ReplaceOption,
@@ -67,7 +67,7 @@ USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("words", "measure", "drop", "renormalise"): OF_WEIGHTS,
     ("steps",): ("json", "npz", "parquet"),
     ("parameters", "predict"): ("json", "npz"),
-    tuple(field.name for field in dataclasses.fields(PictureOptions)): PICTURES,
+    tuple(field.name for field in dataclasses.fields(GridOptions)): PICTURES,
     ("spans", "budget", "remove"): tuple(PROMPT_FORMATS),
 }
 
@@ -189,7 +189,7 @@ def batch_command(
     ] = False,
     replace: ReplaceOption = False,
     weights: WeightOptions,
-    look: PictureOptions,
+    look: GridOptions,
     model: ModelOptions,
 ) -> int:
     """Run a model on every text of a file, and write a trace of each as a line of JSON, or pictures and tables.

@@ -21,9 +21,9 @@ from attnctl.cli.groups import (
     NUMBERS,
     PICTURE,
     FileOption,
+    GridOptions,
     KeyTokensOption,
     LayerOption,
-    PictureOptions,
     SourceArgument,
     SpansOption,
     TokensOption,
@@ -122,7 +122,7 @@ def heatmap_command(
     ] = None,
     spans: SpansOption = None,
     weights: WeightOptions,
-    look: PictureOptions,
+    look: GridOptions,
     file: FileOption = None,
     tokens: TokensOption = None,
     key_tokens: KeyTokensOption = None,
@@ -202,7 +202,7 @@ def _draw_run(
     text: str,
     model: WeightsModelOptions,
     chosen: Chosen,
-    look: PictureOptions,
+    look: GridOptions,
     output: str,
 ) -> None:
     """Draw one head at every step of a training run, as an animation or as a strip."""
@@ -248,7 +248,7 @@ def _write_page_of_run(
     text: str,
     model: WeightsModelOptions,
     chosen: Chosen,
-    look: PictureOptions,
+    look: GridOptions,
     output: str,
 ) -> None:
     """Write a page with every step of a training run."""
@@ -272,7 +272,7 @@ def _without_telling(chosen: Chosen) -> Chosen:
 # --- a page ---
 
 
-def _write_page(context: Context, opener: Opener, chosen: Chosen, look: PictureOptions, output: str) -> None:
+def _write_page(context: Context, opener: Opener, chosen: Chosen, look: GridOptions, output: str) -> None:
     """Write the page of one source."""
     _check_page_options(context, look)
     opened = opener()
@@ -281,7 +281,7 @@ def _write_page(context: Context, opener: Opener, chosen: Chosen, look: PictureO
     _put_page([opened], chosen, look, output)
 
 
-def _check_page_options(context: Context, look: PictureOptions) -> None:
+def _check_page_options(context: Context, look: GridOptions) -> None:
     """Raise UsageError for options that a page does not use, and for a colour map that a page does not have."""
     from attnctl.commands.view.page import PAGE_MAPS
 
@@ -291,7 +291,7 @@ def _check_page_options(context: Context, look: PictureOptions) -> None:
 
 
 def _put_page(
-    sources: Iterable[Source], chosen: Chosen, look: PictureOptions, output: str, labels: list[str] | None = None
+    sources: Iterable[Source], chosen: Chosen, look: GridOptions, output: str, labels: list[str] | None = None
 ) -> None:
     """Write a page of one source, or with labels a page of the steps of a run."""
     from attnctl.commands.view.page import page_of_sources
@@ -313,7 +313,7 @@ def _put_page(
 
 
 def _show_photograph(
-    context: Context, opener: Opener, photograph: str, chosen: Chosen, query: str | None, look: PictureOptions
+    context: Context, opener: Opener, photograph: str, chosen: Chosen, query: str | None, look: GridOptions
 ) -> None:
     """Show on a terminal where a query looks in a photograph."""
     from attnctl.formats.photographs import read_photograph
@@ -331,7 +331,7 @@ def _draw_photograph(
     photograph: str,
     chosen: Chosen,
     query: str | None,
-    look: PictureOptions,
+    look: GridOptions,
     form: str,
     output: str,
 ) -> None:
@@ -355,7 +355,7 @@ def _write_patches(
     from attnctl.formats.tables import weight_blocks
     from attnctl.render.terminal.photograph import patches_as_tsv
 
-    refuse_unused(context, PictureOptions, because="the numbers of the patches are written")
+    refuse_unused(context, GridOptions, because="the numbers of the patches are written")
     row = _row_of_photograph(opener, chosen, query)
     if form in TABLES:
         write_table(weight_blocks(row), str(form), output)
@@ -387,7 +387,7 @@ def _row_of_photograph(opener: Opener, chosen: Chosen, query: str | None) -> Lon
 # --- a grid of weights ---
 
 
-def _show_grid(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, look: PictureOptions) -> None:
+def _show_grid(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, look: GridOptions) -> None:
     """Show the grid on a terminal."""
     from attnctl.render.terminal.heatmap import Blocks
 
@@ -403,7 +403,7 @@ def _print_numbers(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom)
     """Print the numbers of the grid for a pipe."""
     from attnctl.render.terminal.heatmap import tab_separated
 
-    refuse_unused(context, PictureOptions, because="numbers are written, without colours")
+    refuse_unused(context, GridOptions, because="numbers are written, without colours")
     print_lines(tab_separated(_read_grid(opener(), chosen, zoom, bare=True)).rstrip("\n"))
 
 
@@ -411,7 +411,7 @@ def _write_cells(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, o
     """Write the cells as JSON."""
     from attnctl.formats.storage import save_value
 
-    refuse_unused(context, WeightOptions, PictureOptions, because="the output is JSON, the cells of the weights")
+    refuse_unused(context, WeightOptions, GridOptions, because="the output is JSON, the cells of the weights")
     prepared, _ = _prepare(opener(), chosen)
     save_value(_read_cells(prepared, zoom), output)
 
@@ -420,13 +420,13 @@ def _write_weights(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom,
     """Write a table with a row for each weight; cells are pooled only if the user asked for it."""
     from attnctl.formats.tables import weight_blocks
 
-    refuse_unused(context, PictureOptions, because="a table of the weights is written")
+    refuse_unused(context, GridOptions, because="a table of the weights is written")
     prepared, _ = _prepare(opener(), chosen)
     cells = _read_cells(prepared, zoom, each_token=zoom.pool is None, table=form)
     write_table(weight_blocks(cells, prepared.key_numbers), form, output)
 
 
-def _draw_grid(opener: Opener, chosen: Chosen, zoom: Zoom, look: PictureOptions, form: str, output: str) -> None:
+def _draw_grid(opener: Opener, chosen: Chosen, zoom: Zoom, look: GridOptions, form: str, output: str) -> None:
     """Draw the grid as a picture."""
     from attnctl.render.figure.heatmap import colour_map, draw_heatmap
 

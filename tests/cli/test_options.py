@@ -193,10 +193,8 @@ CASES = {
     "compare": Case("compare TEXT OTHER RANDOM", SAME),
     "compare, JSON": Case("compare TEXT OTHER RANDOM --json", SAME),
     "compare models": Case("compare demo demo-causal TEXT --layer 0", f"{DEMO} --device-b"),
-    "compare --drift": Case("compare demo demo-causal TEXT --drift", f"{DEMO} --device-b"),
-    "compare --drift, picture": Case(
-        "compare demo demo-causal TEXT --drift -o drift.svg", f"{DEMO} --device-b --values"
-    ),
+    "drift": Case("drift demo demo-causal TEXT", f"{DEMO} --device-b"),
+    "drift, picture": Case("drift demo demo-causal TEXT -o drift.svg", f"{DEMO} --device-b --values"),
     "view": Case("view TEXT RANDOM PAGE", f"{SAME} --no-log"),
     "view a trace": Case("view run.json PAGE", f"{SAME} --no-log"),
     "view cells": Case("view grid.json PAGE", f"{SAME} --no-log"),
@@ -469,7 +467,7 @@ BRANCHES = {
     "compare texts, a file": Branch("compare Alice Alicia --model MODEL -o compared.txt"),
     "compare texts, picture": Branch("compare Alice Alicia --model MODEL -o compared.svg"),
     "compare models, picture": Branch("compare MODEL MODEL Alice -o compared.svg"),
-    "compare --drift, CSV": Branch("compare MODEL MODEL Alice --drift -o drift.csv"),
+    "drift, CSV": Branch("drift MODEL MODEL Alice -o drift.csv"),
     "compare traces": Branch("compare TRACE TRACE"),
     "compare traces, JSON": Branch("compare TRACE TRACE --json"),
     "compare a trace with a text": Branch("compare TRACE Alice"),

@@ -56,8 +56,8 @@ WRITING: dict[str, tuple[list[str], ...]] = {
         [TEXT, *CHECKPOINT, "--approximate", "--json"], [TEXT, *CHECKPOINT, "--spans", "paragraphs", "--json"],
         [TEXT, *CHECKPOINT, "--edges", "--target", "at", "--against", "lic", "--json", "--layer", "1"],
     ),
-    "compare": ([TEXT, OTHER, *SMALL, "--json"], ["demo", "random", "Alice will eat", "--json"], ["t.json", "t.json", "--json"],
-        ["demo", "demo-causal", TEXT, "--drift", "--json"], ["llama", "llama", TEXT, "--drift", "--dtype-b", "bfloat16", "--json"]),
+    "compare": ([TEXT, OTHER, *SMALL, "--json"], ["demo", "random", "Alice will eat", "--json"], ["t.json", "t.json", "--json"]),
+    "drift": (["demo", "demo-causal", TEXT, "--json"], ["llama", "llama", TEXT, "--dtype-b", "bfloat16", "--json"]),
     "sources": (["--chat", "chat.json", *CHECKPOINT, "--answer", "the cat", "--spans", "spans.csv", "--json"],),
     "align": (
         ["tone.wav", "--model", "whisper", "--target", "One two", "--language", "en", "--json"],

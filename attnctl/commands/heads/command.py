@@ -157,7 +157,7 @@ def heads_command(
     changes = Changes(weights.measure, weights.words, weights.renormalise, weights.drop)
     measure = partial(_measure_heads, opener, changes, layer, head, probe)
     if form in format_names():
-        refuse_unused(context, "top", "census", "log", because="one statistic of every head is drawn")
+        refuse_unused(context, "top", "census", because="one statistic of every head is drawn")
         if probe and by not in ("induction", "duplicate"):
             raise UsageError("measures induction and duplicate: name the one to draw with --by", option="probe")
         _draw_statistic(measure, by or PICTURED, look, form, str(output))

@@ -17,8 +17,8 @@ from attnctl.attention import Array
 from attnctl.blockwise import cut_call
 from attnctl.checks.argument_types import check_types, is_network
 from attnctl.checks.tolerances import WHOLE_ROW
-from attnctl.commands.compare.drift_forward import ComparedModel, Forward, run_side
-from attnctl.commands.compare.drift_result import (
+from attnctl.commands.drift.forward import ComparedModel, Forward, run_side
+from attnctl.commands.drift.result import (
     Drift,
     HeadDrift,
     LargestDivergence,

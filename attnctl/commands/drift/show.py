@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attnctl.commands.compare.drift_result import Drift, TokenPlace
+from attnctl.commands.drift.result import Drift, TokenPlace
 from attnctl.render.forms import Column, Form, Line, Table, token_label
 from attnctl.text import counted, percent, visible_text
 

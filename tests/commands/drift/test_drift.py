@@ -1,4 +1,4 @@
-"""`attnctl compare --drift` and `attnctl.drift`, against plain loops over transformers under eager."""
+"""`attnctl drift` and `attnctl.drift`, against plain loops over transformers under eager."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import attnctl
-from attnctl.commands.compare import drift as drifting
-from attnctl.commands.compare import drift_forward
+from attnctl.commands.drift import compute as drifting
+from attnctl.commands.drift import forward
 from attnctl.render.figure import heatmap
 from attnctl.render.figure.layout import Grids
 from tests.conftest import Refused, Run, check_schema
@@ -185,20 +185,20 @@ def test_turns_and_last_positions_change_no_number(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(drifting, "KEPT_BYTES", 1)  # one layer at a time
     in_turns = attnctl.drift(*places, TEXTS[0])
     assert attnctl_json(at_once) == attnctl_json(in_turns)
-    monkeypatch.setattr(drift_forward, "LOGIT_BYTES", 4 * SIZES["vocab_size"] * 5)
+    monkeypatch.setattr(forward, "LOGIT_BYTES", 4 * SIZES["vocab_size"] * 5)
     last = attnctl.drift(*places, TEXTS[0])
     assert last.predictions == 5 and any("last 5 tokens" in note for note in last.notes) and last.heads == at_once.heads
 
 
 def test_a_kernel_and_a_dtype_of_b_alone(tmp_path: Path, run: Run) -> None:
     folder = str(write_pair(tmp_path, *FAMILIES["llama"][:2])[0])
-    kernel = run("compare", folder, folder, TEXTS[0], "--drift", "--json", "--kernel-b", "eager").json
+    kernel = run("drift", folder, folder, TEXTS[0], "--json", "--kernel-b", "eager").json
     assert (
         kernel["kernels"] == ["sdpa", "eager"] and 0 < max(head["total_variation"] for head in kernel["heads"]) < 1e-4
     )
-    half = run("compare", folder, folder, TEXTS[0], "--drift", "--json", "--dtype-b", "bfloat16").json
+    half = run("drift", folder, folder, TEXTS[0], "--json", "--dtype-b", "bfloat16").json
     assert (half["a"]["dtype"], half["b"]["dtype"]) == ("float32", "bfloat16") and half["kl"] > 1e-6
-    screen = run("compare", folder, folder, TEXTS[0], "--drift", "--dtype-b", "bfloat16").out
+    screen = run("drift", folder, folder, TEXTS[0], "--dtype-b", "bfloat16").out
     assert "a float32 → a bfloat16" in screen and max(map(len, screen.splitlines())) <= 80
     direct = run("compare", folder, folder, TEXTS[0], "--dtype-b", "bfloat16", "--json").json
     assert direct["largest"]["difference"] != 0
@@ -208,10 +208,10 @@ def test_many_texts_from_a_file_are_those_of_python(tmp_path: Path, run: Run) ->
     a, b = map(str, write_pair(tmp_path, *FAMILIES["gpt2"][:2]))
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(TEXTS[:3]))
-    written = run("compare", a, b, "--texts", str(texts), "--drift", "--json").out
+    written = run("drift", a, b, "--texts", str(texts), "--json").out
     assert written == attnctl_json(attnctl.drift(a, b, TEXTS[:3])).decode() + "\n"
     picture = tmp_path / "drift.png"
-    assert run("compare", a, b, TEXTS[0], "--drift", "-o", str(picture)).code == 0
+    assert run("drift", a, b, TEXTS[0], "-o", str(picture)).code == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
@@ -219,11 +219,11 @@ def test_what_cannot_be_held_against_each_other(tmp_path: Path, refused: Refused
     llama = str(folders.write(tmp_path / "llama", "llama"))
     other = str(folders.write(tmp_path / "gpt2", "gpt2"))
     bos = str(folders.write(tmp_path / "bos", "llama", bos=True))
-    assert "is LlamaModel, gpt2 GPT2Model: drift is between two" in refused("compare", llama, other, "a b", "--drift")
-    assert "drift is between models with one tokenizer" in refused("compare", llama, bos, "Alice", "--drift")
+    assert "is LlamaModel, gpt2 GPT2Model: drift is between two" in refused("drift", llama, other, "a b")
+    assert "drift is between models with one tokenizer" in refused("drift", llama, bos, "Alice")
     (tmp_path / "bad.txt").write_bytes(b"Alice\n\xff\n")
     (tmp_path / "bad.txt").write_bytes(b"\xff\n\n")
-    everything = refused("compare", llama, llama, "--texts", str(tmp_path / "bad.txt"), "--drift")
+    everything = refused("drift", llama, llama, "--texts", str(tmp_path / "bad.txt"))
     assert "bad.txt, line 1: it is not UTF-8" in everything and "1 other text failed, too" in everything
 
 
@@ -231,7 +231,7 @@ def test_a_text_that_fails_is_skipped_and_the_others_keep_their_numbers(tmp_path
     a, b = map(str, write_pair(tmp_path, *FAMILIES["gpt2"][:2]))  # which reads 1,024 positions
     texts = tmp_path / "texts.txt"
     texts.write_bytes("\n".join([TEXTS[0], "", "Alice will eat. " * 200, TEXTS[1], "?"]).encode() + b"\xff\n")
-    command = ["compare", a, b, "--texts", str(texts), "--drift"]
+    command = ["drift", a, b, "--texts", str(texts)]
     made = run(*command, "--json")
     assert made.code == 3 and check_schema(made.json) == "drift"
     assert [skipped["number"] for skipped in made.json["skipped"]] == [1, 2, 4]
@@ -261,7 +261,7 @@ def test_failure_half_way_through_a_text_leaves_nothing_of_it(
 
     monkeypatch.setattr(drifting.DriftTally, "_add_outputs", fail)
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:2]))
-    made = run("compare", a, b, "--texts", str(tmp_path / "texts.txt"), "--drift", "--json")
+    made = run("drift", a, b, "--texts", str(tmp_path / "texts.txt"), "--json")
     assert made.code == 3
     assert made.json["heads"] == json.loads(attnctl_json(attnctl.drift(a, b, TEXTS[0])))["heads"]
 
@@ -281,18 +281,25 @@ def test_label_of_classifiers_is_compared(tmp_path: Path, run: Run) -> None:
     assert found.kl == pytest.approx(float(divergence.mean()), abs=1e-5) and found.kl > 1e-5
     assert found.largest_kl is not None and found.largest_kl.text == int(divergence.argmax())
     assert (found.top_token_agreement, found.predictions, found.predicted) == (float(agreeing), 3, "label")
-    assert "  label       KL" in run("compare", *map(str, places), TEXTS[0], "--drift").out
+    assert (
+        "  label       KL"
+        in run(
+            "drift",
+            *map(str, places),
+            TEXTS[0],
+        ).out
+    )
 
 
 def test_table_and_picture_have_the_numbers_of_the_result(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from attnctl.commands.compare.drift_show import small_number
+    from attnctl.commands.drift.show import small_number
 
     a, b = map(str, write_pair(tmp_path, *FAMILIES["llama"][:2]))
     found = attnctl.drift(a, b, TEXTS[0])
     for suffix in ("csv", "parquet"):
-        assert run("compare", a, b, TEXTS[0], "--drift", "-o", str(tmp_path / f"drift.{suffix}")).code == 0
+        assert run("drift", a, b, TEXTS[0], "-o", str(tmp_path / f"drift.{suffix}")).code == 0
     with (tmp_path / "drift.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     for row, record, head in zip(rows, found.to_records(), found.heads, strict=True):
@@ -305,7 +312,7 @@ def test_table_and_picture_have_the_numbers_of_the_result(
     drawn: list[Grids] = []
     draw = heatmap.drawing_of
     monkeypatch.setattr(heatmap, "drawing_of", lambda grids, *rest: drawn.append(grids) or draw(grids, *rest))
-    assert run("compare", a, b, TEXTS[0], "--drift", "-o", str(tmp_path / "drift.svg")).code == 0
+    assert run("drift", a, b, TEXTS[0], "-o", str(tmp_path / "drift.svg")).code == 0
     scale, panel = drawn[0].scales[0], drawn[0].panels[0]
     texts = [scale.cell_number(value) for value in panel.array.ravel().tolist()]
     assert texts == [small_number(head.total_variation) for head in found.heads]

@@ -1,0 +1,80 @@
+"""Options of a command that runs a text through two models, A and B: those of both, and those of B alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Literal
+
+from typer import Argument, Option
+
+from attnctl.cli.command import ONE_CALL
+from attnctl.cli.groups import CHECKPOINT, MODELS, GenerateOption, TargetOption, TextModelOptions
+from attnctl.cli.suggestions import completing
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.text import for_pasting
+
+ReadTextArgument = Annotated[str | None, Argument(help="The text that both models read.", metavar="[TEXT]")]
+
+
+def model_argument(help: str, metavar: str) -> object:
+    """Return the argument that names a model: A or B."""
+    return Argument(help=help, metavar=metavar, autocompletion=completing(*MODELS))
+
+
+@dataclass(frozen=True)
+class ComparedModelOptions(TextModelOptions):
+    """The options of a model whose weights are compared; it reads texts, not conversations."""
+
+    generate: GenerateOption = None
+    target: TargetOption = None
+
+
+@dataclass(frozen=True)
+class OptionsOfB:
+    """The options of B, where they differ from those of A."""
+
+    dtype_b: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"] | None,
+        Option(help="The --dtype of B, if it differs from that of A.", envvar=ONE_CALL, rich_help_panel=CHECKPOINT),
+    ] = None
+    device_b: Annotated[
+        str | None,
+        Option(
+            help="The --device of B, if it differs from that of A.",
+            metavar="DEVICE",
+            autocompletion=completing("auto", "cpu", "cuda", "mps"),
+            envvar=ONE_CALL,
+            rich_help_panel=CHECKPOINT,
+        ),
+    ] = None
+
+    def options_of_both(
+        self, a: str, b: str, model: ComparedModelOptions
+    ) -> tuple[ComparedModelOptions, ComparedModelOptions]:
+        """Return the options of A and the options of B; heads are switched off in B alone."""
+        values = {field.name.removesuffix("_b"): getattr(self, field.name) for field in fields(self)}
+        own = {name: value for name, value in values.items() if value is not None}
+        return replace(model, model=a, off=None), replace(model, model=b, **own)
+
+    @contextmanager
+    def named_in_errors(self) -> Iterator[None]:
+        """Within this context, an error about an option of B alone names that option: --dtype-b."""
+        try:
+            yield
+        except AttnctlError as error:
+            if error.option is not None and getattr(self, f"{error.option}_b", None) is not None:
+                error.option += "_b"
+            raise
+
+
+def check_models(a: str, b: str, text: str | None) -> None:
+    """Raise UsageError if B is a text, though a text follows."""
+    from attnctl.models import names_model
+
+    if text is not None and names_model(a) and not names_model(b) and " " in b.strip():
+        raise UsageError(
+            f'before a text, A and B are models: attnctl compare {for_pasting(b)} "…" --model {for_pasting(a)} '
+            "compares two texts"
+        )
