@@ -22,7 +22,6 @@ class CommandPackage(NamedTuple):
     documents: Mapping[str, str] = {}  # attnctl schema NAME → "module:Struct"
     batch_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", a BatchFormat
     prompt_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", a BatchFormat that answers prompts
-    pages: Mapping[str, str] = {}  # attnctl view --NAME → "module:function"; it takes a text, a file and PromptOptions
     # "module:function" that other commands call; they work without it if this command is deleted
     measures_training: str = ""  # for train: measures what the heads of a model learned, one Struct for each relation
     names_heads: str = ""  # for heads: reads a file as `NamesHeads`
@@ -34,6 +33,7 @@ COMMANDS = {
     "explain": CommandPackage(
         LOOK, "every step of self-attention on a text, number by number", "attnctl.commands.explain"
     ),
+    "check": CommandPackage(LOOK, "whether the weights hold when other means recompute them", "attnctl.commands.check"),
     "heatmap": CommandPackage(
         LOOK, "the weights as a picture, or as a grid in the terminal", "attnctl.commands.heatmap"
     ),
@@ -66,6 +66,9 @@ COMMANDS = {
         guides={"drift": "find out which heads a quantised or fine-tuned copy moved"},
         documents={"drift": "attnctl.commands.drift.result:Drift"},
     ),
+    "contributions": CommandPackage(
+        LOOK, "what each part of a model adds to the logit of the next word", "attnctl.commands.contributions"
+    ),
     "sources": CommandPackage(
         LOOK,
         "which part of a prompt an answer came from",
@@ -74,7 +77,6 @@ COMMANDS = {
         guides={"answer-sources": "find out which document an answer came from"},
         documents={"sources": "attnctl.commands.sources.result:AnswerSources"},
         prompt_formats={"sources": "attnctl.commands.sources.batch:PromptSources"},
-        pages={"sources": "attnctl.commands.sources.command:page_of_answer"},
     ),
     "needle": CommandPackage(
         LOOK,
@@ -150,6 +152,9 @@ COMMANDS = {
             "lesson": "attnctl.commands.train.result:Lesson",
         },
     ),
+    "film": CommandPackage(
+        MODELS, "how the attention of a text changes while a model is trained", "attnctl.commands.film"
+    ),
     "evaluate": CommandPackage(
         MODELS,
         "which words each head finds, compared with simple rules",
@@ -183,11 +188,14 @@ COMMANDS = {
 # "command option" that was a command's → what is typed now, as the error of the old spelling names it
 MOVED = {
     "compare --drift": "drift A B TEXT",
+    "explain --against": "contributions TEXT --target WORD --against WORD",
+    "explain --check": "check TEXT",
+    "heatmap --run": "film RUN TEXT",
+    "view --sources": "sources TEXT -o page.html",
 }
 
 BATCH_FORMATS = {name: place for package in COMMANDS.values() for name, place in package.batch_formats.items()}
 PROMPT_FORMATS = {name: place for package in COMMANDS.values() for name, place in package.prompt_formats.items()}
-PAGES = {name: place for package in COMMANDS.values() for name, place in package.pages.items()}
 # attnctl schema NAME → "module:Struct"; the documents of the core, then those of the commands
 DOCUMENTS = {
     "trace": "attnctl.formats.documents.trace_json:TraceDocument",

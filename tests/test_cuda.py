@@ -111,7 +111,7 @@ NEAR = [  # layers add up rounding
     f"explain '{A}' --json --model demo-causal",
     *(f"heads --json {text}" for text in (WORDS_FILE, BYTES_FILE)),
     *(f"ablate '{A}' --json --model llama {how}" for how in ("", "--edges", "--approximate")),
-    f"explain '{A}' --json --model llama --steps contributions",
+    f"contributions '{A}' --json --model llama",
     f"explain '{A}' --json --model llama --measure value-norm",
     f"explain '{A}' --json --model llama --measure rollout --words",
     f"explain '{A}' --json --model llama --off 1.2",
@@ -137,7 +137,7 @@ def test_a_command_prints_the_same_numbers(cuda: Device, run: Run, line: str) ->
 @pytest.mark.parametrize(
     "line",
     [
-        f"explain '{A}' --model llama --check",
+        f"check '{A}' --model llama",
         f"quiz '{A}' --model llama --questions 2 --json",
         f"heatmap '{A}' --model llama --layer 0 -o grid.png",
         f"view '{A}' --model llama -o page.html",

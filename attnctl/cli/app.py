@@ -217,7 +217,7 @@ def _report_error(error: BaseException, name: str, session: Session | None) -> i
 def _usage_message(error: Any, command: str) -> str:
     """Return Typer's complaint as one line, with the origin of the value, or with the help to read."""
     if new := MOVED.get(f"{command} {getattr(error, 'option_name', '')}"):
-        return f"{command} has no {error.option_name}: {PROGRAM} {new} measures that"
+        return f"{command} has no {error.option_name}: {PROGRAM} {new} does that"
     message = " ".join(error.format_message().split()).rstrip(".")
     parameter = error.param if isinstance(error, typer.BadParameter) else None
     context, name = error.ctx, None if parameter is None else parameter.name

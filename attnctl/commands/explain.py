@@ -18,7 +18,6 @@ from attnctl.cli.groups import (
     MATHEMATICS,
     NUMBERS,
     OUTPUT,
-    AgainstOption,
     FileOption,
     KeyTokensOption,
     ModelOptions,
@@ -32,25 +31,23 @@ from attnctl.cli.groups import (
     output_option,
     whole,
 )
-from attnctl.cli.opening import model_of, open_source
+from attnctl.cli.opening import open_source
 from attnctl.cli.output import (
     output_format,
     put_bytes,
     say_notes,
     say_unknown,
-    show_renderable,
     write_renderable,
 )
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.cli.suggestions import TOKENS, completing
-from attnctl.errors import DONE, FINDING, AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
     from attnctl.readings.overview import LongRow, Overview
     from attnctl.render.terminal.console import Shown
     from attnctl.source import Changes, Prepared, Source
     from attnctl.trace import Trace
-    from attnctl.trace.consistency import CheckFinding
 
 
 # Functions import what one branch needs: --help imports no NumPy, --json no rich, so that the program starts quickly.
@@ -101,12 +98,6 @@ class WalkOptions:
     ] = False
 
 
-# options that change the numbers of a trace: --check and --steps contributions do not use them
-OF_A_TRACE = ("tokens", "key_tokens", WalkOptions, WeightOptions, "predict")
-UNCHECKED = (*OF_A_TRACE, "query", "top", "spans", "steps", "against", "json", "output")
-NOT_SUMMED = (*OF_A_TRACE, "layer", "head", "spans")
-
-
 @command(
     example='attnctl explain "Alice will eat pizza" --query eat --steps weights,context',
     more=(CHANGED, NUMBERS, MATHEMATICS, MADE, CHECKPOINT),
@@ -125,20 +116,11 @@ def explain_command(
             "--steps",
             help="Keep only these steps: scores,weights,… (matrices shows W_Q, W_K, W_V)",
             metavar="STEPS",
-            autocompletion=completing("attnctl.trace.steps:NAMES", "contributions", joined=True),
+            autocompletion=completing("attnctl.trace.steps:NAMES", joined=True),
             rich_help_panel=LOOK,
         ),
     ] = None,
     walk: WalkOptions,
-    against: AgainstOption = None,
-    check: Annotated[
-        bool,
-        Option(
-            "--check",
-            help="Recompute the weights by other means, and compare: exit code 4 if they differ.",
-            rich_help_panel=LOOK,
-        ),
-    ] = False,
     json: Annotated[
         bool,
         Option("--json", help="Write JSON: the trace, in one line.", rich_help_panel=OUTPUT),
@@ -146,40 +128,25 @@ def explain_command(
     output: Annotated[str | None, output_option("Where to write: .json, .npz, .txt or .svg.")] = None,
     weights: WeightOptions,
     model: ModelOptions,
-) -> int:
+) -> None:
     """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context."""
     hint = " (for the grid alone: attnctl heatmap)"
     form = output_format("explain", output, ("json", "npz", "txt", "svg"), "json" if json else "", hint)
     names = None if steps is None else [name.strip() for name in steps.split(",")]
-    if check:
-        refuse_unused(context, *UNCHECKED, because="--check prints what holds and what does not")
-    elif names is not None and "contributions" in names:
-        refuse_unused(context, *NOT_SUMMED, because="--steps contributions is a sum over the whole model")
-        if form == "json":
-            refuse_unused(context, "top", because="the output is JSON")
-        if names != ["contributions"]:
-            raise UsageError(
-                "contributions cannot be combined with other steps: they are a sum over the whole model",
-                option="steps",
-                value=steps,
-            )
-        _explain_contributions(source, file, model, form, output, against=against, query=chosen.query, top=chosen.top)
-        return DONE
-    refuse_unused(context, "against", because="use it with --steps contributions")
+    if names is not None and "contributions" in names:
+        raise UsageError("attnctl contributions TEXT does that", option="steps", value=steps)
     from attnctl.source import Changes, OverviewSource, is_long, prepare
     from attnctl.trace.steps import check_names
 
     check_names(names or ())
     opened = open_source(context, source, file, model, tokens=tokens, key_tokens=key_tokens)
-    if check:
-        return _print_check(prepare(opened, layer=chosen.layer, head=chosen.head))
     changes = Changes(weights.measure, weights.words, weights.renormalise, weights.drop)
     pooled = isinstance(opened, OverviewSource) or is_long(opened)
     if names is None and (pooled or chosen.top is not None or chosen.spans is not None):
         refuse_unused(context, WalkOptions, because="the largest weights of rows are shown, and no steps")
         prepared = prepare(opened, changes, chosen.layer, chosen.head, say=say_notes)
         _explain_long(prepared, form, output, chosen)
-        return DONE
+        return
     if names is not None:
         refuse_unused(context, "top", "spans", "all", because="--steps names what is shown")
     if form in ("json", "npz"):
@@ -188,7 +155,6 @@ def explain_command(
         _write_trace(prepared.trace(), chosen.query, names, output)
     else:
         _explain_steps(opened, changes, names, form, output, chosen, walk)
-    return DONE
 
 
 def _explain_steps(
@@ -237,34 +203,6 @@ def _explain_steps(
     write_renderable(Shown(screen.forms()), form, output, "attnctl explain", trace.cited)
 
 
-def _print_check(prepared: Prepared) -> int:
-    """Print each check and its result; return FINDING if one fails."""
-    from attnctl.render.form_builders.findings import findings_table
-    from attnctl.render.terminal.console import Shown
-
-    findings = _findings_of(prepared)
-    show_renderable(Shown([findings_table(findings)]), soft_wrap=True)
-    return FINDING if any(finding.holds is False for finding in findings) else DONE
-
-
-def _findings_of(prepared: Prepared) -> list[CheckFinding]:
-    """Return the results of the checks that recompute the weights of a text, a trace or a matrix by other means.
-
-    Raises UsageError for an overview.
-    """
-    from attnctl.models.huggingface.check import check_attention
-    from attnctl.source import OverviewSource
-    from attnctl.trace.consistency import findings_of_trace
-
-    if isinstance(prepared.source, OverviewSource):
-        name = prepared.source.name
-        why = f"{name} holds an overview, from which nothing can be recomputed: give the text"
-        raise UsageError(f"needs every weight: {why}", option="check")
-    if prepared.model is None:
-        return list(findings_of_trace(prepared.trace(predictions=False)))
-    return list(check_attention(prepared.model, prepared.source.input_text, prepared.layers, prepared.heads))
-
-
 def _write_trace(trace: Trace, query: str | None, names: Sequence[str] | None, output: str | None) -> None:
     """Write a trace with its headline, cut to the steps in `names`; the headline is of one query, or of all."""
     from attnctl.checks.selection import find_several
@@ -281,43 +219,6 @@ def _write_trace(trace: Trace, query: str | None, names: Sequence[str] | None, o
         put_bytes(trace_to_json(trace, line) + b"\n")
     else:
         save_value(trace, output, line)
-
-
-# --- --steps contributions: the logit of the next word as a sum over the parts of the model ---
-
-
-def _explain_contributions(
-    source: str | None,
-    file: str | None,
-    model: ModelOptions,
-    form: str,
-    output: str | None,
-    *,
-    against: str | None,
-    query: str | None,
-    top: int | None,
-) -> None:
-    """Write the contributions to the logit of the word in --target, else of the model's likeliest word."""
-    from attnctl import inputs
-    from attnctl.models.watching import watched_text
-    from attnctl.render.form_builders.contributions import contributions_forms
-    from attnctl.render.terminal.console import Shown
-    from attnctl.text.tokens import checked_text
-    from attnctl.watched.effects import effects_to_json
-    from attnctl.watched.measure import EffectRequest, measure_contributions
-
-    text = inputs.text_of(source, file)
-    if form == "npz":
-        raise UsageError("it is written as .json, .txt or .svg", option="steps", value="contributions")
-    ask = EffectRequest(target=model.target, against=against)
-    watched = watched_text(model_of(replace(model, target=None)), checked_text(text), query)
-    effects, notes = measure_contributions(watched, ask)
-    say_notes((*watched.notes, *notes))
-    if form == "json":
-        put_bytes(effects_to_json(effects) + b"\n", output)
-    else:
-        screen = Shown(contributions_forms(effects, top))
-        write_renderable(screen, form, output, "attnctl explain", effects.model.citation)
 
 
 # --- a long text: one exact row in the terminal, the strongest links as JSON ---

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from typer import Context, Option
 
-from attnctl.cli.command import command, refuse_unused, was_typed
+from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
     CHANGED,
     CHECKPOINT,
     LOOK,
     MADE,
     MATHEMATICS,
-    MODEL,
     NUMBERS,
     PICTURE,
     FileOption,
@@ -31,13 +30,11 @@ from attnctl.cli.groups import (
     WeightsModelOptions,
     output_option,
 )
-from attnctl.cli.opening import model_of, open_source
+from attnctl.cli.opening import open_source
 from attnctl.cli.output import (
     check_table,
-    page_notes,
     picture_look,
     print_lines,
-    put_bytes,
     safe_console,
     say_note,
     say_notes,
@@ -52,7 +49,7 @@ from attnctl.formats.pictures import CMAP, picture_format, suffixes_listed
 from attnctl.runtime.files import check_writable, names_picture
 
 if TYPE_CHECKING:
-    from attnctl.readings.heatmap import Evolution, HeatmapGrid
+    from attnctl.readings.heatmap import HeatmapGrid
     from attnctl.readings.overview import LongRow, Overview
     from attnctl.source import Changes, Prepared, Source
     from attnctl.source.zoom import Zoom
@@ -126,21 +123,10 @@ def heatmap_command(
     file: FileOption = None,
     tokens: TokensOption = None,
     key_tokens: KeyTokensOption = None,
-    run: Annotated[
-        str | None,
-        Option(
-            "--run",
-            help="Folder of a training run: draw its steps, as .gif or as a strip.",
-            metavar="FOLDER",
-            rich_help_panel=MODEL,
-        ),
-    ] = None,
     model: WeightsModelOptions,
     output: Annotated[
         str | None,
-        output_option(
-            f"Where to write: {suffixes_listed()}; .html for a page; .json, .csv or .parquet for the numbers."
-        ),
+        output_option(f"Where to write: {suffixes_listed()}; .json, .csv or .parquet for the numbers."),
     ] = None,
 ) -> None:
     """Draw the attention weights of one head, or of every layer and head: a row for each query, a column for each key.
@@ -150,24 +136,12 @@ def heatmap_command(
     --rows and --columns zoom in. For a photograph (photo.jpg, and a vision model), or --image and a prompt about it, the
     weights of one query are drawn over the picture.
     """
-    from attnctl import inputs
     from attnctl.source import Changes
     from attnctl.source.zoom import Zoom
 
-    form = _picture_format(output, run)
+    form = _picture_format(output)
     chosen = Chosen(Changes(weights.measure, weights.words, weights.renormalise, weights.drop), layer, head)
-    if run is not None:
-        refuse_unused(
-            context, *NAMES, "query", *ZOOM, "model", because="--run draws one text with the model of each step"
-        )
-        draw_run = _write_page_of_run if form == "html" else _draw_run
-        draw_run(context, run, inputs.text_of(source, file), model, chosen, look, str(output))
-        return
     opener = partial(open_source, context, source, file, model, tokens=tokens, key_tokens=key_tokens)
-    if form == "html":
-        refuse_unused(context, "query", *ZOOM, because="the page has every query and key")
-        _write_page(context, opener, chosen, look, str(output))
-        return
     terminal = form is None and safe_console().is_terminal
     photograph = model.image or (source if source is not None and names_picture(source) else None)
     if photograph is not None:
@@ -191,122 +165,6 @@ def heatmap_command(
         _write_weights(context, opener, chosen, zoom, form, str(output))
     else:
         _draw_grid(opener, chosen, zoom, look, form, str(output))
-
-
-# --- a training run ---
-
-
-def _draw_run(
-    context: Context,
-    run: str,
-    text: str,
-    model: WeightsModelOptions,
-    chosen: Chosen,
-    look: GridOptions,
-    output: str,
-) -> None:
-    """Draw one head at every step of a training run, as an animation or as a strip."""
-    from attnctl.render.figure.heatmap import draw_strip, moving_picture
-
-    drawn_as, form = picture_look(look), picture_format(output, "figure", "frames")
-    steps, labels = _sources_of_run(run, text, model)
-    evolution = _evolution_of_run(steps, labels, run, _without_telling(chosen))
-    if form is not None and form != "gif":
-        write_drawing(draw_strip(evolution, drawn_as), form, output)
-        return
-    drawn, notes = moving_picture(evolution, drawn_as)
-    put_bytes(drawn, output)
-    say_notes(notes)
-
-
-def _evolution_of_run(steps: Iterable[Source], labels: dict[int, str], folder: str, chosen: Chosen) -> Evolution:
-    """Return the weights of one head at every saved step of a run: of the chosen heads, the most telling one.
-
-    Raises UsageError for a layer or head that does not exist.
-    """
-    from attnctl.checks.selection import selected_indices
-    from attnctl.readings.heatmap import Evolution
-    from attnctl.readings.questions.headline import headline
-    from attnctl.source import prepare
-    from attnctl.source.zoom import read_heatmap
-
-    changes = chosen.changes
-    traces = [prepare(step, changes, range(step.counts[0]), say=say_notes).trace(predictions=False) for step in steps]
-    info = traces[-1].model
-    layers = selected_indices(chosen.layer, info.n_layers or 1, "layer", folder)
-    heads = selected_indices(chosen.head, info.n_heads or 1, "head", folder)
-    best = headline(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
-    assert best is not None
-    name = Path(folder).resolve().name + (f", layer {best.layer}" if (info.n_layers or 1) > 1 else "")
-    readings = [read_heatmap(trace, layers=[best.layer], heads=[best.head]) for trace in traces]
-    return Evolution(readings, list(labels), f"{name}, head {best.head}")
-
-
-def _write_page_of_run(
-    context: Context,
-    run: str,
-    text: str,
-    model: WeightsModelOptions,
-    chosen: Chosen,
-    look: GridOptions,
-    output: str,
-) -> None:
-    """Write a page with every step of a training run."""
-    _check_page_options(context, look)
-    steps, labels = _sources_of_run(run, text, model)
-    _put_page(steps, _without_telling(chosen), look, output, list(labels.values()))
-
-
-def _sources_of_run(run: str, text: str, model: WeightsModelOptions) -> tuple[Iterator[Source], dict[int, str]]:
-    """Return the text with the weights of each step, and a label for each step."""
-    from attnctl import inputs
-
-    return inputs.sources_of_run(run, text, lambda path: model_of(replace(model, model=path)))
-
-
-def _without_telling(chosen: Chosen) -> Chosen:
-    """Return the choice with all heads in place of --head telling: a run shows the most telling head anyway."""
-    return chosen._replace(head=None) if chosen.head == TELLING else chosen
-
-
-# --- a page ---
-
-
-def _write_page(context: Context, opener: Opener, chosen: Chosen, look: GridOptions, output: str) -> None:
-    """Write the page of one source."""
-    _check_page_options(context, look)
-    opened = opener()
-    if chosen.head == TELLING:
-        chosen, _ = _telling_head(opened, chosen)
-    _put_page([opened], chosen, look, output)
-
-
-def _check_page_options(context: Context, look: GridOptions) -> None:
-    """Raise UsageError for options that a page does not use, and for a colour map that a page does not have."""
-    from attnctl.commands.view.page import PAGE_MAPS
-
-    refuse_unused(context, "values", *PICTURE_ALONE, because="a page is written")
-    if was_typed(context, "cmap") and look.cmap not in PAGE_MAPS:
-        raise UsageError(f"a page has {' and '.join(PAGE_MAPS)}", option="cmap", value=look.cmap)
-
-
-def _put_page(
-    sources: Iterable[Source], chosen: Chosen, look: GridOptions, output: str, labels: list[str] | None = None
-) -> None:
-    """Write a page of one source, or with labels a page of the steps of a run."""
-    from attnctl.commands.view.page import page_of_sources
-
-    html = page_of_sources(
-        sources,
-        *chosen,
-        log=bool(look.log),
-        cmap=look.cmap or CMAP,
-        title=look.title,
-        labels=labels,
-        over_training=labels is not None,
-        **page_notes(),
-    )
-    put_bytes(html.encode(), output)
 
 
 # --- a photograph ---
@@ -535,27 +393,22 @@ def _colour_function(cmap: str | None) -> Colour | None:
     return colour_function(str(cmap))
 
 
-def _picture_format(output: str | None, run: str | None) -> str | None:
-    """Return the output format, png, svg, pdf, html, json, csv, parquet or gif; None for the terminal.
+def _picture_format(output: str | None) -> str | None:
+    """Return the output format, png, svg, pdf, json, csv or parquet; None for the terminal.
 
     Raises UsageError, before any work, for a name with another suffix.
     """
-    if run is not None:
-        form = None if output is None else picture_format(output, "figure", "frames", "page")
-        if output is None or form is None:
-            raise UsageError(
-                f"draws into a file: -o evolution.gif, or a strip as {suffixes_listed('figure', 'page')}", option="run"
-            )
-    elif output is None:
+    if output is None:
         return None
-    else:
-        suffix = Path(output).suffix.lower()[1:]
-        form = suffix if suffix in ("json", *TABLES) else picture_format(output, "figure", "page")
-        if form is None:
-            raise UsageError(
-                f"-o {output}: a picture is written as {suffixes_listed()}, a page as .html, the numbers as .json, .csv "
-                "or .parquet (for every step see attnctl explain --json)"
-            )
+    suffix = Path(output).suffix.lower()[1:]
+    form = suffix if suffix in ("json", *TABLES) else picture_format(output, "figure")
+    if form is None:
+        if picture_format(output, "page") is not None:
+            raise UsageError(f"-o {output}: a page to explore is written by attnctl view")
+        raise UsageError(
+            f"-o {output}: a picture is written as {suffixes_listed()}, the numbers as .json, .csv or .parquet (for every "
+            "step see attnctl explain --json, for a page attnctl view)"
+        )
     check_writable(output)
     check_table(output)
     return form

@@ -131,7 +131,7 @@ WORDS = {
 }
 
 
-OF_OTHERS = {"--format effects": "ablate", "--format sources": "sources", "--effects": "ablate", "--sources": "sources"}
+OF_OTHERS = {"--format effects": "ablate", "--format sources": "sources", "--effects": "ablate"}
 
 
 def can_run(line: str) -> bool:
@@ -175,16 +175,15 @@ CASES = {
     "explain, NPZ": Case("explain TEXT RANDOM -o trace.npz", SAME),
     "explain, long": Case("explain --file long.txt RANDOM", SAME),
     "explain links": Case("explain links.json", SAME),
-    "explain, --check": Case("explain TEXT RANDOM --check", f"{SAME} --query --layer --head"),
-    "explain, contributions": Case("explain TEXT --steps contributions", DEMO),
+    "check": Case("check TEXT RANDOM", f"{SAME} --query --layer --head"),
+    "contributions": Case("contributions TEXT", DEMO),
     "heatmap": Case("heatmap TEXT RANDOM", f"{SAME} --pool"),
     "heatmap of a trace": Case("heatmap run.json", f"{SAME} --pool"),
     "heatmap of weights": Case("heatmap w.npy", f"{SAME} --pool --layer --head"),
     "heatmap of cells": Case("heatmap grid.json", f"{SAME} --pool"),
     "heatmap, picture": Case("heatmap TEXT RANDOM -o map.svg --layer 2 --head 0", f"{SAME} {GRID}"),
-    "heatmap, page": Case("heatmap TEXT RANDOM -o map.html", f"{SAME} {GRID}"),
     "heatmap, cells": Case("heatmap TEXT RANDOM -o cells.json", f"{SAME} --pool"),
-    "heatmap --run": Case("heatmap TEXT --run training -o map.svg --layer 1", f"{DEMO} --causal {GRID}"),
+    "film": Case("film training TEXT -o map.svg --layer 1", f"{DEMO} --causal {GRID}"),
     "heads": Case("heads TEXT RANDOM", f"{SAME} --tokens --census"),
     "heads of a trace": Case("heads run.json", f"{SAME} --census"),
     "heads of weights": Case("heads w.npy", f"{SAME} --tokens --layer --head --top --by"),
@@ -201,7 +200,6 @@ CASES = {
     "view two": Case("view TEXT OTHER RANDOM PAGE", f"{SAME} --no-log"),
     "view models": Case("view demo demo-causal TEXT PAGE --layer 1", f"{DEMO} --no-log"),
     "view --run": Case("view TEXT --run training PAGE", f"{DEMO} --causal --no-log"),
-    "view --sources": Case("view PROMPT FOLDER --generate 2 --sources PAGE", TINY),
     "quiz": Case("quiz TEXT RANDOM --json", SAME),
     "ablate": Case("ablate TEXT --json", f"{DEMO} {WORK}"),
     "ablate --edges": Case("ablate TEXT --edges", f"{DEMO} {WORK}"),
@@ -387,7 +385,7 @@ BRANCHES = {
     "explain, JSON": Branch("explain Alice will eat pizza --model random --json"),
     "explain --steps": Branch("explain Alice will eat pizza --model random --steps scores,weights"),
     "explain --steps, JSON": Branch("explain Alice will eat pizza --model random --steps weights --json"),
-    "explain --steps contributions, JSON": Branch("explain Alice will eat pizza --steps contributions --json"),
+    "contributions --steps contributions, JSON": Branch("explain Alice will eat pizza --json"),
     "explain --top": Branch("explain Alice will eat pizza --model random --top 2"),
     "explain --top, JSON": Branch("explain Alice will eat pizza --model random --top 2 --json"),
     "explain a long text, JSON": Branch("explain --file long.txt --model random --json"),
@@ -401,7 +399,6 @@ BRANCHES = {
     "view a long text": Branch("view --file long.txt --model random -o page.html"),
     "view a trace and a text": Branch("view TRACE Alice -o page.html"),
     "view two traces": Branch("view TRACE WEIGHTS -o page.html"),
-    "view --sources, a conversation": Branch("view --sources --chat CHAT --model MODEL -o page.html"),
     "leaks": Branch("leaks BATCH --model MODEL", (4,)),
     "leaks, picture": Branch("leaks BATCH --model MODEL -o leaks.svg", (4,)),
     "mask": Branch("mask Alice --model MODEL"),
@@ -442,15 +439,13 @@ BRANCHES = {
     "evaluate a census, picture": Branch("evaluate CENSUS -o census.svg"),
     "heatmap, terminal": Branch("heatmap Alice eats. --model random", terminal=True),
     "heatmap --head telling": Branch("heatmap Alice eats. --model random --head telling -o grid.svg"),
-    "heatmap --run, moving": Branch("heatmap Alice eats. --run RUN -o grid.gif"),
-    "heatmap --run, page": Branch("heatmap Alice eats. --run RUN -o grid.html"),
+    "film, moving": Branch("film RUN Alice -o grid.gif"),
     "heatmap, photograph, terminal": Branch("heatmap PHOTO --model VISION", terminal=True),
     "heatmap, photograph, pipe": Branch("heatmap PHOTO --model VISION"),
     "heatmap, photograph, JSON": Branch("heatmap PHOTO --model VISION -o patches.json"),
     "heatmap, table": Branch("heatmap Alice eats. --model random -o weights.csv"),
     "heatmap, photograph, table": Branch("heatmap PHOTO --model VISION -o patches.parquet"),
     "heatmap, photograph, picture": Branch("heatmap PHOTO --model VISION -o heat.svg"),
-    "heatmap, photograph, page": Branch("heatmap PHOTO --model VISION -o heat.html"),
     "heads, terminal": Branch("heads Alice eats. --model random", terminal=True),
     "heads, CSV": Branch("heads Alice eats. --model random --csv"),
     "heads, page": Branch("heads Alice eats. --model random -o heads.html"),

@@ -198,7 +198,7 @@ def test_readers_and_writers_of_any_name(named: str, run: Run) -> None:
         ["model", model, "--json"],
         ["model", named],
         ["train", named, "-o", f"{named}-run", "--max-steps", "1", "--batch-size", "2", "--watch", "Alice will eat"],
-        ["heatmap", "--run", f"{named}-run", "Alice will eat", "-o", "x.svg"],
+        ["film", f"{named}-run", "Alice will eat", "-o", "x.svg"],
         ["quiz", "Alice will eat", "-m", model],
     ):
         result = run(*arguments)

@@ -1,4 +1,4 @@
-"""--words, --measure and --check, as typed."""
+"""--words, --measure and `check`, as typed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_words_on_the_command_line(run: Run) -> None:
 
 
 def test_check(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = run("explain", TEXT, *MODEL, "--causal", "--check")
+    done = run("check", TEXT, *MODEL, "--causal")
     assert done.code == 0 and "✗" not in done.out and "✓ context against torch's fused kernel" in done.out
     model = open_model("random", causal=True)
 
@@ -49,7 +49,7 @@ def test_check(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         return trace
 
     monkeypatch.setattr(checking, "record_trace", wrong)
-    bad = run("explain", TEXT, "--model", "random", "--check")
+    bad = run("check", TEXT, "--model", "random")
     assert bad.code == 4
     marks = {line[2:9]: line[0] for line in bad.out.splitlines()}
     assert marks["context"] == marks["row sum"] == marks["rows wi"] == "✗" and marks["labels "] == "✓"
@@ -58,6 +58,6 @@ def test_check(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("how", [["--temperature", "2"], ["--dropout", "0.2", "--temperature", "0.5"]])
 def test_a_temperature_and_dropout_pass_the_check(how: list[str], run: Run) -> None:
     """Both were ✗: the kernel was asked for neither."""
-    found = run("explain", TEXT, "--model", "random", "--causal", "--check", *how)
+    found = run("check", TEXT, "--model", "random", "--causal", *how)
     assert found.code == 0 and "✗" not in found.out
     assert ("the fused kernel drops other weights" in found.out) == ("--dropout" in how)

@@ -16,7 +16,7 @@ CITED = f"attnctl {__version__}, demo: bundled with attnctl {__version__}"
 @pytest.mark.parametrize(
     ("arguments", "names", "said"),
     [
-        (("heatmap", TEXT), ("x.png", "x.svg", "x.pdf", "x.html"), CITED),
+        (("heatmap", TEXT), ("x.png", "x.svg", "x.pdf"), CITED),
         (("heads", TEXT), ("x.png", "x.svg"), CITED),
         (("ablate", TEXT), ("x.png", "x.svg"), CITED),
         (("compare", "demo", "random", TEXT), ("x.png", "x.svg"), CITED),

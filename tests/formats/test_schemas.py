@@ -39,12 +39,14 @@ WRITING: dict[str, tuple[list[str], ...]] = {
     "explain": (
         [TEXT, *SMALL, "--json"], ["t.json", *ROLLED, "--json"], [TEXT, *SMALL, "--top", "2", "--json"],
         ["links.json", "--top", "2", "--json"], [*LONG, "--json"], [*LONG, "--json", "--query", "3,9"],
-        [*LONG, "--json", "--top", "2", "--head", "0"], ["Alice will eat", "--steps", "contributions", "--json"],
-        ["Alice will eat", "--steps", "contributions", "--query", "2", "--json"],
+        [*LONG, "--json", "--top", "2", "--head", "0"],
         ["Alice will eat", "--predict", "all", "--json"], ["Alice will eat", *CHECKPOINT, "--predict", "2", "--json"],
         ["a will eat", *CHECKPOINT, "--generate", "2", *ROLLED, "--json"],
         ["a will eat", "--model", "t5", "--attention", "cross", "--target", "at", "--json"],
-        ["a will eat", *CHECKPOINT, "--steps", "contributions", "--json"], ["w.npy", "--json"],
+        ["w.npy", "--json"],
+    ),
+    "contributions": (
+        ["Alice will eat", "--json"], ["Alice will eat", "--query", "2", "--json"], ["a will eat", *CHECKPOINT, "--json"],
     ),
     "heatmap": (
         [TEXT, *SMALL, "-o", "out/a.json"], ["t.json", "-o", "out/a.json"], ["w.npy", "-o", "out/a.json"],

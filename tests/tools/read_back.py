@@ -50,7 +50,7 @@ READERS: dict[str, tuple[list[str], ...]] = {
     "out/traces.jsonl": (["batch", "in.txt", *SMALL, "--format", "json,npz", "--jobs", "1", "-o", "out"], ["batch", "out/traces.jsonl"]),
     "tallies/.tallies/0000000.json": (["batch", "in.txt", *SMALL, "--format", "statistics,effects", "--jobs", "1", "-o", "tallies"],),
     "tallies/manifest.jsonl": (["batch", "in.txt", *SMALL, "--format", "statistics,effects", "--jobs", "1", "-o", "tallies"],),
-    "run/recipe.json": (["train", "--resume", "-o", "run", "--max-steps", "3", "--json"], ["heatmap", "Alice will eat", "--run", "run", "-o", "e.png"]),
+    "run/recipe.json": (["train", "--resume", "-o", "run", "--max-steps", "3", "--json"], ["film", "run", "Alice will eat", "-o", "e.png"]),
     "run/metrics.jsonl": (["train", "--resume", "-o", "run", "--max-steps", "3", "--json"],),
     "run/resume.safetensors": (["train", "--resume", "-o", "run", "--max-steps", "3", "--json"],),
     "run/weights.safetensors": (["explain", "Alice will eat", "--model", "run"], ["model", "run", "--json"]),

@@ -234,7 +234,7 @@ def test_every_command_says_it_once(run: Run, tmp_path: Path, monkeypatch: pytes
     Path("two.jsonl").write_text(f"{json.dumps(damaged)}\n{sound}\n")
     for line in (
         "explain bad.json", "explain bad.json --top 2", "heatmap bad.json", "heatmap bad.json -o a.png",
-        "heatmap bad.json -o b.html", "heads bad.json --csv", "view bad.json -o a.html", "compare bad.json good.json",
+        "heads bad.json --csv", "view bad.json -o a.html", "compare bad.json good.json",
         "quiz bad.json --json", "batch two.jsonl -o out --format png",
     ):  # fmt: skip
         done = run(*line.split())
@@ -245,7 +245,7 @@ def test_every_command_says_it_once(run: Run, tmp_path: Path, monkeypatch: pytes
 def test_check_recomputes_a_file(run: Run, refused: Callable[..., str], tmp_path: Path) -> None:
     path = str(tmp_path / "run.json")
     Path(path).write_text(json.dumps(document()))
-    done = run("explain", path, "--check")
+    done = run("check", path)
     marks = {line[2:].split("  ")[0]: line[0] for line in done.out.splitlines()}
     assert done.code == 0 and set(marks.values()) == {"✓"}
     assert {"scores against Q Kᵀ", "weights against the softmax of scaled scores", "row sums, max |Σ - 1|"} <= set(
@@ -255,12 +255,12 @@ def test_check_recomputes_a_file(run: Run, refused: Callable[..., str], tmp_path
     scaled(damaged, "context", 1.001)
     Path(path).write_text(json.dumps(damaged))
     assert not notes_of_kind(attnctl.load(path).notes, "doubt", "no-weights")  # less than three decimals
-    done = run("explain", path, "--check")
+    done = run("check", path)
     assert done.code == 4 and "✗ context against weights × values" in done.out and "layer 1, head 1" in done.out
-    assert run("explain", path, "--check", "--head", "0").code == 0
+    assert run("check", path, "--head", "0").code == 0
     long = str(tmp_path / "long.json")
     run("explain", "word " * 600, "--model", "random", "--json", "--top", "3", "-o", long)
-    assert "from which nothing can be recomputed" in refused("explain", long, "--check", code=2)
+    assert "from which nothing can be recomputed" in refused("check", long, code=2)
 
 
 @pytest.mark.parametrize(

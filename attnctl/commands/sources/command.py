@@ -148,13 +148,6 @@ def find_sources(
     return search, interrupted
 
 
-def page_of_answer(text: str | None, file: str | None, model: PromptOptions) -> str:
-    """Return the page of `attnctl view --sources`: the parts of a prompt that the model's answer came from."""
-    from attnctl.commands.sources.show import sources_page
-
-    return sources_page(find_sources(text, file, model)[0].found_so_far())
-
-
 def _write_sources(search: SourceSearch, form: str, output: str | None, top: int | None, image: str | None) -> None:
     """Write the sources in the format `form`."""
     from msgspec.structs import replace as changed

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
 from attnctl.cli.browser import show_in_browser
-from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.command import command, refuse_unused, was_typed
 from attnctl.cli.groups import (
     CHANGED,
     CHECKPOINT,
@@ -25,14 +24,15 @@ from attnctl.cli.groups import (
     OUTPUT,
     SHOW,
     AgainstOption,
+    CmapOption,
     FileOption,
     KeyTokensOption,
     ModelOptions,
-    PromptOptions,
     QueryOption,
     SourceArgument,
     TellingHeadOption,
     TellingLayerOption,
+    TitleOption,
     TokensOption,
     WeightOptions,
     output_option,
@@ -41,16 +41,10 @@ from attnctl.cli.opening import model_of, open_source, text_source
 from attnctl.cli.output import page_notes, print_lines, put_bytes
 from attnctl.cli.progress import say_stage
 from attnctl.errors import UsageError
-from attnctl.registry import PAGES
 from attnctl.runtime.files import check_writable
 
 if TYPE_CHECKING:
     from attnctl.source import Source
-
-# options of weights: --sources does not use them
-OF_WEIGHTS = ("other", "text", "tokens", "key_tokens", "run", "layer", "head", "query", "log", "effects", "against")
-# options of models that --sources does not use
-OF_NO_PROMPT = [field.name for field in fields(ModelOptions) if field not in fields(PromptOptions)]
 
 
 @command(example='attnctl view "Alice will eat pizza"', more=(CHANGED, NUMBERS, MATHEMATICS, MADE, CHECKPOINT))
@@ -89,15 +83,13 @@ def view_command(
         bool | None,
         Option("--log/--no-log", help="Colours on a logarithmic scale: when the page opens.", rich_help_panel=SHOW),
     ] = None,
+    cmap: CmapOption = None,
+    title: TitleOption = None,
     effects: Annotated[
         bool,
         Option("--effects", help="Also shade the tokens by their effect on the prediction.", rich_help_panel=LOOK),
     ] = False,
     against: AgainstOption = None,
-    sources: Annotated[
-        bool,
-        Option("--sources", help="Show which parts of a prompt the model's answer came from.", rich_help_panel=LOOK),
-    ] = False,
     weights: WeightOptions,
     model: ModelOptions,
 ) -> None:
@@ -110,19 +102,16 @@ def view_command(
         if Path(str(output)).suffix.lower() not in (".html", ".htm"):
             raise UsageError(f"-o {output}: view writes one page, a file .html (for pictures see attnctl heatmap)")
         check_writable(str(output))
-    if sources:
-        because = "--sources shows the parts of a prompt"
-        refuse_unused(context, *OF_WEIGHTS, WeightOptions, *OF_NO_PROMPT, "image", because=because)
-        _write_page(_page_of_answer("sources", source, file, model), "sources", output, no_open)
-        return
     if run is not None or other is not None:
         refuse_unused(context, "effects", "against", because="use it with one source")
     elif not effects:
         refuse_unused(context, "against", because="use it with --effects")
-    from attnctl.commands.view.page import page_of_sources
+    from attnctl.commands.view.page import PAGE_MAPS, page_of_sources
     from attnctl.source import Changes
     from attnctl.watched.measure import EffectRequest
 
+    if was_typed(context, "cmap") and cmap not in PAGE_MAPS:
+        raise UsageError(f"a page has {' and '.join(PAGE_MAPS)}", option="cmap", value=cmap)
     ask = EffectRequest(target=model.target, against=against, every_edge=True) if effects else None
     if effects:  # --target is the watched word here, not a decoder's text
         model = replace(model, target=None)
@@ -150,21 +139,14 @@ def view_command(
         head,
         query=query,
         log=bool(log),
+        cmap=cmap,
+        title=title,
         effects=ask,
         labels=labels,
         over_training=run is not None,
         **page_notes(),
     )
     _write_page(html, name, output, no_open)
-
-
-def _page_of_answer(name: str, source: str | None, file: str | None, model: ModelOptions) -> str:
-    """Return the page of a prompt and its answer, made by the command `name`. Raises UsageError if that is not installed."""
-    if name not in PAGES:
-        raise UsageError(f"needs the command {name}, which this attnctl does not have", option=name)
-    prompt_options = PromptOptions(**{field.name: getattr(model, field.name) for field in fields(PromptOptions)})
-    page: str = resolve_name(PAGES[name])(source, file, prompt_options)
-    return page
 
 
 def _steps_of_run(

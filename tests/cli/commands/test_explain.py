@@ -254,8 +254,8 @@ def test_tokens_are_numbered_and_unknown_ones_marked(run: Run) -> None:
 
 def test_contributions_are_listed_by_size_with_what_each_token_gives(run: Run) -> None:
     text = "Alice will ____ pizza"
-    screen = run("explain", text, "--steps", "contributions", columns=120).out
-    parts = run("explain", text, "--steps", "contributions", "--json").json["contributions"]["parts"]
+    screen = run("contributions", text, columns=120).out
+    parts = run("contributions", text, "--json").json["contributions"]["parts"]
     heads = sorted((part for part in parts if "head" in part), key=lambda part: -abs(part["value"]))
     lines = rows_below(screen, ["strongest parts", "writes", "from"])[:10]
     wanted = [[f"head {part['head']} of layer {part['layer']}", f"{part['value']:+.3f}"] for part in heads[:10]]

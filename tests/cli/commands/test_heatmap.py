@@ -131,7 +131,6 @@ def test_the_head_of_the_headline(run: Run) -> None:
     assert plain.code == 0 and Path("plain.svg").read_bytes() != Path("it.svg").read_bytes()  # no cell is ringed
     only = list(csv.reader(io.StringIO(run("heatmap", TEXT, "--layer", "0", "--head", "telling").out), delimiter="\t"))
     assert {row[0] for row in only[1:]} == {"0"}
-    assert run("heatmap", TEXT, "--head", "telling", "-o", "it.html").code == 0
     long = run("heatmap", "word " * 600, "--head", "telling")
     assert (long.code, long.out) == (2, "") and "--head telling: it needs every weight" in long.err
     for command in ("explain", "heads"):
@@ -144,7 +143,7 @@ def test_a_run_over_training(run: Run) -> None:
         w = {name: np.full((1, 4, 2), step / 10 + at, np.float32) for at, name in enumerate(("W_Q", "W_K", "W_V"))}
         save_file(w, f"run/step-{step:06d}.safetensors")
     for name in ("a.gif", "b.gif", "strip.png", "strip.svg"):
-        result = run("heatmap", "Alice will eat", "--run", "run", "-o", name)
+        result = run("film", "run", "Alice will eat", "-o", name)
         assert (result.code, result.out) == (0, ""), result
     with Image.open("a.gif") as gif:
         assert gif.n_frames == 3 and gif.size[0] > 200

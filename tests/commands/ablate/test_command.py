@@ -89,10 +89,10 @@ def test_kendall_tau_of_known_rankings() -> None:
 
 
 def test_contributions_are_printed_as_a_sum_beside_the_models_own(run: Run) -> None:
-    out = run("explain", TEXT, "--steps", "contributions").out
+    out = run("contributions", TEXT).out
     total, own = (line.split()[-1] for line in out.splitlines() if line.startswith(("sum ", "the model's own")))
     assert float(total) == pytest.approx(float(own), rel=1e-4)
-    document = run("explain", TEXT, "--steps", "contributions", "--json").json
+    document = run("contributions", TEXT, "--json").json
     VALID.validate(document)
     parts = document["contributions"]["parts"]
     assert sum(part["value"] for part in parts) == pytest.approx(document["contributions"]["logit"], rel=1e-5)
@@ -103,12 +103,12 @@ def test_contributions_are_printed_as_a_sum_beside_the_models_own(run: Run) -> N
 def test_the_word_watched_is_named_alike_wherever_one_is_watched(run: Run) -> None:
     named = ("--target", "pizza", "--against", "soup")
     wanted = run("ablate", TEXT, *named, "--json").json
-    found = run("explain", TEXT, "--steps", "contributions", *named, "--json").json
+    found = run("contributions", TEXT, *named, "--json").json
     for one in ("target", "against", "baseline"):
         assert found[one] == wanted[one]
     parts = {(part["layer"], part["head"]): part["value"] for part in found["contributions"]["parts"] if "head" in part}
     assert parts == {(head["layer"], head["head"]): pytest.approx(head["writes"]) for head in wanted["heads"]}
-    told = " ".join(run("explain", TEXT, "--steps", "contributions", *named).out.split())
+    told = " ".join(run("contributions", TEXT, *named).out.split())
     assert "above that of “soup”" in told and "the model's own difference" in told and "two words' rows" in told
     assert run("view", TEXT, "--effects", *named, "-o", "page.html", "--no-open").code == 0
     assert '"against":{"text":"soup"' in Path("page.html").read_text()

@@ -89,10 +89,8 @@ def test_a_run_at_every_step_and_a_user_s_own_model_beside_it(
     page = viewed(run, TEXT, "--run", "run")
     assert page["mode"] == "steps"
     assert [t["label"] for t in page["traces"]] == ["step 0", "step 10, loss 2.50", "step 100,000"]
-    for output in ("a.svg", "a.html"):
-        assert run("heatmap", TEXT, "--run", "run", "-o", output).code == 0
-    for shown in (page, data(Path("a.html").read_text())):
-        assert {one["model"]["name"] for one in shown["traces"]} == {path.stem for path in training.glob("step-*")}
+    assert run("film", "run", TEXT, "-o", "a.gif", "--cmap", "magma").code == 0
+    assert {one["model"]["name"] for one in page["traces"]} == {path.stem for path in training.glob("step-*")}
     viewed(run, "demo", "random", TEXT)
     assert run("compare", "demo", "random", TEXT).code == 0
 
@@ -115,10 +113,9 @@ def test_python_s_page_is_the_command_s(run: Run, monkeypatch: pytest.MonkeyPatc
         attnctl.view(TEXT, drop=["first", "second"])
 
 
-def test_a_heatmap_can_be_a_page(run: Run) -> None:
+def test_a_page_opens_as_the_options_say(run: Run) -> None:
     arguments = ("--log", "--drop", "first", "--renormalise", "--cmap", "cividis")
-    assert run("heatmap", TEXT, "--model", "random", *arguments, "-o", "grid.html") == Result(0, "", "")
-    start = data(Path("grid.html").read_text())["start"]
+    start = viewed(run, TEXT, "--model", "random", *arguments)["start"]
     assert start == {"drop": "first", "renorm": True, "colour": "log", "map": "cividis"}
 
 
@@ -169,12 +166,3 @@ def test_too_much_for_a_page_is_said_before(refused: Refused, monkeypatch: pytes
     monkeypatch.setattr("attnctl.checks.limits.PAGE_NUMBERS", 15)
     said = refused("view", TEXT, "--model", "random", "--no-open", "-o", "page.html")
     assert "16 weights are too many" in said and not Path("page.html").exists()
-
-
-def test_the_page_of_a_command_that_was_taken_out_is_refused(
-    refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """`--sources` shows a page of another command, which the list of commands names."""
-    monkeypatch.setattr("attnctl.commands.view.command.PAGES", {})
-    said = refused("view", "Alice", "--sources", "-o", tmp_path / "x.html", code=2)
-    assert "--sources needs the command sources" in said and not (tmp_path / "x.html").exists()

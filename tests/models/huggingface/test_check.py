@@ -1,4 +1,4 @@
-"""`--check`: the weights and values that are shown against those of the model; whatever is wrong there is found."""
+"""`check`: the weights and values that are shown against those of the model; whatever is wrong there is found."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ def test_rollout_names_what_it_cannot_follow(family: FamilyTrace) -> None:
 
 
 def test_sinks_of_each_query_are_read(family: FamilyTrace) -> None:
-    """Inkling 2: a learned sink that depends on the query; trace, statistics by tiles and --check agree with eager."""
+    """Inkling 2: a learned sink that depends on the query; trace, statistics by tiles and check agree with eager."""
     model, trace = family("inkling2_text")
     own, _ = model.own_attention(trace.tokens, TEXT, {})
     statistics = TextSource(model, TEXT).read(HeadStatisticsReading(trace.tokens))

@@ -286,7 +286,7 @@ def test_a_picture_is_drawn_told_and_refused(run: Run, tmp_path: Path, picture: 
     many = run("batch", str(listed), "--model", model)
     records = [json.loads(line) for line in many.out.splitlines()]
     assert many.code == 3 and ["error" in record for record in records] == [False, True] and "no picture" in many.err
-    checked = run("explain", picture, "--model", model, "--check")
+    checked = run("check", picture, "--model", model)
     assert checked.code == 0 and "bit for bit" in checked.out and "19 × 19" in checked.out
     for words, said in {
         (

@@ -701,7 +701,7 @@ def test_commands_take_a_picture_beside_the_text_or_refuse_it(run: Run, tmp_path
     Image.new("RGB", (64, 64)).save(other)
     black = json.loads(run("explain", "What is this?", *model[:3], str(other), "--json").out)
     assert black["predictions"] != asked["predictions"]
-    assert run("explain", "What is this?", *model, "--check").code == 0
+    assert run("check", "What is this?", *model).code == 0
     effects = json.loads(run("ablate", "What is this?", *model, "--json").out)
     assert effects["baseline"]["probability"] == pytest.approx(asked["predictions"][0]["probability"], rel=1e-4)
     regions = json.loads(run("ablate", "What is this?", *model, "--spans", "regions", "--json").out)["spans"]

@@ -84,13 +84,13 @@ def test_a_network_of_ones_own_with_such_a_tokenizer(folder: Callable[[str], Pat
     np.testing.assert_array_equal(ours.layers[0].weights, attnctl.attend(PROTEIN, path).layers[0].weights)
 
 
-@pytest.mark.parametrize("command", ["heads", "ablate", "explain", "view", "batch"])
+@pytest.mark.parametrize("command", ["heads", "ablate", "check", "view", "batch"])
 def test_commands_on_proteins(folder: Callable[[str], Path], run: Run, tmp_path: Path, command: str) -> None:
     text = "MKT<mask>YI"
     how = {
         "heads": (text, "--words", "--json"),
         "ablate": (text, "--layer", "0", "--json"),
-        "explain": (text, "--check"),
+        "check": (text,),
         "view": (text, "-o", tmp_path / "page.html", "--no-open"),
         "batch": ("-",),
     }[command]

@@ -165,7 +165,7 @@ def test_a_sound_is_read_heard_and_written_down_once(place: Path, run: Run, monk
         "--head",
         "0",
     )
-    for command, options in (("explain", ("--query", "4", "--top", "1")), ("heatmap", ()), ("explain", ("--check",))):
+    for command, options in (("explain", ("--query", "4", "--top", "1")), ("heatmap", ()), ("check", ())):
         done.clear()
         made = run(command, *how, *options)
         assert made.code == 0, made.err
@@ -198,7 +198,7 @@ def test_commands_take_a_sound(run: Run, place: Path, tmp_path: Path) -> None:
         ("ablate", tone, *model, "--attention", "decoder"),
         ("compare", tone, tone, *cross),
         ("view", tone, *cross, "-o", str(tmp_path / "a.html"), "--no-open"),
-        ("explain", tone, *model, "--check"),
+        ("check", tone, *model),
     ):
         found = run(*words)
         assert found.code == 0, (words, found.err)

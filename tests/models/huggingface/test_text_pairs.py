@@ -165,7 +165,7 @@ def test_every_command_reads_pairs(folder: Callable[[str], Path], run: Run, tmp_
 
 
 def test_a_check_recomputes_a_pair(folder: Callable[[str], Path], run: Run) -> None:
-    found = run("explain", FIRST, "--model", folder("bert"), "--text-pair", SECOND, "--check")
+    found = run("check", FIRST, "--model", folder("bert"), "--text-pair", SECOND)
     assert found.code == 0 and "✗" not in found.out
 
 

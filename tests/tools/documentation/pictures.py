@@ -75,7 +75,7 @@ def draw_training(run: str | None) -> None:
             run = f"{folder}/run"
             attnctl("train", "-o", run)
         head = head_that_finds(PRONOUN)
-        attnctl("heatmap", "--run", run, MARY, *head, "-o", str(FOLDER / "evolution.png"))
+        attnctl("film", run, MARY, *head, "-o", str(FOLDER / "evolution.png"))
 
 
 def take_screenshots() -> None:

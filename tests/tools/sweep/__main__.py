@@ -104,7 +104,7 @@ def page(results: list[Verdict], when: str) -> str:
             "is tested with random weights, in every way that a model is run. The weights are scaled so that attention has clear",
             "peaks. *Exact* means all of the following: the output of the model does not change while attnctl records it; the weights",
             'equal those of `attn_implementation="eager"` within 1e-5 (half precision is compared with half precision); weights times',
-            "values give the context of the layer; layers have the numbers of the model; `--check` finds no difference. *Refused* means",
+            "values give the context of the layer; layers have the numbers of the model; `check` finds no difference. *Refused* means",
             "that attnctl gives one line with the reason. A family with one of its heads gets the worst result of all ways of running.",
             "",
             f"**{summary}** ({when}).",

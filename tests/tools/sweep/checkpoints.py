@@ -91,11 +91,11 @@ def recorded_and_checked(family: Family, network: Any, kind: str) -> str | None:
             return f"{kind} layer {layer.layer}: weights off by {gap:.1e}"
     false = [finding for finding in check_attention(model, TEXT) if finding.holds is False]
     if false:
-        return f"--check finds {kind} {false[0].sentence}: {false[0].result}"
+        return f"check finds {kind} {false[0].sentence}: {false[0].result}"
     if (again := from_json(trace.to_json())).notes != trace.notes:
         return f"{kind}: read again, {again.notes[-1]}"
     false = [finding for finding in findings_of_trace(again) if finding.holds is False]
-    return f"--check of the {kind} file finds {false[0].sentence}: {false[0].result}" if false else None
+    return f"check of the {kind} file finds {false[0].sentence}: {false[0].result}" if false else None
 
 
 def kinds_of(network: Any) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ class Mode:
     dtype: str = "float32"
     narrow: bool = False  # one head of one layer is looked at, not all
     stop: bool = False  # and the forward left early
-    commands: bool = False  # looked at as by a command: a trace of a text, and --check
+    commands: bool = False  # looked at as by a command: a trace of a text, and the check
 
 
 def ids(batch: int = 1, n: int = N, seed: int = 1) -> torch.Tensor:

