@@ -64,6 +64,7 @@ WRITTEN: dict[str, dict[str, str]] = {
         "architectures": "which architectures of checkpoints are shown exactly, tried one by one",
         "speed": "how fast attnctl is, measured against other tools",
         "architecture": "how attnctl is built, and how to add to it",
+        "plug-ins": "write a command, a measure or a format of your own, in a package of your own",
     },
 }
 
