@@ -42,7 +42,7 @@ open("chat.json", "w").write('[{"role": "user", "content": "Alice will eat"}]')
 RUNS = (
     "explain 'Alice will eat pizza'",
     "heatmap 'Alice will eat pizza' -o map.png",
-    "explain 'Alice will eat pizza' --model llama --check",
+    "check 'Alice will eat pizza' --model llama",
     "heads --chat chat.json --model llama",
     "mask 'Alice will eat' --model llama",
     "batch in.txt --model llama -o out --format json,npz,parquet",

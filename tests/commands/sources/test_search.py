@@ -219,7 +219,7 @@ def test_sources_of_a_conversation(run: Run, chatty: Path, chat: Path, tmp_path:
     assert shown == [at for at in sources if at is not None]
     table = run(*common).out.splitlines()
     assert table[0].startswith("part\tstart\tend\tlooks") and len(table) == 6
-    assert run("view", *common[1:], "--sources", "--no-open", "-o", tmp_path / "v.html").code == 0
+    assert run("sources", *common[1:], "-o", tmp_path / "v.html").code == 0
     assert (tmp_path / "v.html").read_text() == page
 
 
