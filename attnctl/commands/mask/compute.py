@@ -51,15 +51,15 @@ NO_TYPES = (
 def mask(model: Any, *, segments: Any = None, expect: Any = None, **inputs: Any) -> MaskCheck:
     """Return the mask of every layer of a transformers model, and whether the model keeps to what is expected.
 
-    `.holds` is True if no query sees what it should not see; `.violations` are the others, each with layer, query, key and
-    change; `.groups` are the layers with the same mask, with a sentence and the matrix. `inputs` are the arguments of the
-    model: input_ids, an attention_mask of two or four dimensions or a BlockMask, pixel_values. `segments` (batch, n) numbers
-    packed documents. `expect` is causal, bidirectional, "prefix 16", "window 512", segments, or a table of 0 and 1 (n, n);
-    by default what the configuration and the documentation of the family say. The model runs with its own kernel. Raises
-    UsageError for an invalid batch.
+    `.holds` is True if every layer keeps to it, and None if nothing breaks it but some mask cannot be read; `.violations`
+    are what breaks it, each with layer, query, key and change; `.groups` are the layers with the same mask, with a sentence
+    and the matrix. `inputs` are the arguments of the model: input_ids, an attention_mask of two or four dimensions or a
+    BlockMask, pixel_values. `segments` (batch, n) numbers packed documents. `expect` is causal, bidirectional, "prefix 16",
+    "window 512", segments, or a table of 0 and 1 (n, n); by default what the configuration and the documentation of the
+    family say. The model runs with its own kernel. Raises UsageError for an invalid batch.
 
     >>> found = attnctl.mask(model, **tokenizer("Alice will eat", return_tensors="pt"))  # doctest: +SKIP
-    >>> assert found.holds, found  # doctest: +SKIP
+    >>> assert not found.violations, found  # doctest: +SKIP
     """
     check_network("mask", model)
     return MaskSearch(uncompiled(model), inputs, segments, expect).measure()
@@ -312,8 +312,8 @@ def masks_of_heads(shape: tuple[int, int], rows: Callable[[int, int], Array]) ->
         return shown
 
     masks = masks_of_rows(shape, flat, heads * batch)
-    of_heads = [masks[first : first + batch] for first in range(0, len(masks), batch)]
-    alike = all(_keys([of_heads[0]]) == _keys([other]) for other in of_heads[1:])
+    of_heads = tuple(masks[first : first + batch] for first in range(0, len(masks), batch))
+    alike = all(_keys(of_heads[:1]) == _keys((other,)) for other in of_heads[1:])
     return of_heads[:1] if alike else of_heads
 
 

@@ -88,7 +88,9 @@ def _generates_with(config_class: type) -> bool:
         module = importlib.import_module(name.replace("configuration_", "modeling_"))
     except ImportError:
         return False
-    classes = [part for _, part in inspect.getmembers(module, inspect.isclass) if hasattr(part, "can_generate")]
+    classes: list[Any] = [
+        part for _, part in inspect.getmembers(module, inspect.isclass) if hasattr(part, "can_generate")
+    ]
     return any(
         config_class in (part.config_class, (getattr(part.config_class, "sub_configs", None) or {}).get("text_config"))
         for part in classes

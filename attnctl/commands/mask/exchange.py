@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from attnctl.commands.mask.result import (
 from attnctl.commands.mask.sentence import mask_sentence
 from attnctl.commands.mask.sets import Chain, exchanged_sets
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.models.exchange import Block, BlockRuns, sets_of_rows
+from attnctl.models.exchange import Block, BlockRuns, Moved, sets_of_rows
 from attnctl.models.huggingface.block_recorder import NOT_AGAIN
 from attnctl.runtime.arrays import Bools
 from attnctl.trace.model_info import ModelInfo
@@ -39,7 +40,7 @@ STATE = "state"  # the kind of a layer that has no attention
 ALONE = "each row of the batch alone"
 
 # the masks of a call of attention: for each head, or one for all heads, and in it for each row of the batch, or one for all
-CallMasks = Sequence[tuple[IntervalMask, ...]]
+CallMasks = tuple[tuple[IntervalMask, ...], ...]
 Seen = Mapping[tuple[str, int], list[CallMasks]]  # (kind, layer) → the masks of its calls
 
 
@@ -187,7 +188,7 @@ class Search:
         mixed = runs.farthest(whole_rows)
         for row, moved in mixed.items():
             found = Break("mixes", row, moved.query, change=moved.change)
-            yield found, lambda found=found, moved=moved: found._replace(other_row=runs.row_of(found.row, moved))
+            yield found, partial(_with_row, runs, found, moved)
         if rows:
             self.note_test("rows", block.kind, block.layer)
         if mixed:  # the tokens of one row would move another one
@@ -195,7 +196,7 @@ class Search:
         blind = ((hidden, self._blind(expected, hidden)) for hidden in sets)
         for row, moved in runs.farthest(blind).items():
             found = Break("sees", row, moved.query, change=moved.change)
-            yield found, lambda found=found, moved=moved: found._replace(key=runs.key_of(found.row, moved))
+            yield found, partial(_with_key, runs, found, moved)
         if sets:
             self.note_test("outputs", block.kind, block.layer)
 
@@ -319,6 +320,16 @@ class Search:
         own = [(block.layer, block.attends) for block in blocks if block.kind == self.kind] or [(0, False)]
         expected = [self.expectations.of_layer(self.kind, layer, text.n, text.n, attends) for layer, attends in own]
         return None if None in expected else [layer.may for layer in expected if layer is not None]
+
+
+def _with_row(runs: BlockRuns, found: Break, moved: Moved) -> Break:
+    """Return what an output tells with the row of the batch that moves it."""
+    return found._replace(other_row=runs.row_of(found.row, moved))
+
+
+def _with_key(runs: BlockRuns, found: Break, moved: Moved) -> Break:
+    """Return what an output tells with the key that moves it."""
+    return found._replace(key=runs.key_of(found.row, moved))
 
 
 # --- masks against what is expected -------------------------------------------------------------------------------------

@@ -79,7 +79,8 @@ class BlockCall:
     @property
     def _named(self) -> dict[int | str, Any]:
         """Return the arguments by place or name."""
-        return {**dict(enumerate(self.args)), **self.keywords}
+        named: dict[int | str, Any] = dict(enumerate(self.args))
+        return named | dict(self.keywords.items())
 
     @property
     def _place(self) -> int | str:
