@@ -30,8 +30,12 @@ def _pattern(settings: Settings, every: int) -> list[str]:
     settings.used.add("attention.sliding_window_pattern")
     if isinstance(stated, int) and not isinstance(stated, bool) and stated > 0:
         return [FULL if (layer + 1) % stated == 0 else SLIDING for layer in range(settings.layers)]
-    if isinstance(stated, tuple) and [bool(windowed) for windowed in stated[: len(kinds)]] != [kind == SLIDING for kind in kinds]:
-        raise settings.refuse("attention.sliding_window_pattern", f"llama.cpp has each {every}th layer without a window")
+    if isinstance(stated, tuple) and [bool(windowed) for windowed in stated[: len(kinds)]] != [
+        kind == SLIDING for kind in kinds
+    ]:
+        raise settings.refuse(
+            "attention.sliding_window_pattern", f"llama.cpp has each {every}th layer without a window"
+        )
     return kinds
 
 
@@ -79,7 +83,12 @@ def phi3(settings: Settings) -> Fields:
         raise settings.refuse("rope.scaling.type", "attnctl reads none, linear and longrope for phi3")
     if parameters["rope_type"] == "linear":  # the class takes longrope alone, whose factors can be equal
         divisors = [parameters["factor"]] * (settings.whole("rope.dimension_count", settings.head_width) // 2)
-        parameters |= {"rope_type": "longrope", "short_factor": divisors, "long_factor": divisors, "attention_factor": 1.0}
+        parameters |= {
+            "rope_type": "longrope",
+            "short_factor": divisors,
+            "long_factor": divisors,
+            "attention_factor": 1.0,
+        }
     return {"original_max_position_embeddings": original, "rope_parameters": parameters}
 
 
@@ -98,7 +107,10 @@ def one_kv_head(settings: Settings) -> Fields:
 def falcon(settings: Settings) -> Fields:
     """Return the layout of Falcon: 40B has two norms and groups of heads, 7B one head of keys."""
     two_norms = settings.has_tensor("attn_norm_2.weight")
-    return {"new_decoder_architecture": two_norms, "multi_query": not two_norms and settings.whole("attention.head_count_kv", 1) == 1}
+    return {
+        "new_decoder_architecture": two_norms,
+        "multi_query": not two_norms and settings.whole("attention.head_count_kv", 1) == 1,
+    }
 
 
 def bloom(settings: Settings) -> Fields:
@@ -226,14 +238,19 @@ def deepseek(settings: Settings) -> Fields:
         multiplier = 10 * settings.number("rope.scaling.yarn_log_multiplier", 0.0)
         parameters |= {"mscale": multiplier, "mscale_all_dim": multiplier}
     if parameters["rope_type"] not in ("default", "yarn") or parameters.get("mscale") == 0:
-        raise settings.refuse("rope.scaling.type", "attnctl reads yarn with a rope.scaling.yarn_log_multiplier, and none")
+        raise settings.refuse(
+            "rope.scaling.type", "attnctl reads yarn with a rope.scaling.yarn_log_multiplier, and none"
+        )
     return fields | {"rope_parameters": parameters}
 
 
 def gpt_oss(settings: Settings) -> Fields:
     """Return the windows of gpt-oss: every other layer has one."""
     settings.get("expert_feed_forward_length")
-    return {**_windows(settings, 2), "intermediate_size": settings.whole("expert_feed_forward_length", settings.whole("feed_forward_length"))}
+    return {
+        **_windows(settings, 2),
+        "intermediate_size": settings.whole("expert_feed_forward_length", settings.whole("feed_forward_length")),
+    }
 
 
 def minimax(settings: Settings) -> Fields:

@@ -17,7 +17,9 @@ def settings_and_family(file: GgufFile, name: str) -> tuple[Settings, Family]:
     family = family_of(settings)
     if family is None:
         known = ", ".join(architectures())
-        raise AttnctlError(f"{name} is of the architecture {architecture[:60] or 'without a name'}: attnctl reads {known}")
+        raise AttnctlError(
+            f"{name} is of the architecture {architecture[:60] or 'without a name'}: attnctl reads {known}"
+        )
     return settings, family
 
 

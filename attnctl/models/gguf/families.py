@@ -32,7 +32,9 @@ class Family:
 
     network: str  # class of transformers
     keys: Mapping[str, str]  # name of a setting → field of the configuration
-    names: Mapping[str, str] = field(default_factory=dict)  # layers, heads, kv_heads, head_width → field; "": the class has none
+    names: Mapping[str, str] = field(
+        default_factory=dict
+    )  # layers, heads, kv_heads, head_width → field; "": the class has none
     fixed: Mapping[str, Any] = field(default_factory=dict)  # fields that no file holds, and llama.cpp has one value for
     biases: Mapping[str, str] = field(default_factory=dict)  # end of a tensor's name → field that is true if it exists
     adjustments: tuple[Adjustment, ...] = ()
@@ -262,10 +264,16 @@ def family_of(settings: Settings) -> Family | None:
     """Return how a file of this architecture is read; None if it is not."""
     name = settings.architecture
     kinds = {
-        "llama": ("llama with experts", settings.has_tensor("ffn_gate_exps.weight") or settings.has_tensor("ffn_gate.0.weight")),
+        "llama": (
+            "llama with experts",
+            settings.has_tensor("ffn_gate_exps.weight") or settings.has_tensor("ffn_gate.0.weight"),
+        ),
         "olmo2": ("olmo2 with windows", bool(settings.file.metadata.get("olmo2.attention.sliding_window"))),
         "granitemoe": ("granitemoe with a shared expert", settings.has_tensor("ffn_gate_shexp.weight")),
-        "deepseek2": ("deepseek2 with a sigmoid", settings.file.metadata.get("deepseek2.expert_gating_func") == SIGMOID),
+        "deepseek2": (
+            "deepseek2 with a sigmoid",
+            settings.file.metadata.get("deepseek2.expert_gating_func") == SIGMOID,
+        ),
     }
     special, applies = kinds.get(name, (name, False))
     return FAMILIES.get(special if applies else name)

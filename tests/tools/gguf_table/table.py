@@ -41,7 +41,12 @@ def measured(row: Row, folder: Path) -> dict[str, Any]:
         assert layer.weights is not None
         theirs = answer[f"weights_{layer.layer}"][:, :, : len(trace.tokens)]  # (heads, n, n)
         worst = max(worst, float(np.abs(layer.weights - theirs).max()))
-    return {"architecture": row.architecture, "settings": row.bites, "largest": float(f"{worst:.1e}"), "layers": len(compared)}
+    return {
+        "architecture": row.architecture,
+        "settings": row.bites,
+        "largest": float(f"{worst:.1e}"),
+        "layers": len(compared),
+    }
 
 
 HEADING = "## Which architectures\n"
@@ -76,7 +81,11 @@ def write_page(measurements: dict[str, Any]) -> None:
 
 def main() -> None:
     """Measure all rows and write them."""
-    folder, results, gelu = Path(sys.argv[1]), [], {name.partition(" with ")[0] for name, f in FAMILIES.items() if f.uses_gelu}
+    folder, results, gelu = (
+        Path(sys.argv[1]),
+        [],
+        {name.partition(" with ")[0] for name, f in FAMILIES.items() if f.uses_gelu},
+    )
     for row in rows():
         if not (folder / f"{row.name}.npz").exists():
             print("no answer:", row.name)
