@@ -73,7 +73,6 @@ def _gemma_scalar(settings: Settings, blocks: int) -> int:
 
 def phi3(settings: Settings) -> Fields:
     """Return the field of the longest text before scaling; llama.cpp has no windows for Phi-3."""
-    settings.get("attention.sliding_window")
     original = settings.whole("rope.scaling.original_context_length", settings.whole("context_length"))
     parameters = rope_parameters(settings)
     if parameters["rope_type"] == "yarn":
@@ -192,15 +191,7 @@ def exaone4(settings: Settings) -> Fields:
     """Return the windows of EXAONE 4: llama.cpp has them only for a file of 64 blocks."""
     if settings.layers == 64:
         return _windows(settings, 4, 4096)
-    for key in ("attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa"):
-        settings.get(key)
     return {"layer_types": [FULL] * settings.layers, "sliding_window": None}
-
-
-def nemotron(settings: Settings) -> Fields:
-    """Read the second epsilon that the converter writes and llama.cpp does not read."""
-    settings.get("attention.layer_norm_rms_epsilon")
-    return {}
 
 
 def deepseek(settings: Settings) -> Fields:
@@ -225,12 +216,17 @@ def deepseek(settings: Settings) -> Fields:
         "norm_topk_prob": bool(settings.get("expert_weights_norm")), **_expert_groups(settings),
         "num_key_value_heads": settings.heads, "topk_method": "greedy", "head_dim": turned,
     }  # fmt: skip
+    if gate != 2 and fields["norm_topk_prob"]:
+        raise settings.refuse("expert_weights_norm", "attnctl reads it where experts are chosen by sigmoids")
     if gate != 2 and fields["n_group"] > 1:
         raise settings.refuse("expert_group_count", "attnctl reads groups of experts that are chosen by sigmoids")
     parameters = rope_parameters(settings)
     parameters.pop("partial_rotary_factor", None)
-    if multiplier := settings.number("rope.scaling.yarn_log_multiplier", 0.0):
-        parameters |= {"mscale": 10 * multiplier, "mscale_all_dim": 10 * multiplier}
+    if parameters["rope_type"] == "yarn":  # the converter writes a tenth of mscale_all_dim
+        multiplier = 10 * settings.number("rope.scaling.yarn_log_multiplier", 0.0)
+        parameters |= {"mscale": multiplier, "mscale_all_dim": multiplier}
+    if parameters["rope_type"] not in ("default", "yarn") or parameters.get("mscale") == 0:
+        raise settings.refuse("rope.scaling.type", "attnctl reads yarn with a rope.scaling.yarn_log_multiplier, and none")
     return fields | {"rope_parameters": parameters}
 
 

@@ -40,18 +40,15 @@ def configuration_fields(settings: Settings, family: Family) -> dict[str, Any]:
     for adjustment in family.adjustments:
         fields |= adjustment(settings)
     _check_widths(settings, family)
-    settings.check_accounted()
+    settings.unread()  # raises for a setting that may have an effect
     return fields | {"architectures": [family.network]} | _special_ids(settings.file)
 
 
 def file_notes(settings: Settings, fields: dict[str, Any]) -> tuple[str, ...]:
     """Return what is shown otherwise than the checkpoint behind a file has it, because llama.cpp computes it so."""
-    notes, stated = [], settings.file.metadata.get(f"{settings.architecture}.attention.sliding_window")
-    if stated and settings.architecture in ("phi3", "exaone4") and not fields.get("sliding_window"):
-        notes.append(
-            f"The file says {settings.architecture}.attention.sliding_window {stated}. llama.cpp has no such windows for this "
-            "file, and none are shown."
-        )
+    notes = []
+    for name, value in settings.unread().items():
+        notes.append(f"The file says {name} {str(value)[:40]}. llama.cpp does not read it, and neither does attnctl.")
     blocks = {"gemma2": 46, "gemma3": 62}.get(settings.architecture)
     if blocks == settings.layers:
         notes.append(

@@ -211,7 +211,7 @@ FAMILIES: Mapping[str, Family] = {
     "exaone4": Family("Exaone4ForCausalLM", {**SIZES, **RMS}, names=NO_HEAD_WIDTH, adjustments=(adjust.rope, adjust.exaone4)),
     "nemotron": Family(
         "NemotronForCausalLM", {**SIZES, "attention.layer_norm_epsilon": "norm_eps"}, norm_shift=-1.0, partial=True,
-        biases={**BIASES, "ffn_up.bias": "mlp_bias"}, adjustments=(adjust.rope, adjust.nemotron),
+        biases={**BIASES, "ffn_up.bias": "mlp_bias"}, adjustments=(adjust.rope,),
     ),
     "deepseek2": Family(
         "DeepseekV2ForCausalLM",

@@ -131,7 +131,8 @@ def open_gguf(path: Path) -> tuple[GgufFile, tuple[str, ...]]:
     if (change := CHANGES.get(draft.architecture)) is not None:
         change(draft)
     note = "The file also holds a part that reads pictures or sounds, which is not read: attnctl reads its texts."
-    return replace(file, header=draft.header, tensors=draft.tensors), (note,) if draft.has_other_parts else ()
+    tensors = {name: replace(tensor, name=name) for name, tensor in draft.tensors.items()}
+    return replace(file, header=draft.header, tensors=tensors), (note,) if draft.has_other_parts else ()
 
 
 def _copied_tables(header: Metadata) -> dict[str, Any]:

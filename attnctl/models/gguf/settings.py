@@ -16,15 +16,35 @@ NO_EFFECT: Mapping[str, str] = {
     "pooling_type": "it says how embeddings of a whole text are made, after the last layer",
     "classifier.output_labels": "it names the outputs of a head for classes",
     "rope.scaling.yarn_attn_factor": "llama.cpp computes this factor from rope.scaling.factor",
+    "attention.layer_norm_rms_epsilon": "an architecture has one kind of norm, whose own epsilon is read",
+    "attention.layer_norm_epsilon": "an architecture has one kind of norm, whose own epsilon is read",
 }
-# settings that have no effect with these values alone
+# settings that llama.cpp reads for some architectures alone: where attnctl does not read one, llama.cpp does not either. A
+# note names it. Measured for each architecture with other values (tests/tools/gguf_table/accounting.py).
+READ_BY_SOME = frozenset(
+    """
+    attention.clamp_kqv attention.max_alibi_bias attention.scale
+    attention.shared_kv_layers attention.sliding_window_pattern attention.temperature_length attn_logit_softcapping
+    decoder_block_count decoder_start_token_id embedding_length_out embedding_scale expert_chunk_feed_forward_length
+    expert_feed_forward_length expert_gating_func expert_group_scale expert_group_used_count expert_shared_count
+    expert_used_count expert_weights_norm expert_weights_scale experts_per_group final_logit_softcapping
+    interleave_moe_layer_step leading_dense_block_count logit_scale moe_every_n_layers n_deepstack_layers residual_scale
+    rope.dimension_count rope.dimension_sections rope.freq_base rope.freq_base_swa rope.scale_linear rope.scaling.factor
+    rope.scaling.finetuned rope.scaling.original_context_length rope.scaling.type rope.scaling.yarn_beta_fast
+    rope.scaling.yarn_beta_slow rope.scaling.yarn_ext_factor rope.scaling.yarn_log_multiplier router_logit_softcapping
+    use_parallel_residual attention.sliding_window
+    """.split()
+)
+WINDOWED = ("lfm2",)  # architectures whose windows llama.cpp has and attnctl does not read
+# values with which a setting says nothing
 NEUTRAL: Mapping[str, tuple[object, ...]] = {
-    "expert_count": (0,), "expert_used_count": (0,), "expert_shared_count": (0,), "nextn_predict_layers": (0,),
-    "attention.causal": (True,), "attention.clamp_kqv": (0.0,), "attention.max_alibi_bias": (0.0,),
-    "attention.sliding_window": (0,), "attn_logit_softcapping": (0.0,), "final_logit_softcapping": (0.0,),
-    "expert_group_count": (0, 1), "expert_group_used_count": (0, 1), "rope.scaling.finetuned": (True,),
-    "attention.shared_kv_layers": (0,), "expert_weights_scale": (0.0, 1.0), "leading_dense_block_count": (0,),
-    "rope.scaling.yarn_ext_factor": (1.0, -1.0),
+    "expert_count": (0,), "nextn_predict_layers": (0,), "attention.causal": (True,), "expert_group_count": (0, 1),
+    "attention.sliding_window": (0,), "attention.clamp_kqv": (0.0,), "attention.max_alibi_bias": (0.0,),
+    "attn_logit_softcapping": (0.0,), "final_logit_softcapping": (0.0,), "expert_used_count": (0,),
+    "expert_shared_count": (0,), "expert_group_used_count": (0, 1), "expert_weights_scale": (0.0, 1.0),
+    "leading_dense_block_count": (0,), "rope.scaling.finetuned": (True, False), "rope.scaling.type": ("none",),
+    "rope.scaling.attn_factor": (1.0,), "rope.scaling.yarn_beta_fast": (32.0,), "rope.scaling.yarn_beta_slow": (1.0,),
+    "rope.scaling.yarn_ext_factor": (1.0, -1.0), "attention.shared_kv_layers": (0,),
 }  # fmt: skip
 
 
@@ -40,6 +60,9 @@ class Settings:
     def get(self, key: str) -> Any:
         """Return the value of a setting; None if the file has none. A list of one value for all layers is that value."""
         self.used.add(key)
+        return self._value(key)
+
+    def _value(self, key: str) -> Any:
         name = f"{self.architecture}.{key}"
         value = self.file.metadata.get(name)
         if value is None and name in self.file.header.lengths:
@@ -94,19 +117,27 @@ class Settings:
 
     def refuse(self, key: str, why: str) -> AttnctlError:
         """Return the error for a setting that attnctl does not read."""
-        value = str(self.get(key))[:40]
+        value = str(self._value(key))[:40]
         return AttnctlError(f"cannot read {self.name}: its setting {self.architecture}.{key} is {value}, and {why}")
 
-    def check_accounted(self) -> None:
-        """Raise AttnctlError for the first setting that is not read and may have an effect."""
-        prefix = f"{self.architecture}."
+    def unread(self) -> dict[str, Any]:
+        """Return the settings that llama.cpp does not read for this architecture, with values that would say something.
+
+        Raises AttnctlError for the first setting that is not read and may have an effect.
+        """
+        prefix, unread = f"{self.architecture}.", {}
         names = sorted({*self.file.metadata, *self.file.header.lengths, *self.file.header.places})
         for name in names:
             key = name.removeprefix(prefix)
             if not name.startswith(prefix) or key in self.used or key in NO_EFFECT:
                 continue
-            if self.get(key) not in NEUTRAL.get(key, ()):
+            value = self._value(key)
+            if value in NEUTRAL.get(key, ()):
+                continue
+            if key not in READ_BY_SOME or (key == "attention.sliding_window" and self.architecture in WINDOWED):
                 raise self.refuse(key, f"attnctl does not read it for {self.architecture}: its attention may be another")
+            unread[name] = value
+        return unread
 
 
 def rope_parameters(
@@ -127,8 +158,9 @@ def rope_parameters(
     original = settings.whole("rope.scaling.original_context_length", settings.whole("context_length"))
     if kind not in ("none", "linear", "yarn", "longrope"):
         raise settings.refuse("rope.scaling.type", "attnctl reads none, linear, yarn and longrope")
-    if not scaled or kind == "none":
+    if not scaled:
         return parameters
+    factor = 1.0 if kind == "none" else factor  # the divisors of a tensor apply with none, too
     tensors = settings.file.tensors
     if "rope_factors_long.weight" in tensors and "rope_factors_short.weight" in tensors:
         long, short = (tensors[f"rope_factors_{name}.weight"].array() * factor for name in ("long", "short"))
@@ -142,6 +174,9 @@ def rope_parameters(
     return parameters | ({"rope_type": "linear", "factor": factor} if factor != 1 else {})
 
 
+BOUNDS_READ = ("mistral3",)  # architectures whose bounds of YaRN llama.cpp reads from the file
+
+
 def _long_rope(long: list[float], short: list[float], attention: float, original: int) -> dict[str, Any]:
     factors = {"long_factor": long, "short_factor": short, "attention_factor": attention, "factor": 1.0}
     return {"rope_type": "longrope", "original_max_position_embeddings": original, **factors}
@@ -149,7 +184,9 @@ def _long_rope(long: list[float], short: list[float], attention: float, original
 
 def _yarn(settings: Settings, factor: float, original: int) -> dict[str, Any]:
     parameters: dict[str, Any] = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": original}
-    parameters["beta_fast"] = settings.number("rope.scaling.yarn_beta_fast", 32.0)
-    parameters["beta_slow"] = settings.number("rope.scaling.yarn_beta_slow", 1.0)
+    parameters |= {"beta_fast": 32.0, "beta_slow": 1.0}
+    if settings.architecture in BOUNDS_READ:
+        parameters["beta_fast"] = settings.number("rope.scaling.yarn_beta_fast", 32.0)
+        parameters["beta_slow"] = settings.number("rope.scaling.yarn_beta_slow", 1.0)
     parameters["truncate"] = True  # llama.cpp always rounds the bounds (ggml_rope_yarn_corr_dims)
     return parameters

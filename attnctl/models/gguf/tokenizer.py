@@ -141,15 +141,18 @@ class _Vocabulary:
         return ids
 
     def _settings(self) -> dict[str, object]:
-        settings: dict[str, object] = {setting: self.texts[number] for setting, number in self.special.items()}
+        stated = {setting for key, setting in NAMED.items() if self._entry(key, None) is not None}
+        # a default of gpt2, the token 11, is no beginning that a user would know
+        named = [setting for setting in self.special if setting in stated or self.model != "gpt2"]
+        settings: dict[str, object] = {setting: self.texts[self.special[setting]] for setting in named}
         if self.model == "bert":
             settings["cls_token"] = settings.pop("bos_token", None)
         templates = {"default": self.metadata.text("tokenizer.chat_template")}
         for name in map(str, self.metadata.array("tokenizer.chat_templates")):
             templates[name] = self.metadata.text(f"tokenizer.chat_template.{name}")
-        named = [{"name": name, "template": text} for name, text in templates.items() if text is not None]
-        if named:
-            settings["chat_template"] = named[0]["template"] if len(named) == 1 else named
+        listed = [{"name": name, "template": text} for name, text in templates.items() if text is not None]
+        if listed:
+            settings["chat_template"] = listed[0]["template"] if len(listed) == 1 else listed
         return {key: value for key, value in settings.items() if value is not None}
 
     # --- the kinds ----------------------------------------------------------------------------------------------------
