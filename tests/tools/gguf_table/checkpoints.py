@@ -134,6 +134,7 @@ def rows() -> list[Row]:
         Row("nemotron", "NemotronForCausalLM", {"head_dim": 16}),
         Row("nemotron", "NemotronForCausalLM", {"head_dim": 16, "rope_parameters": plain(700.0, partial_rotary_factor=0.25), "norm_eps": 1e-3}, "a quarter rotary, theta"),
         Row("deepseek2", "DeepseekV2ForCausalLM", v2 | {"num_hidden_layers": 27, "hidden_size": 32}, "27 blocks, as V2 Lite"),
+        Row("deepseek2", "DeepseekV2ForCausalLM", v2 | {"num_hidden_layers": 27, "hidden_size": 32, "rope_parameters": {**YARN, "factor": 40.0, "original_max_position_embeddings": 32, "mscale": 0.707, "mscale_all_dim": 0.707}}, "27 blocks, YaRN with mscale"),
         Row("deepseek2", "DeepseekV2ForCausalLM", v2 | {"q_lora_rank": 20, "rope_parameters": plain(700.0), "routed_scaling_factor": 1.5}, "queries of low rank, theta"),
         Row("deepseek2", "DeepseekV3ForCausalLM", mla | {"q_lora_rank": 20, "n_group": 1, "topk_group": 1, "scoring_func": "sigmoid", "norm_topk_prob": True, "routed_scaling_factor": 2.5, "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}, "DeepSeek V3, YaRN with mscale"),
         Row("deepseek2", "DeepseekV3ForCausalLM", mla | {"q_lora_rank": 20, "n_routed_experts": 8, "n_group": 4, "topk_group": 2, "scoring_func": "sigmoid", "norm_topk_prob": True, "routed_scaling_factor": 2.5, "rope_parameters": {**YARN, "factor": 40.0, "mscale": 1.0, "mscale_all_dim": 1.0}}, "DeepSeek V3, groups of experts, YaRN by 40"),
