@@ -93,6 +93,6 @@ def _check_widths(settings: Settings, family: Family) -> None:
 
 def _special_ids(file: GgufFile) -> dict[str, int | None]:
     """Return the ids of the special tokens."""
-    names = {"bos": "bos_token_id", "eos": "eos_token_id", "padding": "pad_token_id"}
+    names = {"bos": "bos_token_id", "eos": "eos_token_id", "padding": "pad_token_id", "unknown": "unk_token_id"}
     ids = {field: file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name, field in names.items()}
     return {field: value if isinstance(value, int) else None for field, value in ids.items()}

@@ -226,10 +226,23 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Array) -> tuple[Array, None]:
         (gradient,) = gradients
-        total: Array = 0
-        for begin, end in row_blocks(ctx.content.weight):
-            total = total + gradient[..., begin:end] @ ctx.content.rows(slice(begin, end))
-        return total, None
+        return _rows_mixed(gradient, ctx.content), None
+
+
+def _rows_mixed(x: Array, content: _Content) -> Array:
+    """Return x · W for x (…, rows of W)."""
+    total: Array = 0
+    for begin, end in row_blocks(content.weight):
+        total = total + x[..., begin:end] @ content.rows(slice(begin, end))
+    return total
+
+
+def _matmul(x: Array, matrix: Array) -> Any:
+    """Return x · W: the rows of an unembedding, mixed."""
+    if not isinstance(matrix, MappedMatrix) or isinstance(x, MappedMatrix) or matrix.ndim != 2:
+        return NotImplemented
+    whole = matrix.content.kept_whole()
+    return _rows_mixed(x, matrix.content) if whole is None else x @ whole
 
 
 def _addmm(bias: Array, x: Array, matrix: Array, **factors: float) -> Any:
@@ -286,6 +299,9 @@ BY_ROWS: dict[Any, Callable[..., Any]] = {
     functional.linear: _linear,
     functional.embedding: _embedding,
     torch.addmm: _addmm,
+    torch.matmul: _matmul,
+    torch.Tensor.matmul: _matmul,
+    torch.Tensor.__matmul__: _matmul,
     torch.Tensor.__getitem__: _item,
     torch.Tensor.to: _moved,
     torch.Tensor.detach: _again,

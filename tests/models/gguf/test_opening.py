@@ -12,6 +12,7 @@ import pytest
 
 from attnctl.errors import AttnctlError
 from attnctl.models import attend, open_model
+from attnctl.models.huggingface.token_batch import special_ids
 from tests.conftest import Run
 from tests.tools import folders
 from tests.tools.gguf_table import small
@@ -162,3 +163,12 @@ def test_facts_name_the_layers_that_are_stored_otherwise() -> None:
     file: Any = SimpleNamespace(tensors=tensors, metadata={"general.architecture": "rwkv7"})
     assert stored_parts(file) == "Q, K, O Q4_K, V Q6_K in layers 0, 2; Q, K, V, O Q4_K in layers 1"
     assert held_to(file) == "no file of the architecture rwkv7 was compared"
+
+
+def test_named_tokens_are_special_to_the_network(tmp_path: Path, cache: Path) -> None:
+    """No segment of `leaks` is exchanged for one of them; the unknown one was left out."""
+    header = small.headers()[LLAMA]
+    settings = header["settings"] | {"tokenizer.ggml.padding_token_id": 7, "tokenizer.ggml.unknown_token_id": 8}
+    path = small.write_file(tmp_path / "tiny.gguf", {**header, "settings": settings})
+    network: Any = open_model(str(path)).network  # type: ignore[union-attr]
+    assert special_ids(network) >= {7, 8}
