@@ -1,4 +1,4 @@
-"""Settings of single architectures: what a file says otherwise than a configuration, and what llama.cpp has built in.
+"""Translate settings of single architectures: what a file says otherwise, and what llama.cpp has built in.
 
 Each function returns fields of a configuration of transformers. The sources are llama.cpp's code of the architectures
 (`src/llama-model.cpp`, `src/models`) and its converter.
@@ -222,12 +222,18 @@ def deepseek(settings: Settings) -> Fields:
     if gate not in (None, 0, 1, 2):
         raise settings.refuse("expert_gating_func", "attnctl reads 1, a softmax, and 2, a sigmoid")
     fields: Fields = {
-        "kv_lora_rank": rank, "q_lora_rank": settings.get("attention.q_lora_rank"), "qk_rope_head_dim": turned,
-        "qk_nope_head_dim": settings.whole(key) - turned, "v_head_dim": settings.whole(value),
+        "kv_lora_rank": rank,
+        "q_lora_rank": settings.get("attention.q_lora_rank"),
+        "qk_rope_head_dim": turned,
+        "qk_nope_head_dim": settings.whole(key) - turned,
+        "v_head_dim": settings.whole(value),
         "routed_scaling_factor": settings.number("expert_weights_scale", 0.0) or 1.0,
-        "norm_topk_prob": bool(settings.get("expert_weights_norm")), **_expert_groups(settings),
-        "num_key_value_heads": settings.heads, "topk_method": "greedy", "head_dim": turned,
-    }  # fmt: skip
+        "norm_topk_prob": bool(settings.get("expert_weights_norm")),
+        **_expert_groups(settings),
+        "num_key_value_heads": settings.heads,
+        "topk_method": "greedy",
+        "head_dim": turned,
+    }
     if gate != 2 and fields["norm_topk_prob"]:
         raise settings.refuse("expert_weights_norm", "attnctl reads it where experts are chosen by sigmoids")
     if gate != 2 and fields["n_group"] > 1:
@@ -265,13 +271,16 @@ def dbrx(settings: Settings) -> Fields:
     """Return DBRX' settings, which stand in two parts of its configuration."""
     settings.get("attention.layer_norm_epsilon")
     attention = {
-        "kv_n_heads": settings.whole("attention.head_count_kv"), "clip_qkv": settings.number("attention.clamp_kqv", 0.0) or None,
+        "kv_n_heads": settings.whole("attention.head_count_kv"),
+        "clip_qkv": settings.number("attention.clamp_kqv", 0.0) or None,
         "rope_theta": settings.number("rope.freq_base", 10000.0),
-    }  # fmt: skip
+    }
     experts = {
-        "ffn_hidden_size": settings.whole("feed_forward_length"), "moe_num_experts": settings.whole("expert_count"),
-        "moe_top_k": settings.whole("expert_used_count"), "hidden_size": settings.width,
-    }  # fmt: skip
+        "ffn_hidden_size": settings.whole("feed_forward_length"),
+        "moe_num_experts": settings.whole("expert_count"),
+        "moe_top_k": settings.whole("expert_used_count"),
+        "hidden_size": settings.width,
+    }
     return {"attn_config": attention, "ffn_config": experts, "rope_parameters": rope_parameters(settings)}
 
 
@@ -280,7 +289,9 @@ def lfm2(settings: Settings) -> Fields:
     counts = settings.get("attention.head_count_kv")
     counts = [counts] * settings.layers if isinstance(counts, int) else list(counts)
     return {
-        "layer_types": [FULL if count else "conv" for count in counts], "num_key_value_heads": max(counts),
-        "conv_L_cache": settings.whole("shortconv.l_cache"), "block_auto_adjust_ff_dim": False,
+        "layer_types": [FULL if count else "conv" for count in counts],
+        "num_key_value_heads": max(counts),
+        "conv_L_cache": settings.whole("shortconv.l_cache"),
+        "block_auto_adjust_ff_dim": False,
         "block_ff_dim": settings.whole("feed_forward_length"),
-    }  # fmt: skip
+    }

@@ -123,7 +123,13 @@ class Parameters:
         if "_map" not in vars(self):
             kinds = {theirs: kind for kind, theirs in import_extra("gguf.constants").MODEL_ARCH_NAMES.items()}
             names = import_extra("gguf.tensor_mapping").get_tensor_name_map
-            vars(self)["_map"] = names(kinds[self.settings.architecture], self.settings.whole("block_count"))
+            kind = kinds.get(self.settings.architecture)
+            if kind is None:
+                raise AttnctlError(
+                    f"{self.settings.name} is of the architecture {self.settings.architecture}, which the installed gguf "
+                    "library does not know: pip install --upgrade gguf"
+                )
+            vars(self)["_map"] = names(kind, self.settings.whole("block_count"))
         return vars(self)["_map"]
 
     def _tensor(self, name: str) -> StoredTensor | None:

@@ -185,9 +185,9 @@ def rope_parameters(
 ) -> dict[str, Any]:
     """Return transformers' `rope_parameters` for the rotary positions that llama.cpp computes.
 
-    `base_key` names θ, which is `base` where the file has none (llama-model.cpp, load_hparams); without `scaled` no scaling applies (the layers with
-    windows of Gemma 3). A tensor rope_freqs.weight divides the frequencies (the scaling of Llama 3): `longrope` takes any
-    divisors.
+    `base_key` names θ, which is `base` where the file has none (llama-model.cpp, load_hparams). Without `scaled` no scaling
+    applies (the layers with windows of Gemma 3). A tensor rope_freqs.weight divides the frequencies (the scaling of Llama 3):
+    `longrope` takes any divisors.
     """
     parameters: dict[str, Any] = {"rope_type": "default", "rope_theta": settings.number(base_key, base)}
     rotary = settings.whole("rope.dimension_count", settings.head_width)
