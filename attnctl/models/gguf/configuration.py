@@ -61,7 +61,7 @@ def file_notes(settings: Settings, fields: dict[str, Any]) -> tuple[str, ...]:
     if "rope_factors_long.weight" in settings.file.tensors:
         notes.append(
             f"Up to {rope['original_max_position_embeddings']:,} tokens the rotary positions have their short factors, "
-            "beyond them the long ones (longrope). llama.cpp chooses by the length of its context (n_ctx), whatever the text."
+            "beyond them the long ones (longrope). llama.cpp chooses by the length of its context (n_ctx), not of the text."
         )
     return tuple(notes)
 

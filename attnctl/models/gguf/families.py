@@ -1,7 +1,7 @@
 """Name the network of each architecture of GGUF files, and what the converter changes in a checkpoint.
 
-The source of each line is llama.cpp's converter (its folder `conversion`) and its code of the architecture (`src/models`). That
-the lines are right is measured: the documentation has the largest difference from llama.cpp's weights for each.
+The source of each line is llama.cpp's converter (its folder `conversion`) and its code of the architecture (`src/models`).
+That the lines are right is measured: the documentation has the largest difference from llama.cpp's weights for each.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def parse_name(name: str) -> OllamaName:
     if bare.rfind(":") > bare.rfind("/"):  # a colon before a slash belongs to a host
         rest, _, tag = bare.rpartition(":")
     given = rest.rsplit("/", 2)
-    parts = OllamaName(*(HOST, NAMESPACE)[: 3 - len(given)], *given, tag)
+    parts = OllamaName._make((*(HOST, NAMESPACE)[: 3 - len(given)], *given, tag))
     if not all(re.fullmatch(form, part, re.ASCII) for form, part in zip(PARTS, parts, strict=True)):
         why = (
             f"{name[:100]!r} is no name of a model of Ollama: it is [HOST/][NAMESPACE/]NAME[:TAG], such as llama3.2:3b"

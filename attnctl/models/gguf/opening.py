@@ -95,7 +95,8 @@ def load_network_of(opened: Opened, dtype: torch.dtype, device: str | torch.devi
     if missing:
         first = min(missing)
         raise AttnctlError(f"{opened.name} lacks {len(missing)} of its weights, {first} first: its file is incomplete")
-    return network.eval()
+    network.train(False)
+    return network
 
 
 def _class_and_configuration(opened: Opened) -> tuple[Any, Any]:

@@ -166,7 +166,7 @@ def _facts_of(folder: Path) -> dict[str, str]:
     if not folder.is_file():
         return {}
     from attnctl.models.gguf.facts import file_facts
-    from attnctl.models.gguf.opening import open_gguf
+    from attnctl.models.gguf.ollama_layout import open_gguf
 
     return file_facts(open_gguf(folder)[0])
 
