@@ -186,7 +186,7 @@ def rope_parameters(
     """Return transformers' `rope_parameters` for the rotary positions that llama.cpp computes.
 
     `base_key` names θ, which is `base` where the file has none (llama-model.cpp, load_hparams). Without `scaled` no scaling
-    applies (the layers with windows of Gemma 3). A tensor rope_freqs.weight divides the frequencies (as for Llama 3): the type
+    applies (the layers with windows of Gemma 3). A tensor rope_freqs.weight divides the frequencies: the type
     `longrope` takes any divisors.
     """
     parameters: dict[str, Any] = {"rope_type": "default", "rope_theta": settings.number(base_key, base)}
