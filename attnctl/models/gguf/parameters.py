@@ -20,6 +20,7 @@ from attnctl.models.gguf.weights import (
     Reshaped,
     Rows,
     Shifted,
+    Source,
     Stacked,
     Turned,
     Weight,
@@ -59,7 +60,7 @@ class Constant(Weight):
         return self.values.shape
 
     @property
-    def sources(self) -> tuple[StoredTensor, ...]:
+    def sources(self) -> tuple[Source, ...]:
         """Return no tensors."""
         return ()
 
