@@ -13,7 +13,6 @@ import pexpect
 import pytest
 
 from attnctl.cli.output import say_notes
-from attnctl.errors import AttnctlError
 from tests.conftest import SAMPLES, Refused, Run, process, spawned
 from tests.tools.gguf_table import small
 

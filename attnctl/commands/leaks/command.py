@@ -18,7 +18,6 @@ from attnctl.formats.pictures import format_names, suffixes_listed
 
 if TYPE_CHECKING:
     from attnctl.commands.leaks.compute import LeakSearch
-    from attnctl.models.gguf.opening import gguf_pieces
 
 
 @command(example="attnctl leaks batch.safetensors --model smollm2")
@@ -106,7 +105,9 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
     from attnctl.models.huggingface.tokenizer import open_pieces
 
     folder, name = find_checkpoint(model), short_name(model)
-    settings: dict[str, Any] = {} if folder.is_file() else read_json(folder / "config.json")  # a GGUF file holds its own
+    settings: dict[str, Any] = (
+        {} if folder.is_file() else read_json(folder / "config.json")
+    )  # a GGUF file holds its own
     if pack:
         pieces = gguf_pieces(folder, name)[0] if folder.is_file() else open_pieces(folder, name)
         tokens = [[token.id for token in pieces.tokenize_text(text)] for text in inputs]

@@ -72,7 +72,9 @@ def load_gguf(path: Path, name: str, dtype: str, device: str) -> PreTrainedModel
     from attnctl.arrays import torch_device
 
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch_device(device)
-    halves = dtype == "auto" and str(place) != "cpu" and sum(tensor.size for tensor in opened.file.tensors.values()) > BIG
+    halves = (
+        dtype == "auto" and str(place) != "cpu" and sum(tensor.size for tensor in opened.file.tensors.values()) > BIG
+    )
     number_type = torch.float16 if halves else torch.float32 if dtype == "auto" else getattr(torch, dtype)
     try:
         return import_lightly(lambda: load_network_of(opened, number_type, place))

@@ -210,7 +210,9 @@ class Checkpoint:
     predict: str | None = None  # as in Stack
     intervention: Intervention | None = None  # as in Stack
     notes: tuple[str, ...] = ()  # about the file, in every run
-    file_facts: Mapping[str, str] = field(default_factory=dict)  # title → what the option check and a card say of a file
+    file_facts: Mapping[str, str] = field(
+        default_factory=dict
+    )  # title → what the option check and a card say of a file
 
     def __repr__(self) -> str:
         return f"Checkpoint {self.info.size_line()}, {self.kind} attention"

@@ -85,7 +85,11 @@ def quantised_copy(folder: Path, checkpoint: Path) -> Path:
     writer = gguf.GGUFWriter(folder / "copy.gguf", "llama")
     facts = {"block_count": "num_hidden_layers", "context_length": "max_position_embeddings"}
     facts |= {"embedding_length": "hidden_size", "feed_forward_length": "intermediate_size"}
-    facts |= {"head_count": "num_attention_heads", "head_count_kv": "num_key_value_heads", "layer_norm_rms_eps": "rms_norm_eps"}
+    facts |= {
+        "head_count": "num_attention_heads",
+        "head_count_kv": "num_key_value_heads",
+        "layer_norm_rms_eps": "rms_norm_eps",
+    }
     for key, name in facts.items():
         getattr(writer, f"add_{key}")(settings[name])
     writer.add_rope_freq_base(settings["rope_parameters"]["rope_theta"])
