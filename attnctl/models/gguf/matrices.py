@@ -24,7 +24,7 @@ from attnctl import limits
 from attnctl.arrays import Floats
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
-from attnctl.models.gguf.tensors import Bytes
+from attnctl.models.gguf.tensors import Bytes, StoredTensor
 from attnctl.models.gguf.weights import Rows, Turned, Weight, as_slice
 
 if TYPE_CHECKING:
@@ -381,8 +381,7 @@ def place_weights(
 
 def _placed(weight: Weight, residence: Residence, dtype: torch.dtype) -> Array:
     """Return a weight as a tensor: quantised if it is large, mapped if the file has it as it is used."""
-    kinds = {source.kind for source in weight.sources}
-    is_plain = weight.sources == (weight,) and kinds == {"F32"} and dtype == torch.float32
+    is_plain = isinstance(weight, StoredTensor) and weight.kind == "F32" and dtype == torch.float32
     if is_plain or weight.size < SMALL or len(weight.shape) < 2:
         return _tensor_over(weight.array()).to(device=residence.device, dtype=dtype)
     residence.size += -(-weight.size * dtype.itemsize // 64) * 64

@@ -21,7 +21,10 @@ Rows = slice | npt.NDArray[np.int64]  # numbers of rows, or a part of them
 class Source(Protocol):
     """A tensor of a file that a weight is made of: its name, and the type that it is stored in."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Return the tensor's name."""
+        ...
 
     @property
     def kind(self) -> str:
