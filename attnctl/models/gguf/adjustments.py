@@ -157,6 +157,8 @@ def granite(settings: Settings) -> Fields:
 def temperature_of_positions(settings: Settings) -> Fields:
     """Return Mistral 3's factor of the queries, which grows with the position."""
     fields = rope_parameters(settings)
+    if fields["rope_type"] != "yarn":
+        raise settings.refuse("rope.scaling.type", "attnctl reads yarn for mistral3")
     fields["llama_4_scaling_beta"] = settings.number("attention.temperature_scale", 0.0)
     fields.setdefault("original_max_position_embeddings", settings.whole("context_length"))
     if multiplier := settings.number("rope.scaling.yarn_log_multiplier", 0.0):
