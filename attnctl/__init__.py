@@ -85,4 +85,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return list(__getattr__("__all__"))
-

@@ -15,6 +15,7 @@ from attnctl.formats.arrays import is_table
 from attnctl.formats.validation import PICKLES, check_unpickled
 from attnctl.models import names_model
 from attnctl.models.gguf.files import begins_as_gguf
+from attnctl.models.gguf.ollama import SCHEME
 from attnctl.runtime import files
 from attnctl.runtime.files import names_picture, names_sound
 from attnctl.source import Model, OverviewSource, TextSource, TraceSource
@@ -244,6 +245,8 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
         return None
     if source == "-":
         return "standard input", files.read_standard_input(_most_bytes)
+    if source.startswith(SCHEME) and re.fullmatch(r"\S+", source.removeprefix(SCHEME)):
+        raise UsageError(f"{source} is a model: give a text, and {option_name('model')} {for_pasting(source)}")
     if names_numbers(source):
         if Path(source).suffix.lower() in PICKLES:
             with files.open_regular(source) as file:

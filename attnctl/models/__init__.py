@@ -131,8 +131,12 @@ def _checkpoint_opener(name: str) -> tuple[str, str]:
             check_unpickled(file.read(1000), name, named=True)
     from difflib import get_close_matches
 
+    from attnctl.models.gguf.ollama import SCHEME, completions
+
     names = [*REGISTRY, *KNOWN]
-    near = next(iter(get_close_matches(name.casefold(), names, 1, 0.75)), None)
+    bare_names = {stored.removeprefix(SCHEME).casefold(): stored for stored in completions()}
+    near = next(iter(get_close_matches(name.casefold(), [*names, *bare_names], 1, 0.75)), None)
+    near = bare_names.get(near, near) if near is not None else None
     meant = "it" if near is None else f"did you mean {near}? It"
     raise UsageError(
         f"no model {name!r}: {meant} is {', '.join(names)}, a weights file (.safetensors, .npz), or a "

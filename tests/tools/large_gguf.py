@@ -106,8 +106,10 @@ def main() -> None:
             check=True, env=environment, stdout=subprocess.DEVNULL,
         )  # fmt: skip
         seconds = time.monotonic() - begin
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-        print(f"{which}: file {size / 1e9:.2f} GB, peak memory {peak / 1e9:.2f} GB, {seconds:.0f} s")
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        peak = used.ru_maxrss * 1024
+        print(f"{which}: file {size / 1e9:.2f} GB, peak memory {peak / 1e9:.2f} GB")
+        print(f"{seconds:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of a processor's time")
         bound = 1.3 * size + layer
         print(f"bound: 1.3 × file + a layer in float32 ({layer / 1e9:.2f} GB) = {bound / 1e9:.2f} GB")
         if peak > bound:

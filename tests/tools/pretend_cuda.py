@@ -109,7 +109,9 @@ class Mode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        own = [t for t in types if t is not PretendCuda and "__torch_function__" in vars(t) and "torch" not in t.__module__]
+        own = [
+            t for t in types if t is not PretendCuda and "__torch_function__" in vars(t) and "torch" not in t.__module__
+        ]
         if own and torch._C._is_torch_function_enabled():  # a tensor that computes in its own way comes first
             with self:
                 return own[0].__torch_function__(func, types, args, kwargs)

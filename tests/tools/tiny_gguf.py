@@ -26,7 +26,7 @@ def write_file(
     architecture: str,
     settings: Mapping[str, Any],
     tensors: Tensors,
-    splits: Mapping[str, int] = {},
+    splits: Mapping[str, Any] = {},
     **tokens: Any,
 ) -> Path:
     """Write a GGUF file: settings without the architecture's name, tensors in float32, and a vocabulary of bytes."""
@@ -71,11 +71,11 @@ def random_tensors(shapes: Mapping[str, tuple[int, ...]], seed: int = 0) -> Tens
     return arrays
 
 
-def layer_shapes(head: int = HEAD, layers: int = LAYERS, **more: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+def layer_shapes(layers: int = LAYERS, /, **more: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the tensors of all layers, and of the tables; `more` are further ones of a layer."""
     parts = {
-        "attn_norm.weight": (WIDTH,), "attn_q.weight": (HEADS * head, WIDTH), "attn_k.weight": (KV_HEADS * head, WIDTH),
-        "attn_v.weight": (KV_HEADS * head, WIDTH), "attn_output.weight": (WIDTH, HEADS * head), "ffn_norm.weight": (WIDTH,),
+        "attn_norm.weight": (WIDTH,), "attn_q.weight": (HEADS * HEAD, WIDTH), "attn_k.weight": (KV_HEADS * HEAD, WIDTH),
+        "attn_v.weight": (KV_HEADS * HEAD, WIDTH), "attn_output.weight": (WIDTH, HEADS * HEAD), "ffn_norm.weight": (WIDTH,),
         "ffn_gate.weight": (HIDDEN, WIDTH), "ffn_up.weight": (HIDDEN, WIDTH), "ffn_down.weight": (WIDTH, HIDDEN),
     }  # fmt: skip
     parts |= {name.replace("__", "."): shape for name, shape in more.items()}
@@ -83,7 +83,7 @@ def layer_shapes(head: int = HEAD, layers: int = LAYERS, **more: tuple[int, ...]
     return {"token_embd.weight": (vocabulary_size(), WIDTH), "output_norm.weight": (WIDTH,)} | shapes
 
 
-SIZES: Mapping[str, Any] = {
+SIZES: dict[str, Any] = {
     "block_count": LAYERS, "context_length": 128, "embedding_length": WIDTH, "feed_forward_length": HIDDEN,
     "attention.head_count": HEADS, "attention.head_count_kv": KV_HEADS, "attention.layer_norm_rms_epsilon": 1e-5,
 }  # fmt: skip
@@ -94,12 +94,12 @@ def write_llama(path: Path, **splits: int) -> Path:
     return write_file(path, "llama", SIZES, random_tensors(layer_shapes()), splits, template=TEMPLATE)
 
 
-GEMMA3: Mapping[str, Any] = SIZES | {
+GEMMA3: dict[str, Any] = SIZES | {
     "context_length": 131_072, "attention.key_length": HEAD, "attention.value_length": HEAD, "attention.sliding_window": 16,
     "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 1_000_000.0, "rope.freq_base_swa": 10_000.0, "block_count": 6,
     "rope.scaling.type": "linear", "rope.scaling.factor": 8.0,
 }  # fmt: skip
-GPT_OSS: Mapping[str, Any] = SIZES | {
+GPT_OSS: dict[str, Any] = SIZES | {
     "attention.key_length": HEAD, "attention.value_length": HEAD, "attention.sliding_window": 8, "rope.freq_base": 150_000.0,
     "rope.scaling.type": "yarn", "rope.scaling.factor": 32.0, "rope.scaling.original_context_length": 64,
     "context_length": 2048, "expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": HIDDEN,
@@ -108,9 +108,9 @@ GPT_OSS: Mapping[str, Any] = SIZES | {
 
 def gemma3_tensors() -> Tensors:
     """Return the tensors of a Gemma 3 of six layers, under llama.cpp's names."""
-    more = {"attn_q_norm__weight": (HEAD,), "attn_k_norm__weight": (HEAD,)}
-    more |= {"post_attention_norm__weight": (WIDTH,), "post_ffw_norm__weight": (WIDTH,)}
-    return random_tensors(layer_shapes(layers=6, **more))
+    heads = {"attn_q_norm__weight": (HEAD,), "attn_k_norm__weight": (HEAD,)}
+    after = {"post_attention_norm__weight": (WIDTH,), "post_ffw_norm__weight": (WIDTH,)}
+    return random_tensors(layer_shapes(6, **heads, **after))
 
 
 def gpt_oss_tensors() -> Tensors:
@@ -125,7 +125,8 @@ def gpt_oss_tensors() -> Tensors:
         if part != "ffn_norm":
             shapes[f"blk.{layer}.{part}_exps.weight"] = (4, rows, columns)
             shapes[f"blk.{layer}.{part}_exps.bias"] = (4, rows)
-    for layer in range(LAYERS):
+    for number in range(LAYERS):
+        layer = str(number)
         shapes |= {f"blk.{layer}.attn_q.bias": (HEADS * HEAD,), f"blk.{layer}.attn_output.bias": (WIDTH,)}
         shapes |= {f"blk.{layer}.attn_{part}.bias": (KV_HEADS * HEAD,) for part in "kv"}
         shapes[f"blk.{layer}.ffn_gate_inp.bias"] = (4,)

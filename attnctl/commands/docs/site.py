@@ -62,6 +62,7 @@ WRITTEN: dict[str, dict[str, str]] = {
     "Explanation": {
         "models": "the models, and what the trained ones find",
         "architectures": "which architectures of checkpoints are shown exactly, tried one by one",
+        "gguf": "GGUF files, of llama.cpp and Ollama: what is shown, and which are read",
         "speed": "how fast attnctl is, measured against other tools",
         "architecture": "how attnctl is built, and how to add to it",
         "plug-ins": "write a command, a measure or a format of your own, in a package of your own",

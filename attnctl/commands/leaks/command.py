@@ -97,9 +97,8 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
     expected = expect if parsed_expectation(expect) else read_table(expect)
     check_extra()
     from attnctl.commands.leaks.compute import LeakSearch
-    from attnctl.models.gguf.opening import gguf_pieces
     from attnctl.models.huggingface.network import load_network
-    from attnctl.models.huggingface.opening import short_name
+    from attnctl.models.huggingface.opening import gguf_pieces, short_name
     from attnctl.models.huggingface.tokenizer import open_pieces
 
     folder, name = find_checkpoint(model), short_name(model)

@@ -61,7 +61,7 @@ def model_sizes(name: str) -> ModelSizes:
     if is_checkpoint(name):
         path = find_checkpoint(name, weights=False)
         if path.is_file():
-            from attnctl.models.gguf.opening import open_gguf
+            from attnctl.models.gguf.ollama_layout import open_gguf
             from attnctl.models.huggingface.opening import short_name
 
             sizes = sizes_of_settings(_gguf_settings(path), short_name(name), str(path))

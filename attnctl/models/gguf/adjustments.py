@@ -1,4 +1,4 @@
-"""Settings of single architectures: what a file says otherwise than a configuration, and what llama.cpp has built in.
+"""Translate settings of single architectures: what a file says otherwise, and what llama.cpp has built in.
 
 Each function returns fields of a configuration of transformers. The sources are llama.cpp's code of the architectures
 (`src/llama-model.cpp`, `src/models`) and its converter.
@@ -30,8 +30,12 @@ def _pattern(settings: Settings, every: int) -> list[str]:
     settings.used.add("attention.sliding_window_pattern")
     if isinstance(stated, int) and not isinstance(stated, bool) and stated > 0:
         return [FULL if (layer + 1) % stated == 0 else SLIDING for layer in range(settings.layers)]
-    if isinstance(stated, tuple) and [bool(windowed) for windowed in stated[: len(kinds)]] != [kind == SLIDING for kind in kinds]:
-        raise settings.refuse("attention.sliding_window_pattern", f"llama.cpp has each {every}th layer without a window")
+    if isinstance(stated, tuple) and [bool(windowed) for windowed in stated[: len(kinds)]] != [
+        kind == SLIDING for kind in kinds
+    ]:
+        raise settings.refuse(
+            "attention.sliding_window_pattern", f"llama.cpp has each {every}th layer without a window"
+        )
     return kinds
 
 
@@ -79,7 +83,12 @@ def phi3(settings: Settings) -> Fields:
         raise settings.refuse("rope.scaling.type", "attnctl reads none, linear and longrope for phi3")
     if parameters["rope_type"] == "linear":  # the class takes longrope alone, whose factors can be equal
         divisors = [parameters["factor"]] * (settings.whole("rope.dimension_count", settings.head_width) // 2)
-        parameters |= {"rope_type": "longrope", "short_factor": divisors, "long_factor": divisors, "attention_factor": 1.0}
+        parameters |= {
+            "rope_type": "longrope",
+            "short_factor": divisors,
+            "long_factor": divisors,
+            "attention_factor": 1.0,
+        }
     return {"original_max_position_embeddings": original, "rope_parameters": parameters}
 
 
@@ -98,7 +107,10 @@ def one_kv_head(settings: Settings) -> Fields:
 def falcon(settings: Settings) -> Fields:
     """Return the layout of Falcon: 40B has two norms and groups of heads, 7B one head of keys."""
     two_norms = settings.has_tensor("attn_norm_2.weight")
-    return {"new_decoder_architecture": two_norms, "multi_query": not two_norms and settings.whole("attention.head_count_kv", 1) == 1}
+    return {
+        "new_decoder_architecture": two_norms,
+        "multi_query": not two_norms and settings.whole("attention.head_count_kv", 1) == 1,
+    }
 
 
 def bloom(settings: Settings) -> Fields:
@@ -145,6 +157,8 @@ def granite(settings: Settings) -> Fields:
 def temperature_of_positions(settings: Settings) -> Fields:
     """Return Mistral 3's factor of the queries, which grows with the position."""
     fields = rope_parameters(settings)
+    if fields["rope_type"] != "yarn":
+        raise settings.refuse("rope.scaling.type", "attnctl reads yarn for mistral3")
     fields["llama_4_scaling_beta"] = settings.number("attention.temperature_scale", 0.0)
     fields.setdefault("original_max_position_embeddings", settings.whole("context_length"))
     if multiplier := settings.number("rope.scaling.yarn_log_multiplier", 0.0):
@@ -210,12 +224,18 @@ def deepseek(settings: Settings) -> Fields:
     if gate not in (None, 0, 1, 2):
         raise settings.refuse("expert_gating_func", "attnctl reads 1, a softmax, and 2, a sigmoid")
     fields: Fields = {
-        "kv_lora_rank": rank, "q_lora_rank": settings.get("attention.q_lora_rank"), "qk_rope_head_dim": turned,
-        "qk_nope_head_dim": settings.whole(key) - turned, "v_head_dim": settings.whole(value),
+        "kv_lora_rank": rank,
+        "q_lora_rank": settings.get("attention.q_lora_rank"),
+        "qk_rope_head_dim": turned,
+        "qk_nope_head_dim": settings.whole(key) - turned,
+        "v_head_dim": settings.whole(value),
         "routed_scaling_factor": settings.number("expert_weights_scale", 0.0) or 1.0,
-        "norm_topk_prob": bool(settings.get("expert_weights_norm")), **_expert_groups(settings),
-        "num_key_value_heads": settings.heads, "topk_method": "greedy", "head_dim": turned,
-    }  # fmt: skip
+        "norm_topk_prob": bool(settings.get("expert_weights_norm")),
+        **_expert_groups(settings),
+        "num_key_value_heads": settings.heads,
+        "topk_method": "greedy",
+        "head_dim": turned,
+    }
     if gate != 2 and fields["norm_topk_prob"]:
         raise settings.refuse("expert_weights_norm", "attnctl reads it where experts are chosen by sigmoids")
     if gate != 2 and fields["n_group"] > 1:
@@ -226,14 +246,19 @@ def deepseek(settings: Settings) -> Fields:
         multiplier = 10 * settings.number("rope.scaling.yarn_log_multiplier", 0.0)
         parameters |= {"mscale": multiplier, "mscale_all_dim": multiplier}
     if parameters["rope_type"] not in ("default", "yarn") or parameters.get("mscale") == 0:
-        raise settings.refuse("rope.scaling.type", "attnctl reads yarn with a rope.scaling.yarn_log_multiplier, and none")
+        raise settings.refuse(
+            "rope.scaling.type", "attnctl reads yarn with a rope.scaling.yarn_log_multiplier, and none"
+        )
     return fields | {"rope_parameters": parameters}
 
 
 def gpt_oss(settings: Settings) -> Fields:
     """Return the windows of gpt-oss: every other layer has one."""
     settings.get("expert_feed_forward_length")
-    return {**_windows(settings, 2), "intermediate_size": settings.whole("expert_feed_forward_length", settings.whole("feed_forward_length"))}
+    return {
+        **_windows(settings, 2),
+        "intermediate_size": settings.whole("expert_feed_forward_length", settings.whole("feed_forward_length")),
+    }
 
 
 def minimax(settings: Settings) -> Fields:
@@ -248,13 +273,16 @@ def dbrx(settings: Settings) -> Fields:
     """Return DBRX' settings, which stand in two parts of its configuration."""
     settings.get("attention.layer_norm_epsilon")
     attention = {
-        "kv_n_heads": settings.whole("attention.head_count_kv"), "clip_qkv": settings.number("attention.clamp_kqv", 0.0) or None,
+        "kv_n_heads": settings.whole("attention.head_count_kv"),
+        "clip_qkv": settings.number("attention.clamp_kqv", 0.0) or None,
         "rope_theta": settings.number("rope.freq_base", 10000.0),
-    }  # fmt: skip
+    }
     experts = {
-        "ffn_hidden_size": settings.whole("feed_forward_length"), "moe_num_experts": settings.whole("expert_count"),
-        "moe_top_k": settings.whole("expert_used_count"), "hidden_size": settings.width,
-    }  # fmt: skip
+        "ffn_hidden_size": settings.whole("feed_forward_length"),
+        "moe_num_experts": settings.whole("expert_count"),
+        "moe_top_k": settings.whole("expert_used_count"),
+        "hidden_size": settings.width,
+    }
     return {"attn_config": attention, "ffn_config": experts, "rope_parameters": rope_parameters(settings)}
 
 
@@ -263,7 +291,9 @@ def lfm2(settings: Settings) -> Fields:
     counts = settings.get("attention.head_count_kv")
     counts = [counts] * settings.layers if isinstance(counts, int) else list(counts)
     return {
-        "layer_types": [FULL if count else "conv" for count in counts], "num_key_value_heads": max(counts),
-        "conv_L_cache": settings.whole("shortconv.l_cache"), "block_auto_adjust_ff_dim": False,
+        "layer_types": [FULL if count else "conv" for count in counts],
+        "num_key_value_heads": max(counts),
+        "conv_L_cache": settings.whole("shortconv.l_cache"),
+        "block_auto_adjust_ff_dim": False,
         "block_ff_dim": settings.whole("feed_forward_length"),
-    }  # fmt: skip
+    }

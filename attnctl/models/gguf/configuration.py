@@ -17,7 +17,9 @@ def settings_and_family(file: GgufFile, name: str) -> tuple[Settings, Family]:
     family = family_of(settings)
     if family is None:
         known = ", ".join(architectures())
-        raise AttnctlError(f"{name} is of the architecture {architecture[:60] or 'without a name'}: attnctl reads {known}")
+        raise AttnctlError(
+            f"{name} is of the architecture {architecture[:60] or 'without a name'}: attnctl reads {known}"
+        )
     return settings, family
 
 
@@ -52,21 +54,24 @@ def file_notes(settings: Settings, fields: dict[str, Any]) -> tuple[str, ...]:
     blocks = {"gemma2": 46, "gemma3": 62}.get(settings.architecture)
     if blocks == settings.layers:
         notes.append(
-            f"The scores are scaled by 1 / √{fields['query_pre_attn_scalar']}, embedding_length / head_count. llama.cpp derives "
-            f"query_pre_attn_scalar from the {blocks} blocks; the file does not hold it."
+            f"The scores are scaled by 1 / √{fields['query_pre_attn_scalar']}, embedding_length / head_count. llama.cpp "
+            f"derives query_pre_attn_scalar from the {blocks} blocks; the file does not hold it."
         )
     rope = fields.get("rope_parameters") or {}
     if "rope_factors_long.weight" in settings.file.tensors:
         notes.append(
-            f"Up to {rope['original_max_position_embeddings']:,} tokens the rotary positions have their short factors, beyond "
-            "them the long ones (longrope). llama.cpp chooses by the length of its context (n_ctx), whatever the text."
+            f"Up to {rope['original_max_position_embeddings']:,} tokens the rotary positions have their short factors, "
+            "beyond them the long ones (longrope). llama.cpp chooses by the length of its context (n_ctx), not of the text."
         )
     return tuple(notes)
 
 
 FIELDS = {
-    "layers": "num_hidden_layers", "heads": "num_attention_heads", "kv_heads": "num_key_value_heads", "head_width": "head_dim",
-}  # fmt: skip
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "head_width": "head_dim",
+}
 
 
 def _vocabulary(settings: Settings) -> int:
@@ -84,13 +89,13 @@ def _check_widths(settings: Settings, family: Family) -> None:
         raise settings.refuse("attention.key_length", f"attnctl reads embedding_length / head_count, {derived}")
     if not has_low_rank and settings.whole("attention.value_length", settings.head_width) != settings.head_width:
         raise settings.refuse("attention.value_length", "attnctl reads the width of the keys")
-    if "rope.dimension_count" in settings.used and not family.partial and not has_low_rank:
-        if settings.whole("rope.dimension_count", settings.head_width) != settings.head_width:
-            raise settings.refuse("rope.dimension_count", f"attnctl reads the width of a head, {settings.head_width}")
+    turns_all = "rope.dimension_count" in settings.used and not family.partial and not has_low_rank
+    if turns_all and settings.whole("rope.dimension_count", settings.head_width) != settings.head_width:
+        raise settings.refuse("rope.dimension_count", f"attnctl reads the width of a head, {settings.head_width}")
 
 
 def _special_ids(file: GgufFile) -> dict[str, int | None]:
     """Return the ids of the special tokens."""
-    names = {"bos": "bos_token_id", "eos": "eos_token_id", "padding": "pad_token_id"}
+    names = {"bos": "bos_token_id", "eos": "eos_token_id", "padding": "pad_token_id", "unknown": "unk_token_id"}
     ids = {field: file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name, field in names.items()}
     return {field: value if isinstance(value, int) else None for field, value in ids.items()}

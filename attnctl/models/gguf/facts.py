@@ -51,7 +51,9 @@ def _sentence(kinds: Mapping[str, str]) -> str:
     letters: dict[str, set[str]] = {}
     for part, kind in kinds.items():
         letters.setdefault(kind, set()).update(part.split(", "))
-    return ", ".join(f"{', '.join(letter for letter in 'QKVO' if letter in found)} {kind}" for kind, found in letters.items())
+    return ", ".join(
+        f"{', '.join(letter for letter in 'QKVO' if letter in found)} {kind}" for kind, found in letters.items()
+    )
 
 
 def held_to(file: GgufFile) -> str:

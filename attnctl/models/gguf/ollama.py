@@ -62,7 +62,7 @@ def parse_name(name: str) -> OllamaName:
     if bare.rfind(":") > bare.rfind("/"):  # a colon before a slash belongs to a host
         rest, _, tag = bare.rpartition(":")
     given = rest.rsplit("/", 2)
-    parts = OllamaName(*(HOST, NAMESPACE)[: 3 - len(given)], *given, tag)
+    parts = OllamaName._make((*(HOST, NAMESPACE)[: 3 - len(given)], *given, tag))
     if not all(re.fullmatch(form, part, re.ASCII) for form, part in zip(PARTS, parts, strict=True)):
         why = (
             f"{name[:100]!r} is no name of a model of Ollama: it is [HOST/][NAMESPACE/]NAME[:TAG], such as llama3.2:3b"
@@ -75,7 +75,7 @@ def store_folders() -> list[Path]:
     """Return the folders of Ollama's stores: OLLAMA_MODELS, else the user's and the service's own, those that exist."""
     stated = os.environ.get("OLLAMA_MODELS", "").strip(" \"'")
     candidates = [Path(stated)] if stated else [Path.home() / ".ollama" / "models", SERVICE]
-    return [folder for folder in candidates if (folder / "manifests").is_dir()]
+    return [folder for folder in candidates if os.path.isdir(folder / "manifests")]  # noqa: PTH112
 
 
 def installed_names() -> list[OllamaName]:
@@ -117,7 +117,7 @@ def find_model(name: str) -> OllamaModel:
     paths = {kind: _blob(folder, digest, manifest) for kind, digest in layers if kind in ("model", "adapter")}
     _check_layers(wanted, paths, {kind for kind, _ in layers}, document, folder)
     path = paths["model"]
-    if not path.exists():
+    if not os.path.lexists(path):
         raise AttnctlError(f"{SCHEME}{wanted} lacks its weights ({path}): ollama pull {wanted} fetches them")
     if not begins_as_gguf(path):
         reason = "cannot be read by this user" if not os.access(path, os.R_OK) else "does not begin with GGUF"
@@ -128,7 +128,7 @@ def find_model(name: str) -> OllamaModel:
 def _manifests_of(folder: Path, name: OllamaName) -> Iterator[Path]:
     """Yield the manifest of a name in a store; Ollama's names do not differ by letter case alone."""
     exact = folder / "manifests" / name.place
-    if exact.is_file():
+    if os.path.isfile(exact):  # noqa: PTH113, which raises where it may not look
         yield exact
         return
     for path in sorted((folder / "manifests").glob("*/*/*/*")):
@@ -180,4 +180,7 @@ def _unknown(name: OllamaName) -> str:
 
 def _places() -> str:
     stated = os.environ.get("OLLAMA_MODELS", "").strip(" \"'")
-    return stated or f"{Path.home() / '.ollama' / 'models'} or {SERVICE}"
+    home = SERVICE.parents[1]
+    is_closed = os.path.lexists(home) and not os.access(home, os.R_OK | os.X_OK)
+    closed = ", which this user may not read," if is_closed else ""
+    return stated or f"{Path.home() / '.ollama' / 'models'} or {SERVICE}{closed}"

@@ -1,8 +1,9 @@
-"""Open a GGUF file: its network with mapped weights, its tokenizer, and what is to be said of it."""
+"""Open a GGUF file: its configuration, its network with mapped weights, and notes about it."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,9 +14,7 @@ from attnctl.models.gguf.families import Family
 from attnctl.models.gguf.ollama_layout import open_gguf
 from attnctl.models.gguf.settings import Settings
 from attnctl.models.gguf.tensors import GgufFile
-from attnctl.models.gguf.tokenizer import read_tokenizer
 from attnctl.models.huggingface.hub import import_extra
-from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.runtime.light_import import import_lightly
 
 if TYPE_CHECKING:
@@ -72,7 +71,9 @@ def load_gguf(path: Path, name: str, dtype: str, device: str) -> PreTrainedModel
     from attnctl.runtime.arrays import torch_device
 
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch_device(device)
-    halves = dtype == "auto" and str(place) != "cpu" and sum(tensor.size for tensor in opened.file.tensors.values()) > BIG
+    halves = (
+        dtype == "auto" and str(place) != "cpu" and sum(tensor.size for tensor in opened.file.tensors.values()) > BIG
+    )
     number_type = torch.float16 if halves else torch.float32 if dtype == "auto" else getattr(torch, dtype)
     try:
         return import_lightly(lambda: load_network_of(opened, number_type, place))
@@ -93,28 +94,24 @@ def load_network_of(opened: Opened, dtype: torch.dtype, device: str | torch.devi
     if missing:
         first = min(missing)
         raise AttnctlError(f"{opened.name} lacks {len(missing)} of its weights, {first} first: its file is incomplete")
-    return network.eval()
+    network.train(False)
+    return network
 
 
 def _class_and_configuration(opened: Opened) -> tuple[Any, Any]:
     """Return the class of network of a file, and its configuration."""
-    from attnctl.models.huggingface.network import class_of
-
     transformers = import_extra("transformers")
-    model_class = class_of(transformers, opened.configuration, opened.name)
+    model_class: Any = getattr(transformers, opened.family.network, None)
+    if model_class is None:
+        needs = (
+            f"{opened.name} needs {opened.family.network}, which transformers {transformers.__version__} does not have"
+        )
+        raise AttnctlError(f"{needs}: pip install --upgrade transformers")
     config = model_class.config_class(**opened.configuration)
     config.name_or_path = opened.name
     fused = model_class._can_set_attn_implementation() and model_class._supports_sdpa
     config._attn_implementation = "sdpa" if fused else "eager"
     return model_class, config
-
-
-def gguf_pieces(
-    path: Path, name: str, *, bos: bool | None = None, truncate: bool = False
-) -> tuple[Pieces, tuple[str, ...]]:
-    """Return the tokenizer of a GGUF file, and notes about what is not known of it."""
-    made = read_tokenizer(open_gguf(path)[0].header, path.name)
-    return Pieces(name, made.tokenizer, made.settings, bos=bos, truncate=truncate), made.notes
 
 
 def _remove_old_copies() -> None:
@@ -124,13 +121,12 @@ def _remove_old_copies() -> None:
     """
     from platformdirs import user_cache_path
 
-    from attnctl.models.huggingface.network import stored_text
-
     folder = user_cache_path("attnctl") / "gguf"
     with contextlib.suppress(OSError):
         for place in folder.glob("*.place"):
-            if (stored := stored_text(place, OLD_PLACE)) is not None:
-                shutil.rmtree(folder / stored.partition("\n")[0], ignore_errors=True)
+            with contextlib.suppress(ValueError):  # it is no text
+                if re.fullmatch(OLD_PLACE, stored := place.read_text(encoding="utf-8")[:1000]):
+                    shutil.rmtree(folder / stored.partition("\n")[0], ignore_errors=True)
             place.unlink(missing_ok=True)
 
 

@@ -19,6 +19,7 @@ from attnctl.models.gguf.weights import (
     Reshaped,
     Rows,
     Shifted,
+    Source,
     Stacked,
     Turned,
     Weight,
@@ -59,7 +60,7 @@ class Constant(Weight):
         return self.values.shape
 
     @property
-    def sources(self) -> tuple[StoredTensor, ...]:
+    def sources(self) -> tuple[Source, ...]:
         """Return no tensors."""
         return ()
 
@@ -90,10 +91,17 @@ class Parameters:
         return weights
 
     def _weight(self, name: str, shape: tuple[int, ...]) -> Weight | None:
-        weight = self._expert(name, shape) or self._low_rank(name) or self._plain(name, shape) or self._part_of_fused(name, shape)
+        weight = (
+            self._expert(name, shape)
+            or self._low_rank(name)
+            or self._plain(name, shape)
+            or self._part_of_fused(name, shape)
+        )
         weight = weight or self._setting(name, shape)
         if weight is None:
-            return Constant(np.zeros(shape, np.float32)) if name.endswith(".bias") and self._is_zero_bias(name) else None
+            return (
+                Constant(np.zeros(shape, np.float32)) if name.endswith(".bias") and self._is_zero_bias(name) else None
+            )
         numbers = np.prod(weight.shape)
         return weight if weight.shape == shape or numbers != np.prod(shape) else Reshaped(weight, shape)
 
@@ -116,7 +124,13 @@ class Parameters:
         if "_map" not in vars(self):
             kinds = {theirs: kind for kind, theirs in import_extra("gguf.constants").MODEL_ARCH_NAMES.items()}
             names = import_extra("gguf.tensor_mapping").get_tensor_name_map
-            vars(self)["_map"] = names(kinds[self.settings.architecture], self.settings.whole("block_count"))
+            kind = kinds.get(self.settings.architecture)
+            if kind is None:
+                raise AttnctlError(
+                    f"{self.settings.name} is of the architecture {self.settings.architecture}, which the installed gguf "
+                    "library does not know: pip install --upgrade gguf"
+                )
+            vars(self)["_map"] = names(kind, self.settings.whole("block_count"))
         return vars(self)["_map"]
 
     def _tensor(self, name: str) -> StoredTensor | None:
@@ -166,7 +180,10 @@ class Parameters:
 
     def _expert(self, name: str, shape: tuple[int, ...]) -> Weight | None:
         """Return the matrices of all experts of a layer, or those of the shared expert, which some files have in two."""
-        found = re.search(r"\.(experts\.(?:mlp\.)?(?:gate_up_proj|down_proj|w1|v1|w2)(?:_bias)?|shared_mlp\.input_linear\.weight)$", name)
+        found = re.search(
+            r"\.(experts\.(?:mlp\.)?(?:gate_up_proj|down_proj|w1|v1|w2)(?:_bias)?|shared_mlp\.input_linear\.weight)$",
+            name,
+        )
         block = BLOCK.search(name)
         if found is None or block is None:
             return None
@@ -217,7 +234,9 @@ class Parameters:
         found = re.search(r"\.layers\.(\d+)\.mlp\.act_fn\.(alpha_[np]|beta|eps)$", name)
         if found is None:
             return None
-        values = self.settings.file.metadata.get(f"xielu.{found[2]}") or self.settings.file.header.array(f"xielu.{found[2]}")
+        values = self.settings.file.metadata.get(f"xielu.{found[2]}") or self.settings.file.header.array(
+            f"xielu.{found[2]}"
+        )
         if isinstance(values, tuple) and int(found[1]) < len(values):
             values = values[int(found[1])]
         return Constant(np.full(shape, values, np.float32)) if isinstance(values, float) else None
@@ -225,7 +244,9 @@ class Parameters:
     def _is_zero_bias(self, name: str) -> bool:
         """Return whether the matrix of a bias is in the file, so that llama.cpp adds nothing to its product."""
         stored = self.name_of(name.removesuffix("bias") + "weight")
-        return (stored is not None and self._tensor(stored) is not None) or re.search(r"\.[qkv]_proj\.bias$", name) is not None
+        return (stored is not None and self._tensor(stored) is not None) or re.search(
+            r"\.[qkv]_proj\.bias$", name
+        ) is not None
 
     # --- accounting ---------------------------------------------------------------------------------------------
 

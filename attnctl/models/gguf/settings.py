@@ -22,7 +22,52 @@ NO_EFFECT: Mapping[str, str] = {
 # settings that llama.cpp reads for some architectures alone: where attnctl does not read one, llama.cpp does not either. A
 # note names it. Measured for each architecture with other values (tests/tools/gguf_table/accounting.py).
 READ_BY_SOME = frozenset(
-    ["attention.clamp_kqv", "attention.max_alibi_bias", "attention.scale", "attention.shared_kv_layers", "attention.sliding_window_pattern", "attention.temperature_length", "attn_logit_softcapping", "decoder_block_count", "decoder_start_token_id", "embedding_length_out", "embedding_scale", "expert_chunk_feed_forward_length", "expert_feed_forward_length", "expert_gating_func", "expert_group_scale", "expert_group_used_count", "expert_shared_count", "expert_used_count", "expert_weights_norm", "expert_weights_scale", "experts_per_group", "final_logit_softcapping", "interleave_moe_layer_step", "leading_dense_block_count", "logit_scale", "moe_every_n_layers", "n_deepstack_layers", "residual_scale", "rope.dimension_count", "rope.dimension_sections", "rope.freq_base", "rope.freq_base_swa", "rope.scale_linear", "rope.scaling.factor", "rope.scaling.finetuned", "rope.scaling.original_context_length", "rope.scaling.type", "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_log_multiplier", "router_logit_softcapping", "use_parallel_residual", "attention.sliding_window"]
+    [
+        "attention.clamp_kqv",
+        "attention.max_alibi_bias",
+        "attention.scale",
+        "attention.shared_kv_layers",
+        "attention.sliding_window_pattern",
+        "attention.temperature_length",
+        "attn_logit_softcapping",
+        "decoder_block_count",
+        "decoder_start_token_id",
+        "embedding_length_out",
+        "embedding_scale",
+        "expert_chunk_feed_forward_length",
+        "expert_feed_forward_length",
+        "expert_gating_func",
+        "expert_group_scale",
+        "expert_group_used_count",
+        "expert_shared_count",
+        "expert_used_count",
+        "expert_weights_norm",
+        "expert_weights_scale",
+        "experts_per_group",
+        "final_logit_softcapping",
+        "interleave_moe_layer_step",
+        "leading_dense_block_count",
+        "logit_scale",
+        "moe_every_n_layers",
+        "n_deepstack_layers",
+        "residual_scale",
+        "rope.dimension_count",
+        "rope.dimension_sections",
+        "rope.freq_base",
+        "rope.freq_base_swa",
+        "rope.scale_linear",
+        "rope.scaling.factor",
+        "rope.scaling.finetuned",
+        "rope.scaling.original_context_length",
+        "rope.scaling.type",
+        "rope.scaling.yarn_beta_fast",
+        "rope.scaling.yarn_beta_slow",
+        "rope.scaling.yarn_ext_factor",
+        "rope.scaling.yarn_log_multiplier",
+        "router_logit_softcapping",
+        "use_parallel_residual",
+        "attention.sliding_window",
+    ]
 )
 WINDOWED = ("lfm2",)  # architectures whose windows llama.cpp has and attnctl does not read
 # values with which a setting says nothing
@@ -53,7 +98,7 @@ class Settings:
 
     def _value(self, key: str) -> Any:
         name = f"{self.architecture}.{key}"
-        value = self.file.metadata.get(name)
+        value: Any = self.file.metadata.get(name)
         if value is None and name in self.file.header.lengths:
             value = self.file.header.array(name)
         if isinstance(value, tuple) and value and len(set(value)) == 1:
@@ -66,7 +111,11 @@ class Settings:
         if value is None and default is not None:
             return default
         if isinstance(value, bool) or not isinstance(value, int):
-            says = "is missing" if value is None else f"is {str(value)[:40]}, and attnctl reads one whole number for all layers"
+            says = (
+                "is missing"
+                if value is None
+                else f"is {str(value)[:40]}, and attnctl reads one whole number for all layers"
+            )
             raise AttnctlError(f"cannot read {self.name}: its setting {self.architecture}.{key} {says}")
         return value
 
@@ -124,7 +173,9 @@ class Settings:
             if value in NEUTRAL.get(key, ()):
                 continue
             if key not in READ_BY_SOME or (key == "attention.sliding_window" and self.architecture in WINDOWED):
-                raise self.refuse(key, f"attnctl does not read it for {self.architecture}: its attention may be another")
+                raise self.refuse(
+                    key, f"attnctl does not read it for {self.architecture}: its attention may be another"
+                )
             unread[name] = value
         return unread
 
@@ -134,9 +185,9 @@ def rope_parameters(
 ) -> dict[str, Any]:
     """Return transformers' `rope_parameters` for the rotary positions that llama.cpp computes.
 
-    `base_key` names θ, which is `base` where the file has none (llama-model.cpp, load_hparams); without `scaled` no scaling applies (the layers with
-    windows of Gemma 3). A tensor rope_freqs.weight divides the frequencies (the scaling of Llama 3): `longrope` takes any
-    divisors.
+    `base_key` names θ, which is `base` where the file has none (llama-model.cpp, load_hparams). Without `scaled` no scaling
+    applies (the layers with windows of Gemma 3). A tensor rope_freqs.weight divides the frequencies: the type
+    `longrope` takes any divisors.
     """
     parameters: dict[str, Any] = {"rope_type": "default", "rope_theta": settings.number(base_key, base)}
     rotary = settings.whole("rope.dimension_count", settings.head_width)

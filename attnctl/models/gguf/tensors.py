@@ -106,9 +106,10 @@ def _dequantise_blocks(form: BlockFormat) -> Callable[[Bytes], Floats]:
 
 @cache
 def worker_count() -> int:
-    """Return how many threads dequantise together: those of torch, as OMP_NUM_THREADS or the machine's cores say."""
+    """Return how many threads dequantise together: as OMP_NUM_THREADS or the cores of this process say, 8 at most."""
     stated = os.environ.get("OMP_NUM_THREADS", "")
-    return int(stated) if stated.isdecimal() and int(stated) else min(os.cpu_count() or 1, 8)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(int(stated) if stated.isdecimal() and int(stated) else cores, 8)
 
 
 @cache

@@ -8,17 +8,28 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from attnctl.runtime.arrays import Floats
 
-if TYPE_CHECKING:
-    from attnctl.models.gguf.tensors import StoredTensor
-
 Rows = slice | npt.NDArray[np.int64]  # numbers of rows, or a part of them
+
+
+class Source(Protocol):
+    """A tensor of a file that a weight is made of: its name, and the type that it is stored in."""
+
+    @property
+    def name(self) -> str:
+        """Return the tensor's name."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """Return the name of the type in ggml.h."""
+        ...
 
 
 class Weight(ABC):
@@ -32,7 +43,7 @@ class Weight(ABC):
 
     @property
     @abstractmethod
-    def sources(self) -> tuple[StoredTensor, ...]:
+    def sources(self) -> tuple[Source, ...]:
         """Return the tensors of the file that this weight is made of."""
 
     def array(self) -> Floats:
@@ -61,7 +72,7 @@ class _Changed(Weight):
     source: Weight
 
     @property
-    def sources(self) -> tuple[StoredTensor, ...]:
+    def sources(self) -> tuple[Source, ...]:
         """Return the tensors of the file that this weight is made of."""
         return self.source.sources
 
@@ -166,7 +177,7 @@ class _Several(Weight):
     parts: tuple[Weight, ...]
 
     @property
-    def sources(self) -> tuple[StoredTensor, ...]:
+    def sources(self) -> tuple[Source, ...]:
         """Return the tensors of the file that this weight is made of."""
         return tuple(source for part in self.parts for source in part.sources)
 

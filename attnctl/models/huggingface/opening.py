@@ -167,12 +167,23 @@ def _settings_of(folder: Path, name: str) -> tuple[Document, tuple[str, ...]]:
     return opened.configuration, opened.notes
 
 
+def gguf_pieces(
+    path: Path, name: str, *, bos: bool | None = None, truncate: bool = False
+) -> tuple[Pieces, tuple[str, ...]]:
+    """Return the tokenizer of a GGUF file, and notes about what is not known of it."""
+    from attnctl.models.gguf.ollama_layout import open_gguf
+    from attnctl.models.gguf.tokenizer import read_tokenizer
+
+    made = read_tokenizer(open_gguf(path)[0].header, path.name)
+    return Pieces(name, made.tokenizer, made.settings, bos=bos, truncate=truncate), made.notes
+
+
 def _facts_of(folder: Path) -> dict[str, str]:
     """Return sentences about a GGUF file; {} for a folder."""
     if not folder.is_file():
         return {}
     from attnctl.models.gguf.facts import file_facts
-    from attnctl.models.gguf.opening import open_gguf
+    from attnctl.models.gguf.ollama_layout import open_gguf
 
     return file_facts(open_gguf(folder)[0])
 
@@ -182,8 +193,6 @@ def _open_tokenizer(
 ) -> tuple[Pieces, tuple[str, ...]]:
     """Open the tokenizer, with notes. Raises AttnctlError if there is none; for a network of pictures, say so."""
     if opened.folder.is_file() and tokenizer is None:
-        from attnctl.models.gguf.opening import gguf_pieces
-
         return gguf_pieces(opened.folder, opened.name, bos=bos, truncate=truncate)
     try:
         return open_pieces(opened.folder, opened.name, bos=bos, truncate=truncate, tokenizer=tokenizer), ()

@@ -25,7 +25,7 @@ def test_ollamas_own_layout_is_read_as_llama_cpps(family: str, ollama: bool, tmp
     write = {"gemma3": tiny_gguf.write_gemma3, "gpt_oss": tiny_gguf.write_gpt_oss}[family]
     trace = attend(TEXT, str(write(tmp_path / "tiny.gguf", ollama=ollama)))
     assert [token.id for token in trace.tokens] == LAYOUTS[f"{family}_ids"].tolist()
-    weights = np.stack([layer.weights for layer in trace.layers])
+    weights = np.stack([np.asarray(layer.weights) for layer in trace.layers])
     tolerance = 4e-3 if family == "gemma3" else 1e-4
     np.testing.assert_allclose(weights, LAYOUTS[f"{family}_weights"], atol=tolerance, rtol=0)
     assert any("reads pictures" in note for note in trace.notes) == (ollama and family == "gemma3")

@@ -118,6 +118,21 @@ def test_one_forward_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not any(matrix.content.kept for matrix in mapped_parts(mapped).values())
 
 
+def test_rows_are_mixed(tmp_path: Path) -> None:
+    """As the directions of a logit are, by the rows of an unembedding."""
+    mapped, plain = pair(tmp_path, "llama")
+    x = torch.randn(3, 64, generator=torch.Generator().manual_seed(1))
+    mix, head = torch.randn(3, 96, generator=torch.Generator().manual_seed(2)), plain.model.embed_tokens.weight
+    matrix = mapped.model.embed_tokens.weight
+    for product in (
+        mix @ matrix,
+        torch.matmul(mix, matrix),
+        mix.matmul(matrix),
+    ):  # the second and third from what stays
+        torch.testing.assert_close(product, mix @ head, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(matrix @ x.T, head @ x.T, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_parameters_are_those_of_the_dequantised_network(family: str, tmp_path: Path) -> None:
     mapped, plain = pair(tmp_path, family)

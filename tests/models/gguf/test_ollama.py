@@ -158,3 +158,9 @@ def test_a_note_says_that_the_bare_text_is_read(store: Path, tmp_path: Path, run
     ):
         document = json.loads(run("explain", *arguments, "--json").out)
         assert not any(words in str(note) for note in document["notes"])
+
+
+def test_a_name_in_the_wrong_place_says_where_it_belongs(store: Path, run: Run) -> None:
+    assert "did you mean ollama:llama3.2?" in run("explain", "a b", "--model", "llama3.2").err
+    assert "--model ollama:llama3.2" in run("explain", "ollama:llama3.2").err
+    assert run("explain", "ollama: it runs", "--model", "random").code == 0

@@ -39,6 +39,23 @@ def test_a_process_of_its_own_imports_no_compiler_and_no_other_architecture(shel
     assert listing == f"{transformers.__version__} {listed}" and len(listed) > 4000
 
 
+def test_a_part_of_a_library_is_imported_without_the_others() -> None:
+    """And whoever asks for another part of it gets the whole library."""
+    code = (
+        "quants = light_import.import_part('gguf.quants')\n"
+        "print(sorted(name for name in sys.modules if name.split('.')[0] in ('gguf', 'yaml', 'sentencepiece')))\n"
+        "import gguf, importlib.util\n"
+        "print(importlib.util.find_spec('gguf') is not None, gguf.GGUFWriter.__name__, 'gguf.metadata' in sys.modules)\n"
+        "from gguf import quants as again, GGUFReader\n"
+        "import gguf.metadata\n"
+        "print(again is quants, gguf.quants is quants, gguf.constants is light_import.import_part('gguf.constants'))"
+    )
+    pytest.importorskip("gguf")
+    parts, whole, same = printed(code).splitlines()
+    assert parts == "['gguf', 'gguf.constants', 'gguf.lazy', 'gguf.quants']"
+    assert whole == "True GGUFWriter True" and same == "True True True"
+
+
 RUNNING = """
 import warnings
 from attnctl.models import attend, open_model

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attnctl as attnctl_package
 from tests.tools.benchmarks.measuring import STEADY, WORDS, ProcessCost, Row, attnctl, benchmark, in_turn, python
@@ -76,15 +77,24 @@ def start() -> Iterator[Row]:
         yield pair.row(f"attnctl {what}, whole process", "python -c 'import torch'", most=most, limit=limit)
 
 
+def safetensors_folder(file: Path) -> Path:
+    """Return a new folder with a GGUF file's model, dequantised by transformers, for programs that read safetensors."""
+    import transformers
+
+    folder = Path(tempfile.mkdtemp())
+    options: Any = {"gguf_file": file.name, "local_files_only": True}
+    transformers.AutoModelForCausalLM.from_pretrained(file.parent, **options).save_pretrained(folder)
+    transformers.AutoTokenizer.from_pretrained(file.parent, **options).save_pretrained(folder)
+    return folder
+
+
 @benchmark()
 def checkpoint() -> Iterator[Row]:
     """Yield the whole process on SmolLM2, as safetensors, against the twelve lines that people write."""
-    from attnctl.models.huggingface.gguf import dequantised_folder
-
     from attnctl.models.huggingface.hub import find_checkpoint
 
     file = find_checkpoint("smollm2")
-    folder = dequantised_folder(file) if file.suffix == ".gguf" else file
+    folder = safetensors_folder(file) if file.suffix == ".gguf" else file
     usual = python("-c", TWELVE_LINES, folder, TEXT)
     ours = in_turn_by_the_clock(attnctl("explain", TEXT, "--model", folder, "--layer", "13", "--head", "8"), usual)
     bare = in_turn_by_the_clock(python("-c", BARE, folder, TEXT), usual, 1)

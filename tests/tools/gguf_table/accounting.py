@@ -23,7 +23,20 @@ import numpy as np
 from tests.tools.gguf_table.checkpoints import Row, rows
 
 BOOLEANS = ("causal", "use_parallel_residual", "weights_norm", "finetuned", "swin_norm", "dt_b_c_rms")
-NUMBERS = ("scale", "epsilon", "factor", "base", "softcapping", "clamp_kqv", "bias", "alpha", "multiplier", "scale_linear", "beta_fast", "beta_slow")
+NUMBERS = (
+    "scale",
+    "epsilon",
+    "factor",
+    "base",
+    "softcapping",
+    "clamp_kqv",
+    "bias",
+    "alpha",
+    "multiplier",
+    "scale_linear",
+    "beta_fast",
+    "beta_slow",
+)
 TEXTS = {"rope.scaling.type": ("none", "linear", "yarn", "longrope"), "tensor_data_layout": ("other",)}
 
 
@@ -70,7 +83,9 @@ def write_keys(folder: Path) -> None:
         if not path.with_suffix(".npz").exists():
             continue
         metadata = GgufFile.open(path).metadata
-        pairs = [(key, value) for key in library_keys() for value in values_of(key, metadata.get(f"{architecture}.{key}"))]
+        pairs = [
+            (key, value) for key in library_keys() for value in values_of(key, metadata.get(f"{architecture}.{key}"))
+        ]
         combined = [{"rope.scaling.type": kind, "rope.scaling.factor": 3.0} for kind in ("linear", "yarn")]
         trials[architecture] = {"file": path.name, "trials": [*({key: value} for key, value in pairs), *combined]}
     (folder / "settings.json").write_text(json.dumps(trials))
@@ -91,11 +106,15 @@ def answer(folder: Path, architecture: str, begin: int) -> None:
             print(number, "refused", flush=True)
             continue
         moved = any(
-            array.shape != usual[f"weights_{layer}"].shape or float(np.abs(array - usual[f"weights_{layer}"]).max()) > 1e-6
+            array.shape != usual[f"weights_{layer}"].shape
+            or float(np.abs(array - usual[f"weights_{layer}"]).max()) > 1e-6
             for layer, array in answer.weights.items()
         )
         if moved:
-            np.savez(folder / "accounting" / f"{architecture}-{number}.npz", **{f"weights_{k}": v for k, v in answer.weights.items()})
+            np.savez(
+                folder / "accounting" / f"{architecture}-{number}.npz",
+                **{f"weights_{k}": v for k, v in answer.weights.items()},
+            )
         print(number, "moved" if moved else "equal", flush=True)
 
 

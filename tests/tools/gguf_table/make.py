@@ -118,13 +118,20 @@ def main() -> None:
             with torch.inference_mode():
                 settings = ModelBase.load_hparams(checkpoint, False) | extra_settings(checkpoint)
                 model_class = get_model_class(get_model_architecture(settings, ModelType.TEXT))
-                kind: Any = type("Tiny", (model_class,), {"set_vocab": set_tiny_vocabulary, "model_arch": model_class.model_arch})
+                kind: Any = type(
+                    "Tiny", (model_class,), {"set_vocab": set_tiny_vocabulary, "model_arch": model_class.model_arch}
+                )
                 path.unlink(missing_ok=True)
                 kind(checkpoint, gguf.LlamaFileType.ALL_F32, path, model_name="tiny", hparams=settings).write()
             print("made", row.name, flush=True)
         except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
-            print("FAILED", row.name, f"{type(error).__name__}: {str(error)[:200]} ({Path(where.filename).name}:{where.lineno})", flush=True)
+            print(
+                "FAILED",
+                row.name,
+                f"{type(error).__name__}: {str(error)[:200]} ({Path(where.filename).name}:{where.lineno})",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

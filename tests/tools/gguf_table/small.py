@@ -35,7 +35,7 @@ def numbers(name: str, shape: tuple[int, ...]) -> np.ndarray:
     generator = random.Random(name)  # the same numbers in every version of Python
     count = int(np.prod(shape))
     values = np.array([generator.random() for _ in range(count)]).reshape(shape) * 2 - 1
-    if name.startswith("token_embd.") or name.startswith("position_embd."):
+    if name.startswith(("token_embd.", "position_embd.")):
         return (1.7 * values).astype(np.float32)
     if len(shape) > 1:
         gain = 4.0 if any(part in name for part in ("attn_q", "attn_k")) else 1.7
@@ -83,7 +83,12 @@ def vocabulary() -> list[str]:
 def _types(value: Any) -> tuple[Any, ...]:
     from gguf.constants import GGUFValueType
 
-    kinds = {bool: GGUFValueType.BOOL, int: GGUFValueType.UINT32, float: GGUFValueType.FLOAT32, str: GGUFValueType.STRING}
+    kinds = {
+        bool: GGUFValueType.BOOL,
+        int: GGUFValueType.UINT32,
+        float: GGUFValueType.FLOAT32,
+        str: GGUFValueType.STRING,
+    }
     return (GGUFValueType.ARRAY, kinds[type(value[0])]) if isinstance(value, list) else (kinds[type(value)],)
 
 
@@ -104,10 +109,20 @@ def write_headers(folder: Path, checkpoints: Path) -> None:
         if not any(name.startswith(begin) for begin in ROWS):
             continue
         file = GgufFile.open(checkpoints / f"{row.name}.gguf")
-        kept = {key: value for key, value in file.metadata.items() if key == "general.architecture" or key.startswith((f"{row.architecture}.", "xielu."))}
-        stored = {name: tensor.array().ravel().tolist() for name, tensor in file.tensors.items() if name.startswith("rope_")}
+        kept = {
+            key: value
+            for key, value in file.metadata.items()
+            if key == "general.architecture" or key.startswith((f"{row.architecture}.", "xielu."))
+        }
+        stored = {
+            name: tensor.array().ravel().tolist() for name, tensor in file.tensors.items() if name.startswith("rope_")
+        }
         shapes = {name: list(tensor.shape) for name, tensor in file.tensors.items()}
-        table[row.name] = {"settings": {k: list(v) if isinstance(v, tuple) else v for k, v in kept.items()}, "tensors": shapes, "stored": stored}
+        table[row.name] = {
+            "settings": {k: list(v) if isinstance(v, tuple) else v for k, v in kept.items()},
+            "tensors": shapes,
+            "stored": stored,
+        }
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(header)}" for name, header in table.items())
     HEADERS.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     folder.mkdir(parents=True, exist_ok=True)
@@ -126,7 +141,9 @@ def write_answers(folder: Path) -> None:
         arrays["ids"] = np.array(answer.ids)
         for layer, weights in answer.weights.items():
             if layer < 4:
-                arrays[f"{name}/{layer}"] = weights[:, np.tril_indices(n)[0], np.tril_indices(n)[1]]  # (heads, n (n + 1) / 2)
+                arrays[f"{name}/{layer}"] = weights[
+                    :, np.tril_indices(n)[0], np.tril_indices(n)[1]
+                ]  # (heads, n (n + 1) / 2)
         print(name, sorted(answer.weights), flush=True)
     np.savez_compressed(ANSWERS, **arrays)
 

@@ -34,7 +34,9 @@ def test_weights_of_other_libraries_name_the_version_that_reads_them(
 def test_a_part_of_a_gguf_file_is_said_to_be_one(refused: Refused, tmp_path: Path) -> None:
     part = tmp_path / "m-00001-of-00002.gguf"
     part.write_bytes(b"GGUF" + bytes(100))
-    assert "part 1 of a GGUF file in 2 parts: merge them" in refused("heatmap", "a b", "--model", str(part))
+    assert "a part of a GGUF file in 2 parts: m-00002-of-00002.gguf is not beside it" in refused(
+        "heatmap", "a b", "--model", str(part)
+    )
 
 
 def test_a_tokenizer_of_sentencepiece_names_it(
