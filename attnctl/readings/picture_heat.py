@@ -27,6 +27,11 @@ def query_of_picture(tokens: tuple[Token, ...], query: str | None, causal: bool)
         return find_token(tokens, query)
     if causal or has_text(tokens) or not any(token.box is not None for token in tokens):  # the words of a caption
         return len(tokens) - 1
+    return cls_token(tokens)
+
+
+def cls_token(tokens: Sequence[Token]) -> int:
+    """Return the position of CLS, the first token but the patches. Raises UsageError if every token is a patch."""
     first = next((index for index, token in enumerate(tokens) if token.box is None and PADDING not in token.text), None)
     if first is None:
         how = f"name a patch with {option_name('query')}, by its pixel (120,80) or its index"

@@ -28,7 +28,7 @@ from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import lacks_head, running_network
 from attnctl.models.huggingface.optional_fields import config_value, output_value
 from attnctl.models.huggingface.tokenizer import unknown_piece
-from attnctl.readings.picture_heat import query_of_picture
+from attnctl.readings.picture_heat import cls_token
 from attnctl.runtime.arrays import Floats, as_numpy
 from attnctl.text import visible_text
 from attnctl.text.tokens import Token
@@ -265,7 +265,7 @@ def _watched_position(model: Checkpoint, model_input: ModelInput, query: str | N
         return find_token(tokens, query)
     of_picture = tokens[-1].box is not None and all(token.box or token.special for token in tokens)
     if (of_picture or is_classifier(model.network) or model_input.classes) and not model.info.causal:
-        return query_of_picture(tuple(tokens), None, causal=False)
+        return cls_token(tokens)
     blanks = [] if model.info.causal or model.kind != "self" else model_input.blanks
     if len(blanks) > 1:
         places = ", ".join(map(str, blanks))
