@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 
 from typer import Argument, Option
 
+from attnctl.checks.options import CHECKPOINT
 from attnctl.cli.command import ONE_CALL
-from attnctl.cli.groups import CHECKPOINT, MODELS, GenerateOption, TargetOption, TextModelOptions
+from attnctl.cli.groups import MODELS, GenerateOption, TargetOption, TextModelOptions
 from attnctl.cli.suggestions import completing
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.text import for_pasting

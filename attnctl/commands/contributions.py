@@ -8,14 +8,9 @@ from typing import Annotated
 from typer import Context, Option
 
 from attnctl.checks import limits
+from attnctl.checks.options import CHANGED, CHECKPOINT, LOOK, MADE, MATHEMATICS, NUMBERS, whole
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
-    CHANGED,
-    CHECKPOINT,
-    LOOK,
-    MADE,
-    MATHEMATICS,
-    NUMBERS,
     AgainstOption,
     CorpusModelOptions,
     FileOption,
@@ -23,7 +18,6 @@ from attnctl.cli.groups import (
     QueryOption,
     TextArgument,
     output_option,
-    whole,
 )
 from attnctl.cli.opening import model_of
 from attnctl.cli.output import output_format, put_bytes, say_notes, write_renderable

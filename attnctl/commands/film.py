@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context
 
+from attnctl.checks.options import CHANGED, CHECKPOINT, MADE, MATHEMATICS, NUMBERS, PICTURE
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
-    CHANGED,
-    CHECKPOINT,
-    MADE,
-    MATHEMATICS,
-    NUMBERS,
-    PICTURE,
     FileOption,
-    GridOptions,
     TellingHeadOption,
     TellingLayerOption,
     WeightOptions,
@@ -26,9 +20,9 @@ from attnctl.cli.groups import (
     output_option,
 )
 from attnctl.cli.opening import model_of
-from attnctl.cli.output import picture_look, put_bytes, say_notes, write_drawing
+from attnctl.cli.output import put_bytes, say_notes, write_drawing
 from attnctl.errors import UsageError
-from attnctl.formats.pictures import picture_format, suffixes_listed
+from attnctl.formats.pictures import Look, picture_format, suffixes_listed
 from attnctl.runtime.files import check_writable
 
 if TYPE_CHECKING:
@@ -50,7 +44,7 @@ def film_command(
     layer: TellingLayerOption = None,
     head: TellingHeadOption = None,
     weights: WeightOptions,
-    look: GridOptions,
+    look: Look,
     file: FileOption = None,
     model: WeightsModelOptions,
     output: Annotated[
@@ -71,15 +65,14 @@ def film_command(
         raise UsageError(f"-o {output}: a film is written as .gif, a strip as {suffixes_listed()}")
     check_writable(output)
     refuse_unused(context, "model", because="each step of the run is a model")
-    drawn_as = picture_look(look)
     words = inputs.text_of(text, file)
     steps, labels = inputs.sources_of_run(run, words, lambda path: model_of(replace(model, model=path)))
     changes = Changes(weights.measure, weights.words, weights.renormalise, weights.drop)
     evolution = _evolution_of_run(steps, labels, run, changes, layer, head)
     if form != "gif":
-        write_drawing(draw_strip(evolution, drawn_as), form, output)
+        write_drawing(draw_strip(evolution, look), form, output)
         return
-    drawn, notes = moving_picture(evolution, drawn_as)
+    drawn, notes = moving_picture(evolution, look)
     put_bytes(drawn, output)
     say_notes(notes)
 

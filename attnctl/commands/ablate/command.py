@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Context, Option
 
 from attnctl.checks import limits
+from attnctl.checks.options import CHECKPOINT, LOOK, MADE, MATHEMATICS, MODEL, NUMBERS, WORK, whole
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
-    CHECKPOINT,
-    LOOK,
-    MADE,
-    MATHEMATICS,
-    MODEL,
-    NUMBERS,
-    WORK,
     AgainstOption,
     ChatOption,
     FileOption,
@@ -27,7 +21,6 @@ from attnctl.cli.groups import (
     TextArgument,
     TextModelOptions,
     output_option,
-    whole,
 )
 from attnctl.cli.opening import model_of
 from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_renderable, write_table
