@@ -560,18 +560,21 @@ class PromptOptions(ReadingOptions):
 
 
 @dataclass(frozen=True)
-class ComputingOptions:
-    """The numbers that attention is computed from, and the mathematics."""
+class TextOptions:
+    """How a model reads a text."""
 
     tokenizer: TokenizerOption = None
-    embeddings: EmbeddingsOption = None
-    qkv: QkvOption = None
-    d_model: DModelOption = None
-    d_k: DKOption = None
+    attention: AttentionOption = None
+    source_language: SourceLanguageOption = None
+    target_language: TargetLanguageOption = None
+
+
+@dataclass(frozen=True)
+class MathematicsOptions:
+    """The mathematics of a built-in model."""
+
     n_heads: NHeadsOption = None
     n_kv_heads: NKvHeadsOption = None
-    n_layers: NLayersOption = None
-    output_projection: OutputProjectionOption = None
     causal: CausalOption = None
     window: WindowOption = None
     scale: ScaleOption = None
@@ -582,9 +585,29 @@ class ComputingOptions:
     rope_theta: RopeThetaOption = None
     rope_pairs: RopePairsOption = None
     dropout: DropoutOption = None
-    attention: AttentionOption = None
-    source_language: SourceLanguageOption = None
-    target_language: TargetLanguageOption = None
+
+
+@dataclass(frozen=True)
+class SizeOptions:
+    """The sizes of a model of random numbers, which predicts no words."""
+
+    d_model: DModelOption = None
+    d_k: DKOption = None
+    n_layers: NLayersOption = None
+    output_projection: OutputProjectionOption = None
+
+
+@dataclass(frozen=True)
+class ComputingOptions(SizeOptions, MathematicsOptions, TextOptions):
+    """The numbers that attention is computed from, and the mathematics."""
+
+    embeddings: EmbeddingsOption = None
+    qkv: QkvOption = None
+
+
+@dataclass(frozen=True)
+class WatchedModelOptions(MathematicsOptions, TextOptions, ReadingOptions):
+    """A model whose prediction is watched: a checkpoint, or a built-in model that predicts words."""
 
 
 @dataclass(frozen=True)
@@ -595,17 +618,20 @@ class TextModelOptions(ComputingOptions, ReadingOptions):
 
 
 @dataclass(frozen=True)
-class CorpusModelOptions(ComputingOptions, PromptOptions):
-    """A model of any kind, for many texts."""
+class WeightsModelOptions(TextModelOptions):
+    """A model whose weights are shown, without predictions."""
 
+    chat: ChatOption = None
+    generate: GenerateOption = None
     target: TargetOption = None
 
 
 @dataclass(frozen=True)
-class WeightsModelOptions(CorpusModelOptions):
-    """A model whose weights are shown, without predictions."""
+class CorpusModelOptions(SizeOptions, MathematicsOptions, TextOptions, AnswerOptions):
+    """A model of any kind that reads the sentences of a corpus."""
 
-    text_pair: TextPairOption = None
+    truncate: TruncateOption = False
+    target: TargetOption = None
 
 
 @dataclass(frozen=True)

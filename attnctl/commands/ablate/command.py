@@ -19,7 +19,8 @@ from attnctl.cli.groups import (
     LayerOption,
     SpansOption,
     TextArgument,
-    TextModelOptions,
+    TextPairOption,
+    WatchedModelOptions,
     output_option,
 )
 from attnctl.cli.opening import model_of
@@ -36,10 +37,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class WatchedModelOptions(TextModelOptions):
-    """The options of a model whose prediction is watched; --target is an option of the command."""
+class AblatedModelOptions(WatchedModelOptions):
+    """The options of a model in which heads are switched off; --target is an option of the command."""
 
     chat: ChatOption = None
+    text_pair: TextPairOption = None
 
 
 @command(example='attnctl ablate "Alice will eat" --target pizza', more=(NUMBERS, MATHEMATICS, MADE, CHECKPOINT, WORK))
@@ -133,7 +135,7 @@ def ablate_command(
     output: Annotated[
         str | None, output_option(f"Where to write: .json, .csv, .parquet, .txt, .html, {suffixes_listed()}.")
     ] = None,
-    model: WatchedModelOptions,
+    model: AblatedModelOptions,
 ) -> None:
     """Measure what matters for a prediction: ablate each head in turn, or cut edges of attention, and see what changes.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Context, Option
 
-from attnctl.checks.options import CHECKPOINT, MADE, MATHEMATICS, MODEL, NUMBERS, SHOW
+from attnctl.checks.options import CHECKPOINT, MODEL, NUMBERS, SHOW
 from attnctl.cli.command import ONE_CALL, command, refuse_unused
 from attnctl.cli.groups import MODELS, FileOption, JsonOption, output_option
 from attnctl.cli.opening import model_of
@@ -19,7 +19,7 @@ from attnctl.cli.output import (
     write_table,
 )
 from attnctl.cli.suggestions import completing
-from attnctl.cli.two_models import ComparedModelOptions, OptionsOfB, ReadTextArgument, check_models
+from attnctl.cli.two_models import CopyOptions, OptionsOfB, ReadTextArgument, check_models
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.formats.pictures import PictureLook, format_names, suffixes_listed
 from attnctl.text import counted
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @command(
     example='attnctl drift MODEL COPY.gguf "Alice will eat pizza"',
-    more=(SHOW, NUMBERS, MATHEMATICS, MADE, CHECKPOINT),
+    more=(SHOW, NUMBERS, CHECKPOINT),
 )
 def drift_command(
     context: Context,
@@ -65,7 +65,7 @@ def drift_command(
     ] = None,
     of_b: OptionsOfB,
     look: PictureLook,
-    model: ComparedModelOptions,
+    model: CopyOptions,
 ) -> int:
     """Measure how far a copy of a model moved: a quantised copy, a fine-tune, or the same model with --dtype-b.
 
@@ -81,7 +81,6 @@ def drift_command(
     form = output_format("drift", output, ("json", *FORMS, "txt", *format_names()), "json" if json else "")
     if form not in format_names():
         refuse_unused(context, PictureLook, because="it goes with a picture")
-    refuse_unused(context, "model", because="A and B are the models that read the text")
     listed = _texts_of(a, b, text, file, texts)
     options_a, options_b = of_b.options_of_both(a, b, model)
     model_a = model_of(options_a)
