@@ -13,6 +13,7 @@ from attnctl.errors import UsageError, option_name
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+USUAL_THETA = 10000.0  # base of the rotary angles, as in the paper
 OptionValues = dict[str, Any]  # options by name; None: not set
 
 
@@ -99,7 +100,7 @@ def model_arguments(options: OptionValues) -> OptionValues:
         raise UsageError("is read by explain, heatmap, heads, view, ablate, batch and sources", option="chat")
     scale = scale_of(arguments.pop("scale", None), arguments.pop("no_scale", False))
     if arguments.pop("rope", False) and arguments.get("rope_theta") is None:
-        arguments["rope_theta"] = 10000.0
+        arguments["rope_theta"] = USUAL_THETA
     if arguments.get("model") is not None:
         arguments["name"] = arguments["model"]
     arguments.pop("model", None)

@@ -165,7 +165,7 @@ def load_module(name: str, module: str) -> Command:
 
 def _shared_options() -> list[TyperOption]:
     """Return the options that every command has; `Command.parse_args` reads them."""
-    from attnctl.cli.groups import OUTPUT
+    from attnctl.checks.options import OUTPUT
 
     quiet = "Print results and errors only: no notes, no progress."
     return [
@@ -250,7 +250,7 @@ class Command(TyperCommand):
         from rich.markup import escape
         from typer import rich_utils
 
-        from attnctl.cli.groups import LOOK, OUTPUT, PANELS
+        from attnctl.checks.options import LOOK, OUTPUT, PANELS
 
         printed = copy.copy(self)
         paragraphs = [" ".join(part.split()) for part in (self.help or "").split("\n\n")]
@@ -299,7 +299,7 @@ class Command(TyperCommand):
 
     def help_rows(self, ctx: Context) -> dict[str, list[tuple[str, str]]]:
         """Return the parameters by panel, for the reference: (flags and value, help)."""
-        from attnctl.cli.groups import OUTPUT
+        from attnctl.checks.options import OUTPUT
 
         rows: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.help_parameters(ctx):

@@ -6,17 +6,21 @@ from typing import TYPE_CHECKING
 
 from typer import Context
 
-from attnctl.cli.command import refuse_unused
+from attnctl.cli.command import refuse_unused, was_typed
 from attnctl.cli.groups import EngineOptions
 
 if TYPE_CHECKING:
     from attnctl.batching.engines import Engine
 
 
+OF_RAY = ("address", "gpus_per_worker")
+
+
 def engine_of(context: Context, options: EngineOptions) -> Engine:
-    """Return the engine. Raises UsageError for options of Ray that were typed for the local one."""
+    """Return the engine: Ray if its options were typed. Raises UsageError for those beside `--engine local`."""
     from attnctl.batching.engines import Engine
 
-    if options.engine == "local":
-        refuse_unused(context, "address", "gpus_per_worker", because="use it with --engine ray")
-    return Engine(options.engine, options.address, options.gpus_per_worker)
+    if options.engine == "local" and was_typed(context, "engine"):
+        refuse_unused(context, *OF_RAY, because="use it with --engine ray")
+    of_ray = any(was_typed(context, name) for name in OF_RAY)
+    return Engine("ray" if of_ray else options.engine, options.address, options.gpus_per_worker)

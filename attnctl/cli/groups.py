@@ -6,7 +6,6 @@ An option of only one command is declared in the signature of its function. Its 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Literal
 
@@ -14,18 +13,24 @@ from typer import Argument, BadParameter, Option
 from typer.models import OptionInfo
 
 from attnctl.checks import limits
-from attnctl.checks.limits import Range
+from attnctl.checks.options import (
+    CHANGED,
+    CHECKPOINT,
+    LOOK,
+    MADE,
+    MATHEMATICS,
+    MODEL,
+    NUMBERS,
+    OUTPUT,
+    SHOW,
+    WORK,
+    decimal,
+    whole,
+)
 from attnctl.cli.command import ONE_CALL
 from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.measures import measure_names
 from attnctl.text import value_text
-
-# the panels of a command's --help
-LOOK, CHANGED, INPUT, SHOW = "What to look at", "What is changed", "What goes in", "How to show it"
-MODEL, NUMBERS, PICTURE = "Model and text", "Numbers of your own", "Pictures only"
-MATHEMATICS, MADE = "Mathematics", "Built-in models (random, dot)"
-CHECKPOINT, WORK, OUTPUT = "Checkpoints only", "How the work is done", "Output"
-PANELS = (LOOK, INPUT, SHOW, MODEL, CHANGED, PICTURE, NUMBERS, MATHEMATICS, MADE, CHECKPOINT, WORK, OUTPUT)
 
 # values for completion
 MODELS = (
@@ -33,39 +38,6 @@ MODELS = (
     "attnctl.models.huggingface.hub:KNOWN",
     "attnctl.models.gguf.ollama:completions",
 )
-# frequent colour maps of matplotlib for grids of weights; a test checks that matplotlib has them
-MAPS = ("viridis", "cividis", "magma", "inferno", "plasma", "Greys", "Blues", "Greens", "Oranges", "Purples", "Reds",
-        "YlGnBu", "gray", "bone", "hot", "cubehelix")  # fmt: skip
-
-
-def whole(allowed: Range) -> Callable[[str | int], int]:
-    """Return the `parser` of an option that is a whole number within a range."""
-
-    def parse(text: str | int) -> int:
-        try:
-            number = limits.whole_number(text) if isinstance(text, str) else text
-        except ValueError:
-            raise BadParameter(f"{value_text(text, quoted=True)}: give a whole number in digits") from None
-        _check_range(number, allowed)
-        return number
-
-    parse.__name__ = "int"  # the name of the type in Typer
-    return parse
-
-
-def decimal(allowed: Range) -> Callable[[str | float], float]:
-    """Return the `parser` of an option that is a number within a range."""
-
-    def parse(text: str | float) -> float:
-        try:
-            number = limits.decimal_number(text) if isinstance(text, str) else text
-        except (ValueError, OverflowError):
-            raise BadParameter(f"{value_text(text, quoted=True)}: give a number in digits") from None
-        _check_range(number, allowed)
-        return number
-
-    parse.__name__ = "float"
-    return parse
 
 
 def measure_name(text: str) -> str:
@@ -84,12 +56,6 @@ def measure_name(text: str) -> str:
             f"{value_text(text, quoted=True)}: it is one of {', '.join(names)}{suggest_choice(text, names)}"
         )
     return measure_named(text).name
-
-
-def _check_range(number: float, allowed: Range) -> None:
-    """Raise BadParameter if a number is outside the range."""
-    if not allowed.holds_value(number):
-        raise BadParameter(f"{value_text(number)}: {allowed.range_text()}")
 
 
 def option_values(group: object) -> dict[str, object]:
@@ -505,81 +471,6 @@ PredictOption = Annotated[
         rich_help_panel=MODEL,
     ),
 ]
-CmapOption = Annotated[
-    str | None,
-    Option(
-        "--cmap",
-        help="Colour map of matplotlib [default: viridis].",
-        metavar="MAP",
-        autocompletion=completing(*MAPS),
-        rich_help_panel=SHOW,
-    ),
-]
-DpiOption = Annotated[
-    int | None,
-    Option(
-        "--dpi",
-        help="Dots per inch, 30 to 1200 [default: 200; in a batch 100].",
-        metavar="N",
-        parser=whole(limits.DPI),
-        rich_help_panel=PICTURE,
-    ),
-]
-TitleOption = Annotated[
-    str | None,
-    Option("--title", help="Title; '' for no title.", metavar="TEXT", rich_help_panel=SHOW),
-]
-SizeOption = Annotated[
-    str | None,
-    Option("--size", help="Width and height in inches: 6x4.", metavar="WxH", rich_help_panel=PICTURE),
-]
-ValuesOption = Annotated[
-    bool | None,
-    Option(
-        "--values/--no-values",
-        help="Write numbers in the cells, or do not [default: if they can be read].",
-        rich_help_panel=SHOW,
-    ),
-]
-LogOption = Annotated[
-    bool | None,
-    Option(
-        "--log/--no-log",
-        help="Colours on a logarithmic scale [default: only for a long text with most weight in a few cells].",
-        rich_help_panel=SHOW,
-    ),
-]
-FontSizeOption = Annotated[
-    float | None,
-    Option(
-        "--font-size",
-        help="Size of the labels in points; other text in proportion.",
-        metavar="X",
-        parser=decimal(limits.FONT_SIZE),
-        rich_help_panel=PICTURE,
-    ),
-]
-VminOption = Annotated[
-    float | None,
-    Option(
-        "--vmin",
-        help="The weight with the first colour [default: 0].",
-        metavar="X",
-        parser=decimal(limits.COLOUR_END),
-        rich_help_panel=PICTURE,
-    ),
-]
-VmaxOption = Annotated[
-    float | None,
-    Option(
-        "--vmax",
-        help="The weight with the last colour [default: the largest].",
-        metavar="X",
-        parser=decimal(limits.COLOUR_END),
-        rich_help_panel=PICTURE,
-    ),
-]
-NoColorbarOption = Annotated[bool, Option("--no-colorbar", help="Draw no colour bar.", rich_help_panel=PICTURE)]
 DropOption = Annotated[
     list[str],
     Option(
@@ -669,18 +560,21 @@ class PromptOptions(ReadingOptions):
 
 
 @dataclass(frozen=True)
-class ComputingOptions:
-    """The numbers that attention is computed from, and the mathematics."""
+class TextOptions:
+    """How a model reads a text."""
 
     tokenizer: TokenizerOption = None
-    embeddings: EmbeddingsOption = None
-    qkv: QkvOption = None
-    d_model: DModelOption = None
-    d_k: DKOption = None
+    attention: AttentionOption = None
+    source_language: SourceLanguageOption = None
+    target_language: TargetLanguageOption = None
+
+
+@dataclass(frozen=True)
+class MathematicsOptions:
+    """The mathematics of a built-in model."""
+
     n_heads: NHeadsOption = None
     n_kv_heads: NKvHeadsOption = None
-    n_layers: NLayersOption = None
-    output_projection: OutputProjectionOption = None
     causal: CausalOption = None
     window: WindowOption = None
     scale: ScaleOption = None
@@ -691,9 +585,29 @@ class ComputingOptions:
     rope_theta: RopeThetaOption = None
     rope_pairs: RopePairsOption = None
     dropout: DropoutOption = None
-    attention: AttentionOption = None
-    source_language: SourceLanguageOption = None
-    target_language: TargetLanguageOption = None
+
+
+@dataclass(frozen=True)
+class SizeOptions:
+    """The sizes of a model of random numbers, which predicts no words."""
+
+    d_model: DModelOption = None
+    d_k: DKOption = None
+    n_layers: NLayersOption = None
+    output_projection: OutputProjectionOption = None
+
+
+@dataclass(frozen=True)
+class ComputingOptions(SizeOptions, MathematicsOptions, TextOptions):
+    """The numbers that attention is computed from, and the mathematics."""
+
+    embeddings: EmbeddingsOption = None
+    qkv: QkvOption = None
+
+
+@dataclass(frozen=True)
+class WatchedModelOptions(MathematicsOptions, TextOptions, ReadingOptions):
+    """A model whose prediction is watched: a checkpoint, or a built-in model that predicts words."""
 
 
 @dataclass(frozen=True)
@@ -704,17 +618,20 @@ class TextModelOptions(ComputingOptions, ReadingOptions):
 
 
 @dataclass(frozen=True)
-class CorpusModelOptions(ComputingOptions, PromptOptions):
-    """A model of any kind, for many texts."""
+class WeightsModelOptions(TextModelOptions):
+    """A model whose weights are shown, without predictions."""
 
+    chat: ChatOption = None
+    generate: GenerateOption = None
     target: TargetOption = None
 
 
 @dataclass(frozen=True)
-class WeightsModelOptions(CorpusModelOptions):
-    """A model whose weights are shown, without predictions."""
+class CorpusModelOptions(SizeOptions, MathematicsOptions, TextOptions, AnswerOptions):
+    """A model of any kind that reads the sentences of a corpus."""
 
-    text_pair: TextPairOption = None
+    truncate: TruncateOption = False
+    target: TargetOption = None
 
 
 @dataclass(frozen=True)
@@ -722,34 +639,6 @@ class ModelOptions(WeightsModelOptions):
     """A model of any kind, with all options."""
 
     predict: PredictOption = None
-
-
-@dataclass(frozen=True)
-class MapOptions:
-    """The look of a page of small maps."""
-
-    cmap: CmapOption = None
-    dpi: DpiOption = None
-    title: TitleOption = None
-
-
-@dataclass(frozen=True)
-class PictureOptions(MapOptions):
-    """The look of a picture."""
-
-    size: SizeOption = None
-    values: ValuesOption = None
-    font_size: FontSizeOption = None
-    vmin: VminOption = None
-    vmax: VmaxOption = None
-    no_colorbar: NoColorbarOption = False
-
-
-@dataclass(frozen=True)
-class GridOptions(PictureOptions):
-    """The look of a grid of weights; the fields of formats.pictures.Look."""
-
-    log: LogOption = None
 
 
 @dataclass(frozen=True)

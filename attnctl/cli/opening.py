@@ -36,7 +36,7 @@ def open_source(
     context: Context,
     source: str | None,
     file: str | None = None,
-    model: CheckpointOptions | None = None,
+    model: object | None = None,
     *,
     tokens: str | None = None,
     key_tokens: str | None = None,
@@ -63,7 +63,7 @@ def open_source(
     return _with_session(opened) if isinstance(opened, TextSource) else opened
 
 
-def text_source(options: CheckpointOptions, text: str) -> TextSource:
+def text_source(options: OptionValues | CheckpointOptions, text: str) -> TextSource:
     """Return the source of a text through the model that the options ask for."""
     from attnctl.source import TextSource
 

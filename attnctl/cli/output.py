@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.theme import Theme
 
-    from attnctl.cli.groups import MapOptions
-    from attnctl.formats.pictures import Look
     from attnctl.formats.tables import Block
     from attnctl.render.figure.layout import Drawing
     from attnctl.render.terminal.console import SafeConsole
@@ -194,18 +192,6 @@ def write_drawing(drawing: Drawing, form: str, output: str | None) -> None:
 
     put_bytes(figure_bytes(drawing.figure, form), output)
     say_notes(drawing.notes)
-
-
-def picture_look(options: MapOptions, dpi: int = 200) -> Look:
-    """Return the look of a picture. Raises UsageError for an impossible size."""
-    from attnctl.cli.groups import option_values
-    from attnctl.formats.pictures import Look, size_in_inches
-
-    typed = {name: value for name, value in option_values(options).items() if value is not None}
-    bar = not typed.pop("no_colorbar", False)
-    if "size" in typed:
-        typed["size"] = size_in_inches(str(typed["size"]))
-    return Look(**{"dpi": dpi, "colour_bar": bar} | typed)  # type: ignore[arg-type]
 
 
 def page_notes() -> dict[str, Any]:

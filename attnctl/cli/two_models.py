@@ -4,13 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 from typer import Argument, Option
 
+from attnctl.checks.model_options import OptionValues
+from attnctl.checks.options import CHECKPOINT
 from attnctl.cli.command import ONE_CALL
-from attnctl.cli.groups import CHECKPOINT, MODELS, GenerateOption, TargetOption, TextModelOptions
+from attnctl.cli.groups import (
+    MODELS,
+    BosOption,
+    DeviceOption,
+    DtypeOption,
+    GenerateOption,
+    ImageOption,
+    MathematicsOptions,
+    ModelOption,
+    OffOption,
+    SeedOption,
+    SizeOptions,
+    TargetOption,
+    TextOptions,
+    TextPairOption,
+    TruncateOption,
+    option_values,
+)
 from attnctl.cli.suggestions import completing
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.text import for_pasting
@@ -24,11 +43,26 @@ def model_argument(help: str, metavar: str) -> object:
 
 
 @dataclass(frozen=True)
-class ComparedModelOptions(TextModelOptions):
-    """The options of a model whose weights are compared; it reads texts, not conversations."""
+class CopyOptions(TextOptions):
+    """The options of two models of one architecture, which are named by arguments."""
 
+    dtype: DtypeOption = None
+    device: DeviceOption = None
+    off: OffOption = None
+    bos: BosOption = None
+    truncate: TruncateOption = False
+    image: ImageOption = None
     generate: GenerateOption = None
     target: TargetOption = None
+    text_pair: TextPairOption = None
+
+
+@dataclass(frozen=True)
+class ComparedModelOptions(SizeOptions, MathematicsOptions, CopyOptions):
+    """The options of models whose weights are compared; they read texts, not conversations."""
+
+    model: ModelOption = None
+    seed: SeedOption = None
 
 
 @dataclass(frozen=True)
@@ -50,13 +84,11 @@ class OptionsOfB:
         ),
     ] = None
 
-    def options_of_both(
-        self, a: str, b: str, model: ComparedModelOptions
-    ) -> tuple[ComparedModelOptions, ComparedModelOptions]:
+    def options_of_both(self, a: str, b: str, model: CopyOptions) -> tuple[OptionValues, OptionValues]:
         """Return the options of A and the options of B; heads are switched off in B alone."""
-        values = {field.name.removesuffix("_b"): getattr(self, field.name) for field in fields(self)}
-        own = {name: value for name, value in values.items() if value is not None}
-        return replace(model, model=a, off=None), replace(model, model=b, **own)
+        of_b = {field.name.removesuffix("_b"): getattr(self, field.name) for field in fields(self)}
+        both = option_values(model)
+        return both | {"model": a, "off": None}, both | {"model": b} | {k: v for k, v in of_b.items() if v is not None}
 
     @contextmanager
     def named_in_errors(self) -> Iterator[None]:

@@ -12,9 +12,7 @@ from typer import Argument, Context, Option
 
 from attnctl.checks import limits
 from attnctl.checks.model_options import model_arguments
-from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.engines import engine_of
-from attnctl.cli.groups import (
+from attnctl.checks.options import (
     CHANGED,
     CHECKPOINT,
     INPUT,
@@ -25,8 +23,12 @@ from attnctl.cli.groups import (
     OUTPUT,
     SHOW,
     WORK,
+    whole,
+)
+from attnctl.cli.command import command, refuse_unused
+from attnctl.cli.engines import engine_of
+from attnctl.cli.groups import (
     EngineOptions,
-    GridOptions,
     HeadOption,
     LayerOption,
     ModelOptions,
@@ -37,13 +39,12 @@ from attnctl.cli.groups import (
     WeightOptions,
     option_values,
     output_option,
-    whole,
 )
-from attnctl.cli.output import picture_look, put_bytes, say_unless_quiet
+from attnctl.cli.output import put_bytes, say_unless_quiet
 from attnctl.cli.progress import items_progress
 from attnctl.cli.suggestions import completing
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
-from attnctl.formats.pictures import format_names
+from attnctl.formats.pictures import BatchLook, Look, format_names
 from attnctl.registry import BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.text import either
 
@@ -67,7 +68,7 @@ USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("words", "measure", "drop", "renormalise"): OF_WEIGHTS,
     ("steps",): ("json", "npz", "parquet"),
     ("parameters", "predict"): ("json", "npz"),
-    tuple(field.name for field in dataclasses.fields(GridOptions)): PICTURES,
+    tuple(field.name for field in dataclasses.fields(Look)): PICTURES,
     ("spans", "budget", "remove"): tuple(PROMPT_FORMATS),
 }
 
@@ -189,7 +190,7 @@ def batch_command(
     ] = False,
     replace: ReplaceOption = False,
     weights: WeightOptions,
-    look: GridOptions,
+    look: BatchLook,
     model: ModelOptions,
 ) -> int:
     """Run a model on every text of a file, and write a trace of each as a line of JSON, or pictures and tables.
@@ -206,9 +207,6 @@ def batch_command(
     if step_names is not None and "prediction" not in step_names:
         refuse_unused(context, "predict", because="--steps leaves the prediction out")
     _refuse_unused_by(context, formats)
-    drawn = dataclasses.asdict(picture_look(look, dpi=100))
-    if look.log is None:
-        drawn["log"] = None  # chosen for each text
     if (source is None) == (model.chat is None):
         raise UsageError("give a file or folder of texts, or --chat and a file of conversations, one a line")
 
@@ -229,7 +227,7 @@ def batch_command(
         layer=layer,
         head=head,
         query=query,
-        look=drawn,
+        look=dataclasses.asdict(look),
         parameters=parameters,
         max_tokens=max_tokens,
         batch_size=batch_size,

@@ -6,19 +6,9 @@ from typing import TYPE_CHECKING
 
 from typer import Context
 
+from attnctl.checks.options import CHANGED, CHECKPOINT, MADE, MATHEMATICS, NUMBERS
 from attnctl.cli.command import command
-from attnctl.cli.groups import (
-    CHANGED,
-    CHECKPOINT,
-    MADE,
-    MATHEMATICS,
-    NUMBERS,
-    FileOption,
-    HeadOption,
-    LayerOption,
-    SourceArgument,
-    WeightsModelOptions,
-)
+from attnctl.cli.groups import FileOption, HeadOption, LayerOption, SourceArgument, WeightsModelOptions
 from attnctl.cli.opening import open_source
 from attnctl.cli.output import show_renderable
 from attnctl.errors import DONE, FINDING, UsageError

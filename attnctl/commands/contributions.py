@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from typer import Context, Option
 
 from attnctl.checks import limits
+from attnctl.checks.options import CHANGED, CHECKPOINT, LOOK, MADE, MATHEMATICS, NUMBERS, whole
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
-    CHANGED,
-    CHECKPOINT,
-    LOOK,
-    MADE,
-    MATHEMATICS,
-    NUMBERS,
     AgainstOption,
-    CorpusModelOptions,
     FileOption,
     JsonOption,
     QueryOption,
+    TargetOption,
     TextArgument,
+    WatchedModelOptions,
     output_option,
-    whole,
 )
 from attnctl.cli.opening import model_of
 from attnctl.cli.output import output_format, put_bytes, say_notes, write_renderable
+
+
+@dataclass(frozen=True)
+class ContributingModelOptions(WatchedModelOptions):
+    """The options of a model whose prediction is split into parts."""
+
+    target: TargetOption = None
 
 
 @command(
@@ -48,7 +50,7 @@ def contributions_command(
     against: AgainstOption = None,
     json: JsonOption = False,
     output: Annotated[str | None, output_option("Where to write: .json, .txt or .svg.")] = None,
-    model: CorpusModelOptions,
+    model: ContributingModelOptions,
 ) -> None:
     """Show the logit of the next word as a sum over the parts of the model: embedding, heads, MLPs.
 

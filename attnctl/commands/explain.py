@@ -9,15 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Context, Option
 
 from attnctl.checks import limits
+from attnctl.checks.options import CHANGED, CHECKPOINT, LOOK, MADE, MATHEMATICS, NUMBERS, OUTPUT, whole
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
-    CHANGED,
-    CHECKPOINT,
-    LOOK,
-    MADE,
-    MATHEMATICS,
-    NUMBERS,
-    OUTPUT,
     FileOption,
     KeyTokensOption,
     ModelOptions,
@@ -29,7 +23,6 @@ from attnctl.cli.groups import (
     TokensOption,
     WeightOptions,
     output_option,
-    whole,
 )
 from attnctl.cli.opening import open_source
 from attnctl.cli.output import (

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, Context
+from typer import Argument
 
-from attnctl.cli.command import command, refuse_unused
+from attnctl.checks.options import CHANGED, MADE, MATHEMATICS, NUMBERS, PICTURE
+from attnctl.cli.command import command
 from attnctl.cli.groups import (
-    CHANGED,
-    CHECKPOINT,
-    MADE,
-    MATHEMATICS,
-    NUMBERS,
-    PICTURE,
+    DeviceOption,
     FileOption,
-    GridOptions,
+    MathematicsOptions,
+    OffOption,
+    SeedOption,
     TellingHeadOption,
     TellingLayerOption,
+    TokenizerOption,
     WeightOptions,
-    WeightsModelOptions,
+    option_values,
     output_option,
 )
 from attnctl.cli.opening import model_of
-from attnctl.cli.output import picture_look, put_bytes, say_notes, write_drawing
+from attnctl.cli.output import put_bytes, say_notes, write_drawing
 from attnctl.errors import UsageError
-from attnctl.formats.pictures import picture_format, suffixes_listed
+from attnctl.formats.pictures import Look, picture_format, suffixes_listed
 from attnctl.runtime.files import check_writable
 
 if TYPE_CHECKING:
@@ -36,12 +35,21 @@ if TYPE_CHECKING:
     from attnctl.source import Changes, Source
 
 
+@dataclass(frozen=True)
+class StepOptions(MathematicsOptions):
+    """How a step of a training run reads a text."""
+
+    device: DeviceOption = None
+    off: OffOption = None
+    seed: SeedOption = None
+    tokenizer: TokenizerOption = None
+
+
 @command(
     example='attnctl film run "Alice will eat pizza" -o evolution.gif',
-    more=(CHANGED, PICTURE, NUMBERS, MATHEMATICS, MADE, CHECKPOINT),
+    more=(CHANGED, PICTURE, NUMBERS, MATHEMATICS, MADE),
 )
 def film_command(
-    context: Context,
     run: Annotated[str, Argument(help="Folder of a training run: attnctl train -o run.", metavar="RUN")],
     text: Annotated[
         str | None, Argument(help="The text, read with the weights of each step.", metavar="[TEXT]")
@@ -50,9 +58,9 @@ def film_command(
     layer: TellingLayerOption = None,
     head: TellingHeadOption = None,
     weights: WeightOptions,
-    look: GridOptions,
+    look: Look,
     file: FileOption = None,
-    model: WeightsModelOptions,
+    model: StepOptions,
     output: Annotated[
         str, output_option(f"Where to write: .gif for a moving picture; {suffixes_listed()} for a strip.")
     ] = "film.gif",
@@ -70,16 +78,14 @@ def film_command(
     if form is None:
         raise UsageError(f"-o {output}: a film is written as .gif, a strip as {suffixes_listed()}")
     check_writable(output)
-    refuse_unused(context, "model", because="each step of the run is a model")
-    drawn_as = picture_look(look)
     words = inputs.text_of(text, file)
-    steps, labels = inputs.sources_of_run(run, words, lambda path: model_of(replace(model, model=path)))
+    steps, labels = inputs.sources_of_run(run, words, lambda path: model_of(option_values(model) | {"model": path}))
     changes = Changes(weights.measure, weights.words, weights.renormalise, weights.drop)
     evolution = _evolution_of_run(steps, labels, run, changes, layer, head)
     if form != "gif":
-        write_drawing(draw_strip(evolution, drawn_as), form, output)
+        write_drawing(draw_strip(evolution, look), form, output)
         return
-    drawn, notes = moving_picture(evolution, drawn_as)
+    drawn, notes = moving_picture(evolution, look)
     put_bytes(drawn, output)
     say_notes(notes)
 

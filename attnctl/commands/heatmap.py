@@ -10,17 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from typer import Context, Option
 
+from attnctl.checks.options import CHANGED, CHECKPOINT, LOOK, MADE, MATHEMATICS, NUMBERS, PICTURE
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
-    CHANGED,
-    CHECKPOINT,
-    LOOK,
-    MADE,
-    MATHEMATICS,
-    NUMBERS,
-    PICTURE,
     FileOption,
-    GridOptions,
     KeyTokensOption,
     LayerOption,
     SourceArgument,
@@ -33,7 +26,6 @@ from attnctl.cli.groups import (
 from attnctl.cli.opening import open_source
 from attnctl.cli.output import (
     check_table,
-    picture_look,
     print_lines,
     safe_console,
     say_note,
@@ -45,7 +37,7 @@ from attnctl.cli.output import (
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.formats.pictures import CMAP, picture_format, suffixes_listed
+from attnctl.formats.pictures import CMAP, Look, picture_format, suffixes_listed
 from attnctl.runtime.files import check_writable, names_picture
 
 if TYPE_CHECKING:
@@ -62,7 +54,7 @@ TABLES = ("csv", "parquet")
 TELLING = "telling"  # value of --head: the head of the headline
 LABELS = 20  # terminal columns for the names of the queries
 NAMES, ZOOM = ("tokens", "key_tokens"), ("rows", "columns", "pool", "spans")
-PICTURE_ALONE = ("size", "dpi", "font_size", "vmin", "vmax", "no_colorbar")
+PICTURE_ALONE = ("size", "dpi", "font_size", "vmin", "vmax", "colour_bar")
 
 
 class Chosen(NamedTuple):
@@ -119,7 +111,7 @@ def heatmap_command(
     ] = None,
     spans: SpansOption = None,
     weights: WeightOptions,
-    look: GridOptions,
+    look: Look,
     file: FileOption = None,
     tokens: TokensOption = None,
     key_tokens: KeyTokensOption = None,
@@ -171,7 +163,7 @@ def heatmap_command(
 
 
 def _show_photograph(
-    context: Context, opener: Opener, photograph: str, chosen: Chosen, query: str | None, look: GridOptions
+    context: Context, opener: Opener, photograph: str, chosen: Chosen, query: str | None, look: Look
 ) -> None:
     """Show on a terminal where a query looks in a photograph."""
     from attnctl.formats.photographs import read_photograph
@@ -189,7 +181,7 @@ def _draw_photograph(
     photograph: str,
     chosen: Chosen,
     query: str | None,
-    look: GridOptions,
+    look: Look,
     form: str,
     output: str,
 ) -> None:
@@ -199,10 +191,9 @@ def _draw_photograph(
     from attnctl.render.figure.photograph import draw_over_photograph
 
     refuse_unused(context, "size", because="the photograph has a size of its own")
-    drawn_as = picture_look(look)
-    colour_map(drawn_as.cmap)  # refuses an unknown name before long work
+    colour_map(look.cmap)  # refuses an unknown name before long work
     row = _row_of_photograph(opener, chosen, query)
-    write_drawing(draw_over_photograph(row, read_photograph(photograph), drawn_as), form, output)
+    write_drawing(draw_over_photograph(row, read_photograph(photograph), look), form, output)
 
 
 def _write_patches(
@@ -213,7 +204,7 @@ def _write_patches(
     from attnctl.formats.tables import weight_blocks
     from attnctl.render.terminal.photograph import patches_as_tsv
 
-    refuse_unused(context, GridOptions, because="the numbers of the patches are written")
+    refuse_unused(context, Look, because="the numbers of the patches are written")
     row = _row_of_photograph(opener, chosen, query)
     if form in TABLES:
         write_table(weight_blocks(row), str(form), output)
@@ -245,7 +236,7 @@ def _row_of_photograph(opener: Opener, chosen: Chosen, query: str | None) -> Lon
 # --- a grid of weights ---
 
 
-def _show_grid(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, look: GridOptions) -> None:
+def _show_grid(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, look: Look) -> None:
     """Show the grid on a terminal."""
     from attnctl.render.terminal.heatmap import Blocks
 
@@ -261,7 +252,7 @@ def _print_numbers(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom)
     """Print the numbers of the grid for a pipe."""
     from attnctl.render.terminal.heatmap import tab_separated
 
-    refuse_unused(context, GridOptions, because="numbers are written, without colours")
+    refuse_unused(context, Look, because="numbers are written, without colours")
     print_lines(tab_separated(_read_grid(opener(), chosen, zoom, bare=True)).rstrip("\n"))
 
 
@@ -269,7 +260,7 @@ def _write_cells(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, o
     """Write the cells as JSON."""
     from attnctl.formats.storage import save_value
 
-    refuse_unused(context, WeightOptions, GridOptions, because="the output is JSON, the cells of the weights")
+    refuse_unused(context, WeightOptions, Look, because="the output is JSON, the cells of the weights")
     prepared, _ = _prepare(opener(), chosen)
     save_value(_read_cells(prepared, zoom), output)
 
@@ -278,23 +269,22 @@ def _write_weights(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom,
     """Write a table with a row for each weight; cells are pooled only if the user asked for it."""
     from attnctl.formats.tables import weight_blocks
 
-    refuse_unused(context, GridOptions, because="a table of the weights is written")
+    refuse_unused(context, Look, because="a table of the weights is written")
     prepared, _ = _prepare(opener(), chosen)
     cells = _read_cells(prepared, zoom, each_token=zoom.pool is None, table=form)
     write_table(weight_blocks(cells, prepared.key_numbers), form, output)
 
 
-def _draw_grid(opener: Opener, chosen: Chosen, zoom: Zoom, look: GridOptions, form: str, output: str) -> None:
+def _draw_grid(opener: Opener, chosen: Chosen, zoom: Zoom, look: Look, form: str, output: str) -> None:
     """Draw the grid as a picture."""
     from attnctl.render.figure.heatmap import colour_map, draw_heatmap
 
-    drawn_as = picture_look(look)
-    colour_map(drawn_as.cmap)  # refuses an unknown name before long work
+    colour_map(look.cmap)  # refuses an unknown name before long work
     opened = opener()
     grid = _read_grid(opened, chosen, zoom)
     if look.log is None and look.vmin is None and _needs_log(opened, grid):
-        drawn_as = replace(drawn_as, log=True)
-    write_drawing(draw_heatmap(grid, drawn_as), form, output)
+        look = replace(look, log=True)
+    write_drawing(draw_heatmap(grid, look), form, output)
 
 
 def _read_grid(
@@ -384,13 +374,13 @@ def _telling_head(opened: Source, chosen: Chosen) -> tuple[Chosen, tuple[Trace, 
     return chosen._replace(layer=str(line.layer), head=head), (trace, line)
 
 
-def _colour_function(cmap: str | None) -> Colour | None:
+def _colour_function(cmap: str) -> Colour | None:
     """Return the colours of a map for a terminal; None for the default map. Raises UsageError for an unknown name."""
-    if cmap in (None, CMAP):
+    if cmap == CMAP:
         return None
     from attnctl.render.figure.heatmap import colour_function
 
-    return colour_function(str(cmap))
+    return colour_function(cmap)
 
 
 def _picture_format(output: str | None) -> str | None:

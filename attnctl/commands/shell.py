@@ -12,18 +12,10 @@ from collections.abc import Callable, Iterator
 from typer import Context
 
 from attnctl.checks import limits
+from attnctl.checks.options import CHECKPOINT, MADE, MATHEMATICS, NUMBERS
 from attnctl.cli.app import run_command
 from attnctl.cli.command import command, was_typed
-from attnctl.cli.groups import (
-    CHECKPOINT,
-    MADE,
-    MATHEMATICS,
-    NUMBERS,
-    FileOption,
-    ModelOptions,
-    TextArgument,
-    option_values,
-)
+from attnctl.cli.groups import FileOption, ModelOptions, TextArgument, option_values
 from attnctl.cli.opening import model_of
 from attnctl.cli.output import print_lines, print_wrapped
 from attnctl.cli.session import Session, models_kept

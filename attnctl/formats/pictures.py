@@ -1,17 +1,21 @@
 """List the formats of pictures, each with its suffix, its kind and its writer, and the settings of a picture.
 
-Every command that writes pictures uses both. To add a format, add a line here and its writer.
+Every command that writes pictures uses both. To add a format, add a line here and its writer. To add a setting, add a field
+to `Look`: it is an option of each command that draws.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from typer import Option
 
 from attnctl.checks import limits
+from attnctl.checks.options import PICTURE, SHOW, decimal, whole
 from attnctl.errors import UsageError, option_name
 from attnctl.text import either
 
@@ -22,6 +26,10 @@ if TYPE_CHECKING:
 
 CMAP = "viridis"  # perceptually uniform, safe for colour-blind readers, and in order when printed in grey
 DPI = 200
+BATCH_DPI = 100
+# frequent colour maps of matplotlib for grids of weights; a test checks that matplotlib has them
+MAPS = ("viridis", "cividis", "magma", "inferno", "plasma", "Greys", "Blues", "Greens", "Oranges", "Purples", "Reds",
+        "YlGnBu", "gray", "bone", "hot", "cubehelix")  # fmt: skip
 
 
 class PictureFormat(NamedTuple):
@@ -84,41 +92,137 @@ def heatmap_bytes(reading: HeatmapGrid, look: Look, name: str) -> tuple[bytes, t
     return figure_bytes(figure, name), notes
 
 
-@dataclass(frozen=True)
-class Look:
-    """Colours, size and letters of a picture. Raises UsageError for a value that is not possible."""
+class Size(NamedTuple):
+    """The width and height of a picture in inches."""
 
-    cmap: str = CMAP  # a colour map of matplotlib
-    size: tuple[float, float] | None = None  # (width, height) in inches; None: as large as the cells need
-    dpi: float = DPI
-    title: str | None = None  # None: a title that says what is shown; "": no title
-    values: bool | None = None  # write the numbers into the cells; None: if they fit and can be read
-    log: bool = False  # colours on a logarithmic scale
-    font_size: float | None = None  # size of the labels in points; all other letters are in proportion
-    vmin: float | None = None  # the ends of the colour scale; None: 0 or less, and the largest weight
-    vmax: float | None = None
-    colour_bar: bool = True
-
-    def __post_init__(self) -> None:
-        limits.DPI.check_value("dpi", self.dpi)
-        if self.font_size is not None:
-            limits.FONT_SIZE.check_value("font_size", self.font_size)
-        if self.vmin is not None and self.vmax is not None and self.vmin >= self.vmax:
-            raise UsageError(f"it is not below {option_name('vmax', self.vmax)}", option="vmin", value=self.vmin)
-        if self.log and self.vmin is not None and self.vmin <= 0:
-            why = f"it has no place on a logarithmic scale: above 0, or without {option_name('log', True)}"
-            raise UsageError(why, option="vmin", value=self.vmin)
+    width: float
+    height: float
 
 
-PLAIN = Look()
-
-
-def size_in_inches(size: str) -> tuple[float, float]:
-    """Return the size of a picture, "6x4", as (width, height) in inches."""
+def size_in_inches(size: str) -> Size:
+    """Return the size of a picture, "6x4"."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*[x×,]\s*(\d+(?:\.\d+)?)", size.strip().lower())
     if not match:
         raise UsageError("it is WIDTHxHEIGHT in inches, like 6x4", option="size", value=size)
     width, height = float(match[1]), float(match[2])
     if not (1 <= width <= 60 and 1 <= height <= 60):
         raise UsageError("each side is 1 to 60 inches", option="size", value=size)
-    return width, height
+    return Size(width, height)
+
+
+DpiOption = Annotated[
+    float, Option(help="Dots per inch, 30 to 1200.", metavar="N", parser=whole(limits.DPI), rich_help_panel=PICTURE)
+]
+
+TitleOption = Annotated[str | None, Option(help="Title; '' for no title.", metavar="TEXT", rich_help_panel=SHOW)]
+
+
+@dataclass(frozen=True)
+class MapLook:
+    """The look of a page of small maps."""
+
+    cmap: Annotated[
+        str,
+        Option(
+            help="Colour map of matplotlib.",
+            metavar="MAP",
+            autocompletion=lambda incomplete: [name for name in MAPS if name.startswith(incomplete)],
+            rich_help_panel=SHOW,
+        ),
+    ] = CMAP
+    dpi: DpiOption = DPI
+    title: TitleOption = None  # None: a title that says what is shown
+
+    def __post_init__(self) -> None:
+        limits.DPI.check_value("dpi", self.dpi)
+
+    def as_look(self) -> Look:
+        """Return these settings as a `Look`, with the defaults of the others."""
+        return Look(**{field.name: getattr(self, field.name) for field in fields(self)})
+
+
+@dataclass(frozen=True)
+class PictureLook(MapLook):
+    """The look of a picture. Raises UsageError for a value that is not possible."""
+
+    size: Annotated[  # None: as large as the cells need
+        Size | None,
+        Option(help="Width and height in inches: 6x4.", metavar="WxH", parser=size_in_inches, rich_help_panel=PICTURE),
+    ] = None
+    values: Annotated[
+        bool | None,
+        Option(help="Write numbers in the cells, or do not [default: if they can be read].", rich_help_panel=SHOW),
+    ] = None
+    font_size: Annotated[
+        float | None,
+        Option(
+            help="Size of the labels in points; other text in proportion.",
+            metavar="X",
+            parser=decimal(limits.FONT_SIZE),
+            rich_help_panel=PICTURE,
+        ),
+    ] = None
+    vmin: Annotated[  # None: 0 or less
+        float | None,
+        Option(
+            help="The weight with the first colour [default: 0].",
+            metavar="X",
+            parser=decimal(limits.COLOUR_END),
+            rich_help_panel=PICTURE,
+        ),
+    ] = None
+    vmax: Annotated[
+        float | None,
+        Option(
+            help="The weight with the last colour [default: the largest].",
+            metavar="X",
+            parser=decimal(limits.COLOUR_END),
+            rich_help_panel=PICTURE,
+        ),
+    ] = None
+    colour_bar: Annotated[
+        bool,
+        Option(
+            "--colour-bar/--no-colour-bar",
+            " /--no-colorbar",
+            help="Draw a colour bar, or none.",
+            show_default=False,
+            rich_help_panel=PICTURE,
+        ),
+    ] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.font_size is not None:
+            limits.FONT_SIZE.check_value("font_size", self.font_size)
+        if self.vmin is not None and self.vmax is not None and self.vmin >= self.vmax:
+            raise UsageError(f"it is not below {option_name('vmax', self.vmax)}", option="vmin", value=self.vmin)
+
+
+@dataclass(frozen=True)
+class Look(PictureLook):
+    """The look of a grid of weights: each field is an option of `attnctl heatmap` and of `Trace.figure`."""
+
+    log: Annotated[  # None: not, unless the command finds a reason for it
+        bool | None,
+        Option(
+            help="Colours on a logarithmic scale [default: only for a long text with most weight in a few cells].",
+            rich_help_panel=SHOW,
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.log and self.vmin is not None and self.vmin <= 0:
+            why = f"it has no place on a logarithmic scale: above 0, or without {option_name('log', True)}"
+            raise UsageError(why, option="vmin", value=self.vmin)
+
+
+@dataclass(frozen=True)
+class BatchLook(Look):
+    """The look of many pictures, which are smaller files."""
+
+    dpi: DpiOption = BATCH_DPI
+
+
+PLAIN = Look()

@@ -100,6 +100,8 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
     checkpoint = attribute == "open_checkpoint"
     both = {"device", "tokenizer"}
     foreign = chosen.keys() - CHECKPOINT_OPTIONS - {"name"} if checkpoint else CHECKPOINT_OPTIONS - both
+    if not checkpoint and chosen.get("bos") is False:
+        del chosen["bos"]  # built-in models begin with no token of their own
     for option in chosen:
         if option in foreign:
             why = f"cannot be combined with {option_name('model', name)}{instead_of(option)}"

@@ -8,15 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Context, Option
 
 from attnctl.checks import limits
+from attnctl.checks.options import CHECKPOINT, LOOK, MADE, MATHEMATICS, MODEL, NUMBERS, WORK, whole
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
-    CHECKPOINT,
-    LOOK,
-    MADE,
-    MATHEMATICS,
-    MODEL,
-    NUMBERS,
-    WORK,
     AgainstOption,
     ChatOption,
     FileOption,
@@ -25,9 +19,9 @@ from attnctl.cli.groups import (
     LayerOption,
     SpansOption,
     TextArgument,
-    TextModelOptions,
+    TextPairOption,
+    WatchedModelOptions,
     output_option,
-    whole,
 )
 from attnctl.cli.opening import model_of
 from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_renderable, write_table
@@ -43,10 +37,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class WatchedModelOptions(TextModelOptions):
-    """The options of a model whose prediction is watched; --target is an option of the command."""
+class AblatedModelOptions(WatchedModelOptions):
+    """The options of a model in which heads are switched off; --target is an option of the command."""
 
     chat: ChatOption = None
+    text_pair: TextPairOption = None
 
 
 @command(example='attnctl ablate "Alice will eat" --target pizza', more=(NUMBERS, MATHEMATICS, MADE, CHECKPOINT, WORK))
@@ -140,7 +135,7 @@ def ablate_command(
     output: Annotated[
         str | None, output_option(f"Where to write: .json, .csv, .parquet, .txt, .html, {suffixes_listed()}.")
     ] = None,
-    model: WatchedModelOptions,
+    model: AblatedModelOptions,
 ) -> None:
     """Measure what matters for a prediction: ablate each head in turn, or cut edges of attention, and see what changes.
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
+from attnctl.checks.options import LOOK, MODEL
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
-    LOOK,
-    MODEL,
     CheckpointOptions,
     FileOption,
     GenerateOption,

@@ -6,19 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
+from attnctl.checks.options import CHECKPOINT, MADE, MATHEMATICS, NUMBERS, OUTPUT, SHOW
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
-    CHECKPOINT,
-    MADE,
-    MATHEMATICS,
     MODELS,
-    NUMBERS,
-    OUTPUT,
-    SHOW,
     FileOption,
     HeadOption,
     LayerOption,
-    PictureOptions,
     PrecisionOption,
     WeightOptions,
     output_option,
@@ -26,7 +20,6 @@ from attnctl.cli.groups import (
 from attnctl.cli.opening import open_source, text_source
 from attnctl.cli.output import (
     output_format,
-    picture_look,
     put_bytes,
     say_notes,
     say_unknown,
@@ -36,7 +29,7 @@ from attnctl.cli.output import (
 from attnctl.cli.suggestions import completing
 from attnctl.cli.two_models import ComparedModelOptions, OptionsOfB, ReadTextArgument, check_models
 from attnctl.errors import DONE, UsageError
-from attnctl.formats.pictures import format_names, suffixes_listed
+from attnctl.formats.pictures import PictureLook, format_names, suffixes_listed
 from attnctl.text import visible_text
 
 if TYPE_CHECKING:
@@ -73,7 +66,7 @@ def compare_command(
     output: Annotated[str | None, output_option(f"Where to write: .json, .txt, {suffixes_listed()}.")] = None,
     of_b: OptionsOfB,
     weights: WeightOptions,
-    look: PictureOptions,
+    look: PictureLook,
     model: ComparedModelOptions,
 ) -> int:
     """Show two models, two traces, or two texts side by side, with the difference of their weights.
@@ -87,16 +80,15 @@ def compare_command(
     form = output_format("compare", output, ("json", "txt", *format_names()), "json" if json else "")
     drawn = form in format_names()
     if form == "json":
-        refuse_unused(context, "layer", "head", "precision", PictureOptions, because="JSON has every head in full")
+        refuse_unused(context, "layer", "head", "precision", PictureLook, because="JSON has every head in full")
     elif drawn:
         refuse_unused(context, "precision", because="the output is a picture")
     else:
-        refuse_unused(context, PictureOptions, because="use it with a picture")
+        refuse_unused(context, PictureLook, because="use it with a picture")
 
     from attnctl.commands.compare.compute import chosen_places
     from attnctl.measures import check_measure
 
-    how = picture_look(look)
     check_measure(weights.measure, head is not None)
     if text is None and file is None:
         refuse_unused(context, OptionsOfB, because="A and B are no two models")
@@ -114,7 +106,7 @@ def compare_command(
 
         if len(places) > 1:
             raise UsageError("a picture shows one head: choose it with --layer and --head")
-        write_drawing(comparison_panels(pair, *places[0], how), form, output)
+        write_drawing(comparison_panels(pair, *places[0], look.as_look()), form, output)
     else:
         from attnctl.commands.compare.show import comparison_forms
         from attnctl.render.terminal.console import Shown

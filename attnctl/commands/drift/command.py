@@ -6,24 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Context, Option
 
+from attnctl.checks.options import CHECKPOINT, MODEL, NUMBERS, SHOW
 from attnctl.cli.command import ONE_CALL, command, refuse_unused
-from attnctl.cli.groups import (
-    CHECKPOINT,
-    MADE,
-    MATHEMATICS,
-    MODEL,
-    MODELS,
-    NUMBERS,
-    SHOW,
-    FileOption,
-    JsonOption,
-    PictureOptions,
-    output_option,
-)
+from attnctl.cli.groups import MODELS, FileOption, JsonOption, output_option
 from attnctl.cli.opening import model_of
 from attnctl.cli.output import (
     output_format,
-    picture_look,
     put_bytes,
     say_notes,
     write_drawing,
@@ -31,9 +19,9 @@ from attnctl.cli.output import (
     write_table,
 )
 from attnctl.cli.suggestions import completing
-from attnctl.cli.two_models import ComparedModelOptions, OptionsOfB, ReadTextArgument, check_models
+from attnctl.cli.two_models import CopyOptions, OptionsOfB, ReadTextArgument, check_models
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
-from attnctl.formats.pictures import format_names, suffixes_listed
+from attnctl.formats.pictures import PictureLook, format_names, suffixes_listed
 from attnctl.text import counted
 
 if TYPE_CHECKING:
@@ -42,7 +30,7 @@ if TYPE_CHECKING:
 
 @command(
     example='attnctl drift MODEL COPY.gguf "Alice will eat pizza"',
-    more=(SHOW, NUMBERS, MATHEMATICS, MADE, CHECKPOINT),
+    more=(SHOW, NUMBERS, CHECKPOINT),
 )
 def drift_command(
     context: Context,
@@ -76,8 +64,8 @@ def drift_command(
         str | None, output_option(f"Where to write: .json, .csv, .parquet, .txt, {suffixes_listed()}.")
     ] = None,
     of_b: OptionsOfB,
-    look: PictureOptions,
-    model: ComparedModelOptions,
+    look: PictureLook,
+    model: CopyOptions,
 ) -> int:
     """Measure how far a copy of a model moved: a quantised copy, a fine-tune, or the same model with --dtype-b.
 
@@ -92,8 +80,7 @@ def drift_command(
 
     form = output_format("drift", output, ("json", *FORMS, "txt", *format_names()), "json" if json else "")
     if form not in format_names():
-        refuse_unused(context, PictureOptions, because="it goes with a picture")
-    refuse_unused(context, "model", because="A and B are the models that read the text")
+        refuse_unused(context, PictureLook, because="it goes with a picture")
     listed = _texts_of(a, b, text, file, texts)
     options_a, options_b = of_b.options_of_both(a, b, model)
     model_a = model_of(options_a)
@@ -117,7 +104,7 @@ def drift_command(
     elif form in format_names():
         from attnctl.commands.drift.show import drift_drawing
 
-        write_drawing(drift_drawing(drift, picture_look(look)), form, output)
+        write_drawing(drift_drawing(drift, look.as_look()), form, output)
     else:
         from attnctl.commands.drift.show import drift_forms
         from attnctl.render.terminal.console import Shown

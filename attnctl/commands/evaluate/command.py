@@ -11,31 +11,15 @@ from typer import Argument, Context, Option
 
 from attnctl.checks import limits
 from attnctl.checks.model_options import model_arguments
+from attnctl.checks.options import CHANGED, CHECKPOINT, INPUT, LOOK, MADE, MATHEMATICS, NUMBERS, OUTPUT, WORK, whole
 from attnctl.cli.command import ONE_CALL, command, refuse_unused
 from attnctl.cli.engines import engine_of
-from attnctl.cli.groups import (
-    CHANGED,
-    CHECKPOINT,
-    INPUT,
-    LOOK,
-    MADE,
-    MATHEMATICS,
-    NUMBERS,
-    OUTPUT,
-    WORK,
-    CorpusModelOptions,
-    EngineOptions,
-    MapOptions,
-    ReplaceOption,
-    option_values,
-    output_option,
-    whole,
-)
+from attnctl.cli.groups import CorpusModelOptions, EngineOptions, ReplaceOption, option_values, output_option
 from attnctl.cli.opening import model_of
-from attnctl.cli.output import picture_look, put_bytes, say_note, say_notes, show_renderable
+from attnctl.cli.output import put_bytes, say_note, say_notes, show_renderable
 from attnctl.cli.progress import items_progress
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
-from attnctl.formats.pictures import format_names, picture_format, suffixes_listed
+from attnctl.formats.pictures import MapLook, format_names, picture_format, suffixes_listed
 from attnctl.runtime.files import check_writable, need_pyarrow
 
 if TYPE_CHECKING:
@@ -48,7 +32,7 @@ if TYPE_CHECKING:
 FILES = (".json", ".csv", ".parquet", ".html", *(f".{name}" for name in format_names()))
 # options of the counting itself, and of the results
 COUNTING = ("relations", "untrained", "max_tokens", "batch_size", "jobs", "replace", EngineOptions)
-COUNTED = ("subtypes", "least", "output", MapOptions)
+COUNTED = ("subtypes", "least", "output", MapLook)
 
 
 @command(
@@ -156,7 +140,7 @@ def evaluate_command(
             "or a folder, in which an interrupted run goes on; repeatable."
         ),
     ] = None,
-    look: MapOptions,
+    look: MapLook,
     model: CorpusModelOptions,
 ) -> int:
     """Measure which word each head finds, in parsed sentences of any language or in the bundled corpus.
@@ -193,7 +177,7 @@ def evaluate_command(
     if json:
         refuse_unused(context, "subtypes", "least", because="the output is JSON")
     if not any(map(picture_format, output or ())):
-        refuse_unused(context, MapOptions, because="use it with a picture")
+        refuse_unused(context, MapLook, because="use it with a picture")
 
     from attnctl.commands.evaluate.compute import CensusWork, renamed_relations
     from attnctl.commands.evaluate.result import read_census
@@ -201,11 +185,10 @@ def evaluate_command(
     from attnctl.commands.evaluate.treebank import Treebank
     from attnctl.render.terminal.console import Shown
 
-    drawn = picture_look(look)
     if any(map(picture_format, output or ())):
         from attnctl.render.figure.heatmap import colour_map
 
-        colour_map(drawn.cmap)  # refuses an unknown name before the long work
+        colour_map(look.cmap)  # refuses an unknown name before the long work
     files, folder = _output_files(output or [])
     if stored:
         if folder is not None:
@@ -225,7 +208,7 @@ def evaluate_command(
         )
         census = _counted_census(treebank, counting, folder, engine, jobs, start_anew=replace)
     for path in [*files, *([str(Path(folder) / "census.json")] if folder else [])]:
-        put_bytes(census_bytes(census, Path(path).suffix.lower(), drawn, say_notes), path)
+        put_bytes(census_bytes(census, Path(path).suffix.lower(), look.as_look(), say_notes), path)
     if json:
         put_bytes(census_bytes(census, ".json"))
     else:

@@ -11,34 +11,23 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Context, Option
 
 from attnctl.checks import limits
+from attnctl.checks.options import CHANGED, CHECKPOINT, LOOK, MADE, MATHEMATICS, NUMBERS, OUTPUT, PICTURE, SHOW, whole
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import (
-    CHANGED,
-    CHECKPOINT,
-    LOOK,
-    MADE,
-    MATHEMATICS,
-    NUMBERS,
-    OUTPUT,
-    PICTURE,
-    SHOW,
     FileOption,
     HeadOption,
     JsonOption,
     KeyTokensOption,
     LayerOption,
-    PictureOptions,
     SourceArgument,
     TokensOption,
     WeightOptions,
     WeightsModelOptions,
     output_option,
-    whole,
 )
 from attnctl.cli.opening import model_of, open_source
 from attnctl.cli.output import (
     output_format,
-    picture_look,
     put_bytes,
     say_notes,
     say_unknown,
@@ -49,7 +38,7 @@ from attnctl.cli.output import (
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.cli.suggestions import completing
 from attnctl.errors import UsageError
-from attnctl.formats.pictures import format_names, suffixes_listed
+from attnctl.formats.pictures import PictureLook, format_names, suffixes_listed
 from attnctl.registry import COMMANDS
 
 if TYPE_CHECKING:
@@ -109,7 +98,7 @@ def heads_command(
         ),
     ] = None,
     weights: WeightOptions,
-    look: PictureOptions,
+    look: PictureLook,
     file: FileOption = None,
     tokens: TokensOption = None,
     key_tokens: KeyTokensOption = None,
@@ -162,7 +151,7 @@ def heads_command(
             raise UsageError("measures induction and duplicate: name the one to draw with --by", option="probe")
         _draw_statistic(measure, by or PICTURED, look, form, str(output))
         return
-    refuse_unused(context, PictureOptions, because="use it with a picture (-o heads.png)")
+    refuse_unused(context, PictureLook, because="use it with a picture (-o heads.png)")
     if form in ("json", "parquet"):
         refuse_unused(context, "csv", because=f"the output is {'JSON' if form == 'json' else 'Parquet'}")
     _write_heads(measure, by, top, census, form, output)
@@ -211,15 +200,14 @@ def _measure_heads(
     return measured
 
 
-def _draw_statistic(measure: Callable[[], Overview], by: str, look: PictureOptions, form: str, output: str) -> None:
+def _draw_statistic(measure: Callable[[], Overview], by: str, look: PictureLook, form: str, output: str) -> None:
     """Draw one statistic of every head as a picture."""
     from attnctl.commands.heads.figure import statistic_grid
     from attnctl.render.figure.heatmap import colour_map
 
-    drawn_as = picture_look(look)
-    colour_map(drawn_as.cmap)  # an unknown name is refused before long work
+    colour_map(look.cmap)  # an unknown name is refused before long work
     measured = measure()
-    drawing = statistic_grid(measured.head_statistics, by, _title_of(measured), drawn_as, measured.model.citation)
+    drawing = statistic_grid(measured.head_statistics, by, _title_of(measured), look.as_look(), measured.model.citation)
     write_drawing(drawing, form, output)
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from attnctl.checks.options import LOOK
 from attnctl.cli.command import command
-from attnctl.cli.groups import LOOK, CheckpointOptions, JsonOption, output_option
+from attnctl.cli.groups import CheckpointOptions, JsonOption, output_option
 from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_renderable
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import completing

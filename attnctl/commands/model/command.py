@@ -8,8 +8,9 @@ from typing import Annotated
 from typer import Argument, Context, Option
 
 from attnctl.checks import limits
+from attnctl.checks.options import MODEL, whole
 from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.groups import MODEL, JsonOption, whole
+from attnctl.cli.groups import JsonOption
 from attnctl.cli.output import print_lines, put_bytes, show_renderable
 from attnctl.cli.suggestions import completing
 

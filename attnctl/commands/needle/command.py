@@ -13,8 +13,9 @@ from typer import Option
 
 from attnctl import inputs
 from attnctl.checks import limits
+from attnctl.checks.options import INPUT, OUTPUT, WORK, whole
 from attnctl.cli.command import command
-from attnctl.cli.groups import INPUT, OUTPUT, WORK, AnswerOptions, option_values, output_option, whole
+from attnctl.cli.groups import AnswerOptions, option_values, output_option
 from attnctl.cli.opening import model_of
 from attnctl.cli.output import (
     output_format,

@@ -9,21 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Context, Option
 
 from attnctl.checks import limits
+from attnctl.checks.options import CHECKPOINT, LOOK, MADE, MATHEMATICS, OUTPUT, whole
 from attnctl.cli.command import command
-from attnctl.cli.groups import (
-    CHECKPOINT,
-    LOOK,
-    MADE,
-    MATHEMATICS,
-    OUTPUT,
-    FileOption,
-    HeadOption,
-    LayerOption,
-    QueryOption,
-    TextArgument,
-    WeightsModelOptions,
-    whole,
-)
+from attnctl.cli.groups import FileOption, HeadOption, LayerOption, QueryOption, TextArgument, TextModelOptions
 from attnctl.cli.opening import open_source
 from attnctl.cli.output import put_bytes, safe_console, say_notes, say_unknown
 from attnctl.errors import UsageError, until_end
@@ -60,7 +48,7 @@ def quiz_command(
             "--json", help="Write JSON: the questions with their answers, without asking them.", rich_help_panel=OUTPUT
         ),
     ] = False,
-    model: WeightsModelOptions,
+    model: TextModelOptions,
 ) -> None:
     """Ask questions about the attention of a sentence, mark the answers, and give a score.
 

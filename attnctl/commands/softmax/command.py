@@ -7,8 +7,9 @@ from typing import Annotated
 from typer import Argument, Context, Option
 
 from attnctl.checks import limits
+from attnctl.checks.options import MADE, MATHEMATICS, MODEL, SHOW, decimal, whole
 from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.groups import MADE, MATHEMATICS, MODEL, SHOW, JsonOption, decimal, whole
+from attnctl.cli.groups import JsonOption
 from attnctl.cli.output import put_bytes, show_renderable
 from attnctl.cli.suggestions import completing
 from attnctl.errors import AttnctlError, UsageError

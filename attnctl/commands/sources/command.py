@@ -8,19 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Context, Exit, Option
 
 from attnctl.checks import limits
+from attnctl.checks.options import LOOK, MODEL, WORK, whole
 from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.groups import (
-    LOOK,
-    MODEL,
-    WORK,
-    FileOption,
-    JsonOption,
-    PromptOptions,
-    SpansOption,
-    TextArgument,
-    output_option,
-    whole,
-)
+from attnctl.cli.groups import FileOption, JsonOption, PromptOptions, SpansOption, TextArgument, output_option
 from attnctl.cli.opening import model_of
 from attnctl.cli.output import (
     output_format,

@@ -11,20 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Argument, Context, Option
 
 from attnctl.checks import limits
+from attnctl.checks.options import INPUT, LOOK, MADE, MODEL, OUTPUT, WORK, decimal, whole
 from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.groups import (
-    INPUT,
-    LOOK,
-    MADE,
-    MODEL,
-    OUTPUT,
-    WORK,
-    QueryOption,
-    SeedOption,
-    decimal,
-    output_option,
-    whole,
-)
+from attnctl.cli.groups import QueryOption, SeedOption, output_option
 from attnctl.cli.output import (
     print_lines,
     put_bytes,

@@ -11,20 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
+from attnctl.checks.options import CHANGED, CHECKPOINT, LOOK, MADE, MATHEMATICS, MODEL, NUMBERS, OUTPUT, SHOW
 from attnctl.cli.browser import show_in_browser
 from attnctl.cli.command import command, refuse_unused, was_typed
 from attnctl.cli.groups import (
-    CHANGED,
-    CHECKPOINT,
-    LOOK,
-    MADE,
-    MATHEMATICS,
-    MODEL,
-    NUMBERS,
-    OUTPUT,
-    SHOW,
     AgainstOption,
-    CmapOption,
     FileOption,
     KeyTokensOption,
     ModelOptions,
@@ -32,7 +23,6 @@ from attnctl.cli.groups import (
     SourceArgument,
     TellingHeadOption,
     TellingLayerOption,
-    TitleOption,
     TokensOption,
     WeightOptions,
     output_option,
@@ -41,6 +31,7 @@ from attnctl.cli.opening import model_of, open_source, text_source
 from attnctl.cli.output import page_notes, print_lines, put_bytes
 from attnctl.cli.progress import say_stage
 from attnctl.errors import UsageError
+from attnctl.formats.pictures import TitleOption
 from attnctl.runtime.files import check_writable
 
 if TYPE_CHECKING:
@@ -83,7 +74,10 @@ def view_command(
         bool | None,
         Option("--log/--no-log", help="Colours on a logarithmic scale: when the page opens.", rich_help_panel=SHOW),
     ] = None,
-    cmap: CmapOption = None,
+    cmap: Annotated[
+        str | None,
+        Option("--cmap", help="Colours when the page opens: viridis or cividis.", metavar="MAP", rich_help_panel=SHOW),
+    ] = None,
     title: TitleOption = None,
     effects: Annotated[
         bool,

@@ -15,9 +15,9 @@ import numpy as np
 
 from attnctl import attention
 from attnctl.attention import Array, Call
-from attnctl.checks.model_options import RANGES
+from attnctl.checks.model_options import RANGES, USUAL_THETA
 from attnctl.checks.selection import find_token
-from attnctl.errors import AttnctlError, UsageError, option_name
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import CHECKED, LayerAttention, LayerTrace
 from attnctl.layer.computed import ComputedLayer, Forward
 from attnctl.runtime.arrays import LONG, Floats, as_numpy, device_for_length, place_array
@@ -377,11 +377,13 @@ def predicted_places(
 
 
 def chosen_settings(options: OptionValues, file_options: OptionValues | None = None) -> Settings:
-    """Return the settings: `options` over `file_options`. Raises UsageError for an impossible setting."""
+    """Return the settings: `options` over `file_options`. Raises UsageError for an impossible setting.
+
+    Rotary pairs without a base of their angles turn by the usual angles.
+    """
     settings = Settings(**(file_options or {}) | options)
     if options.get("rope_pairs") is not None and settings.rope_theta is None:
-        why = f"says which dimensions turn together: give {option_name('rope_theta')} too, which turns them"
-        raise UsageError(why, option="rope_pairs")
+        settings = replace(settings, rope_theta=USUAL_THETA)
     return settings
 
 

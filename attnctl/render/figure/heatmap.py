@@ -88,7 +88,7 @@ def grids_of_reading(reading: HeatmapGrid, look: Look) -> Grids:
         title=reading.picture_title if look.title is None else look.title,
         sentence=reading.sentence if look.title is None else "",
         notes=notes,
-        below="" if reading.sinks is None else reading.sinks.caption(look.log),
+        below="" if reading.sinks is None else reading.sinks.caption(bool(look.log)),
         cited=reading.cited,
         row_names=tuple(f"layer {layer}" for layer in reading.layers) if several else (),
         each_named=with_roles,
@@ -128,7 +128,7 @@ def _colour_scale(reading: HeatmapGrid, look: Look) -> tuple[Scale, tuple[str, .
     else:
         low, high = weight_span(reading)
     ends = low if look.vmin is None else look.vmin, high if look.vmax is None else look.vmax
-    norm = colour_norm(*ends, log=look.log)
+    norm = colour_norm(*ends, log=bool(look.log))
     beyond = [f"above {ends[1]:g}"] * (ends[1] < high) + [f"below {ends[0]:g}"] * (ends[0] > low)
     if beyond:
         notes = (*notes, f"all {' and all '.join(beyond)} in one colour")

@@ -167,7 +167,7 @@ def _scale_of_heats(heats: Sequence[Floats], look: Look) -> Normalize:
         raise AttnctlError("no patch of the picture has any weight")
     high = largest if look.vmax is None else look.vmax
     low = look.vmin if look.vmin is not None else high / 10**LOG_DECADES if look.log else 0.0
-    return colour_norm(low, high, log=look.log, clip=True)
+    return colour_norm(low, high, log=bool(look.log), clip=True)
 
 
 def _panel_places(heads: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
