@@ -29,6 +29,7 @@ from attnctl.trace.run import Note, Prediction, Run, StopForward
 if TYPE_CHECKING:
     from attnctl.checks.model_options import OptionValues
     from attnctl.layer.interventions import Intervention
+    from attnctl.models.builtin.watched import WatchedStack
     from attnctl.text import Document
 
 
@@ -262,6 +263,44 @@ class Stack(TextModel):
             x = output if residual is None else residual  # (n, d_model)
         run.predictions = self.predicted_words(tokens, as_numpy(x))
         return run
+
+    def with_heads_off(self, heads: Mapping[int, tuple[int, ...]]) -> Stack:
+        """Return this stack with these heads (layer → heads) off in every run, and no others."""
+        from attnctl.layer.interventions import Intervention
+
+        return replace(self, info=self.info.with_heads_off(heads), intervention=Intervention(heads) if heads else None)
+
+    def contexts_of_heads(self, text: str) -> dict[int, Array]:
+        """Return layer → the context of each head at each position: (heads, n, d_v)."""
+        contexts: dict[int, Array] = {}
+
+        def visit(layer: ComputedLayer) -> None:
+            contexts[layer.layer] = layer.forward.context_of_heads
+
+        self.run(self.tokenize(text), visit, text)
+        return contexts
+
+    def watch(self, text: str, query: str | None, base: Intervention) -> WatchedStack:
+        """Return the text, cut into tokens, with the watched position: `query`, the blank, or the last token.
+
+        Raises UsageError for a query that does not exist.
+        """
+        from attnctl.models.builtin.watched import watch_stack
+
+        return watch_stack(self, text, query, base)
+
+    def names_by_id(self) -> Mapping[int, str]:
+        """Return id → word of the vocabulary's words, without signs and marks."""
+        return {number: word for number, word in enumerate(self.vocabulary) if word.isalpha()}
+
+    def token_named(self, name: str) -> Token | None:
+        """Return the token of this word; None without a vocabulary. Raises AttnctlError if it is not one token."""
+        if not len(self.vocabulary):
+            return None
+        words = self.tokenize(name)
+        if len(words) != 1:
+            raise AttnctlError(f"{name!r} is not one token of {self.info.name}")
+        return replace(words[0], text=name)
 
     def run_with_zeroed_values(
         self,
