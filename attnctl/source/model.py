@@ -131,6 +131,46 @@ class HasVocabulary(Model, Protocol):
         """
 
 
+class SharedPass(Protocol):
+    """How several texts go through a model in one pass."""
+
+    def may_share(self, texts: Sequence[Sequence[Token]], later: Sequence[Sequence[Token]], /) -> bool:
+        """Return whether texts, the shortest first, keep their weights in one pass; those that come `later` are longer."""
+
+    def run(
+        self, texts: Sequence[tuple[Token, ...]], visits: Sequence[Callable[[LayerAttention], None]], /
+    ) -> list[Run]:
+        """Return the run of each text; each visitor receives the layers of its own text. Raises the error of any text."""
+
+
+@runtime_checkable
+class PadsTexts(SharedPass, Protocol):
+    """A pass in which texts of several lengths are padded to one."""
+
+    def weights(self, texts: Sequence[tuple[Token, ...]], take: Callable[[int, Array], None], /) -> None:
+        """Call `take` with each layer and its weights (batch, heads, n, n), padding at the end."""
+
+
+@runtime_checkable
+class SharesPasses(Model, Protocol):
+    """A model through which several texts may go in one pass."""
+
+    @property
+    def is_heavy(self) -> bool:
+        """Return whether a pass uses every core, so that texts are worth collecting for one."""
+
+    def shared_pass(self) -> SharedPass | None:
+        """Return how texts share a pass; None if each is read alone."""
+
+
+@runtime_checkable
+class CanBeUntrained(Model, Protocol):
+    """A model that can be had as it was before its training."""
+
+    def before_training(self, seed: int) -> Model | None:
+        """Return the model with new random parameters, and the same heads off; None if it was never trained."""
+
+
 class TextModel:
     """The members of `Model` that are the same in every model that reads one text."""
 

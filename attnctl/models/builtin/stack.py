@@ -33,15 +33,19 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 
-def can_run_together(model: object, n: int) -> bool:
-    """Return whether texts of n tokens may share a pass: short texts on the CPU, without dropout."""
-    return (
-        isinstance(model, Stack)
-        and n < LONG
-        and model.settings.device in ("auto", "cpu")
-        and not model.settings.dropout
-        and model.intervention is None
-    )
+class EqualLengths:
+    """Short texts of one length, in one pass through a stack."""
+
+    def __init__(self, model: Stack) -> None:
+        self.model = model
+
+    def may_share(self, texts: Sequence[Sequence[Token]], later: Sequence[Sequence[Token]] = ()) -> bool:
+        """Return whether the texts are short, and have one length."""
+        return len(texts[-1]) < LONG and len({len(tokens) for tokens in texts}) == 1
+
+    def run(self, texts: Sequence[Sequence[Token]], visits: Sequence[Callable[[LayerAttention], None]]) -> list[Run]:
+        """Return the result of `Stack.run` for each text; each visitor sees its own layers."""
+        return run_together(self.model, texts, visits)
 
 
 def run_together(
@@ -288,6 +292,23 @@ class Stack(TextModel):
         from attnctl.models.builtin.watched import watch_stack
 
         return watch_stack(self, text, query, base)
+
+    @property
+    def is_heavy(self) -> bool:
+        """Return False: a process for each core is faster."""
+        return False
+
+    def shared_pass(self) -> EqualLengths | None:
+        """Return how texts share a pass: those of one length, on the CPU, without dropout and with all heads on."""
+        settings = self.settings
+        alone = settings.device not in ("auto", "cpu") or settings.dropout or self.intervention is not None
+        return None if alone else EqualLengths(self)
+
+    def before_training(self, seed: int) -> Stack | None:
+        """Return this network with the random parameters at the start of training; None if it predicts no words."""
+        from attnctl.models.builtin.network import before_training
+
+        return before_training(self, seed)
 
     def names_by_id(self) -> Mapping[int, str]:
         """Return id → word of the vocabulary's words, without signs and marks."""

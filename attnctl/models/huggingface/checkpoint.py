@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from attnctl.models.huggingface.attention_sites import Keywords, Output, Site
     from attnctl.models.huggingface.family_traits import Traits
+    from attnctl.models.huggingface.padded_batch import PaddedTexts
     from attnctl.models.huggingface.tokenizer import Pieces
     from attnctl.models.huggingface.watched import WatchedNetwork
 
@@ -292,6 +293,23 @@ class Checkpoint:
         from attnctl.models.huggingface.watched import watch_network
 
         return watch_network(self, text, query, base)
+
+    @property
+    def is_heavy(self) -> bool:
+        """Return True: a forward uses every core."""
+        return True
+
+    def shared_pass(self) -> PaddedTexts | None:
+        """Return how texts share a forward, padded to one length; None if each is read alone."""
+        from attnctl.models.huggingface.padded_batch import PaddedTexts, can_batch
+
+        return PaddedTexts(self) if can_batch(self) else None
+
+    def before_training(self, seed: int) -> Checkpoint:
+        """Return this checkpoint with newly initialised parameters. Raises AttnctlError if its network cannot be built."""
+        from attnctl.models.huggingface.opening import untrained_checkpoint
+
+        return untrained_checkpoint(self, seed)
 
     def names_by_id(self) -> Mapping[int, str]:
         """Return id → name of the tokenizer's pieces, without those that were added to its vocabulary."""
