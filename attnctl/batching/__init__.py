@@ -43,6 +43,7 @@ def batch(
     Raises AttnctlError with the name of a text that cannot be read; the generator then ends.
     """
     from attnctl.batching.engines import chunks_of_items
+    from attnctl.batching.passes import most_together
     from attnctl.batching.texts import numbered, of_row
     from attnctl.batching.work import Work, Worker
     from attnctl.trace.steps import check_names
@@ -60,7 +61,7 @@ def batch(
         require_type("batch", "steps", step, str)
     check_names(kept_steps or ())
     opened = opened_model("batch", model, options)
-    together = batch_size if opened.info.kind == "checkpoint" else 1
+    together = most_together(opened, batch_size)
     name = {"name": os.fspath(model)} if isinstance(model, (str, os.PathLike)) else {}
     query = None if query is None else str(query)
     chosen = _selection_text(layers), _selection_text(heads), query

@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl.batching.items import Item, Result
+from attnctl.batching.passes import is_heavy
 from attnctl.batching.work import Request, Work, Worker
 from attnctl.errors import AttnctlError, current_flags, in_one_line, lossy_stderr
 from attnctl.models import Model
@@ -79,7 +80,7 @@ def results_of_items(
         return by.results(work, chunks_of_items(items, size), jobs, model)
     if jobs is None:  # a checkpoint uses threads, and may fill the memory
         processors = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-        jobs = 1 if alone or model.info.kind == "checkpoint" else processors
+        jobs = 1 if alone or is_heavy(model) else processors
     if flowing:
         return by.results(work, as_they_come(items, size), jobs, model)
     items = iter(items)

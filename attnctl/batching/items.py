@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import UsageError
 from attnctl.models import Model
-from attnctl.models.builtin.stack import Stack
+from attnctl.source.model import HasVocabulary
 from attnctl.text import as_json
 from attnctl.text.tokens import Token
 
@@ -126,30 +126,15 @@ def listed_tokens(model: Model, item: Item) -> tuple[Token, ...]:
 
     Raises AttnctlError for a token that is not in the model's vocabulary.
     """
-    has_vocabulary = model.info.kind == "checkpoint" or (isinstance(model, Stack) and len(model.vocabulary) > 0)
     tokens, ids, after = [], dict[str, int](), 0
     for name in item.tokens or ():
         position = item.text.find(name, after)
         start, end = (position, position + len(name)) if position >= 0 and name else (None, None)
         after = end if end is not None else after
-        if has_vocabulary:
-            tokens.append(replace(_vocabulary_token(model, name), start=start, end=end))
-        else:
-            tokens.append(Token(name, ids.setdefault(name, len(ids)), start, end))
+        known = model.token_named(name) if isinstance(model, HasVocabulary) else None
+        token = Token(name, ids.setdefault(name, len(ids))) if known is None else known
+        tokens.append(replace(token, start=start, end=end))
     return tuple(tokens)
-
-
-def _vocabulary_token(model: Any, name: str) -> Token:
-    """Return a token of the model's vocabulary."""
-    if model.info.kind == "checkpoint":
-        number = model.pieces.tokenizer.token_to_id(name)
-        if number is not None:
-            return Token(name, number, special=number in model.pieces.special_ids)
-    else:
-        pieces: tuple[Token, ...] = model.tokenize(name)
-        if len(pieces) == 1:
-            return replace(pieces[0], text=name)
-    raise AttnctlError(f"{name!r} is not one token of {model.info.name}")
 
 
 NUMBER = (int, float)

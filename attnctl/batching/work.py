@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from attnctl.batching.formats import FILES, PICTURES, SHARED, format_named
 from attnctl.batching.items import Item, Pending, Result, failed_line, item_options, listed_tokens, read_conversation
+from attnctl.batching.passes import SharedPasses, is_heavy, run_pass
 from attnctl.checks import limits
 from attnctl.checks.model_options import model_arguments
 from attnctl.checks.selection import find_several, selected_indices
@@ -22,7 +20,6 @@ from attnctl.errors import AttnctlError, UsageError, error_place, in_one_line, o
 from attnctl.formats.pictures import heatmap_bytes
 from attnctl.measures import check_measure, needs_of
 from attnctl.models import Model, open_named_model
-from attnctl.models.builtin.stack import Stack, can_run_together, run_together
 from attnctl.readings.trace_reading import TraceReading
 from attnctl.registry import BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.runtime.files import need_pyarrow
@@ -37,7 +34,7 @@ from attnctl.source import (
     prepare,
 )
 from attnctl.source.model import Generates
-from attnctl.text.tokens import Token, checked_text
+from attnctl.text.tokens import checked_text
 from attnctl.trace import Trace
 from attnctl.trace.run import notes_of_kind
 from attnctl.trace.steps import NAMES, check_names, narrow_trace
@@ -45,7 +42,6 @@ from attnctl.trace.steps import NAMES, check_names, narrow_trace
 if TYPE_CHECKING:
     from attnctl.checks.model_options import OptionValues
 
-TRIAL_TOKENS = 512  # longest text with which padding is tested for shorter texts
 NONE = "[]"  # the key of a model without options of an item
 OPENED = 8  # models kept open if items have their own options
 
@@ -116,7 +112,7 @@ class Work:
 class Task:
     """The task of a worker: to make traces, or what a command makes of texts."""
 
-    model: Any  # opened
+    model: Model
 
     @property
     def together(self) -> int:
@@ -197,66 +193,6 @@ class Worker:
         return results
 
 
-class SharedPasses:
-    """The number of texts that share each pass through a model: at most `most`, within limits.PASS_TOKENS and PASS_PADDING.
-
-    Texts of one length share a pass through a built-in model. A checkpoint pads: padding is tested for every pass that is
-    longer than those tested before. If padding changes weights, which no architecture should do, only texts of one length
-    share a pass.
-    """
-
-    def __init__(self, model: Any, most: int) -> None:
-        self.model, self.most = model, most if isinstance(model, Stack) else 1
-        if most > 1 and model.info.kind == "checkpoint":
-            from attnctl.models.huggingface.padded_batch import can_batch
-
-            self.most = most if can_batch(model) else 1
-        self._sound_to, self._changed_from = 0, math.inf  # lengths of passes, in tokens
-
-    def next_size(self, texts: Sequence[Sequence[Token]]) -> int:
-        """Return how many of the texts, the shortest first, go through the model next."""
-        sizes = [len(tokens) for tokens in texts[: self.most]]
-        whole = [
-            count * size for count, size in enumerate(sizes, 1)
-        ]  # tokens of a pass with this number of texts, padding included
-        padding = [padded - total for padded, total in zip(whole, accumulate(sizes), strict=True)]
-        fitting = sum(map(_fits_pass, whole, padding)) or 1
-        same_length = min(fitting, sizes.count(sizes[0]))
-        if isinstance(self.model, Stack):
-            return same_length if can_run_together(self.model, sizes[0]) else 1
-        if self._keeps_weights(texts[:fitting], texts[fitting:]):
-            return fitting
-        return same_length
-
-    def _keeps_weights(self, texts: Sequence[Sequence[Token]], later: Sequence[Sequence[Token]]) -> bool:
-        """Return whether padding to the last text's length leaves the weights of the other texts unchanged.
-
-        The longest of the texts that come `later` is tested first: one test is then enough for all passes of a chunk.
-        """
-        long = texts[-1]
-        # a single token has a weight of 1 in any batch
-        padded = [tokens for tokens in texts if 1 < len(tokens) < len(long)]
-        longest = [tokens for tokens in later[-1:] if len(tokens) <= TRIAL_TOKENS]
-        for tried in (*longest, long) if padded else ():
-            if self._sound_to < len(long) and len(tried) < self._changed_from:
-                self._try_padding(padded[0], tried)
-        return not padded or len(long) <= self._sound_to
-
-    def _try_padding(self, short: Sequence[Token], long: Sequence[Token]) -> None:
-        """Record whether a text's weights change beside a longer one; if one of them fails, record nothing."""
-        from attnctl.models.huggingface.padded_batch import padding_changes_weights
-
-        with suppress(AttnctlError):  # the failing text reports its error when it runs alone
-            if padding_changes_weights(self.model, short, long):
-                self._changed_from = len(long)
-            else:
-                self._sound_to = len(long)
-
-
-def _fits_pass(tokens: int, padding: int) -> bool:
-    return tokens <= limits.PASS_TOKENS and padding <= limits.PASS_PADDING
-
-
 class Traces(Task):
     """The task to make traces, in every format."""
 
@@ -271,8 +207,8 @@ class Traces(Task):
 
     @property
     def together(self) -> int:
-        """Return how many items may share a pass: any number for a built-in model."""
-        return limits.PASS_TOKENS if isinstance(self.model, Stack) else self.work.batch_size
+        """Return how many items may share a pass: any number if the model is not heavy."""
+        return self.work.batch_size if is_heavy(self.model) else limits.PASS_TOKENS
 
     def begin(self, item: Item) -> Result | Pending:
         """Return the item, ready for a pass that others may share, or its result. Raises the error of a wrong item."""
@@ -288,18 +224,9 @@ class Traces(Task):
 
     def results(self, pending: Sequence[Pending]) -> list[Result]:
         """Return the results of items that share a pass. Raises the AttnctlError of one of them."""
-        model: Any = self.model_of_item(pending[0].item)
         recordings: list[ChangedReading[Trace]] = [entry.reading for entry in pending]
         with np.errstate(all="ignore"):  # overflows are refused by name
-            if len(pending) == 1:
-                (alone,) = recordings
-                runs = [alone.prepared.source.run(alone.take)]
-            else:
-                run: Any = run_together
-                if not isinstance(model, Stack):
-                    from attnctl.models.huggingface.padded_batch import run_padded as run
-                runs = run(model, [entry.tokens for entry in pending], [recording.take for recording in recordings])
-            traces = [recording.value(ran) for recording, ran in zip(recordings, runs, strict=True)]
+            traces = [recording.value(run) for recording, run in zip(recordings, run_pass(recordings), strict=True)]
         return [self._result(entry.item, trace) for entry, trace in zip(pending, traces, strict=True)]
 
     def _recording_of_item(self, item: Item) -> ChangedReading[Trace]:

@@ -211,6 +211,7 @@ def batch_command(
         raise UsageError("give a file or folder of texts, or --chat and a file of conversations, one a line")
 
     from attnctl.batching.engines import results_of_items
+    from attnctl.batching.passes import most_together
     from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Work, open_work_model
     from attnctl.source import Changes
@@ -236,8 +237,7 @@ def batch_command(
         prompts=prompts,
     )
     opened = open_work_model(work)  # raises errors that concern every text
-    if work.answers_prompts or opened.info.kind != "checkpoint":
-        work = dataclasses.replace(work, batch_size=1)
+    work = dataclasses.replace(work, batch_size=1 if work.answers_prompts else most_together(opened, batch_size))
     folder = None if output == "-" else output
     if replace and folder is None:
         raise UsageError("is for a folder: name it with -o", option="replace")

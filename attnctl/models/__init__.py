@@ -115,7 +115,7 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
         model = replace(model, predict=predict)  # type: ignore[type-var]
     if off is None:
         return model
-    from attnctl.models.watching import switch_heads_off
+    from attnctl.watched.model import switch_heads_off
 
     return switch_heads_off(model, off)
 

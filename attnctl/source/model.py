@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from attnctl.errors import UsageError
@@ -11,6 +11,7 @@ from attnctl.runtime.files import names_picture, names_sound
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from attnctl.attention import Array
     from attnctl.layer import LayerAttention
     from attnctl.layer.interventions import Intervention
     from attnctl.runtime.arrays import Floats
@@ -85,6 +86,9 @@ class Generates(Model, Protocol):
     def with_target(self, target: str) -> Model:
         """Return the model with this text for its decoder. Raises UsageError if it reads none."""
 
+    def with_cross_attention(self) -> Model:
+        """Return an encoder-decoder that shows its cross attention instead of its encoder's; others unchanged."""
+
 
 @runtime_checkable
 class CanIntervene(Model, Protocol):
@@ -94,6 +98,15 @@ class CanIntervene(Model, Protocol):
     def intervention(self) -> Intervention | None:
         """Return what is changed in every run: the heads that are off."""
 
+    def with_heads_off(self, heads: Mapping[int, tuple[int, ...]]) -> Model:
+        """Return the model with these heads (layer → heads) off in every run, and no others.
+
+        Raises AttnctlError for an architecture whose heads cannot be switched off.
+        """
+
+    def contexts_of_heads(self, text: str) -> dict[int, Array]:
+        """Return layer → the context of each head at each position, after a gate if there is one: (heads, n, d_v)."""
+
     def run_with_zeroed_values(
         self,
         tokens: Sequence[Token],
@@ -102,6 +115,60 @@ class CanIntervene(Model, Protocol):
         layers: Sequence[int] | None = None,
     ) -> Run:
         """Run the tokens; `take` receives each of `layers`, its output, and its outputs with each key's value zeroed."""
+
+
+@runtime_checkable
+class HasVocabulary(Model, Protocol):
+    """A model whose tokens are pieces of a vocabulary."""
+
+    def names_by_id(self) -> Mapping[int, str]:
+        """Return id → name of the ordinary pieces: words, or what the tokenizer was not given later; {} if there is none."""
+
+    def token_named(self, name: str, /) -> Token | None:
+        """Return the token of the vocabulary with this name; None if any word is a token.
+
+        Raises AttnctlError if it is not one token.
+        """
+
+
+class SharedPass(Protocol):
+    """How several texts go through a model in one pass."""
+
+    def may_share(self, texts: Sequence[Sequence[Token]], later: Sequence[Sequence[Token]], /) -> bool:
+        """Return whether texts, the shortest first, keep their weights in one pass; those that come `later` are longer."""
+
+    def run(
+        self, texts: Sequence[tuple[Token, ...]], visits: Sequence[Callable[[LayerAttention], None]], /
+    ) -> list[Run]:
+        """Return the run of each text; each visitor receives the layers of its own text. Raises the error of any text."""
+
+
+@runtime_checkable
+class PadsTexts(SharedPass, Protocol):
+    """A pass in which texts of several lengths are padded to one."""
+
+    def weights(self, texts: Sequence[tuple[Token, ...]], take: Callable[[int, Array], None], /) -> None:
+        """Call `take` with each layer and its weights (batch, heads, n, n), padding at the end."""
+
+
+@runtime_checkable
+class SharesPasses(Model, Protocol):
+    """A model through which several texts may go in one pass."""
+
+    @property
+    def is_heavy(self) -> bool:
+        """Return whether a pass uses every core, so that texts are worth collecting for one."""
+
+    def shared_pass(self) -> SharedPass | None:
+        """Return how texts share a pass; None if each is read alone."""
+
+
+@runtime_checkable
+class CanBeUntrained(Model, Protocol):
+    """A model that can be had as it was before its training."""
+
+    def before_training(self, seed: int) -> Model | None:
+        """Return the model with new random parameters, and the same heads off; None if it was never trained."""
 
 
 class TextModel:

@@ -67,6 +67,11 @@ class ModelInfo:
             self, source=other.source, revision=other.revision, sha256=other.sha256, quantised=other.quantised
         )
 
+    def with_heads_off(self, heads: Mapping[int, tuple[int, ...]]) -> ModelInfo:
+        """Return the facts of the model with these heads off, and no others; its name says which."""
+        name = f"{self.card_name} without {spoken_heads(heads)}" if heads else self.card_name
+        return replace(self, name=name, off=heads or None)
+
     def heads_off_in(self, layer: int) -> tuple[int, ...]:
         """Return the heads of a layer that are switched off."""
         return (self.off or {}).get(layer, ())

@@ -14,12 +14,12 @@ from rich.cells import cell_len
 from attnctl import models
 from attnctl.models import attend
 from attnctl.models.builtin.matrix import trace_of_matrix
-from attnctl.models.watching import ProbeReading, probe_text
 from attnctl.readings.heatmap import GridReading, OverviewReading, of_overview, weight_span
 from attnctl.readings.overview import TextPart
 from attnctl.readings.spans import parts_of
 from attnctl.source import TraceSource
 from attnctl.source.model import TextModel
+from attnctl.source.probe import ProbeReading, probe_text
 from attnctl.text.tokens import Token, split_words
 
 MODEL = ("--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--causal", "--rope", "--scale", "1")

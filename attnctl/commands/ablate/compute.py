@@ -15,10 +15,10 @@ from attnctl.checks.selection import find_edge, selected_indices
 from attnctl.errors import UsageError, option_name
 from attnctl.layer.interventions import HOW, Intervention
 from attnctl.models import DEFAULT, opened_model
-from attnctl.models.watching import by_cross_attention, off_heads, reference_contexts, watched_text
 from attnctl.readings.spans import KINDS, named_parts
 from attnctl.text.tokens import checked_text
 from attnctl.watched.measure import EffectRequest, measure_effects
+from attnctl.watched.model import by_cross_attention, off_heads, reference_contexts, watched_text
 
 if TYPE_CHECKING:
     from attnctl.checks.selection import Selection as Chosen

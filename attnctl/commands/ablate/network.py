@@ -81,7 +81,7 @@ def effects(
     base = Intervention(how=how, reference=reference)
     if isinstance(inputs, str):
         from attnctl.models import open_named_model
-        from attnctl.models.watching import watched_text
+        from attnctl.watched.model import watched_text
 
         opened = open_named_model(os.fspath(model)) if isinstance(model, (str, os.PathLike)) else model
         token = None if query == -1 else str(query)

@@ -16,6 +16,7 @@ from attnctl.batching.folder import Folder
 from attnctl.batching.formats import BatchFormat, NamedFiles
 from attnctl.batching.items import Item, Pending, Result
 from attnctl.batching.manifest import input_paths
+from attnctl.batching.passes import most_together, shared_pass_of
 from attnctl.batching.work import Task, reason_of
 from attnctl.checks import limits
 from attnctl.checks.argument_types import check_types
@@ -41,7 +42,7 @@ from attnctl.errors import AttnctlError, TooLongError, UsageError, in_one_line, 
 from attnctl.formats.conllu import BadSentenceError, ParsedSentence, joined_sentences
 from attnctl.models import DEFAULT, Model, open_named_model, opened_model
 from attnctl.runtime.files import decode_text, read_bytes
-from attnctl.source.model import Generates
+from attnctl.source.model import CanBeUntrained, Generates, PadsTexts
 from attnctl.text.tokens import Token, checked_text
 
 if TYPE_CHECKING:
@@ -180,15 +181,12 @@ def counts_of(model: Model, sentences: Sequence[AlignedSentence]) -> list[Census
     Raises AttnctlError if a weight is not a finite number, or the model cannot read a sentence.
     """
     with np.errstate(all="ignore"):
-        if model.info.kind == "checkpoint":
-            from attnctl.models.huggingface.checkpoint import Checkpoint
-            from attnctl.models.huggingface.padded_batch import can_batch, weights_of_several
-
-            if isinstance(model, Checkpoint) and can_batch(model):
-                census = Census(sentences, tally_shape(model))
-                weights_of_several(model, [sentence.tokens for sentence in sentences], census.count_layer)
-                return census.tallies()
-        return [count_sentence(model, sentences[0])]
+        shared = shared_pass_of(model)
+        if not isinstance(shared, PadsTexts):
+            return [count_sentence(model, sentences[0])]
+        census = Census(sentences, tally_shape(model))
+        shared.weights([sentence.tokens for sentence in sentences], census.count_layer)
+        return census.tallies()
 
 
 def open_census_model(work: CensusWork, opened: Model | None = None) -> Model:
@@ -204,15 +202,7 @@ def open_census_model(work: CensusWork, opened: Model | None = None) -> Model:
 
 def untrained_of(model: Model, seed: int) -> Model:
     """Return the model before training, with the same heads off. Raises UsageError if the model was never trained."""
-    if model.info.kind == "checkpoint":
-        from attnctl.models.huggingface.checkpoint import Checkpoint
-        from attnctl.models.huggingface.opening import untrained_checkpoint
-
-        assert isinstance(model, Checkpoint)
-        return untrained_checkpoint(model, seed)
-    from attnctl.models.builtin.network import before_training
-
-    fresh = before_training(model, seed)
+    fresh = model.before_training(seed) if isinstance(model, CanBeUntrained) else None
     if fresh is None:
         raise UsageError(f"needs a trained model, and {model.info.name} is none", option="untrained")
     return fresh
@@ -270,8 +260,7 @@ def count_corpus(
     `hear` is called with the results of each chunk, `say` with notes for the user about the folder.
     """
     tallies = Tallies(tally_shape(model))
-    if model.info.kind != "checkpoint":  # built-in models read one sentence at a time
-        work = replace(work, batch_size=1)
+    work = replace(work, batch_size=most_together(model, work.batch_size))
 
     def results_of(items: Iterable[Item]) -> Iterator[list[Result]]:
         return engine.results(work, census_chunks(items), None if jobs == 1 else jobs, model)

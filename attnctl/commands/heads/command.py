@@ -169,7 +169,7 @@ def _statistic_name(by: str | None) -> str | None:
 
 def _open_probe(model: WeightsModelOptions) -> Source:
     """Return the model with the text of the probe."""
-    from attnctl.models.watching import probe_text
+    from attnctl.source.probe import probe_text
 
     opened = probe_text(model_of(model))
     say_notes(["there is no text: every statistic is measured on random tokens that are repeated"])

@@ -87,7 +87,7 @@ def measure_heads(
     overview: Overview = prepared.read(OverviewReading(statistics=statistics), tick)
     measured = list(overview.head_statistics)
     if probe and model is not None:
-        from attnctl.models.watching import ProbeReading, probe_text
+        from attnctl.source.probe import ProbeReading, probe_text
 
         scores = probe_text(model).read(ProbeReading(), prepared.layers, prepared.heads)
         for index, head in enumerate(measured):

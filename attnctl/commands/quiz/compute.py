@@ -79,8 +79,8 @@ def questions_of_trace(
     The last of three or more asks which head matters, if `model`, the built-in model of the trace, makes a prediction that
     depends on one head. Raises AttnctlError if there is nothing to ask.
     """
-    from attnctl.models.watching import watched_text
     from attnctl.watched.measure import EffectRequest, measure_effects
+    from attnctl.watched.model import watched_text
 
     questions, text = quiz_questions(trace, count, seed, query), trace.text
     if len(questions) < 3 or not isinstance(model, Predicts) or not model.predicts_words:

@@ -11,7 +11,6 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.json_documents import plain
 from attnctl.formats.photographs import read_photograph
 from attnctl.measures import check_measure
-from attnctl.models.watching import watched_text
 from attnctl.readings.overview import LongRow, Overview
 from attnctl.readings.picture_heat import query_of_picture
 from attnctl.readings.questions.headline import headline
@@ -22,6 +21,7 @@ from attnctl.source.links import survey_text
 from attnctl.text import Document, counted
 from attnctl.trace import Trace, reads_itself
 from attnctl.watched.measure import EffectRequest, measure_effects
+from attnctl.watched.model import watched_text
 
 if TYPE_CHECKING:
     from PIL.Image import Image

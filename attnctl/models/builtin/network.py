@@ -85,7 +85,7 @@ def sentence_rows(p: Parameters, ids: Sequence[int], words: Sequence[str]) -> Ar
     return attention.array_namespace(table).stack(rows)  # (n, d_model)
 
 
-def before_training(model: Model, seed: int) -> Model | None:
+def before_training(model: Model, seed: int) -> stack.Stack | None:
     """Return the same network with the random parameters at the start of training; None for another kind of model."""
     if not isinstance(model, stack.Stack) or model.unembedding is None:
         return None

@@ -29,18 +29,23 @@ from attnctl.trace.run import Note, Prediction, Run, StopForward
 if TYPE_CHECKING:
     from attnctl.checks.model_options import OptionValues
     from attnctl.layer.interventions import Intervention
+    from attnctl.models.builtin.watched import WatchedStack
     from attnctl.text import Document
 
 
-def can_run_together(model: object, n: int) -> bool:
-    """Return whether texts of n tokens may share a pass: short texts on the CPU, without dropout."""
-    return (
-        isinstance(model, Stack)
-        and n < LONG
-        and model.settings.device in ("auto", "cpu")
-        and not model.settings.dropout
-        and model.intervention is None
-    )
+class EqualLengths:
+    """Short texts of one length, in one pass through a stack."""
+
+    def __init__(self, model: Stack) -> None:
+        self.model = model
+
+    def may_share(self, texts: Sequence[Sequence[Token]], later: Sequence[Sequence[Token]] = ()) -> bool:
+        """Return whether the texts are short, and have one length."""
+        return len(texts[-1]) < LONG and len({len(tokens) for tokens in texts}) == 1
+
+    def run(self, texts: Sequence[Sequence[Token]], visits: Sequence[Callable[[LayerAttention], None]]) -> list[Run]:
+        """Return the result of `Stack.run` for each text; each visitor sees its own layers."""
+        return run_together(self.model, texts, visits)
 
 
 def run_together(
@@ -262,6 +267,61 @@ class Stack(TextModel):
             x = output if residual is None else residual  # (n, d_model)
         run.predictions = self.predicted_words(tokens, as_numpy(x))
         return run
+
+    def with_heads_off(self, heads: Mapping[int, tuple[int, ...]]) -> Stack:
+        """Return this stack with these heads (layer → heads) off in every run, and no others."""
+        from attnctl.layer.interventions import Intervention
+
+        return replace(self, info=self.info.with_heads_off(heads), intervention=Intervention(heads) if heads else None)
+
+    def contexts_of_heads(self, text: str) -> dict[int, Array]:
+        """Return layer → the context of each head at each position: (heads, n, d_v)."""
+        contexts: dict[int, Array] = {}
+
+        def visit(layer: ComputedLayer) -> None:
+            contexts[layer.layer] = layer.forward.context_of_heads
+
+        self.run(self.tokenize(text), visit, text)
+        return contexts
+
+    def watch(self, text: str, query: str | None, base: Intervention) -> WatchedStack:
+        """Return the text, cut into tokens, with the watched position: `query`, the blank, or the last token.
+
+        Raises UsageError for a query that does not exist.
+        """
+        from attnctl.models.builtin.watched import watch_stack
+
+        return watch_stack(self, text, query, base)
+
+    @property
+    def is_heavy(self) -> bool:
+        """Return False: a process for each core is faster."""
+        return False
+
+    def shared_pass(self) -> EqualLengths | None:
+        """Return how texts share a pass: those of one length, on the CPU, without dropout and with all heads on."""
+        settings = self.settings
+        alone = settings.device not in ("auto", "cpu") or settings.dropout or self.intervention is not None
+        return None if alone else EqualLengths(self)
+
+    def before_training(self, seed: int) -> Stack | None:
+        """Return this network with the random parameters at the start of training; None if it predicts no words."""
+        from attnctl.models.builtin.network import before_training
+
+        return before_training(self, seed)
+
+    def names_by_id(self) -> Mapping[int, str]:
+        """Return id → word of the vocabulary's words, without signs and marks."""
+        return {number: word for number, word in enumerate(self.vocabulary) if word.isalpha()}
+
+    def token_named(self, name: str) -> Token | None:
+        """Return the token of this word; None without a vocabulary. Raises AttnctlError if it is not one token."""
+        if not len(self.vocabulary):
+            return None
+        words = self.tokenize(name)
+        if len(words) != 1:
+            raise AttnctlError(f"{name!r} is not one token of {self.info.name}")
+        return replace(words[0], text=name)
 
     def run_with_zeroed_values(
         self,

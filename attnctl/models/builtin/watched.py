@@ -14,7 +14,6 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.layer.interventions import Intervention
 from attnctl.models.builtin.stack import Stack, changed_visit
 from attnctl.runtime.arrays import Floats, as_numpy
-from attnctl.source import Model
 from attnctl.text.tokens import BLANKS, Token
 from attnctl.watched.effects import ContributionPart, Contributions, LogitScale, Word, summed_contributions
 from attnctl.watched.measure import FirstOrder
@@ -134,13 +133,11 @@ def _written_parts(
         yield ContributionPart(part="head", layer=layer, head=head, value=float(keys.sum()), keys=tuple(keys.tolist()))
 
 
-def watch_stack(model: Model, text: str, query: str | None = None, base: Intervention | None = None) -> WatchedStack:
+def watch_stack(model: Stack, text: str, query: str | None, base: Intervention) -> WatchedStack:
     """Return the text, cut into tokens, with the watched position: `query`, the blank, or the last token.
 
-    Raises UsageError for a query that does not exist, AttnctlError for a source that is not a model of words.
+    Raises UsageError for a query that does not exist, AttnctlError for a text without tokens.
     """
-    if not isinstance(model, Stack):
-        raise AttnctlError(f"{model.info.name} has no heads to switch off: its numbers are given, not computed")
     tokens = model.tokenize(text)
     if not tokens:
         raise AttnctlError("the text has no tokens: give at least one word")
@@ -151,4 +148,4 @@ def watch_stack(model: Model, text: str, query: str | None = None, base: Interve
     position = find_token(tokens, query) if query is not None else blanks[0] if blanks else len(tokens) - 1
     if model.info.causal and tokens[position].text in BLANKS and position:
         position -= 1  # a causal model says what follows, so it fills a blank from the word before it
-    return WatchedStack(model, text, tokens, position, Intervention() if base is None else base)
+    return WatchedStack(model, text, tokens, position, base)

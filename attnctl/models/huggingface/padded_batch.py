@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
@@ -26,18 +27,63 @@ if TYPE_CHECKING:
 
     from attnctl.models.huggingface.attention_interface import WatchOptions, WatchSession
     from attnctl.models.huggingface.attention_sites import Output, Site
-    from attnctl.source import Model
 
 
 Visit = Callable[[LayerAttention], None]
+Take = Callable[[int, Array], None]  # called with a layer and its weights (batch, heads, n, n), padding at the end
 
 CLOSE = {"float32": 1e-4}  # largest difference from a text's weights when it is alone; for other dtypes ROUGH
 ROUGH = 5e-2
 
 
-def can_batch(model: Model) -> bool:
+TRIAL_TOKENS = 512  # longest text with which padding is tested for shorter texts
+
+
+class PaddedTexts:
+    """Texts that are padded to one length, in one forward of a checkpoint.
+
+    Padding is tested for every pass that is longer than those tested before. If it changes weights, which no architecture
+    should do, only texts of one length share a pass.
+    """
+
+    def __init__(self, model: Checkpoint) -> None:
+        self.model = model
+        self._sound_to, self._changed_from = 0, math.inf  # lengths of passes, in tokens
+
+    def may_share(self, texts: Sequence[Sequence[Token]], later: Sequence[Sequence[Token]]) -> bool:
+        """Return whether padding to the last text's length leaves the weights of the other texts unchanged.
+
+        The longest of the texts that come `later` is tested first: one test is then enough for all passes of a chunk.
+        """
+        long = texts[-1]
+        # a single token has a weight of 1 in any batch
+        padded = [tokens for tokens in texts if 1 < len(tokens) < len(long)]
+        longest = [tokens for tokens in later[-1:] if len(tokens) <= TRIAL_TOKENS]
+        for tried in (*longest, long) if padded else ():
+            if self._sound_to < len(long) and len(tried) < self._changed_from:
+                self._try_padding(padded[0], tried)
+        return not padded or len(long) <= self._sound_to
+
+    def _try_padding(self, short: Sequence[Token], long: Sequence[Token]) -> None:
+        """Record whether a text's weights change beside a longer one; if one of them fails, record nothing."""
+        with suppress(AttnctlError):  # the failing text reports its error when it runs alone
+            if padding_changes_weights(self.model, short, long):
+                self._changed_from = len(long)
+            else:
+                self._sound_to = len(long)
+
+    def run(self, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
+        """Run the texts in one forward; each text's visitor receives its layers. Raises AttnctlError of any text."""
+        return run_padded(self.model, texts, visits)
+
+    def weights(self, texts: Sequence[tuple[Token, ...]], take: Take) -> None:
+        """Call `take` with each layer's weights (batch, heads, n, n). Raises AttnctlError if a text cannot be read."""
+        weights_of_several(self.model, texts, take)
+
+
+def can_batch(model: Checkpoint) -> bool:
     """Return whether texts may share a forward: the checkpoint reads one text, and its attention can be watched."""
-    if not isinstance(model, Checkpoint) or not model.reader.shares_passes or model.generate:
+    if not model.reader.shares_passes or model.generate:
         return False
     if model.predict is not None or model.intervention is not None:
         return False
@@ -198,9 +244,6 @@ def _text_logits(output: Output, b: int, n: int, positions: list[int] | None, cl
         return logits[b : b + 1, :n]
     place = positions.index(n - 1)
     return logits[b : b + 1, place : place + 1]
-
-
-Take = Callable[[int, Array], None]  # called with a layer and its weights (batch, heads, n, n), padding at the end
 
 
 def weights_of_several(model: Checkpoint, texts: Sequence[Sequence[Token]], take: Take) -> None:

@@ -226,9 +226,7 @@ def check_switchable(network: PreTrainedModel) -> None:
 # --- a text in a checkpoint --------------------------------------------------------------------------------------
 
 
-def watch_network(
-    model: Checkpoint, text: str, query: str | None = None, base: Intervention | None = None
-) -> WatchedNetwork:
+def watch_network(model: Checkpoint, text: str, query: str | None, base: Intervention) -> WatchedNetwork:
     """Return the tokenised text with the watched position: `query`, the mask of a masked model, or the last token.
 
     For a picture, and for a classifier that is not causal, it is the first token (CLS). Raises AttnctlError for an
@@ -253,7 +251,7 @@ def watch_network(
         read=lambda word: word_of(model.pieces.tokenizer, word, model.info.name, as_target=tokens is decoder),
         classes=labels_of_network(model.network) if model_input.classes is None else model_input.classes,
         scale=scale_of_labels(model.network),
-        base=Intervention() if base is None else base,
+        base=base,
         key_tokens=model.tokens_of_keys(tokens, text),
         text_notes=(*model_input.notes,),
     )

@@ -11,9 +11,9 @@ from rich.cells import cell_len
 from attnctl.cli.app import load_command
 from attnctl.commands.schema.documents import make_schema
 from attnctl.models import open_model
-from attnctl.models.watching import ProbeReading, probe_text
 from attnctl.readings.head_statistics import STATISTICS
 from attnctl.registry import COMMANDS
+from attnctl.source.probe import ProbeReading, probe_text
 from tests.conftest import Refused, Run
 from tests.tools.screen import cells, told
 

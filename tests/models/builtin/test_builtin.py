@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from attnctl.batching.passes import SharedPasses
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.models import open_model
-from attnctl.models.builtin.stack import can_run_together, run_together, uniform_numbers
+from attnctl.models.builtin.stack import run_together, uniform_numbers
 from attnctl.readings.trace_reading import TraceReading
 from attnctl.source import ChangedReading, Prepared, TextSource
 from attnctl.trace.run import StopForward
@@ -260,7 +261,8 @@ def test_numbers_too_large_are_refused_of_their_own_text_alone() -> None:
 
 
 def test_dropout_and_long_texts_run_alone() -> None:
-    assert can_run_together(open_model("demo"), 5)
-    assert not can_run_together(open_model("demo"), 5000)
-    assert not can_run_together(open_model("random", dropout=0.1), 5)
-    assert not can_run_together(object(), 5)
+    plain: Any = open_model("demo")
+    short, long = ([plain.tokenize(" ".join(["eat"] * n))] * 2 for n in (5, 5000))
+    for model, size in ((plain, 2), (open_model("random", dropout=0.1), 1), (open_model("demo", off="0.1"), 1)):
+        assert SharedPasses(model, 2).next_size(short) == size
+        assert SharedPasses(model, 2).next_size(long) == 1

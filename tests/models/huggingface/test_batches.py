@@ -13,7 +13,8 @@ import torch
 
 import attnctl
 from attnctl.batching.items import Item
-from attnctl.batching.work import SharedPasses, Work, Worker
+from attnctl.batching.passes import SharedPasses
+from attnctl.batching.work import Work, Worker
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.models.huggingface import padded_batch

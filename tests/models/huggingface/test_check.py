@@ -15,9 +15,9 @@ from attnctl.layer import LayerTrace
 from attnctl.models import open_model
 from attnctl.models.huggingface import attention_interface, check, put_out
 from attnctl.models.huggingface.check import CONTEXT, EAGER, MULTIPLIED, check_attention
-from attnctl.models.watching import switch_heads_off
 from attnctl.source import record_trace
 from attnctl.trace import Trace
+from attnctl.watched.model import switch_heads_off
 from tests.models.huggingface.conftest import FamilyTrace, Shelf
 from tests.tools.sweep.checkpoints import TEXT, opened
 from tests.tools.sweep.families import Family, build

@@ -22,8 +22,8 @@ from attnctl.models.huggingface.attention_sites import blocks_of
 from attnctl.models.huggingface.block_recorder import BlockRecorder, first_of, logits_of
 from attnctl.models.huggingface.intervention import apply_interventions
 from attnctl.models.huggingface.output_projections import output_projections
-from attnctl.models.watching import reference_contexts
 from attnctl.source import Changes, TextSource, prepare
+from attnctl.watched.model import reference_contexts
 from tests.models.huggingface.conftest import Shelf
 from tests.tools import architectures as zoo
 from tests.tools.sweep.checkpoints import TEXT, opened
