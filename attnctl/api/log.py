@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from transformers import TrainerCallback
 
-from attnctl.api.capturing import Captured, capture
+from attnctl.api.captures import Captured
+from attnctl.api.capturing import capture
 from attnctl.attention import Array
 from attnctl.checks.argument_types import check_tensors, check_types, checked_selection
 from attnctl.errors import UsageError

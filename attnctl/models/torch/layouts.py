@@ -103,9 +103,24 @@ def put_back(array: Array, like: Array, layout: Layout, *groups: Sequence[Atom])
 # --- what each function of torch does to the axes -------------------------------------------------------------------
 
 IN_ORDER = frozenset(
-    ["reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze", "contiguous", "ravel", "_unsafe_view", "view_as", "reshape_as", "clone"]
+    [
+        "reshape",
+        "view",
+        "flatten",
+        "unflatten",
+        "squeeze",
+        "unsqueeze",
+        "contiguous",
+        "ravel",
+        "_unsafe_view",
+        "view_as",
+        "reshape_as",
+        "clone",
+    ]
 )
-PARTS = frozenset(["narrow", "select", "slice", "chunk", "split", "unbind", "tensor_split", "index_select", "split_with_sizes"])
+PARTS = frozenset(
+    ["narrow", "select", "slice", "chunk", "split", "unbind", "tensor_split", "index_select", "split_with_sizes"]
+)
 
 
 def moved(

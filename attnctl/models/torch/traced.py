@@ -42,7 +42,25 @@ VIEWS = IN_ORDER | PARTS | {
 }  # fmt: skip
 CHUNKS = frozenset(["__getitem__", "narrow", "chunk", "split", "tensor_split", "split_with_sizes"])
 SUMMARIES = frozenset(
-    ["sum", "mean", "max", "min", "amax", "amin", "argmax", "argmin", "norm", "logsumexp", "topk", "any", "all", "item", "numel", "size", "dim"]
+    [
+        "sum",
+        "mean",
+        "max",
+        "min",
+        "amax",
+        "amin",
+        "argmax",
+        "argmin",
+        "norm",
+        "logsumexp",
+        "topk",
+        "any",
+        "all",
+        "item",
+        "numel",
+        "size",
+        "dim",
+    ]
 )
 
 

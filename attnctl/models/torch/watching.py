@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -201,13 +202,9 @@ class _Mode(TorchFunctionMode):
 
 def _with_output(call: AnyCall, output: Array) -> AnyCall:
     """Return a call with the output that an outer change gave."""
-    from dataclasses import fields
-
-    copy = object.__new__(type(call))
-    copy.__dict__.update(dict(vars(call).items()))
-    assert {part.name for part in fields(call)} <= set(vars(copy))
-    copy.output = output
-    return copy
+    other = copy(call)
+    other.output = output
+    return other
 
 
 def function_name(func: Any) -> str:
