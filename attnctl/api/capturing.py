@@ -39,6 +39,7 @@ from attnctl.models.huggingface.attention_sites import (
     layers_recur,
     model_follows_interface,
     shares_modules,
+    transformers_parts,
     unseen_sentence,
 )
 from attnctl.models.huggingface.put_out import FIELDS, attentions_put_out, weights_put_out
@@ -168,17 +169,6 @@ def _record_module(
         with module.record(frozenset(map(id, following.values()))) as watched:
             yield
     traces.unseen = module.finish(watched, others=any(call.way == "interface" for call in traces))
-
-
-def transformers_parts(model: Module) -> dict[str, PreTrainedModel]:
-    """Return name → model for the outermost models of transformers in a module; {} if transformers is not installed."""
-    parts: dict[str, PreTrainedModel] = {}
-    for name, part in model.named_modules():
-        kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(part).__mro__}
-        is_inner = any(not outer or name.startswith(f"{outer}.") for outer in parts)
-        if "transformers.PreTrainedModel" in kinds and not is_inner:
-            parts[name] = part  # type: ignore[assignment]
-    return parts
 
 
 def _recording_of(model: PreTrainedModel, chosen: Selection, traces: Captures) -> _Recording:

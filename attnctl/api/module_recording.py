@@ -13,6 +13,7 @@ from attnctl.api.captures import Captured, Captures
 from attnctl.attention import Array
 from attnctl.checks.selection import chosen_indices
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.models.torch.fused import Changed
 from attnctl.models.torch.traced import TracedCall
 from attnctl.models.torch.watching import AnyCall, Watched, check_seen, watch_module
 from attnctl.trace.run import StopForward
@@ -89,7 +90,7 @@ class ModuleRecording:
 
     # --- which calls ---
 
-    def see(self, place: Place, call: AnyCall) -> Array | None:
+    def see(self, place: Place, call: AnyCall) -> Changed | None:
         """Keep a call if it is chosen. With gradients, return the output that follows from the kept weights."""
         layer, chosen = place.layer + self.offsets.get(place.kind, 0), self.chosen
         self.counts[place.kind] = max(self.counts.get(place.kind, 0), layer + 1)
@@ -123,7 +124,7 @@ class ModuleRecording:
 
     # --- what is kept of a call ---
 
-    def keep(self, place: Place, call: AnyCall) -> Array | None:
+    def keep(self, place: Place, call: AnyCall) -> Changed | None:
         """Keep the chosen heads and queries of a call; with gradients, return the output that follows from the weights."""
         chosen = self.chosen
         n_heads, n_q, _ = call.shape
@@ -142,7 +143,7 @@ class ModuleRecording:
             kept = weights if whole else weights[:, list(heads)][:, :, inside]
             if chosen.grad:
                 kept, weights = with_own_gradient(weights, kept, heads, inside)
-                other = call.with_weights(weights)
+                other = Changed(call.with_weights(weights))
         arrays: dict[str, Array] = {"weights": kept}
         for name, array in steps._asdict().items():
             if array is None or name == "weights":
@@ -180,6 +181,8 @@ class ModuleRecording:
                 f"{self.name} runs without gradients (torch.no_grad), and grad=True keeps them: call the model with "
                 "gradients, or leave out grad=True"
             )
+        if call.changed is not None:
+            raise AttnctlError(f"{self.name} is changed by intervene, and grad=True cannot be combined with it")
         if call.dropout and not isinstance(call, TracedCall):
             raise AttnctlError(
                 f"{self.name} drops weights inside torch's fused kernel, whose random numbers cannot be had: set its dropout "

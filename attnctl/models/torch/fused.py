@@ -29,6 +29,13 @@ class Steps(NamedTuple):
     context: Array | None = None
 
 
+class Changed(NamedTuple):
+    """What a model goes on with instead of the result of an attention, and the weights (batch, heads, n_q, n_k) if others."""
+
+    output: Array
+    weights: Array | None = None
+
+
 def softmax_or_zero(scores: Array) -> Array:
     """Return the softmax over the last axis; a row of -inf is 0, as in torch's kernels."""
     empty = (scores == -math.inf).all(-1, keepdim=True)
@@ -100,7 +107,7 @@ class FusedCall:
     layout: Layout | None
     way: str = "kernel"
     error: float | None = field(default=None, init=False)
-    note: str = field(default="", init=False)
+    changed: Changed | None = field(default=None, init=False)
 
     @cached_property
     def axes(self) -> tuple[Layout, Axis, Axis]:
@@ -164,7 +171,7 @@ class FusedCall:
             scaled = raw * given.factor
             masked = given.masked(scaled)
             weights = softmax_or_zero(masked)
-            if check and not self.dropout:
+            if check and not self.dropout and self.changed is None:
                 self.compare(weights, values.to(wide))
         _, rows, columns = self.axes
         n_k, width = given.key.shape[-2], given.query.shape[-1]
@@ -185,7 +192,10 @@ class FusedCall:
             parts["mask"] = visible_of(self.arrange(masked.detach(), rows, n_k))
         if "context" in keep:
             parts["context"] = self.arrange(self.output, rows, self.output.shape[-1])
-        return Steps(self.arrange(weights, rows, n_k), **parts)
+        arranged_weights = self.arrange(weights, rows, n_k)
+        if self.changed is not None and self.changed.weights is not None:
+            arranged_weights = self.changed.weights
+        return Steps(arranged_weights, **parts)
 
     @torch.no_grad()
     def compare(self, weights: Array, values: Array) -> None:
@@ -209,7 +219,19 @@ class FusedCall:
 
     def context(self) -> Array:
         """Return the kernel's output as (batch, heads, n_q, d_v)."""
-        return self.arrange(self.output, self.axes[1], self.output.shape[-1])
+        return self.arranged_output(self.output)
+
+    def arranged_output(self, output: Array) -> Array:
+        """Return another output of the kernel's shape as (batch, heads, n_q, d_v)."""
+        return self.arrange(output, self.axes[1], output.shape[-1])
+
+    def masked_scores(self) -> Array | None:
+        """Return what the softmax reads: (batch, heads, n_q, n_k), -inf where the mask hides a key."""
+        given = self.arguments
+        wide = torch.promote_types(given.query.dtype, torch.float32)
+        with torch.autocast(given.query.device.type, enabled=False):
+            raw = given.query.to(wide) @ given.shared(given.key).to(wide).transpose(-2, -1)
+            return self.arrange(given.masked(raw * given.factor), self.axes[1], given.key.shape[-2])
 
     def with_context(self, context: Array) -> Array:
         """Return the output with another context (batch, heads, n_q, d_v)."""
@@ -223,17 +245,26 @@ class FlexCall(FusedCall):
     how: tuple[Any, ...] = ()
     keywords: Mapping[str, Any] = field(default_factory=dict)
 
-    def steps(self, keep: frozenset[str] = frozenset(), *, check: bool = True) -> Steps:
-        """Return the weights, by the score_mod and the block mask that the operator got."""
+    def masked_scores(self) -> Array | None:
+        """Return what the softmax reads: (batch, heads, n_q, n_k), -inf where the block mask hides a key."""
         from torch._higher_order_ops.flex_attention import _math_attention_inner
 
         given = self.arguments
         keys, values = given.shared(given.key), given.shared(given.value)
-        masked = _math_attention_inner(given.query, keys, values, *self.how, **self.keywords)[1]
-        wide = torch.promote_types(masked.dtype, torch.float32)
-        weights = softmax_or_zero(masked.to(wide))  # (batch, heads, n_q, n_k)
-        if check:
-            self.compare(weights, values.to(wide))
+        scores: Array = _math_attention_inner(given.query, keys, values, *self.how, **self.keywords)[1]
+        return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+    def steps(self, keep: frozenset[str] = frozenset(), *, check: bool = True) -> Steps:
+        """Return the weights, by the score_mod and the block mask that the operator got."""
+        given = self.arguments
+        keys, values = given.shared(given.key), given.shared(given.value)
+        masked = self.masked_scores()
+        assert masked is not None
+        weights = softmax_or_zero(masked)  # (batch, heads, n_q, n_k)
+        if check and self.changed is None:
+            self.compare(weights, values.to(masked.dtype))
+        if self.changed is not None and self.changed.weights is not None:
+            weights = self.changed.weights
         known = {"queries": given.query, "keys": keys, "values": values, "context": self.output}
         parts = {name: array for name, array in known.items() if name in keep}
         return Steps(weights, **parts, mask=visible_of(masked) if "mask" in keep else None)

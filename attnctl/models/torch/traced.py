@@ -19,7 +19,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from attnctl.attention import Array
 from attnctl.checks.tolerances import NEGATIVE, OWN_ROW
 from attnctl.models.torch.contractions import Contraction, contraction_of
-from attnctl.models.torch.fused import Steps, visible_of
+from attnctl.models.torch.fused import Changed, Steps, visible_of
 from attnctl.models.torch.layouts import (
     IN_ORDER,
     PARTS,
@@ -122,7 +122,7 @@ class TracedCall:
     multiply: Callable[[Array], Array]  # other weights in the shape of `used` → the output of the product
     dropout: float = 0.0
     error: float | None = None
-    note: str = ""
+    changed: Changed | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -134,6 +134,8 @@ class TracedCall:
         """Return the model's own weights, with those of the steps in `keep` that are known."""
         batch, heads, queries, keys = self.groups
         weights = arranged(self.weights_array, self.layout, batch, heads, queries, keys)
+        if self.changed is not None and self.changed.weights is not None:
+            weights = self.changed.weights
         parts: dict[str, Array | None] = {}
         if "context" in keep:
             parts["context"] = self.context()
@@ -169,7 +171,19 @@ class TracedCall:
 
     def context(self) -> Array:
         """Return the result of the product as (batch, heads, n_q, d_v)."""
-        return arranged(self.output, self.output_layout, *self.groups[:3], self.width)
+        return self.arranged_output(self.output)
+
+    def arranged_output(self, output: Array) -> Array:
+        """Return another output of the product's shape as (batch, heads, n_q, d_v)."""
+        return arranged(output, self.output_layout, *self.groups[:3], self.width)
+
+    def masked_scores(self) -> Array | None:
+        """Return what the softmax read: (batch, heads, n_q, n_k); None if the weights are not what it gave."""
+        softmax = self.table.softmax
+        if softmax is None or softmax.array is None or self.table.touched or self.table.has_sink:
+            return None
+        scores = _arranged_or_none(softmax.array, softmax.layout, *self.groups)
+        return None if scores is None else scores.to(torch.promote_types(scores.dtype, torch.float32))
 
     def with_context(self, context: Array) -> Array:
         """Return the output with another context (batch, heads, n_q, d_v)."""
@@ -204,6 +218,7 @@ class Tracer:
     chunks: WeakTensorKeyDictionary = field(
         default_factory=WeakTensorKeyDictionary
     )  # a part of a tensor → the whole, its start
+    heads: WeakTensorKeyDictionary = field(default_factory=WeakTensorKeyDictionary)  # parts of the features of a projection
     written: dict[int, object] = field(default_factory=dict)  # address of a buffer → origin of what was written into it
     candidates: list[Softmaxed] = field(default_factory=list)
     refused: dict[tuple[str, str], None] = field(default_factory=dict)  # (module, sentence), in order
@@ -305,7 +320,10 @@ class Tracer:
         start = 0
         for part in results:
             resized = [i for i in range(part.ndim) if part.ndim == source.ndim and part.shape[i] != source.shape[i]]
-            if len(resized) != 1 or any(atom.feature for atom in layout[resized[0]]):
+            if len(resized) == 1 and any(atom.feature for atom in layout[resized[0]]):
+                self.heads[part] = True
+                continue
+            if len(resized) != 1:
                 return
             whole = source.shape[resized[0]]
             if name == "__getitem__":
@@ -333,7 +351,8 @@ class Tracer:
             return
         if name in ("where",) or (name == "masked_fill"):
             args = ()
-        layout = moved(name, args, keywords, self.layouts[source], out)
+        layout = self._heads_joined(name, args, keywords, source, out)
+        layout = moved(name, args, keywords, self.layouts[source], out) if layout is None else layout
         if layout is not None and [axis_size(axis) for axis in layout] != list(out.shape):
             layout = None
         table: Table | None = self.tables.get(source)
@@ -351,6 +370,26 @@ class Tracer:
         self.layouts[out] = layout
         if table is not None:
             self.tables[out] = self._carried(table, name, source, args, keywords, moving, out)
+
+    def _heads_joined(
+        self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], source: Array, out: Array
+    ) -> Layout | None:
+        """Return the layout of heads, cut out of a projection, that are put on an axis of their own; None for anything else."""
+        pieces = keywords.get("tensors", args[0] if args else None)
+        if name not in ("stack", "cat", "concat", "concatenate") or not isinstance(pieces, (tuple, list)):
+            return None
+        if source not in self.heads or len({tuple(piece.shape) for piece in pieces}) > 1:
+            return None
+        dim = keywords.get("dim", args[1] if len(args) > 1 else 0)
+        layout, heads = self.layouts[source], fresh_axis(len(pieces), feature=True)
+        if not isinstance(dim, int):
+            return None
+        dim %= out.ndim
+        if name == "stack":
+            return (*layout[:dim], heads, *layout[dim:])
+        if any(atom.feature for atom in layout[dim]):
+            return None
+        return (*layout[:dim], (*heads, *layout[dim]), *layout[dim + 1 :])
 
     def _carried(
         self,

@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.models.torch.contractions import PRODUCTS
-from attnctl.models.torch.fused import Arguments, FlexCall, FusedCall, arguments_of
+from attnctl.models.torch.fused import Arguments, Changed, FlexCall, FusedCall, arguments_of
 from attnctl.models.torch.sites import Place, Sites
 from attnctl.models.torch.traced import Chunk, TracedCall, Tracer
 
@@ -47,8 +47,8 @@ LOOKS_FUSED = re.compile("attention|attn|fmha|flash|xformers", re.IGNORECASE)
 class Visitor(Protocol):
     """What looks at the attention of a model, and may change it."""
 
-    def see(self, place: Place, call: AnyCall) -> Array | None:
-        """Look at a call. Return other output, with which the model goes on, or None."""
+    def see(self, place: Place, call: AnyCall) -> Changed | None:
+        """Look at a call. Return what the model goes on with, or None."""
 
 
 @dataclass(eq=False)
@@ -122,8 +122,8 @@ class _Mode(TorchFunctionMode):
             place = watched.sites.next_place("cross" if is_cross else "self", chunk, call.shape)
             changed = watched.visitor.see(place, call)
             if changed is not None:
-                other = changed
-                call = _with_output(call, changed)
+                other = changed.output
+                call = _with_change(call, changed)
             watched.ways[call.way] = watched.ways.get(call.way, 0) + 1
             watched.largest_error = max(watched.largest_error, call.error or 0.0)
         return other
@@ -200,10 +200,12 @@ class _Mode(TorchFunctionMode):
         return out if other is None else other
 
 
-def _with_output(call: AnyCall, output: Array) -> AnyCall:
-    """Return a call with the output that an outer change gave."""
+def _with_change(call: AnyCall, changed: Changed) -> AnyCall:
+    """Return a call as an outer visitor changed it."""
     other = copy(call)
-    other.output = output
+    if changed.weights is None and call.changed is not None:
+        changed = Changed(changed.output, call.changed.weights)
+    other.output, other.changed = changed.output, changed
     return other
 
 
