@@ -118,6 +118,7 @@ IN_ORDER = frozenset(
         "clone",
     ]
 )
+RESIZING = frozenset(["cat", "concat", "concatenate", "pad", "topk", "sort", "gather", "cumsum"])
 PARTS = frozenset(
     ["narrow", "select", "slice", "chunk", "split", "unbind", "tensor_split", "index_select", "split_with_sizes"]
 )
@@ -149,7 +150,7 @@ def moved(
     if name == "stack":
         dim = _number(args, keywords, 1, "dim", 0) % len(shape)
         return (*layout[:dim], fresh_axis(shape[dim]), *layout[dim:])
-    if len(shape) == len(layout) and name in ("cat", "concat", "concatenate", "pad"):
+    if len(shape) == len(layout) and name in RESIZING:
         return _resized(layout, shape)
     return _aligned(layout, shape, [True] * len(shape))
 

@@ -35,6 +35,8 @@ from attnctl.models.torch.layouts import (
 )
 
 POOLED_HEADS = 8  # the most heads of an attention that pools tokens by a linear layer; more are the features of keys
+NO_SHARES = "its scores multiply values without a softmax, and rows do not sum to 1: they are no shares of attention"
+OVER_QUERIES = "its softmax is over the queries: for each key, the weights of all queries sum to 1"
 LINEAR = "it multiplies keys with values before the queries (linear attention): there is no map of tokens"
 VIEWS = IN_ORDER | PARTS | {
     "transpose", "swapaxes", "swapdims", "permute", "movedim", "moveaxis", "T", "mT", "t", "expand", "to", "type_as", "float",
@@ -94,6 +96,7 @@ class Table:
     touched: str = ""  # the function that changed the weights after the softmax
     has_sink: bool = False
     is_log: bool = False
+    needs_queries: bool = False  # it is attention only if the product shows an axis of queries
     spread: tuple[Array, Layout, tuple[int, ...]] | None = (
         None  # weights, their layout, shape of the values that they multiply
     )
@@ -193,9 +196,18 @@ class TracedCall:
         """Return the output with other weights (batch, heads, n_q, n_k); what dropout set to 0 stays 0."""
         back = put_back(weights.to(self.used.dtype), self.used, self.layout, *self.groups)
         if self.weights_array is not self.used:
-            before = self.weights_array.detach()
-            back = back * torch.where(before != 0, self.used.detach() / before, 0.0)
+            back = back * self.kept_by_dropout()
         return self.multiply(back)
+
+    def kept_by_dropout(self) -> Array:
+        """Return the factor of each weight in dropout, in the model's own shape: 0, or 1/(1 - p)."""
+        before, used = self.weights_array, self.used
+        if used.requires_grad and before.requires_grad:
+            ones = torch.ones_like(used)
+            (factor,) = torch.autograd.grad(used, before, ones, retain_graph=True, allow_unused=True)
+            if factor is not None:
+                return factor.detach()
+        return torch.where(before.detach() != 0, used.detach() / before.detach(), 0.0)
 
 
 def _arranged_or_none(array: Array, layout: Layout, *groups: Sequence[Atom]) -> Array | None:
@@ -218,7 +230,9 @@ class Tracer:
     chunks: WeakTensorKeyDictionary = field(
         default_factory=WeakTensorKeyDictionary
     )  # a part of a tensor → the whole, its start
-    heads: WeakTensorKeyDictionary = field(default_factory=WeakTensorKeyDictionary)  # parts of the features of a projection
+    heads: WeakTensorKeyDictionary = field(
+        default_factory=WeakTensorKeyDictionary
+    )  # parts of the features of a projection
     written: dict[int, object] = field(default_factory=dict)  # address of a buffer → origin of what was written into it
     candidates: list[Softmaxed] = field(default_factory=list)
     refused: dict[tuple[str, str], None] = field(default_factory=dict)  # (module, sentence), in order
@@ -242,7 +256,7 @@ class Tracer:
     def note_write(self, name: str, args: Sequence[Any], tensors: Sequence[Array]) -> None:
         """Note that a function writes what depends on the inputs into a constant, as a cache of keys."""
         into = args[0] if args else None
-        if not isinstance(into, torch.Tensor) or not self.is_constant(into):
+        if not isinstance(into, torch.Tensor) or not (into in self.constants or self.is_grown(into)):
             return
         sources = [tensor for tensor in tensors if tensor is not into and not self.is_constant(tensor)]
         sources = [tensor for tensor in sources if tensor.is_floating_point()]
@@ -253,6 +267,10 @@ class Tracer:
 
     def follow(self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], out: Any) -> Any:
         """Follow the tensors of a call of a function to its result `out`; return the result that the model goes on with."""
+        if name == "__iter__":  # x, y = tensor
+            parts = list(out)
+            self.follow("unbind", (*args, 0), keywords, parts)
+            return iter(parts)
         tensors = list(tensors_in(args, keywords))
         results = [
             part for part in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(part, torch.Tensor)
@@ -422,7 +440,7 @@ class Tracer:
             return replace(table, before_dropout=before if isinstance(before, torch.Tensor) else before[0])
         others = [tensor for tensor in moving if tensor is not source]
         if name in ("mul", "__mul__", "multiply", "__rmul__") and out.numel() > source.numel() and others:
-            return replace(table, spread=(source, self.layouts[source], tuple(others[0].shape)))
+            return replace(table, spread=(source, self.layouts[source], others[0]))
         return replace(table, touched=name, before_dropout=None)
 
     # --- softmax ---
@@ -435,9 +453,12 @@ class Tracer:
             if isinstance(out, torch.Tensor) and isinstance(scores, torch.Tensor):
                 self.constants[out] = True
             return
-        layout: Layout | None = self.layouts.get(scores)
-        if layout is None or not isinstance(dim, int):
+        if not isinstance(dim, int) or not scores.ndim:
             return
+        layout: Layout | None = self.layouts.get(scores)
+        is_followed = layout is not None
+        if layout is None:  # its scores come from a function that is not followed
+            layout = positional_layout(scores.shape)
         self._pass_origin(name, [scores], out)
         self.layouts[out] = layout
         table: Table | None = self.tables.get(scores)
@@ -445,7 +466,7 @@ class Tracer:
         if table is None:
             if not axis or any(atom.feature for atom in axis):
                 return  # over the features of a linear layer: experts, classes, a vocabulary
-            table = Table(keys=axis, is_cross=True)
+            table = Table(keys=axis, is_cross=True, needs_queries=not is_followed)
         elif table.softmax is not None and not table.is_log:
             self.refuse("its weights go through a second softmax before they meet values")
         softmax = Softmaxed(self.module(), scores.detach(), layout)
@@ -453,6 +474,14 @@ class Tracer:
         self.tables[out] = replace(
             table, softmax=softmax, keys=axis, is_log=name.startswith("log"), before_dropout=None, touched=""
         )
+
+    def lost(self) -> dict[tuple[str, str], None]:
+        """Return (module, sentence) of each softmax of scores that went through a function which is not followed."""
+        return {
+            (softmax.module, f"its weights go through {softmax.lost}, which attnctl cannot follow"): None
+            for softmax in self.candidates
+            if softmax.lost and not softmax.is_confirmed
+        }
 
     def refuse(self, sentence: str) -> None:
         """Note what looks like attention, in the module that runs, and cannot be shown."""
@@ -487,9 +516,7 @@ class Tracer:
         a, b = product.operands
         known = [self.layouts.get(tensor) for tensor in (a, b)]
         if all(layout is None for layout in known) and not any(constant) and len(product.result) > 3:
-            heads = list(fresh_layout(a.shape))  # nothing is known: the axis before the queries is the heads
-            heads[-3] = fresh_axis(a.shape[-3], feature=True)
-            known[0] = tuple(heads)
+            known[0] = positional_layout(a.shape)
         axes: dict[str, Axis] = {}
         order = (1, 0) if constant[0] else (0, 1)
         for place in order:
@@ -558,9 +585,10 @@ class Tracer:
                 self.refuse("its weights say how much channels look at channels, not tokens at tokens")
             return None
         if not over_keys:
-            if any(is_side):
-                self.refuse("its softmax is over the queries: for each key, the weights of all queries sum to 1")
-            return None
+            if not any(is_side):
+                return None
+            how = (table, used, layout, product, place, axes, summed, out, name, args, keywords, run)
+            return self._unnormalised(*how, because=OVER_QUERIES)
         return self._meet(table, used, layout, product, place, axes, summed, out, name, args, keywords, run)
 
     def _mix(self, product: Contraction, place: int, axes: dict[str, Axis], table: Table, out: Array) -> None:
@@ -585,6 +613,7 @@ class Tracer:
         summed: list[Atom],
         out: Array,
         *how: Any,
+        because: str = NO_SHARES,
     ) -> Array | None:
         """See scores that multiply values without a softmax: attention if the model has made the rows sum to 1 itself."""
         sides = [side for side in (table.rows, table.columns) if side]
@@ -598,9 +627,7 @@ class Tracer:
         weights = used.detach().float()
         sums = weights.sum(dims)
         if bool((weights.amin() < -NEGATIVE) | ((sums - 1).abs().nan_to_num(0.0).amax() > OWN_ROW)):
-            self.refuse(
-                "its scores multiply values without a softmax, and rows do not sum to 1: they are no shares of attention"
-            )
+            self.refuse(because)
             return None
         softmax = Softmaxed(self.module(), None, layout)
         table = replace(table, softmax=softmax, keys=tuple(summed))
@@ -626,7 +653,7 @@ class Tracer:
         shared = {letter for letter in product.letters[1 - place] if letter != "."}
         free = [atom for letter, axis in axes.items() if letter not in shared for atom in axis]
         groups = _groups(table, layout, summed, free)
-        if any(atom not in free for atom in groups[2]):
+        if any(atom not in free for atom in groups[2]) or (table.needs_queries and not groups[2]):
             return None  # each query has values of its own: experts, or a loss over pairs
         if not (table.rows or table.columns) and _pools_features(axes, shared, groups[1]):
             self.refuse(LINEAR)
@@ -656,7 +683,7 @@ class Tracer:
     ) -> Array | None:
         """See weights that are multiplied with values place by place, and summed: an attention that pools."""
         assert table.spread is not None
-        used, layout, shape = table.spread
+        used, layout, values = table.spread
         dim = keywords.get("dim", keywords.get("axis", args[1] if len(args) > 1 else None))
         dim = dim[0] if isinstance(dim, (tuple, list)) and len(dim) == 1 else dim
         of_spread: Layout = self.layouts[spread]
@@ -667,8 +694,7 @@ class Tracer:
         ):
             return None
         groups = _groups(table, layout, list(of_spread[dim]), [])
-        missing = len(of_spread) - len(shape)
-        sizes = [1] * missing + list(shape)
+        sizes = [1] * (len(of_spread) - values.ndim) + list(values.shape)
         free = [atom for axis, size in zip(of_spread, sizes, strict=True) if size == 1 for atom in axis]
         if any(atom not in free for atom in groups[2]):
             return None
@@ -681,14 +707,11 @@ class Tracer:
         width = [atom for axis in of_output for atom in axis if atom not in known]
 
         def multiply(weights: Array) -> Array:
-            factor = torch.where(used != 0, weights / used.detach(), 0.0)
-            while factor.ndim < spread.ndim and factor.ndim != spread.ndim:
-                factor = factor.unsqueeze(0)
-            return (spread * factor).sum(dim, keepdim=out.ndim == spread.ndim)
+            return (weights * values).sum(dim, keepdim=out.ndim == spread.ndim)
 
-        return self._confirm(
-            table, used, layout, groups, (spread, of_spread), out, of_output, width, multiply, has_values=False
-        )
+        of_values = [() if size == 1 else axis for axis, size in zip(of_spread, sizes, strict=True)][-values.ndim :]
+        known_values = values, tuple(of_values)
+        return self._confirm(table, used, layout, groups, known_values, out, of_output, width, multiply)
 
     def _confirm(
         self,
@@ -701,7 +724,6 @@ class Tracer:
         of_output: Layout,
         width: list[Atom],
         multiply: Callable[[Array], Array],
-        has_values: bool = True,
     ) -> Array | None:
         softmax = table.softmax
         assert softmax is not None
@@ -730,6 +752,14 @@ class Tracer:
         other = self.see(call, table.is_cross or self.differs(call.shape, chunk, grown), chunk)
         softmax.array = None  # its memory is not needed any more
         return other
+
+
+def positional_layout(shape: Sequence[int]) -> Layout:
+    """Return the layout of a tensor of which nothing is known: of four axes or more, the one before the last two is the heads."""
+    layout = list(fresh_layout(shape))
+    if len(shape) > 3:
+        layout[-3] = fresh_axis(shape[-3], feature=True)
+    return tuple(layout)
 
 
 def _same_side(summed: Sequence[Atom], side: Axis) -> bool:

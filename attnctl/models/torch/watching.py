@@ -175,6 +175,9 @@ class _Mode(TorchFunctionMode):
     def _fused(self, func: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         out = func(*args, **keywords)
         given = arguments_of(args, keywords)
+        if given.query.is_nested:
+            self.tracer.refuse("it attends to a nested tensor, which holds texts of several lengths: pad them")
+            return self._and_refusals(out, self._running())
         return self._show_fused(FusedCall(given, out, self._layout(given)), out)
 
     def _flex(self, func: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
@@ -243,6 +246,7 @@ def watch_module(model: Module, visitor: Visitor, without: frozenset[int] = froz
         mode.models.append(watched)
         stack.callback(mode.models.remove, watched)
         yield watched
+        watched.refused |= mode.tracer.lost()
 
 
 def check_seen(watched: Watched) -> str:

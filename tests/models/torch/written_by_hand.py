@@ -413,7 +413,9 @@ class ChunkedFused(Written):
         q, k, v = self.projected(x)
         self.expect(q, k)
         q, k, v = map(self.split, (q, k, v))
-        return self.joined(torch.cat([F.scaled_dot_product_attention(q[:, :, i : i + 2], k, v) for i in range(0, N, 2)], 2))
+        return self.joined(
+            torch.cat([F.scaled_dot_product_attention(q[:, :, i : i + 2], k, v) for i in range(0, N, 2)], 2)
+        )
 
 
 class Rotary(Written):
@@ -434,7 +436,8 @@ class SoftCapped(Written):
         q, k, v = self.projected(x)
         d = D // H
         per_head = [
-            torch.tanh(q[..., h * d : h * d + d].double() @ k[..., h * d : h * d + d].double().mT / 0.5) * 0.5 for h in range(H)
+            torch.tanh(q[..., h * d : h * d + d].double() @ k[..., h * d : h * d + d].double().mT / 0.5) * 0.5
+            for h in range(H)
         ]
         self.expected.append(softmax64(torch.stack(per_head, 1).detach()))
         scores = torch.tanh(self.split(q) @ self.split(k).mT / 0.5) * 0.5
@@ -491,7 +494,9 @@ class MixedHeads(Written):
     def forward(self, x):
         q, k, v = self.projected(x)
         d = D // H
-        raw = torch.stack([q[..., h * d : h * d + d].double() @ k[..., h * d : h * d + d].double().mT for h in range(H)], 1)
+        raw = torch.stack(
+            [q[..., h * d : h * d + d].double() @ k[..., h * d : h * d + d].double().mT for h in range(H)], 1
+        )
         self.expected.append(softmax64(torch.einsum("bhij,hg->bgij", raw, self.mix.double()).detach()))
         scores = torch.einsum("bhij,hg->bgij", self.split(q) @ self.split(k).mT, self.mix)
         return self.joined(scores.softmax(-1) @ self.split(v))
