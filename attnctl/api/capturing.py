@@ -1,4 +1,4 @@
-"""Define `attnctl.capture`: record the attention of any forward of a transformers model, and show it as a Trace."""
+"""Define `attnctl.capture`: record the attention of any forward of a torch model, and show it as a Trace."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import itertools
 import math
 import warnings
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
 from attnctl import attention
+from attnctl.api.captures import STEPS, Captured, Captures
+from attnctl.api.module_recording import ModuleRecording, Selection
 from attnctl.attention import Array, Attended, Call
-from attnctl.checks.argument_types import check_network, check_types, checked_selection
+from attnctl.checks.argument_types import check_module, check_types, checked_selection, is_network
 from attnctl.checks.selection import chosen_indices
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.layer import LayerTrace
-from attnctl.layer.computed import share_of_sink
 from attnctl.models.huggingface.attention_call import Answer
 from attnctl.models.huggingface.attention_interface import (
     WatchOptions,
@@ -40,269 +39,20 @@ from attnctl.models.huggingface.attention_sites import (
     layers_recur,
     model_follows_interface,
     shares_modules,
+    transformers_parts,
     unseen_sentence,
 )
 from attnctl.models.huggingface.put_out import FIELDS, attentions_put_out, weights_put_out
-from attnctl.runtime.arrays import as_numpy
-from attnctl.text import number_list
-from attnctl.text.tokens import Token, named_tokens
-from attnctl.trace import Trace
-from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.run import SINK_NOTE, Note, StopForward
+from attnctl.trace.run import StopForward
 
 if TYPE_CHECKING:
+    from torch.nn import Module
     from transformers import PreTrainedModel
-
-    from attnctl.runtime.arrays import Bools
-
-
-STEPS = ("queries", "keys", "values", "scores", "scaled_scores", "mask", "context")
-NOTE = "Recorded from a model in the user's own code; the caller named the tokens."
-
-
-@dataclass(frozen=True)
-class Captured:
-    """One call of attention as a model made it: torch tensors, batch first.
-
-    `kind` is self, or for encoder-decoders encoder, decoder or cross; beside a text it is vision for pictures, audio
-    for sound. `step` counts the forward calls (in generation one for each new token). An unknown field is None: a model
-    outside transformers' attention interface gives only weights.
-    """
-
-    name: str
-    kind: str
-    layer: int
-    heads: tuple[int, ...]
-    step: int
-    weights: Array  # (batch, heads, n_q, n_k)
-    queries: Array | None = None  # (batch, heads, n_q, d_k), after RoPE
-    keys: Array | None = None  # (batch, heads, n_k, d_k), as each head reads them
-    values: Array | None = None  # (batch, heads, n_k, d_v)
-    scores: Array | None = None  # (batch, heads, n_q, n_k)
-    scaled_scores: Array | None = None  # (batch, heads, n_q, n_k)
-    mask: Array | None = None  # (n_q, n_k) or (batch, n_q, n_k); None where every query sees every key
-    context: Array | None = None  # (batch, heads, n_q, d_v)
-    recurrence: int = 0  # how often the module has attended before in this forward, if a model repeats its layers
-    model: str = ""  # the architecture
-    rows: tuple[int, ...] | None = None  # the stored queries of the forward; None: all
-    n_heads: int = 0  # of the layer
-    n_queries: int = 0  # of the forward
-    has_sink: bool = False  # a learned sink takes a part of each row
-
-    def __repr__(self) -> str:
-        steps = ", ".join(name for name in STEPS if getattr(self, name) is not None)
-        where = f"{'' if self.kind == 'self' else f'{self.kind} '}layer {self.layer}, heads {number_list(self.heads)}"
-        return f"Captured {where}, forward {self.step}: weights {tuple(self.weights.shape)}" + (
-            f", {steps}" if steps else ""
-        )
-
-    def trace(
-        self,
-        tokens: Sequence[str] | None = None,
-        *,
-        key_tokens: Sequence[str] | None = None,
-        attention_mask: Array | None = None,
-        key_attention_mask: Array | None = None,
-        item: int = 0,
-    ) -> Trace:
-        """Return this call as a Trace of one text of its batch: see `Captures.trace`."""
-        masks = {"attention_mask": attention_mask, "key_attention_mask": key_attention_mask}
-        return Captures([self]).trace(tokens, key_tokens=key_tokens, **masks, item=item, step=self.step)
-
-
-class Captures(list[Captured]):
-    """The list of calls that a capture recorded, with `trace()` to show them.
-
-    After the context, `unseen` says which of the requested attention cannot be shown; it is empty if all can be shown.
-    """
-
-    unseen = ""
-
-    def __repr__(self) -> str:
-        if not self:
-            return "Captures: nothing yet"
-        layers = number_list(sorted({call.layer for call in self}))
-        more = f"; {self.unseen}" if self.unseen else ""
-        return f"Captures of {self[0].model or 'a model'}: {len(self)} calls, layers {layers}{more}"
-
-    def trace(
-        self,
-        tokens: Sequence[str] | None = None,
-        *,
-        key_tokens: Sequence[str] | None = None,
-        attention_mask: Array | None = None,
-        key_attention_mask: Array | None = None,
-        item: int = 0,
-        step: int = 0,
-        kind: str | None = None,
-    ) -> Trace:
-        """Return one text of the batch as a Trace, with `.figure()`, `.save()`, and its page in a notebook.
-
-        `tokens` names every position (of cross attention the queries, `key_tokens` the keys); without names, tokens are
-        numbered. An `attention_mask` (batch, n), 0 for padding, leaves the padding out; `key_attention_mask` does so for the
-        keys of cross attention. Positions after the mask's are no padding.
-
-        `item` is the index of the text in the batch, `step` the index of the forward; `kind` is required if several kinds
-        of attention were recorded. Raises UsageError if no such call was recorded, or the names do not
-        fit.
-        """
-        check_types("trace", int, item=item, step=step)
-        check_types("trace", str | None, kind=kind)
-        calls = _calls_of_step(self, step, kind, self.unseen)
-        first = calls[0]
-        batch, _, n_q, n_k = first.weights.shape
-        if not -batch <= item < batch:
-            raise UsageError(f"no text {item} in this batch: it has {batch}")
-        for call in calls:
-            if call.weights.shape[-2:] != (n_q, n_k):
-                raise UsageError(
-                    f"layer {call.layer} has {call.weights.shape[-2]} queries and {call.weights.shape[-1]} keys, layer "
-                    f"{first.layer} {n_q} and {n_k}, and a trace has the same tokens in all layers: give one call"
-                )
-        cross = first.kind == "cross"
-        query_rows = first.rows if first.rows is not None else tuple(range(n_q))
-        start = 0 if cross else max(n_k - first.n_queries, 0)  # tokens read in earlier forwards
-        rows = tuple(start + row for row in query_rows)
-        named = _tokens_for("tokens", tokens, first.n_queries if cross else n_k)
-        columns = _tokens_for("key_tokens", key_tokens, n_k) if cross else None
-        whole = rows == tuple(range(len(named)))
-        layers = tuple(_layer_of_call(call, item, None if whole else rows) for call in calls)
-        real = _real_positions("attention_mask", attention_mask, item, len(named))
-        real_keys = real
-        if cross:
-            real_keys = _real_positions("key_attention_mask", key_attention_mask, item, n_k)
-        elif key_attention_mask is not None:
-            raise UsageError("key_attention_mask is for cross attention, whose keys are another text's")
-        if not (real.all() and real_keys.all()):
-            layers = tuple(_without_padding(layer, real, real_keys) for layer in layers)
-            named = tuple(named_tokens([token.text for token, keeps in zip(named, real, strict=True) if keeps]))
-            if columns is not None:
-                columns = tuple(token for token, keeps in zip(columns, real_keys, strict=True) if keeps)
-        info = ModelInfo(
-            first.model or "model",
-            "checkpoint",
-            n_heads=max(call.n_heads for call in calls),
-            n_layers=max(call.layer for call in calls) + 1,
-            dtype=str(first.weights.dtype).removeprefix("torch."),
-        )
-        text = " ".join(token.text for token in named)
-        notes = (NOTE, *(SINK_NOTE,) * any(call.has_sink for call in calls))
-        notes += _nan_notes(calls, item)
-        notes += (f"{self.unseen[0].upper()}{self.unseen[1:]}.",) if self.unseen else ()
-        return Trace(text=text, tokens=named, key_tokens=columns, model=info, layers=layers, notes=notes)
-
-
-def _calls_of_step(calls: Sequence[Captured], step: int, kind: str | None, unseen: str) -> list[Captured]:
-    """Return one call for each layer, of one forward and kind. Raises UsageError if there is none, or several."""
-    kinds = sorted({call.kind for call in calls})
-    if not calls:
-        raise UsageError("nothing was captured: run the model within the context")
-    if kind is None and len(kinds) > 1:
-        raise UsageError(f"several kinds of attention were captured: kind is one of {', '.join(kinds)}")
-    if kind is not None and kind not in kinds:
-        raise UsageError(f"no {kind} attention was captured: {unseen or 'there is ' + ', '.join(kinds)}")
-    of_step = [call for call in calls if call.step == step and call.kind == (kind or kinds[0])]
-    if not of_step:
-        raise UsageError(f"no forward {step} was captured: there are {max(call.step for call in calls) + 1}")
-    by_layer: dict[int, Captured] = {}
-    for call in of_step:
-        if call.layer in by_layer:
-            raise UsageError(
-                f"layer {call.layer} attended several times in one forward, and a trace holds one: give one call"
-            )
-        by_layer[call.layer] = call
-    return [by_layer[layer] for layer in sorted(by_layer)]
-
-
-def _tokens_for(name: str, names: Sequence[str] | None, count: int) -> tuple[Token, ...]:
-    """Return tokens with these names, or numbered tokens without names.
-
-    Raises TypeError for anything but names, UsageError if their number is not `count`.
-    """
-    if names is None:
-        return tuple(named_tokens([str(index) for index in range(count)]))
-    if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(item, str) for item in names):
-        raise TypeError(f"trace(): {name} is a list of str, a name for each token, not {type(names).__name__}")
-    if len(names) != count:
-        raise UsageError(f"{name} has {len(names)} names for {count} positions")
-    return tuple(named_tokens(names))
-
-
-def _layer_of_call(call: Captured, item: int, rows: tuple[int, ...] | None) -> LayerTrace:
-    """Return one text of a call as a layer of a trace."""
-    arrays: dict[str, Array] = {
-        name: as_numpy(value[item].float())
-        for name in STEPS
-        if name != "mask" and (value := getattr(call, name)) is not None
-    }
-    mask: Bools | None = None  # where every query sees every key
-    if call.mask is not None:
-        visible = (call.mask if call.mask.ndim == 2 else call.mask[item]).cpu().numpy().astype(bool)  # (1 or n_q, n_k)
-        mask = None if visible.all() else np.broadcast_to(visible, call.weights.shape[-2:])  # (n_q, n_k)
-    weights = as_numpy(call.weights[item].float())  # (heads, n_q, n_k)
-    missing = np.isnan(weights).all(-1)  # (heads, n_q)
-    if missing.any():
-        arrays = {name: array for name, array in arrays.items() if name == "context" or np.isfinite(array).all()}
-        weights = np.where(missing[..., None], np.float32(0), weights)
-        if "context" in arrays:
-            arrays["context"] = np.where(missing[..., None], np.float32(0), arrays["context"])
-        seen = np.ones(weights.shape[-2:], bool) if mask is None else mask  # (n_q, n_k)
-        mask = seen & ~missing.all(0)[:, None]
-    if call.has_sink:
-        arrays["sink_weights"] = share_of_sink(weights)
-    return LayerTrace(call.layer, call.heads, call.heads, weights=weights, rows=rows, mask=mask, **arrays)
-
-
-def _nan_notes(calls: Sequence[Captured], item: int) -> tuple[Note, ...]:
-    """Return a note about the rows of one text of a batch that are NaN in the model; () without any."""
-    layers = [call.layer for call in calls if bool(call.weights[item].isnan().any())]
-    if not layers:
-        return ()
-    where = f"layer{'s' * (len(layers) > 1)} {number_list(layers)}"
-    sentence = f"The model itself gave NaN in rows of {where}: they are shown as rows that see nothing."
-    return (Note(sentence, "unseen"),)
-
-
-def _real_positions(name: str, mask: Array | None, item: int, n: int) -> Bools:
-    """Return which of n positions of a text of the batch are no padding → (n,).
-
-    Raises TypeError for a mask that is no array (batch, positions), UsageError for one that has more than n positions, or
-    marks none of them.
-    """
-    real = np.ones(n, bool)
-    if mask is None:
-        return real
-    marks = np.asarray(mask.cpu() if isinstance(mask, torch.Tensor) else mask)
-    if marks.ndim != 2 or marks.dtype.kind not in "biuf":
-        raise TypeError(f"trace(): {name} is an array (batch, positions), not of shape {marks.shape}")
-    if not -len(marks) <= item < len(marks) or marks.shape[1] > n:
-        raise UsageError(f"{name} has shape {marks.shape}: this is text {item}, of {n} positions")
-    real[: marks.shape[1]] = marks[item] != 0
-    if not real.any():
-        raise UsageError(f"{name} says that all {n} positions of text {item} are padding")
-    return real
-
-
-def _without_padding(layer: LayerTrace, queries: Bools, keys: Bools) -> LayerTrace:
-    """Return a layer with some queries (n,) and some keys (n_k,) of its text alone."""
-    rows = range(len(queries)) if layer.rows is None else layer.rows
-    kept = {"rows": [place for place, row in enumerate(rows) if queries[row]], "keys": np.flatnonzero(keys).tolist()}
-    arrays = {}
-    for array, value in layer.field_arrays():
-        first = 1 if array.level == "head" else 0  # axes of the heads
-        for axis, name in enumerate(array.axes, first):
-            value = value.take(kept[name], axis) if name in kept else value
-        arrays[array.name] = value
-    mask = arrays.get("mask")
-    arrays |= {} if mask is None or not mask.all() else {"mask": None}
-    numbers = np.cumsum(queries) - 1  # (n,), the number of each query among those that are kept
-    numbered = None if layer.rows is None else tuple(int(numbers[row]) for row in rows if queries[row])
-    return replace(layer, rows=numbered, **arrays)
 
 
 @contextmanager
 def capture(
-    model: PreTrainedModel,
+    model: Module,
     layer: int | Sequence[int] | None = None,
     head: int | Sequence[int] | None = None,
     *,
@@ -312,7 +62,7 @@ def capture(
     stop: bool = False,
     grad: bool = False,
 ) -> Iterator[Captures]:
-    """Record the attention of any transformers model in every forward or generate call within the context.
+    """Record the attention of any torch module in every forward or generate call within the context.
 
     >>> with attnctl.capture(model, layer=13, head=8) as traces:  # doctest: +SKIP
     ...     model(**inputs)
@@ -320,8 +70,14 @@ def capture(
     torch.Size([1, 1, 6, 6])
     >>> traces.trace(tokens).figure().savefig("grid.png")  # doctest: +SKIP
 
+    A transformers model is read through transformers' attention interface. Of any other module each function of torch is
+    seen while it runs: the weights of `scaled_dot_product_attention` and `flex_attention` are computed again and held
+    against the kernel's own result, a softmax that the model writes out is the model's own tensor. Its `layer` is the n-th
+    attention of its kind (self, or cross where the keys come from another tensor) in the order of first calls, `name` its
+    module, `way` says how it was read, and `traces.report` sums that up. If none is seen, the error says what was looked for.
+
     `layer`, `head` and query `rows` select what is kept (None: all; negative counts from the end), `attention` picks
-    encoder, decoder or cross, `keep` names the steps to keep beside the weights. Other layers run on torch's fused
+    self, encoder, decoder or cross, `keep` names the steps to keep beside the weights. Other layers run on torch's fused
     kernel. With `stop`, the forward and this context end after the last call that is needed, so the model computes
     nothing more. A model that shares its layers, or whose calls cannot be known in advance, runs to its end. An
     architecture outside transformers' attention interface must be loaded with attn_implementation="eager"; only its
@@ -352,7 +108,7 @@ def capture(
     >>> bool(before.mean() > 0.8)
     True
     """
-    check_network("capture", model)
+    check_module("capture", model)
     check_types("capture", str | None, attention=attention)
     check_types("capture", bool, stop=stop, grad=grad)
     if isinstance(keep, str) or not isinstance(keep, Collection):
@@ -360,23 +116,64 @@ def capture(
     some_layers = checked_selection("capture", "layer", layer)
     some_heads = checked_selection("capture", "head", head)
     some_rows = checked_selection("capture", "rows", rows)
-    if attention not in (None, "encoder", "decoder", "cross"):
-        raise UsageError(f"no attention {attention!r}: it is encoder, decoder or cross")
+    if attention not in (None, "self", "encoder", "decoder", "cross"):
+        raise UsageError(f"no attention {attention!r}: it is self, encoder, decoder or cross")
     if unknown := sorted(str(name) for name in keep if name not in STEPS):
         raise UsageError(f"no step {unknown[0]!r} to keep: the steps are {', '.join(STEPS)}")
+    chosen = Selection(some_layers, some_heads, some_rows, attention, frozenset(keep), grad, stop)
+    traces = Captures()
+    parts = transformers_parts(model)
+    if parts and is_network(model):
+        recorded = _record_network(model, chosen, traces)
+    else:
+        recorded = _record_module(model, parts, chosen, traces)
+    with recorded:
+        yield traces
+    if traces.unseen:
+        warnings.warn(f"{architecture_name(model)}: {traces.unseen}", stacklevel=3)
+
+
+def _record_network(model: PreTrainedModel, chosen: Selection, traces: Captures) -> AbstractContextManager[None]:
+    """Return a context that records the calls of a transformers model."""
     inside = model_follows_interface(model)
-    if grad and not inside and (head is not None or rows is not None):
+    if chosen.grad and not inside and (chosen.heads is not None or chosen.rows is not None):
         why = f"cannot be combined with grad=True for {architecture_name(model)}, whose weights are its output: choose later"
-        raise UsageError(why, option="head" if head is not None else "rows")
-    if not (grad and inside):
+        raise UsageError(why, option="head" if chosen.heads is not None else "rows")
+    if not (chosen.grad and inside):
         check_inference(model)
-    recording = _Recording(
-        model, architecture_name(model), some_layers, some_heads, some_rows, attention, frozenset(keep), grad
-    )
-    with recording.record_calls(stop) if inside else recording.record_outputs():
-        yield recording.traces
-    if recording.traces.unseen:
-        warnings.warn(f"{recording.name}: {recording.traces.unseen}", stacklevel=3)
+    recording = _recording_of(model, chosen, traces)
+    return recording.record_calls(chosen.stop) if inside else recording.record_outputs()
+
+
+@contextmanager
+def _record_module(
+    model: Module, parts: dict[str, PreTrainedModel], chosen: Selection, traces: Captures
+) -> Iterator[None]:
+    """Record the calls of a module; transformers models within it are read through transformers' interface.
+
+    Their layers come first; those of the module's other parts are numbered after them.
+    """
+    if chosen.stop and min(chosen.layers or (0,)) < 0:
+        why = "the layers of a torch module are known only after they ran: count from 0 with stop=True"
+        raise UsageError(why, option="layer", value=min(chosen.layers or ()))
+    following = {name: part for name, part in parts.items() if model_follows_interface(part)}
+    offsets: dict[str, int] = {}
+    for part in following.values():
+        for kind in FIELDS:
+            offsets[kind] = offsets.get(kind, 0) + layer_count(part, kind)
+    module = ModuleRecording(model, chosen, traces, offsets)
+    with ExitStack() as stack:
+        for name, part in following.items():
+            recording = replace(_recording_of(part, chosen, traces), prefix=f"{name}.", whole=architecture_name(model))
+            stack.enter_context(recording.record_calls(stop=False))
+        with module.record(frozenset(map(id, following.values()))) as watched:
+            yield
+    traces.unseen = module.finish(watched, others=any(call.way == "interface" for call in traces))
+
+
+def _recording_of(model: PreTrainedModel, chosen: Selection, traces: Captures) -> _Recording:
+    name, kind = architecture_name(model), None if chosen.attention == "self" else chosen.attention
+    return _Recording(model, name, chosen.layers, chosen.heads, chosen.rows, kind, chosen.keep, chosen.grad, traces)
 
 
 @dataclass
@@ -392,6 +189,8 @@ class _Recording:
     keep: frozenset[str]
     grad: bool
     traces: Captures = field(default_factory=Captures)
+    prefix: str = ""  # of the modules' names, if the model is a part of another module
+    whole: str = ""  # that other module
     own: Answer | None = None  # what the model's own function gave for the call that is seen
 
     def selects_kind(self, kind: str) -> bool:
@@ -410,6 +209,8 @@ class _Recording:
 
     def check_layers(self, layers: set[int], silent: Sequence[str] = ()) -> None:
         """Raise an error if no attention was seen, or a requested layer was not."""
+        if self.whole:
+            return  # other parts may have it
         if not layers:
             kind = f"{self.attention} attention" if self.attention else "attention"
             why = f"{silent[0]} attends in code of its own" if silent else "it has none, or calls it in its own way"
@@ -523,11 +324,17 @@ class _Recording:
 
         `whole` is the number of heads and of queries in the whole call.
         """
-        fields |= {"recurrence": site.recurrence, "model": self.name, "rows": rows}
+        fields |= {"recurrence": site.recurrence, "model": self.whole or self.name, "rows": rows}
         fields |= {"n_heads": whole[0], "n_queries": whole[1]}
         self.traces.append(
             Captured(
-                site.name, site.kind, site.layer, heads, site.step, weights if self.grad else weights.detach(), **fields
+                f"{self.prefix}{site.name}",
+                site.kind,
+                site.layer,
+                heads,
+                site.step,
+                weights if self.grad else weights.detach(),
+                **fields,
             ),
         )
 

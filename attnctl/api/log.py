@@ -1,4 +1,4 @@
-"""Define `attnctl.AttentionLog`: measures of every head, such as its entropy, while a transformers Trainer trains."""
+"""Define `attnctl.AttentionLog`: measures of every head, such as its entropy, while a model trains."""
 
 from __future__ import annotations
 
@@ -7,23 +7,31 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from transformers import TrainerCallback
-
-from attnctl.api.capturing import Captured, capture
+from attnctl.api.captures import Captured
+from attnctl.api.capturing import capture
 from attnctl.attention import Array
 from attnctl.checks.argument_types import check_tensors, check_types, checked_selection
 from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, TrainerState
+    from torch.nn import Module
+    from transformers import TrainerCallback, TrainerState
 
     from attnctl.text import Document
+else:
+    try:
+        from transformers import TrainerCallback
+    except ImportError:  # a training loop of one's own calls `measure`
+        TrainerCallback = object
 
 MARK = "attention"  # the names in the log begin with it
 
 
 class AttentionLog(TrainerCallback):
-    """A callback of transformers' Trainer that measures attention on fixed inputs at regular steps.
+    """Measure the attention of a model on fixed inputs, at regular steps of its training.
+
+    It is a callback of transformers' Trainer. A training loop of one's own calls `log.measure(model, step)`, with any torch
+    module.
 
     `inputs` are the arguments of the model (`tokenizer(texts, return_tensors="pt", padding=True)`), `every` is the
     number of steps between two measurements, `layer` selects layers (None: all). `history` holds one row for each head
@@ -62,11 +70,11 @@ class AttentionLog(TrainerCallback):
         self.history: list[dict[str, float | str]] = []
         self._waiting: dict[str, float] = {}
 
-    def on_train_begin(self, args: object, state: TrainerState, control: object, **arguments: PreTrainedModel) -> None:
+    def on_train_begin(self, args: object, state: TrainerState, control: object, **arguments: Module) -> None:
         """Measure the model before the first step."""
         self.measure(arguments["model"], state.global_step)
 
-    def on_step_end(self, args: object, state: TrainerState, control: object, **arguments: PreTrainedModel) -> None:
+    def on_step_end(self, args: object, state: TrainerState, control: object, **arguments: Module) -> None:
         """Measure the model after every `every` steps."""
         if state.global_step % self.every == 0:
             self.measure(arguments["model"], state.global_step)
@@ -80,12 +88,13 @@ class AttentionLog(TrainerCallback):
                 line.update(self._waiting)
         self._waiting = {}
 
-    def measure(self, model: PreTrainedModel, step: int) -> None:
+    def measure(self, model: Module, step: int) -> None:
         """Measure every head now. The model is in evaluation mode meanwhile; afterwards each module has its old mode."""
         import torch
 
         network = getattr(model, "module", model)  # the network inside a wrapper for several devices
-        inputs = {name: value.to(network.device) for name, value in self.inputs.items()}
+        device = next((part.device for part in network.parameters()), None)
+        inputs = {name: value if device is None else value.to(device) for name, value in self.inputs.items()}
         trained = [module for module in network.modules() if module.training]  # others may be frozen in evaluation mode
         network.eval()
         try:

@@ -135,6 +135,12 @@ def check_network(function: str, model: object) -> None:
         _refuse(function, "model", model, "a transformers model")
 
 
+def check_module(function: str, model: object) -> None:
+    """Raise TypeError unless `model` is a module of torch."""
+    if not all(hasattr(model, name) for name in ("named_modules", "register_forward_hook", "forward")):
+        _refuse(function, "model", model, "a torch module")
+
+
 def is_network(model: object) -> TypeGuard[PreTrainedModel]:
     """Return whether `model` is a transformers model, without importing transformers."""
     return all(hasattr(model, name) for name in ("config", "named_modules", "get_input_embeddings", "forward"))

@@ -119,7 +119,7 @@ def cut_edges(call: Call, interventions: Sequence[Intervention], layer: int, pas
     before = max(0, past + n_q - n_k)  # keys that a sliding cache has dropped
     by_head = call.bias is not None or any(cut.heads is not None for cut in cuts)
     shape = (call.queries.shape[-3] if by_head else 1, n_q, n_k)
-    hidden = np.stack([_hidden_edges(intervention, layer, shape, past, before) for intervention in interventions])
+    hidden = np.stack([hidden_edges(intervention, layer, shape, past, before) for intervention in interventions])
     positions = np.clip(np.arange(n_q) + past - before, 0, n_k - 1)  # (n_q,)
     diagonal = place_array(positions[:, None] == np.arange(n_k), call.queries)  # (n_q, n_k)
     hidden = place_array(hidden if call.queries.ndim == 4 else hidden[0], call.queries)  # (…, heads or 1, n_q, n_k)
@@ -152,7 +152,7 @@ def _bias_of_heads(bias: Array | None, visible: Array, queries: Array) -> Array:
     return xp.where(visible, plain, number(xp.finfo(bias.dtype).min))
 
 
-def _hidden_edges(intervention: Intervention, layer: int, shape: tuple[int, int, int], past: int, before: int) -> Bools:
+def hidden_edges(intervention: Intervention, layer: int, shape: tuple[int, int, int], past: int, before: int) -> Bools:
     """Return true where an intervention hides a key from a query: (heads, n_q, n_k), or one head for all."""
     hidden, total = np.zeros(shape, bool), past + shape[1]  # (heads, n_q, n_k)
     for cut in intervention.cuts:

@@ -48,6 +48,17 @@ def unseen_sentence(silent: dict[Site, str]) -> str:
     return f"{' and '.join(parts)} {verb} is not shown" if parts else ""
 
 
+def transformers_parts(model: Module) -> dict[str, PreTrainedModel]:
+    """Return name → model for the outermost models of transformers in a module; {} if transformers is not installed."""
+    parts: dict[str, PreTrainedModel] = {}
+    for name, part in model.named_modules():
+        kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(part).__mro__}
+        is_inner = any(not outer or name.startswith(f"{outer}.") for outer in parts)
+        if "transformers.PreTrainedModel" in kinds and not is_inner:
+            parts[name] = part  # type: ignore[assignment]
+    return parts
+
+
 def modules_named_attention(model: PreTrainedModel) -> dict[str, Module]:
     """Return name → module for all modules that attend, by the names of their classes, nested ones too."""
     return {name: module for name, module in model.named_modules() if _module_attends(module)}

@@ -23,7 +23,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from attnctl import attention
 from attnctl.api import capturing
-from attnctl.api.capturing import Captures, capture
+from attnctl.api.captures import Captures
+from attnctl.api.capturing import capture
 from attnctl.api.intervening import intervene
 from attnctl.checks import limits
 from attnctl.errors import AttnctlError, UsageError

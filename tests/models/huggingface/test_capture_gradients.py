@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import attnctl
-from attnctl.api.capturing import Captures, capture
+from attnctl.api.captures import Captures
+from attnctl.api.capturing import capture
 from attnctl.errors import AttnctlError, UsageError
 from tests.tools import architectures as zoo
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from attnctl.api.capturing import Captured, capture
+from attnctl.api.captures import Captured
+from attnctl.api.capturing import capture
 from attnctl.errors import AttnctlError, UsageError
 from tests.tools.sweep.checkpoints import trace_of
 from tests.tools.sweep.families import Family, build

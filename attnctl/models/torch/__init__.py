@@ -1,0 +1,1 @@
+"""The attention of any torch module, watched while it runs."""

@@ -1,0 +1,123 @@
+"""Read a product of two tensors, however it is written, as letters for its axes: `matmul`, `bmm`, `einsum`, `linear`."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from attnctl.attention import Array
+
+MATMUL = {"matmul": 0, "__matmul__": 0, "bmm": 0, "mm": 0, "mv": 0, "dot": 0, "baddbmm": 1, "addmm": 1, "addmv": 1}
+PRODUCTS = frozenset([*MATMUL, "einsum", "linear", "tensordot", "inner"])
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction:
+    """A product of two tensors: a letter for each axis of each operand, and of the result. An axis of size 1 that is spread is `.`."""
+
+    operands: tuple[Array, Array]
+    letters: tuple[str, str]
+    result: str
+
+    @property
+    def summed(self) -> set[str]:
+        """Return the letters that both operands have and the result has not."""
+        return (set(self.letters[0]) & set(self.letters[1])) - set(self.result)
+
+
+def contraction_of(name: str, args: Sequence[object], keywords: Mapping[str, object]) -> Contraction | None:
+    """Return the product that a call of the function `name` computes; None if it is none of two tensors."""
+    if name == "einsum":
+        return _einsum(args)
+    first = MATMUL.get(name, 0)
+    operands = list(args[first : first + 2])
+    names = {"linear": ("input", "weight"), "baddbmm": ("batch1", "batch2")}.get(name, ("input", "other"))
+    operands += [keywords[key] for key in names[len(operands) :] if key in keywords]
+    if len(operands) != 2 or not all(isinstance(part, torch.Tensor) for part in operands):
+        return None
+    a, b = operands
+    assert isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+    if name in ("linear", "inner"):
+        letters = string.ascii_letters[: a.ndim]
+        return Contraction((a, b), (letters, f"Z{letters[-1]}"[-b.ndim :]), letters[:-1] + "Z" * (b.ndim - 1))
+    if name == "tensordot":
+        return _tensordot(a, b, keywords.get("dims", args[2] if len(args) > 2 else 2))
+    return _matmul(a, b)
+
+
+def _matmul(a: Array, b: Array) -> Contraction:
+    """Return matmul's axes: the last two are multiplied, those before are spread."""
+    lead = string.ascii_lowercase[: max(a.ndim, b.ndim) - 2] if max(a.ndim, b.ndim) > 2 else ""
+    left = lead[len(lead) - max(a.ndim - 2, 0) :] + "XY"[-min(a.ndim, 2) :]
+    right = lead[len(lead) - max(b.ndim - 2, 0) :] + ("YZ" if b.ndim > 1 else "Y")
+    result = lead + "X" * (a.ndim > 1) + "Z" * (b.ndim > 1)
+    sizes: dict[str, int] = {}
+    for array, letters in ((a, left), (b, right)):
+        for letter, size in zip(letters, array.shape, strict=True):
+            sizes[letter] = max(sizes.get(letter, 1), int(size))
+    spread = [
+        "".join(
+            "." if size == 1 and sizes[letter] > 1 and letter in lead else letter
+            for letter, size in zip(letters, array.shape, strict=True)
+        )
+        for array, letters in ((a, left), (b, right))
+    ]
+    return Contraction((a, b), (spread[0], spread[1]), result)
+
+
+def _einsum(args: Sequence[object]) -> Contraction | None:
+    equation, *rest = args
+    operands = list(rest[0]) if len(rest) == 1 and isinstance(rest[0], (tuple, list)) else list(rest)
+    if (
+        not isinstance(equation, str)
+        or len(operands) != 2
+        or not all(isinstance(part, torch.Tensor) for part in operands)
+    ):
+        return None
+    a, b = operands
+    inputs, _, result = equation.replace(" ", "").partition("->")
+    letters = inputs.split(",")
+    if "->" not in equation:
+        both = "".join(letters).replace(".", "")
+        result = ("..." if "..." in equation else "") + "".join(sorted(x for x in set(both) if both.count(x) == 1))
+    free = [letter for letter in string.ascii_letters if letter not in equation]
+    count = max(
+        (
+            array.ndim - len(text.replace("...", ""))
+            for array, text in zip(operands, letters, strict=True)
+            if "..." in text
+        ),
+        default=0,
+    )
+    more = "".join(free[:count])
+    whole = [
+        text.replace(
+            "...",
+            more[len(more) - (array.ndim - len(text.replace("...", ""))) :]
+            if array.ndim > len(text.replace("...", ""))
+            else "",
+        )
+        for array, text in zip(operands, letters, strict=True)
+    ]
+    result = result.replace("...", more)
+    if any(len(set(text)) != len(text) for text in whole):
+        return None
+    return Contraction((a, b), (whole[0], whole[1]), result)
+
+
+def _tensordot(a: Array, b: Array, dims: object) -> Contraction | None:
+    if isinstance(dims, int):
+        left_dims, right_dims = list(range(a.ndim - dims, a.ndim)), list(range(dims))
+    elif isinstance(dims, (tuple, list)) and len(dims) == 2:
+        left_dims, right_dims = ([part] if isinstance(part, int) else list(part) for part in dims)
+    else:
+        return None
+    left, right = list(string.ascii_lowercase[: a.ndim]), list(string.ascii_uppercase[: b.ndim])
+    for i, j in zip(left_dims, right_dims, strict=True):
+        right[j] = left[i]
+    summed = {left[i] for i in left_dims}
+    result = [letter for letter in (*left, *right) if letter not in summed]
+    return Contraction((a, b), ("".join(left), "".join(right)), "".join(result))

@@ -1,0 +1,258 @@
+"""Watch any torch module while it runs: each function of torch passes a `TorchFunctionMode`; nothing of the model is changed.
+
+`scaled_dot_product_attention` and `flex_attention` are recomputed and held against the kernel's own result (`fused`); what a
+model writes out itself is recognised (`traced`). What cannot be seen is reported, by name.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from copy import copy
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from attnctl.attention import Array
+from attnctl.errors import AttnctlError
+from attnctl.models.torch.contractions import PRODUCTS
+from attnctl.models.torch.fused import Arguments, Changed, FlexCall, FusedCall, arguments_of
+from attnctl.models.torch.sites import Place, Sites
+from attnctl.models.torch.traced import Chunk, TracedCall, Tracer
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+AnyCall: TypeAlias = FusedCall | TracedCall
+
+MULTI_HEAD = torch.nn.functional.multi_head_attention_forward
+# The function hands itself to the mode whole. A copy of its code that takes no notice of modes runs function by function.
+PLAIN_MULTI_HEAD = FunctionType(
+    MULTI_HEAD.__code__,
+    {**vars(torch.nn.functional), "has_torch_function": lambda _: False},
+    MULTI_HEAD.__name__,
+    MULTI_HEAD.__defaults__,
+    MULTI_HEAD.__closure__,
+)
+SOFTMAX = frozenset(["softmax", "_softmax", "log_softmax", "_log_softmax"])
+LOOKS_FUSED = re.compile("attention|attn|fmha|flash|xformers", re.IGNORECASE)
+
+
+class Visitor(Protocol):
+    """What looks at the attention of a model, and may change it."""
+
+    def see(self, place: Place, call: AnyCall) -> Changed | None:
+        """Look at a call. Return what the model goes on with, or None."""
+
+
+@dataclass(eq=False)
+class Watched:
+    """One model that is watched: its sites, its visitor, what was seen of it, and what could not be."""
+
+    model: Module
+    visitor: Visitor
+    sites: Sites
+    ways: dict[str, int] = field(default_factory=dict)  # how calls were read → their number
+    unknown: dict[str, str] = field(default_factory=dict)  # operator → module
+    refused: dict[tuple[str, str], None] = field(default_factory=dict)
+    largest_error: float = 0.0
+    softmaxes: int = 0
+
+    @property
+    def name(self) -> str:
+        """Return the class of the model."""
+        return type(getattr(self.model, "_orig_mod", self.model)).__name__
+
+    @property
+    def count(self) -> int:
+        """Return how many calls of attention were seen."""
+        return sum(self.ways.values())
+
+    def problems(self) -> list[str]:
+        """Return a sentence for each attention that cannot be shown, or that may have been missed."""
+        lines = [f"in {module or 'the root'}: {sentence}" for module, sentence in self.refused]
+        lines += [
+            f"the operator {operator} in {module or 'the root'} looks like attention, and attnctl does not know it"
+            for operator, module in self.unknown.items()
+        ]
+        lines += [f"{name} runs in TorchScript, which shows none of its functions" for name in self.sites.scripted()]
+        if self.sites.other_threads:
+            lines.append("modules ran in other threads (DataParallel?), which are not watched")
+        return lines
+
+    def nothing_seen(self) -> str:
+        """Return the error of a model in which no attention was seen: what was looked for, and what stood in the way."""
+        looked = (
+            f"no attention of {self.name} was seen: no call of scaled_dot_product_attention or flex_attention, and no softmax "
+            "of a product of queries and keys that multiplies values"
+        )
+        problems = self.problems()
+        if not problems and self.softmaxes:
+            problems = [
+                f"{self.softmaxes} softmax over other things (experts, classes, a loss, or scores without a product)"
+            ]
+        return f"{looked} ({'; '.join(problems)})" if problems else looked
+
+
+class _Mode(TorchFunctionMode):
+    """Show each function of torch to the models that are watched in this thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.models: list[Watched] = []
+        self.tracer = Tracer(self._show, self._module)
+
+    def _running(self) -> list[Watched]:
+        return [watched for watched in self.models if watched.sites.is_running]
+
+    def _module(self) -> str:
+        running = self._running()
+        return running[-1].sites.module if running else ""
+
+    def _show(self, call: AnyCall, is_cross: bool, chunk: Chunk | None) -> Array | None:
+        """Show a call to each visitor; return the output that the model goes on with, if one of them changed it."""
+        other = None
+        for watched in self._running():
+            place = watched.sites.next_place("cross" if is_cross else "self", chunk, call.shape)
+            changed = watched.visitor.see(place, call)
+            if changed is not None:
+                other = changed.output
+                call = _with_change(call, changed)
+            watched.ways[call.way] = watched.ways.get(call.way, 0) + 1
+            watched.largest_error = max(watched.largest_error, call.error or 0.0)
+        return other
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        keywords = kwargs or {}
+        if torch._C._current_graph_task_id() != -1:  # a checkpointed forward runs again in the backward pass
+            return func(*args, **keywords)
+        if func is MULTI_HEAD:
+            with self:
+                return PLAIN_MULTI_HEAD(*args, **keywords)
+        running = self._running()
+        if not running:
+            return func(*args, **keywords)
+        name = function_name(func)
+        if name == "scaled_dot_product_attention":
+            return self._fused(func, args, keywords)
+        if name in ("flex_attention", "flex_attention_hop") and len(args) >= 6:
+            return self._flex(func, args, keywords)
+        if LOOKS_FUSED.search(str(func)) and isinstance(
+            func, torch._ops.OpOverload | torch._ops.OpOverloadPacket | torch._ops.HigherOrderOperator
+        ):
+            for watched in running:
+                watched.unknown.setdefault(str(func).removesuffix(".default"), watched.sites.module)
+        if name in PRODUCTS:
+            return self._and_refusals(self.tracer.product(name, args, keywords, func), running)
+        if name in SOFTMAX:
+            out = func(*args, **keywords)
+            self.tracer.softmax(name.lstrip("_"), args, keywords, out)
+            for watched in running:
+                watched.softmaxes += 1
+            return self._and_refusals(out, running)
+        out = func(*args, **keywords)
+        return self._and_refusals(self.tracer.follow(name, args, keywords, out), running)
+
+    def _and_refusals(self, out: Any, running: list[Watched]) -> Any:
+        if self.tracer.refused:
+            for watched in running:
+                watched.refused |= self.tracer.refused
+            self.tracer.refused = {}
+        return out
+
+    def _fused(self, func: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+        out = func(*args, **keywords)
+        given = arguments_of(args, keywords)
+        if given.query.is_nested:
+            self.tracer.refuse("it attends to a nested tensor, which holds texts of several lengths: pad them")
+            return self._and_refusals(out, self._running())
+        return self._show_fused(FusedCall(given, out, self._layout(given)), out)
+
+    def _flex(self, func: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+        result = func(*args, **keywords)
+        out = result[0] if isinstance(result, tuple) else result
+        given = Arguments(*args[:3], enable_gqa=True)
+        call = FlexCall(given, out, self._layout(given), "flex", how=tuple(args[3:]), keywords=keywords)
+        other = self._show_fused(call, out)
+        return (other, *result[1:]) if isinstance(result, tuple) else other
+
+    def _layout(self, given: Arguments) -> Any:
+        return self.tracer.layouts.get(given.query) or self.tracer.layouts.get(given.key)
+
+    def _show_fused(self, call: FusedCall, out: Array) -> Array:
+        query, key = call.arguments.query, call.arguments.key
+        constant = self.tracer.is_constant(query)
+        if constant and self.tracer.is_constant(key):
+            return out
+        is_cross = constant or self.tracer.origin(query) is not self.tracer.origin(key)
+        chunk = self.tracer.chunks.get(query)
+        is_cross = is_cross or self.tracer.differs(call.shape, chunk, self.tracer.is_grown(key))
+        other = self._show(call, is_cross, chunk)
+        return out if other is None else other
+
+
+def _with_change(call: AnyCall, changed: Changed) -> AnyCall:
+    """Return a call as an outer visitor changed it."""
+    other = copy(call)
+    if changed.weights is None and call.changed is not None:
+        changed = Changed(changed.output, call.changed.weights)
+    other.output, other.changed = changed.output, changed
+    return other
+
+
+def function_name(func: Any) -> str:
+    """Return the name of a function of torch: of an operator without its overload, of a property its own."""
+    name = str(getattr(func, "__name__", func))
+    if name == "__get__":
+        return str(getattr(getattr(func, "__self__", None), "__name__", name))
+    return name.partition(".")[0]
+
+
+_modes = threading.local()
+
+
+@contextmanager
+def watch_module(model: Module, visitor: Visitor, without: frozenset[int] = frozenset()) -> Iterator[Watched]:
+    """Show each attention of `model` to a visitor within this context; the parts `without` are left to others.
+
+    Compiled modules run uncompiled. Contexts nest: an outer one's change is seen by an inner one.
+    """
+    watched = Watched(model, visitor, Sites(model, without))
+    with ExitStack() as stack:
+        if "torch._dynamo" in sys.modules or "torch.nn.attention.flex_attention" in sys.modules:
+            import torch.compiler
+
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(watched.sites.hooks())
+        mode = getattr(_modes, "mode", None)
+        if mode is None:
+            mode = _modes.mode = _Mode()
+            stack.callback(setattr, _modes, "mode", None)
+            stack.enter_context(mode)
+        for part in (*model.parameters(), *model.buffers()):
+            mode.tracer.constants[part] = True
+        mode.models.append(watched)
+        stack.callback(mode.models.remove, watched)
+        yield watched
+        watched.refused |= mode.tracer.lost()
+
+
+def check_seen(watched: Watched) -> str:
+    """Return the sentence about what could not be shown, "" if all was. Raises AttnctlError if nothing was seen of a run."""
+    if watched.sites.step < 0 and not watched.sites.other_threads:
+        return ""
+    if not watched.count:
+        raise AttnctlError(watched.nothing_seen())
+    return "; ".join(watched.problems())

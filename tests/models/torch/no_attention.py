@@ -1,0 +1,193 @@
+"""Models that have a softmax and a product, and no attention of tokens: what a capture must not show, and must name."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.models.torch.written_by_hand import B, CAUSAL, D, H, N, Written
+
+
+class Router(nn.Module):
+    """A mixture of experts: the weights of a token's experts multiply that token's own results."""
+
+    def __init__(self):
+        super().__init__()
+        self.router, self.experts = nn.Linear(D, 4), nn.ModuleList(nn.Linear(D, D) for _ in range(4))
+
+    def forward(self, x):
+        results = torch.stack([expert(x) for expert in self.experts], -2)
+        return torch.einsum("bne,bned->bnd", self.router(x).softmax(-1), results)
+
+
+class TopRouter(Router):
+    def forward(self, x):
+        results = torch.stack([expert(x) for expert in self.experts], -2)
+        scores, chosen = self.router(x).topk(2, dim=-1)
+        picked = results.gather(-2, chosen.unsqueeze(-1).expand(*chosen.shape, D))
+        return (scores.softmax(-1).unsqueeze(-1) * picked).sum(-2)
+
+
+class CosineRouter(Router):
+    """Experts by their similarity to a learned vector."""
+
+    def __init__(self):
+        super().__init__()
+        self.directions = nn.Parameter(torch.randn(4, D))
+
+    def forward(self, x):
+        results = torch.stack([expert(x) for expert in self.experts], -2)
+        weights = (F.normalize(x, dim=-1) @ F.normalize(self.directions, dim=-1).T).softmax(-1)
+        return (weights.unsqueeze(-2) @ results).squeeze(-2)
+
+
+class Contrastive(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(D, 8), nn.Linear(D, 8)
+
+    def forward(self, x):
+        a, b = F.normalize(self.a(x[0]), dim=-1), F.normalize(self.b(x[1]), dim=-1)
+        logits = a @ b.T / 0.07
+        labels = torch.arange(N)
+        soft = -(torch.eye(N) * F.log_softmax(logits, -1)).sum(-1).mean()
+        return (
+            F.cross_entropy(logits, labels)
+            + F.cross_entropy(logits.T, labels)
+            + soft
+            + (logits.softmax(-1) * torch.eye(N)).sum()
+        )
+
+
+class SoftTargets(Contrastive):
+    """A loss in which one table of similarities is the target of another."""
+
+    def forward(self, x):
+        a, b = self.a(x[0]), self.b(x[1])
+        return -(F.softmax(a @ a.T, -1) * F.log_softmax(a @ b.T, -1)).sum(-1).mean()
+
+
+class LanguageHead(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(11, D)
+
+    def forward(self, x):
+        hidden = x + self.embedding(torch.arange(N))
+        return (hidden @ self.embedding.weight.T).softmax(-1) @ self.embedding.weight
+
+
+class Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.up = nn.Linear(D, D), nn.Linear(D, D)
+
+    def forward(self, x):
+        return self.gate(x).softmax(-1) * self.up(x)
+
+
+class Gram(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(D, D)
+
+    def forward(self, x):
+        y = self.up(x)
+        return (y.mT @ y).softmax(-1).diagonal(dim1=-2, dim2=-1).sum(-1)
+
+
+SILENT = [Router, TopRouter, CosineRouter, Contrastive, SoftTargets, LanguageHead, Gate, Gram]
+
+
+class OverQueries(Written):
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        return self.joined((q @ k.mT).softmax(-2) @ v)
+
+
+class Sigmoid(Written):
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        return self.joined(torch.sigmoid(q @ k.mT) @ v)
+
+
+class NonLocal(Written):
+    """Scores divided by their number (Wang et al. 2018)."""
+
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        return (q @ k.mT / N) @ v
+
+
+class LinearAttention(Written):
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        q, k = F.elu(q) + 1, F.elu(k) + 1
+        return self.joined(q @ (k.mT @ v))
+
+
+class EfficientAttention(Written):
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        return self.joined(q.softmax(-1) @ (k.softmax(-2).mT @ v))
+
+
+class Channels(Written):
+    """Channels look at channels (XCiT)."""
+
+    def forward(self, x):
+        q, k, v = (self.split(part).mT for part in self.projected(x))
+        return self.joined(((q @ k.mT).softmax(-1) @ v).mT)
+
+
+class Differential(Written):
+    """One softmax minus another (Ye et al. 2024)."""
+
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        (q1, q2), (k1, k2) = (part.view(B, N, H, 2, -1).permute(3, 0, 2, 1, 4) for part in (q, k))
+        return self.joined(((q1 @ k1.mT).softmax(-1) - 0.8 * (q2 @ k2.mT).softmax(-1)) @ self.split(v))
+
+
+class TalkingHeads(Written):
+    """Heads are mixed after the softmax."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Linear(H, H)
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        weights = (q @ k.mT / math.sqrt(D // H)).masked_fill(~CAUSAL, -math.inf).softmax(-1)
+        return self.joined(self.mix(weights.permute(0, 2, 3, 1)).permute(0, 3, 1, 2) @ v)
+
+
+class Shuffled(Written):
+    """Weights go through a function that is not followed."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        weights = (q @ k.mT).softmax(-1)
+        return self.joined(F.interpolate(weights, scale_factor=2)[..., ::2, ::2] @ v)
+
+
+class Nested(Written):
+    def forward(self, x):
+        q, k, v = (torch.nested.as_nested_tensor(list(part), layout=torch.jagged) for part in self.projected(x))
+        heads = (part.unflatten(-1, [H, D // H]).transpose(1, 2) for part in (q, k, v))
+        return F.scaled_dot_product_attention(*heads).transpose(1, 2).to_padded_tensor(0.0)
+
+
+NAMED = {
+    OverQueries: "over the queries",
+    Sigmoid: "do not sum to 1",
+    NonLocal: "do not sum to 1",
+    LinearAttention: "linear attention",
+    EfficientAttention: "linear attention",
+    Channels: "channels",
+    Differential: "changed after the softmax",
+    TalkingHeads: "a mix of heads",
+    Shuffled: "interpolate",
+    Nested: "nested",
+}
