@@ -13,7 +13,7 @@ from attnctl.readings.overview import LongRow, Overview, TextPart
 from attnctl.readings.rows import BlocksReading, ExactBlock, LinksReading, RowReading, telling_blocks
 from attnctl.readings.spans import parts_of, stand_in_text
 from attnctl.readings.statistics_reading import HeadStatisticsReading
-from attnctl.source import Prepared
+from attnctl.source.prepared import Prepared
 from attnctl.source.zoom import SIZE, zoom_cells
 
 if TYPE_CHECKING:

@@ -14,7 +14,9 @@ from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.readings.heatmap import GridReading, HeatmapGrid, OverviewReading, of_overview
 from attnctl.readings.overview import LongRow, Overview, TextPart, part_snippet
 from attnctl.readings.spans import parts_of
-from attnctl.source import LONG, Changes, Prepared, TraceSource, prepare
+from attnctl.source.changes import Changes, prepare
+from attnctl.source.prepared import Prepared
+from attnctl.source.sources import LONG, TraceSource
 from attnctl.text.tokens import Token
 from attnctl.trace import Trace, numbers_in_text
 from attnctl.trace.run import Note

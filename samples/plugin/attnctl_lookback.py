@@ -26,6 +26,7 @@ from attnctl.layer import LayerAttention
 from attnctl.measures import Measure
 from attnctl.render.forms import Grid, Line
 from attnctl.render.terminal.console import Shown
+from attnctl.source import prepare
 from attnctl.trace.run import Run
 
 TOKENS = 32  # generated without --generate
@@ -92,7 +93,7 @@ def lookback_command(
     new = sum(token.start is None for token in source.tokens[-limit:])  # a new token has no place in the text
     if not 1 < new < len(source.tokens):
         raise UsageError(f"the model wrote {new} new tokens after the text; lookback compares two at least")
-    lookback = source.read(LookbackReading(len(source.tokens), new))
+    lookback = prepare(source).read(LookbackReading(len(source.tokens), new))
     say_notes(lookback.notes)
     if json:
         put_bytes(write_json(lookback, "lookback") + b"\n")

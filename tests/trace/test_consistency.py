@@ -296,7 +296,7 @@ STORED: dict[str, Callable[[Trace], Trace]] = {  # a trace with each kind of not
         notes=(Note("A sink takes a part.", "sink"),),
         layers=tuple(replace(one, weights=one.weights / 2, scaled_scores=None, context=None) for one in trace.layers),
     ),
-    "parked": lambda trace: TraceSource(replace(trace, model=replace(trace.model, kind="checkpoint"))).read(
+    "parked": lambda trace: prepare(TraceSource(replace(trace, model=replace(trace.model, kind="checkpoint")))).read(
         TraceReading()
     ),
 }
