@@ -164,13 +164,12 @@ def _by_running_again(source: Source, measure: Measure, layers: Sequence[int] | 
     for missing in sorted(set(layers or ()) - {layer.layer for layer in results}):
         why = f"layer {missing} of {source.name} has no attention of its own"
         raise UsageError(why, option="measure", value=measure.name)
-    info = run.model or source.info
-    trace = Trace(source.text, source.tokens, info, (), run.embeddings, run.key_tokens, notes=run.notes)
-    return _joined_trace(trace, measure, results)
+    subject = replace(run.subject, text=source.text, tokens=source.tokens)
+    return _joined_trace(Trace(subject, (), run.embeddings), measure, results)
 
 
 def _joined_trace(trace: Trace, measure: Measure, layers: Iterable[LayerTrace]) -> Trace:
     """Return the trace with one map for each layer, of all heads together, without the facts about single heads."""
     model = replace(trace.model, n_heads=1, n_kv_heads=1, causal=None, finds=None)
-    notes = (*trace.notes, measure.note)
-    return replace(trace, model=model, layers=tuple(layers), predictions=(), measure=measure.name, notes=notes)
+    subject = replace(trace.subject, model=model, measure=measure.name, notes=(*trace.notes, measure.note))
+    return replace(trace, subject=subject, layers=tuple(layers), predictions=())

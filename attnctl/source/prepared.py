@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic
 
 import numpy as np
@@ -20,7 +20,8 @@ from attnctl.text import counted, number_list, visible_text
 from attnctl.text.tokens import Token, dropped_letters
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.run import Note, Run, StopForward
+from attnctl.trace.notes import Note
+from attnctl.trace.run import Run, StopForward
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
@@ -179,25 +180,32 @@ class ChangedReading(Generic[Result]):
 
     def value(self, run: Run) -> Result:
         """Return the reading's value. Raises UsageError for a chosen layer that has no attention."""
-        prepared, source = self.prepared, self.prepared.source
+        source = self.prepared.source
         for layer in sorted(self._layers - self._layers_read) if self.layers is not None else ():
             attending = number_list(sorted(self._layers_read))
             raise UsageError(f"layer {layer} of {source.name} has no attention: it is in {attending}")
-        run.text, run.model = source.text, run.model or source.info
-        if (
-            isinstance(source, TextSource) and run.model.kind != "checkpoint"
-        ):  # a checkpoint's reader knows its tokenizer
-            dropped = dropped_letters(source.text, source.tokens)
-            run.notes = (*run.notes, *(Note(sentence, "input") for sentence in dropped))
-        if (measure := prepared.values_measure) is not None:
-            note = measure.note if self._knows_w_o else measure.note_without_w_o or measure.note
-            run.measure, run.notes = measure.name, (*run.notes, note)
+        return self._reading.value(self._changed_run(run))
+
+    def _changed_run(self, run: Run) -> Run:
+        """Return the run about the text as it was read, with the changes to the weights and notes on them."""
+        prepared, source, subject = self.prepared, self.prepared.source, run.subject
+        notes, measure, embeddings = [*subject.notes], prepared.values_measure, run.embeddings
+        # a checkpoint's reader knows its tokenizer
+        if isinstance(source, TextSource) and subject.model.kind != "checkpoint":
+            notes += [Note(sentence, "input") for sentence in dropped_letters(source.text, source.tokens)]
+        if measure is not None:
+            notes.append(measure.note if self._knows_w_o else measure.note_without_w_o or measure.note)
         if prepared.change_notes:
-            sentences = (Note(f"{change[0].upper()}{change[1:]}.", change.kind) for change in prepared.change_notes)
-            run.notes, run.embeddings = (*run.notes, *sentences), None  # only weights remain
-        if prepared.kept_keys is not None:
-            run.key_tokens = prepared.key_tokens
-        return self._reading.value(run)
+            notes += (Note(f"{change[0].upper()}{change[1:]}.", change.kind) for change in prepared.change_notes)
+            embeddings = None  # only weights remain
+        changed = replace(
+            subject,
+            text=source.text,
+            key_tokens=subject.key_tokens if prepared.kept_keys is None else prepared.key_tokens,
+            measure=subject.measure if measure is None else measure.name,
+            notes=tuple(notes),
+        )
+        return replace(run, subject=changed, embeddings=embeddings)
 
 
 def record_trace(

@@ -14,7 +14,9 @@ from attnctl.source.reading import Visit
 from attnctl.text.tokens import Token, checked_text
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.run import Run, StopForward, notes_of_kind
+from attnctl.trace.notes import notes_of_kind
+from attnctl.trace.run import Run, StopForward
+from attnctl.trace.subject import Subject
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -29,23 +31,37 @@ LONG = 512  # tokens; a longer text has an overview instead of every weight
 class Source:
     """A source of attention. `name` is for messages."""
 
-    def __init__(
-        self,
-        name: str,
-        text: str,
-        tokens: tuple[Token, ...],
-        info: ModelInfo,
-        *,
-        key_tokens: tuple[Token, ...] | None = None,
-        counts: tuple[int, int] | None = None,
-    ) -> None:
-        self.name, self.text, self.tokens, self.info = name, text, tokens, info
-        self.input_text = text  # the input of a model: the first of two texts
-        self.key_tokens = tokens if key_tokens is None else key_tokens  # other tokens in cross attention and with slots
+    def __init__(self, name: str, subject: Subject, counts: tuple[int, int] | None = None) -> None:
+        self.name, self.subject, info = name, subject, subject.model
+        self.input_text = subject.text  # the input of a model: the first of two texts
         self.counts = counts or (info.n_layers or 1, info.n_heads or 1)  # layers and heads to choose from
-        self.measure: str | None = None  # what stands in place of the weights
         self.held_rows: tuple[int, ...] | None = None  # the queries whose weights are known; None: all
-        self.key_numbers: Sequence[int] = range(len(self.key_tokens))  # the number of each key in the text
+        self.key_numbers: Sequence[int] = range(len(subject.key_axis))  # the number of each key in the text
+
+    @property
+    def text(self) -> str:
+        """Return the text: both texts of a pair."""
+        return self.subject.text
+
+    @property
+    def tokens(self) -> tuple[Token, ...]:
+        """Return the tokens of the text: the queries."""
+        return self.subject.tokens
+
+    @property
+    def key_tokens(self) -> tuple[Token, ...]:
+        """Return the tokens of the keys: other tokens in cross attention and with slots."""
+        return self.subject.key_axis
+
+    @property
+    def info(self) -> ModelInfo:
+        """Return the facts about the model."""
+        return self.subject.model
+
+    @property
+    def measure(self) -> str | None:
+        """Return what stands in place of the weights."""
+        return self.subject.measure
 
     def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
         """Give `visit` the layers, at least the chosen ones (None: all); return everything else that the run tells."""
@@ -66,7 +82,7 @@ class TextSource(Source):
         if not tokens:
             raise AttnctlError("the text has no tokens: give at least one word")
         keys, read = model.tokens_of_keys(tokens, text), model.text_as_read(text)
-        super().__init__(model.info.name, read, tokens, model.info, key_tokens=keys)
+        super().__init__(model.info.name, Subject(read, tokens, model.info, keys))
         self.input_text = text
 
     def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
@@ -83,15 +99,9 @@ class TraceSource(Source):
         self.trace, layers, info = trace, trace.layers, trace.model
         n_layers = max(info.n_layers or 0, *(layer.layer + 1 for layer in layers), 0)
         n_heads = max(info.n_heads or 0, *(head + 1 for layer in layers for head in layer.heads), 0)
-        super().__init__(
-            info.name if name is None else name,
-            trace.text,
-            trace.tokens,
-            info,
-            key_tokens=trace.key_tokens,
-            counts=(n_layers, n_heads),  # as far as the trace shows them
-        )
-        self.measure, self.key_numbers = trace.measure, trace.key_numbers
+        counts = n_layers, n_heads  # as far as the trace shows them
+        super().__init__(info.name if name is None else name, trace.subject, counts)
+        self.key_numbers = trace.key_numbers
         self.held_rows = layers[0].rows if layers else None
 
     def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
@@ -102,8 +112,7 @@ class TraceSource(Source):
         for layer in trace.layers if layers is None else [trace.layer(index) for index in layers]:
             with suppress(StopForward):
                 visit(replace(layer))
-        fields = (trace.predictions, trace.model, trace.notes, trace.text, trace.measure)
-        return Run(trace.tokens, trace.embeddings, trace.key_tokens, *fields)
+        return Run(trace.subject, trace.embeddings, trace.predictions)
 
 
 class OverviewSource(Source):
@@ -111,7 +120,7 @@ class OverviewSource(Source):
 
     def __init__(self, overview: Overview | LongRow, name: str) -> None:
         self.overview = overview
-        super().__init__(name, overview.text, overview.tokens, overview.model, key_tokens=overview.key_axis)
+        super().__init__(name, overview.subject)
 
     def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
         """Raise AttnctlError: an overview has no layers."""

@@ -69,7 +69,8 @@ class LookbackReading:
     def value(self, run: Run) -> Lookback:
         """Return the ratios of all layers."""
         heads = tuple(self.heads)
-        return Lookback(model=run.known_model, tokens=run.tokens, new=self.new, heads=heads, notes=run.notes)
+        about = run.subject
+        return Lookback(model=about.model, tokens=about.tokens, new=self.new, heads=heads, notes=about.notes)
 
 
 @command(example='attnctl lookback "The cat sat on the mat because" --model smollm2 --generate 20')

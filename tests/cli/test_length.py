@@ -21,6 +21,7 @@ from attnctl.readings.spans import parts_of
 from attnctl.source import TraceSource, prepare
 from attnctl.source.model import TextModel
 from attnctl.text.tokens import Token, split_words
+from attnctl.trace.subject import Subject
 
 MODEL = ("--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--causal", "--rope", "--scale", "1")
 
@@ -152,7 +153,7 @@ def test_the_probe_finds_an_induction_head():
             before = np.vstack([np.zeros_like(row[:1]), row[:-1]])
             with contextlib.suppress(StopForward):
                 visit(ComputedLayer.of_call(0, Call(row[None] * 30, before[None], row[None], scale=1.0, causal=True)))
-            return Run(tuple(tokens))
+            return Run(Subject(text, tuple(tokens), self.info))
 
     induction, duplicate = prepare(probe_text(Induction(), 40)).read(ProbeReading(40))[0, 0]
     assert induction > 0.99 and duplicate < 0.01

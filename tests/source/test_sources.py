@@ -37,7 +37,7 @@ def test_the_layers_of_a_trace_may_stand_in_any_order() -> None:
 
 def test_an_overview_has_no_layers_to_change() -> None:
     source = TextSource(open_model("random"), TEXT)
-    overview = OverviewSource(Overview(TEXT, source.tokens, source.info), "cells.json")
+    overview = OverviewSource(Overview(source.subject), "cells.json")
     for changes in (Changes(renormalise=True), Changes("value-norm"), Changes(renormalise=True, drop=["first"])):
         with pytest.raises(AttnctlError, match="cells.json holds an overview of a long text, not its every weight"):
             prepare(overview, changes).read(HeadStatisticsReading(source.tokens))
