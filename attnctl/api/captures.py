@@ -19,7 +19,8 @@ from attnctl.text import number_list
 from attnctl.text.tokens import Token, named_tokens
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.run import SINK_NOTE, Note
+from attnctl.trace.notes import SINK_NOTE, Note
+from attnctl.trace.subject import Subject
 
 if TYPE_CHECKING:
     from attnctl.runtime.arrays import Bools
@@ -180,7 +181,7 @@ class Captures(list[Captured]):
         notes = (NOTE, *(SINK_NOTE,) * any(call.has_sink for call in calls))
         notes += _nan_notes(calls, item)
         notes += (f"{self.unseen[0].upper()}{self.unseen[1:]}.",) if self.unseen else ()
-        return Trace(text=text, tokens=named, key_tokens=columns, model=info, layers=layers, notes=notes)
+        return Trace(Subject(text, named, info, columns, notes=notes), layers)
 
 
 def _calls_of_step(calls: Sequence[Captured], step: int, kind: str | None, unseen: str) -> list[Captured]:

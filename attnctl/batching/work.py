@@ -36,7 +36,7 @@ from attnctl.source import (
 from attnctl.source.model import Generates
 from attnctl.text.tokens import checked_text
 from attnctl.trace import Trace
-from attnctl.trace.run import notes_of_kind
+from attnctl.trace.notes import notes_of_kind
 from attnctl.trace.steps import NAMES, check_names, narrow_trace
 
 if TYPE_CHECKING:

@@ -55,7 +55,7 @@ def say_unknown(*texts: Sequence[Token], notes: Sequence[str] = (), every: bool 
     well, a matrix that is not attention, and doubtful numbers.
     """
     from attnctl.text.tokens import unknown_words
-    from attnctl.trace.run import notes_of_kind
+    from attnctl.trace.notes import notes_of_kind
 
     say_notes(note for tokens in dict.fromkeys(map(tuple, texts)) for note in unknown_words(tokens))
     say_notes(dict.fromkeys(notes if every else notes_of_kind(notes, "guess", "doubt", "no-weights", "input")))

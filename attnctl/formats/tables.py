@@ -20,7 +20,8 @@ from attnctl.readings.head_statistics import HeadTable
 from attnctl.readings.overview import LongRow, Overview, TextPart
 from attnctl.text import as_json
 from attnctl.text.tokens import Token
-from attnctl.trace import Trace, numbers_in_text
+from attnctl.trace import Trace
+from attnctl.trace.subject import numbers_in_text
 
 if TYPE_CHECKING:
     from attnctl.runtime.arrays import Bools, Floats

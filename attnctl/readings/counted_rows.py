@@ -12,7 +12,7 @@ from attnctl.attention import Array
 from attnctl.blockwise import Ranges
 from attnctl.layer import LayerAttention
 from attnctl.runtime.arrays import Bools, Floats
-from attnctl.trace.run import Note
+from attnctl.trace.notes import Note
 
 
 @dataclass(frozen=True)

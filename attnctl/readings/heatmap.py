@@ -22,7 +22,8 @@ from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import shortened, visible_text
 from attnctl.text.tokens import Token
 from attnctl.trace import Headline, Trace
-from attnctl.trace.run import Run, notes_of_kind
+from attnctl.trace.notes import notes_of_kind
+from attnctl.trace.run import Run
 
 
 class GridReading:
@@ -92,27 +93,20 @@ class OverviewReading:
     def kept_in(self, overview: Overview | LongRow, name: str) -> Overview:
         """Return these parts of an overview. Raises AttnctlError if it does not hold them."""
         return Overview(
-            overview.text,
-            overview.tokens,
-            overview.model,
-            None if overview.key_axis == overview.tokens else overview.key_axis,
+            overview.subject,
             grid=None if self._grid is None else self._grid.kept_in(overview, name),
             head_statistics=() if self._statistics is None else self._statistics.kept_in(overview, name),
             links={} if self._links is None else self._links.kept_in(overview, name),
-            notes=overview.notes,
         )
 
     def value(self, run: Run) -> Overview:
         """Return the overview."""
+        more_notes = () if self._statistics is None else self._statistics.notes
         return Overview(
-            text=run.text,
-            tokens=run.tokens,
-            model=run.known_model,
-            key_tokens=run.key_tokens,
+            replace(run.subject, notes=(*run.subject.notes, *more_notes)) if more_notes else run.subject,
             grid=None if self._grid is None else self._grid.value(run),
             head_statistics=() if self._statistics is None else self._statistics.value(run),
             links={} if self._links is None else self._links.value(run),
-            notes=(*run.notes, *(() if self._statistics is None else self._statistics.notes)),
         )
 
 

@@ -15,8 +15,7 @@ from attnctl.errors import UsageError
 from attnctl.readings.head_statistics import HeadStatistics
 from attnctl.text import counted, quoted_beginning
 from attnctl.text.tokens import Token
-from attnctl.trace import WithAxes
-from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.subject import HoldsSubject, Subject
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,17 +68,13 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Overview(WithAxes):
+class Overview(HoldsSubject):
     """A long text, its model, and the parts of its attention that were kept: a grid, statistics or links."""
 
-    text: str
-    tokens: tuple[Token, ...]
-    model: ModelInfo
-    key_tokens: tuple[Token, ...] | None = None
+    subject: Subject
     grid: PooledGrid | None = None
     head_statistics: tuple[HeadStatistics, ...] = ()
     links: dict[tuple[int, int], Links] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         contents = {
@@ -141,25 +136,16 @@ class Overview(WithAxes):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class LongRow:
+class LongRow(HoldsSubject):
     """One query of a long text: its exact weights on every key, for each chosen head."""
 
-    text: str
-    tokens: tuple[Token, ...]
-    keys: tuple[Token, ...]
-    model: ModelInfo
+    subject: Subject
     query: int
     weights: dict[tuple[int, int], Floats]  # (layer, head) → (n_k,)
-    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         heads = counted(len(self.weights), "head")
         return f"LongRow {self.query} of {quoted_beginning(self.text)} by {self.model.name}: {heads}"
-
-    @property
-    def key_axis(self) -> tuple[Token, ...]:
-        """Return the tokens of the key axis."""
-        return self.keys
 
     def narrowed(self, includes: Callable[[int, int], bool]) -> LongRow:
         """Return the row with only the layers and heads for which `includes` returns true."""

@@ -88,7 +88,7 @@ def lie_over_each_other(keys: Sequence[Token]) -> bool:
 
 def share_on_patches(row: LongRow, place: tuple[int, int]) -> float:
     """Return how much of its weight the query gives to patches, 0 to 1."""
-    boxed = [key.box is not None for key in row.keys]  # (n_k,)
+    boxed = [key.box is not None for key in row.key_axis]  # (n_k,)
     return float(row.weights[place][boxed].sum())
 
 
@@ -102,8 +102,8 @@ def heading_of_row(row: LongRow) -> str:
 def sentences_of_row(row: LongRow) -> Iterator[str]:
     """Yield sentences on what the heat map does not show: weight on other tokens, and single keys that take much."""
     beside = [1 - share_on_patches(row, place) for place in row.weights]
-    names_beside = [visible_text(key.text) for key in row.keys if key.box is None and PADDING not in key.text]
-    padding = ["what fills the picture up"] * any(key.box is None and PADDING in key.text for key in row.keys)
+    names_beside = [visible_text(key.text) for key in row.key_axis if key.box is None and PADDING not in key.text]
+    padding = ["what fills the picture up"] * any(key.box is None and PADDING in key.text for key in row.key_axis)
     if names_beside or padding:
         low, high = (f"{100 * share:.0f}" for share in (min(beside), max(beside)))
         span = f"{high} %" if low == high else f"{low} to {high} %"
@@ -111,13 +111,13 @@ def sentences_of_row(row: LongRow) -> Iterator[str]:
             [*(names_beside if len(names_beside) <= 6 else [f"{names_beside[0]} to {names_beside[-1]}"]), *padding]
         )
         yield f"Not in the picture: {span} of the weight, on {names}."
-    if lie_over_each_other(row.keys):
+    if lie_over_each_other(row.key_axis):
         yield "Tiles and the view of the whole added up, each weight spread over its box."
     sinks = []
     for (layer, head), weights in row.weights.items():
         key = int(np.argmax(weights))
         if weights[key] >= SINK:
-            sinks.append(f"{100 * float(weights[key]):.0f} % of {layer}.{head} on {row.keys[key].text}")
+            sinks.append(f"{100 * float(weights[key]):.0f} % of {layer}.{head} on {row.key_axis[key].text}")
     if sinks:
         more = f" and {len(sinks) - 6} more" if len(sinks) > 6 else ""
         yield f"One key takes much ({option_name('drop')} leaves keys out): {', '.join(sinks[:6])}{more}."

@@ -38,8 +38,7 @@ class RowReading:
 
     def value(self, run: Run) -> LongRow:
         """Return the row of each layer and head."""
-        keys = run.tokens if run.key_tokens is None else run.key_tokens
-        return LongRow(run.text, run.tokens, keys, run.known_model, self._query, self._weights, run.notes)
+        return LongRow(run.subject, self._query, self._weights)
 
 
 Block = tuple[int, int, int, int]  # first query, end, first key, end

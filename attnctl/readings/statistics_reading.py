@@ -13,7 +13,8 @@ from attnctl.readings.head_statistics import HeadStatistics, statistics_of_count
 from attnctl.readings.overview import LongRow, Overview
 from attnctl.runtime.arrays import Bools
 from attnctl.text.tokens import Token
-from attnctl.trace.run import Note, Run
+from attnctl.trace.notes import Note
+from attnctl.trace.run import Run
 
 
 class HeadStatisticsReading:

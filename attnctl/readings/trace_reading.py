@@ -12,7 +12,8 @@ from attnctl.layer import CHECKED, LayerAttention, LayerTrace
 from attnctl.text import counted, percent, visible_text
 from attnctl.text.tokens import Token
 from attnctl.trace import Trace
-from attnctl.trace.run import Note, Run
+from attnctl.trace.notes import Note
+from attnctl.trace.run import Run
 
 
 class TraceReading:
@@ -35,20 +36,15 @@ class TraceReading:
     def value(self, run: Run) -> Trace:
         """Return the trace; for a checkpoint, with a note on the tokens where attention is parked."""
         trace = Trace(
-            text=run.text,
-            tokens=run.tokens,
-            model=run.known_model,
+            run.subject,
             layers=tuple(_with_gates(layer, run) for layer in sorted(self._layers, key=lambda layer: layer.layer)),
             embeddings=run.embeddings,
-            key_tokens=run.key_tokens,
             predictions=run.predictions,
-            notes=run.notes,
-            measure=run.measure,
         )
         if trace.model.kind != "checkpoint" or "parked" in trace.noted or trace.measure is not None:
             return trace
         parked = sink_sentence(trace)
-        return trace if parked is None else replace(trace, notes=(*trace.notes, Note(parked, "parked")))
+        return trace if parked is None else trace.about(notes=(*trace.notes, Note(parked, "parked")))
 
 
 def _with_gates(layer: LayerTrace, run: Run) -> LayerTrace:

@@ -13,7 +13,7 @@ from attnctl.readings.overview import LongRow, Overview, TextPart
 from attnctl.readings.rows import BlocksReading, ExactBlock, LinksReading, RowReading, telling_blocks
 from attnctl.readings.spans import parts_of, stand_in_text
 from attnctl.readings.statistics_reading import HeadStatisticsReading
-from attnctl.source import Prepared
+from attnctl.source.prepared import Prepared
 from attnctl.source.zoom import SIZE, zoom_cells
 
 if TYPE_CHECKING:
@@ -48,13 +48,12 @@ def query_row(prepared: Prepared, query: int, links: int | None = None, tick: Ti
     """
     if links is None:
         return prepared.read(RowReading(query), tick)
-    source, keys = prepared.source, prepared.key_tokens
     strongest = prepared.read(OverviewReading(links=LinksReading(links)), tick)
     weights = {}
     for place, head_links in strongest.links.items():
-        row = weights[place] = np.zeros(len(keys), np.float32)  # (n_k,)
+        row = weights[place] = np.zeros(len(prepared.key_tokens), np.float32)  # (n_k,)
         row[head_links.keys[query]] = head_links.weights[query]
-    return LongRow(source.text, source.tokens, keys, source.info, query, weights, strongest.notes)
+    return LongRow(strongest.subject, query, weights)
 
 
 def check_links(prepared: Prepared, top: int) -> None:

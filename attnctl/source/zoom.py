@@ -14,10 +14,13 @@ from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.readings.heatmap import GridReading, HeatmapGrid, OverviewReading, of_overview
 from attnctl.readings.overview import LongRow, Overview, TextPart, part_snippet
 from attnctl.readings.spans import parts_of
-from attnctl.source import LONG, Changes, Prepared, TraceSource, prepare
+from attnctl.source.changes import Changes, prepare
+from attnctl.source.prepared import Prepared
+from attnctl.source.sources import LONG, TraceSource
 from attnctl.text.tokens import Token
-from attnctl.trace import Trace, numbers_in_text
-from attnctl.trace.run import Note
+from attnctl.trace import Trace
+from attnctl.trace.notes import Note
+from attnctl.trace.subject import numbers_in_text
 
 SIZE = 256  # cells a side of an overview
 MANY = 4  # with more heads, each is drawn small
@@ -37,7 +40,7 @@ EVERY_CELL = Zoom()
 
 def heatmap_grid(prepared: Prepared, cells: Overview) -> HeatmapGrid:
     """Return the cells of a prepared source as a grid to draw, with the changes of the source and those made now."""
-    stored = (Note(f"{note[:1].lower()}{note[1:]}".rstrip("."), note.kind) for note in cells.change_notes)
+    stored = (Note(f"{note[:1].lower()}{note[1:]}".rstrip("."), note.kind) for note in cells.subject.change_notes)
     changes = tuple({change: change for change in (*stored, *prepared.change_notes)}.values())
     return of_overview(cells, changes, prepared.measure, prepared.key_numbers)
 

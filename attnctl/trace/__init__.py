@@ -22,8 +22,8 @@ from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
 from attnctl.text import counted, number_list, quoted_beginning
 from attnctl.text.tokens import Token, word_numbers
-from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.run import Note, NoteKind, Prediction
+from attnctl.trace.run import Prediction
+from attnctl.trace.subject import HoldsSubject, Subject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,62 +87,6 @@ WORDS_NOTE = (
 PIECES_NOTE = "Tokens that are not of the text, as a decoder's, stay pieces."
 
 
-def reads_itself(tokens: tuple[Token, ...], key_tokens: tuple[Token, ...] | None, model: ModelInfo) -> bool:
-    """Return whether query i and key i are the same token: self-attention, whatever keys follow the text's own.
-
-    Such keys are slots that hold several tokens, or a source text that a decoder merges with its own. Cross attention
-    over a source that begins with the target's tokens differs by its mask, which hides no later key.
-    """
-    return key_tokens is None or (bool(model.causal) and key_tokens[: len(tokens)] == tokens)
-
-
-def numbers_in_text(tokens: tuple[Token, ...], keys: tuple[Token, ...]) -> tuple[int, ...] | None:
-    """Return the positions in `tokens` of keys that are some of these tokens, in order; None for other keys."""
-    numbers: list[int] = []
-    for key in keys:
-        try:
-            numbers.append(tokens.index(key, numbers[-1] + 1 if numbers else 0))
-        except ValueError:
-            return None
-    return tuple(numbers)
-
-
-class WithAxes:
-    """A result with a text's tokens as queries, and these or other tokens as keys."""
-
-    __slots__ = ()
-
-    tokens: tuple[Token, ...]
-    key_tokens: tuple[Token, ...] | None  # where the keys are not just `tokens`: cross attention, slots
-    model: ModelInfo
-    notes: tuple[str, ...]
-
-    @property
-    def noted(self) -> set[NoteKind]:
-        """Return the kinds of the notes."""
-        return {note.kind for note in self.notes if isinstance(note, Note)}
-
-    @property
-    def change_notes(self) -> list[Note]:
-        """Return the notes on keys that were left out and rows that were rescaled."""
-        return [note for note in self.notes if isinstance(note, Note) and note.kind in ("left-out", "rescaled")]
-
-    @property
-    def key_axis(self) -> tuple[Token, ...]:
-        """Return the tokens of the key axis: the text's own tokens, except in cross attention and with slots behind them."""
-        return self.tokens if self.key_tokens is None else self.key_tokens
-
-    @property
-    def reads_itself(self) -> bool:
-        """Return whether query i and key i are the same token."""
-        return reads_itself(self.tokens, self.key_tokens, self.model)
-
-    @property
-    def cited(self) -> str:
-        """Return the source of the numbers for the metadata of a picture."""
-        return self.model.citation
-
-
 @dataclass(frozen=True)
 class Headline:
     """One link: the query's largest weight in one head, and the reason to show it.
@@ -168,18 +112,13 @@ class Headline:
 
 
 @dataclass(frozen=True, eq=False)
-class Trace(WithAxes):
+class Trace(HoldsSubject):
     """One text through one model: tokens, embeddings, and each layer from queries to context."""
 
-    text: str
-    tokens: tuple[Token, ...]
-    model: ModelInfo
+    subject: Subject
     layers: tuple[LayerTrace, ...]
     embeddings: Floats | None = None  # (n, d_model)
-    key_tokens: tuple[Token, ...] | None = None  # where the keys are not just `tokens`: cross attention, slots
     predictions: tuple[Prediction, ...] = ()
-    measure: str | None = None  # what stands in place of the weights
-    notes: tuple[str, ...] = ()  # sentences that a reader must know; a Note has a kind
     id: str | int | None = None  # the name of the text in a batch
     number: int | None = None  # the place of the text in the input of its batch, from 0
 
@@ -198,15 +137,6 @@ class Trace(WithAxes):
     def cited(self) -> str:
         """Return the source of the numbers for the metadata of a picture: program, model, and the text's id."""
         return super().cited + ("" if self.id is None else f"; text {self.id}")
-
-    @property
-    def key_numbers(self) -> tuple[int, ...]:
-        """Return the number of each key: its token's number in the text, even if keys were left out.
-
-        Keys of another text are numbered from 0.
-        """
-        numbers = numbers_in_text(self.tokens, self.key_axis) if "left-out" in self.noted else None
-        return tuple(range(len(self.key_axis))) if numbers is None else numbers
 
     def layer(self, index: int) -> LayerTrace:
         """Return the trace of layer `index`. Raises AttnctlError if it was not stored."""
@@ -286,15 +216,12 @@ def by_words(trace: Trace) -> Trace:
             )
         )
     place = {i: word for word, group in enumerate(queries) for i in group}
-    return replace(
-        trace,
+    subject = replace(
+        trace.subject,
         tokens=tuple(joined_word([trace.tokens[i] for i in group], trace.text) for group in queries),
         key_tokens=None
         if trace.key_tokens is None
         else tuple(joined_word([trace.key_tokens[j] for j in group], trace.text) for group in keys),
-        layers=tuple(layers),
-        embeddings=None,
-        predictions=tuple(replace(p, position=place[p.position]) for p in trace.predictions),
         # tokens without a place in the text were generated, or belong to a decoder's own text
         notes=(
             *trace.notes,
@@ -302,6 +229,8 @@ def by_words(trace: Trace) -> Trace:
             *(PIECES_NOTE,) * any(t.start is None and not t.special for t in trace.tokens),
         ),
     )
+    predictions = tuple(replace(p, position=place[p.position]) for p in trace.predictions)
+    return replace(trace, subject=subject, layers=tuple(layers), embeddings=None, predictions=predictions)
 
 
 def word_groups(tokens: Sequence[Token], text: str) -> list[list[int]]:

@@ -18,8 +18,9 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerTrace
 from attnctl.measures import measure_named
 from attnctl.runtime.arrays import Bools, Floats
-from attnctl.trace import Trace, numbers_in_text
-from attnctl.trace.run import Note
+from attnctl.trace import Trace
+from attnctl.trace.notes import Note
+from attnctl.trace.subject import numbers_in_text
 
 CELLS = 1 << 18  # scores of a trace that are recomputed when it is read; of a larger trace, rows at even distances
 
@@ -85,7 +86,7 @@ def checked_trace(trace: Trace, source: str) -> Trace:
     limit = max(NOTED, tolerance(STORED, trace.model.dtype))
     wrong = [gap for gap in worst_gaps(trace, CELLS) if not gap.holds(limit)]
     doubts = (Note(f"Doubtful numbers: {RULES[gap.rule][1]}, by up to {gap}.", "doubt") for gap in wrong)
-    return replace(trace, notes=tuple({note: note for note in (*trace.notes, *weights_notes(trace), *doubts)}.values()))
+    return trace.about(notes=tuple({note: note for note in (*trace.notes, *weights_notes(trace), *doubts)}.values()))
 
 
 # --- what cannot be ----------------------------------------------------------------------------------------------

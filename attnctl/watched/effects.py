@@ -13,7 +13,7 @@ from attnctl.checks.argument_types import check_types
 from attnctl.checks.document_fields import Box, Correlation, Count, Index, Part, Share, about
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens, flat_records, write_json
 from attnctl.text import counted, quoted_beginning
-from attnctl.trace import WithAxes
+from attnctl.trace.subject import reads_itself
 
 # how logits become probabilities: of one word or class among all, of each label alone, or not: a regression's numbers
 LogitScale = Literal["softmax", "sigmoid", "number"]
@@ -167,7 +167,7 @@ def summed_contributions(
 _Tokens = Annotated[ResultTokens, about("", minItems=1)]
 
 
-class Effects(WithAxes, JsonDocument, kw_only=True, tag="attnctl.effects/1"):
+class Effects(JsonDocument, kw_only=True, tag="attnctl.effects/1"):
     """The effects of the attention over one text on one prediction.
 
     Each head ablated in turn, each edge cut, parts of the text cut off. Δ is after minus before, in nats. What was not
@@ -198,6 +198,16 @@ class Effects(WithAxes, JsonDocument, kw_only=True, tag="attnctl.effects/1"):
         measured = (("head", self.heads), ("edge", self.edges), ("span", self.spans))
         contents = ", ".join(counted(len(rows), name) for name, rows in measured if rows) or "nothing measured"
         return f"Effects in {quoted_beginning(self.text)} by {self.model.name}: {contents}"
+
+    @property
+    def key_axis(self) -> ResultTokens:
+        """Return the tokens of the key axis."""
+        return self.tokens if self.key_tokens is None else self.key_tokens
+
+    @property
+    def reads_itself(self) -> bool:
+        """Return whether query i and key i are the same token."""
+        return reads_itself(self.tokens, self.key_tokens, self.model)
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return a flat record for each head, edge or part of the text that was taken away; else for each contribution."""

@@ -20,8 +20,8 @@ from attnctl.readings.spans import box_of
 from attnctl.runtime.arrays import Floats
 from attnctl.text import number_list, visible_text
 from attnctl.text.tokens import Token
-from attnctl.trace import reads_itself
 from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.subject import reads_itself
 from attnctl.watched.effects import (
     Agreement,
     Approximation,

@@ -26,6 +26,7 @@ from attnctl.layer import LayerAttention
 from attnctl.measures import Measure
 from attnctl.render.forms import Grid, Line
 from attnctl.render.terminal.console import Shown
+from attnctl.source import prepare
 from attnctl.trace.run import Run
 
 TOKENS = 32  # generated without --generate
@@ -68,7 +69,8 @@ class LookbackReading:
     def value(self, run: Run) -> Lookback:
         """Return the ratios of all layers."""
         heads = tuple(self.heads)
-        return Lookback(model=run.known_model, tokens=run.tokens, new=self.new, heads=heads, notes=run.notes)
+        about = run.subject
+        return Lookback(model=about.model, tokens=about.tokens, new=self.new, heads=heads, notes=about.notes)
 
 
 @command(example='attnctl lookback "The cat sat on the mat because" --model smollm2 --generate 20')
@@ -92,7 +94,7 @@ def lookback_command(
     new = sum(token.start is None for token in source.tokens[-limit:])  # a new token has no place in the text
     if not 1 < new < len(source.tokens):
         raise UsageError(f"the model wrote {new} new tokens after the text; lookback compares two at least")
-    lookback = source.read(LookbackReading(len(source.tokens), new))
+    lookback = prepare(source).read(LookbackReading(len(source.tokens), new))
     say_notes(lookback.notes)
     if json:
         put_bytes(write_json(lookback, "lookback") + b"\n")

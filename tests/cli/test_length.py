@@ -17,10 +17,11 @@ from attnctl.models.builtin.matrix import trace_of_matrix
 from attnctl.readings.heatmap import GridReading, OverviewReading, of_overview, weight_span
 from attnctl.readings.overview import TextPart
 from attnctl.readings.spans import parts_of
-from attnctl.source import TraceSource
+from attnctl.source import TraceSource, prepare
 from attnctl.source.model import TextModel
 from attnctl.source.probe import ProbeReading, probe_text
 from attnctl.text.tokens import Token, split_words
+from attnctl.trace.subject import Subject
 
 MODEL = ("--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--causal", "--rope", "--scale", "1")
 
@@ -152,9 +153,9 @@ def test_the_probe_finds_an_induction_head():
             before = np.vstack([np.zeros_like(row[:1]), row[:-1]])
             with contextlib.suppress(StopForward):
                 visit(ComputedLayer.of_call(0, Call(row[None] * 30, before[None], row[None], scale=1.0, causal=True)))
-            return Run(tuple(tokens))
+            return Run(Subject(text, tuple(tokens), self.info))
 
-    induction, duplicate = probe_text(Induction(), 40).read(ProbeReading(40))[0, 0]
+    induction, duplicate = prepare(probe_text(Induction(), 40)).read(ProbeReading(40))[0, 0]
     assert induction > 0.99 and duplicate < 0.01
 
 
@@ -200,7 +201,7 @@ def test_a_last_cell_of_fewer_tokens_does_not_set_the_scale():
     np.save("w.npy", np.eye(n, dtype=np.float32))
     parts = tuple(TextPart(str(a), ((a, min(a + cell, n)),)) for a in range(0, n, cell))
     source = TraceSource(trace_of_matrix("w.npy"))
-    reading = of_overview(source.read(OverviewReading(GridReading(parts, parts, "mean"))))
+    reading = of_overview(prepare(source).read(OverviewReading(GridReading(parts, parts, "mean"))))
     (grid,) = reading.weights.values()
     assert grid[-1, -1] > grid[0, 0] and weight_span(reading) == (0.0, float(grid[0, 0]))
 
@@ -227,14 +228,14 @@ def test_what_would_be_huge_is_refused_before_any_work(run, refused, asked, file
     long = ("--file", file, *MODEL)
     assert asked("heatmap", "-o", "overview.json").code == 0
     assert "whole matrices" not in asked("heatmap", "--words", "--layer", "0").err
-    monkeypatch.setattr("attnctl.source.NOTED_BYTES", 1e7)
+    monkeypatch.setattr("attnctl.source.prepared.NOTED_BYTES", 1e7)
     assert "note: whole matrices, 800 × 800: they take 0.0 GB" in asked("heatmap", "--words").err
     assert "a trace of 800 tokens" in refused("explain", *long, "-o", "t.npz")
     monkeypatch.setattr("attnctl.checks.limits.ROWS_JSON_BYTES", 1000)
     assert "choose layers, heads" in refused("explain", *long, "--json")
     monkeypatch.setattr("attnctl.checks.limits.TRACE_BYTES", 100_000)
     assert "compare needs them all" in refused("compare", "random", "dot", "--file", file)
-    monkeypatch.setattr("attnctl.source.NOTED_BYTES", 0)
+    monkeypatch.setattr("attnctl.source.prepared.NOTED_BYTES", 0)
     for option in ("--words", "--measure rollout"):
         said = f"{option} needs them all: leave it out, or take a shorter text"
         assert said in refused("heatmap", *long, *option.split())

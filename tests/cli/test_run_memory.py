@@ -14,7 +14,7 @@ from attnctl.models import open_model
 from attnctl.readings.heatmap import OverviewReading
 from attnctl.readings.statistics_reading import HeadStatisticsReading
 from attnctl.readings.trace_reading import TraceReading
-from attnctl.source import TextSource
+from attnctl.source import TextSource, prepare
 from attnctl.source.model import TextModel
 from attnctl.trace.run import Run
 
@@ -55,15 +55,17 @@ def remembered(memory: RunMemory, model: Any, text: str = TEXT) -> TextSource:
 def test_the_second_question_needs_no_second_run(counted: Counted, memory: RunMemory) -> None:
     model = counted.model
     for layers, heads, predictions in (([0], [1], False), ([1], None, True), (None, [0, 2], True), (None, None, False)):
-        kept = remembered(memory, counted).read(TraceReading(predictions=predictions), layers, heads)
-        fresh = TextSource(model, TEXT).read(TraceReading(predictions=predictions), layers, heads)
+        kept = prepare(remembered(memory, counted), layer=layers, head=heads).read(
+            TraceReading(predictions=predictions)
+        )
+        fresh = prepare(TextSource(model, TEXT), layer=layers, head=heads).read(TraceReading(predictions=predictions))
         assert kept.predictions == fresh.predictions and kept.notes == fresh.notes
         for ours, theirs in zip(kept.layers, fresh.layers, strict=True):
             assert ours.heads == theirs.heads and ours.layer == theirs.layer
             np.testing.assert_array_equal(ours.weights, theirs.weights)
     assert counted.runs == 1
     source = remembered(memory, counted)
-    found = source.read(OverviewReading(statistics=HeadStatisticsReading(source.tokens)))
+    found = prepare(source).read(OverviewReading(statistics=HeadStatisticsReading(source.tokens)))
     assert len(found.head_statistics) == 12 and counted.runs == 1
 
 
@@ -78,18 +80,18 @@ def test_what_a_reading_had_computed_is_not_kept(counted: Counted, memory: RunMe
 
 def test_another_text_or_model_is_another_run(counted: Counted, memory: RunMemory) -> None:
     for text in (TEXT, "Bob likes tea", TEXT, "Bob likes tea"):
-        remembered(memory, counted, text).read(TraceReading())
+        prepare(remembered(memory, counted, text)).read(TraceReading())
     assert counted.runs == 2
     other = Counted(counted.model)
-    remembered(memory, other).read(TraceReading())
+    prepare(remembered(memory, other)).read(TraceReading())
     assert other.runs == 1
-    remembered(RunMemory(), other).read(TraceReading())
+    prepare(remembered(RunMemory(), other)).read(TraceReading())
     assert other.runs == 2
 
 
 def test_what_is_too_large_is_not_kept_and_ends_where_the_reading_does(counted: Counted) -> None:
     memory = RunMemory(most_bytes=10)
     for _ in range(2):
-        trace = remembered(memory, counted).read(TraceReading(predictions=False), [0])
+        trace = prepare(remembered(memory, counted), layer=[0]).read(TraceReading(predictions=False))
         assert [layer.layer for layer in trace.layers] == [0]
     assert counted.runs == 2

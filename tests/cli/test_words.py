@@ -62,7 +62,7 @@ def test_after_the_last_token_of_a_long_text_stands_nothing(run: Run) -> None:
 def test_the_prediction_of_a_checkpoint_names_its_own_head(kind: str, norm: bool | None, formula: str) -> None:
     trace: Any = attend("Alice will eat")
     model = replace(trace.model, kind=kind, final_norm=norm)
-    steps = walk_steps(replace(trace, model=model, predictions=(Prediction(2, "pizza", 0, 0.5),)))
+    steps = walk_steps(replace(trace.about(model=model), predictions=(Prediction(2, "pizza", 0, 0.5),)))
     assert [step.formula for step in steps if step.name == "prediction"] == [formula]
 
 

@@ -21,7 +21,7 @@ from attnctl.readings.heatmap import GridReading, OverviewReading
 from attnctl.readings.overview import LongRow, Overview, TextPart
 from attnctl.readings.rows import LinksReading, RowReading
 from attnctl.readings.statistics_reading import HeadStatisticsReading
-from attnctl.source import TextSource
+from attnctl.source import TextSource, prepare
 from tests.conftest import attend, check_schema
 from tests.formats.test_validation import put
 
@@ -36,7 +36,7 @@ def surveyed(**asked: Any) -> Overview:
         "statistics": HeadStatisticsReading(source.tokens),
         "links": LinksReading(3),
     }
-    return source.read(OverviewReading(**readings | asked))
+    return prepare(source).read(OverviewReading(**readings | asked))
 
 
 def test_an_overview_and_a_row_load_as_they_were_saved(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_an_overview_and_a_row_load_as_they_were_saved(tmp_path: Path) -> None:
     assert back.head_statistics == overview.head_statistics and back.grid is not None and overview.grid is not None
     assert back.grid.rows == overview.grid.rows and back.grid.masks.keys() == overview.grid.masks.keys() == {0}
     np.testing.assert_array_equal(back.grid.masks[0], [[True, False], [True, True]])
-    row = TextSource(open_model("random", causal=True, n_heads=2), TEXT).read(RowReading(4))
+    row = prepare(TextSource(open_model("random", causal=True, n_heads=2), TEXT)).read(RowReading(4))
     row.save(tmp_path / "row.json")
     back = attnctl.load(tmp_path / "row.json")
     assert isinstance(back, LongRow) and back.query == 4

@@ -20,6 +20,7 @@ from attnctl.source.zoom import read_heatmap
 from attnctl.text.tokens import Token
 from attnctl.trace import Trace, by_words, word_groups
 from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.subject import Subject
 from tests.conftest import Result
 
 value_norm = measure_named("value-norm").function
@@ -46,7 +47,7 @@ def trace_of(weights: np.ndarray, **more: object) -> Trace:
     """A trace of (heads, n, n) weights over the pieces."""
     heads = tuple(range(len(weights)))
     layer = LayerTrace(0, heads, heads, weights=weights.astype(np.float32), **more)
-    return Trace(TEXT, PIECES, ModelInfo("x", "checkpoint", n_heads=len(heads), n_layers=1), (layer,))
+    return Trace(Subject(TEXT, PIECES, ModelInfo("x", "checkpoint", n_heads=len(heads), n_layers=1)), (layer,))
 
 
 def random_weights(heads: int = 2, n: int = 7) -> np.ndarray:
@@ -87,7 +88,7 @@ def test_value_norm_by_hand() -> None:
     values = np.array([[[3.0, 4.0], [0.0, 15.0]]], dtype=np.float32)
     tokens = (Token("a"), Token("b"))
     layer = LayerTrace(0, (0,), (0,), weights=weights, values=values)
-    trace = Trace("a b", tokens, ModelInfo("x", "matrix"), (layer,))
+    trace = Trace(Subject("a b", tokens, ModelInfo("x", "matrix")), (layer,))
     got = prepare(TraceSource(trace), Changes("value-norm")).trace()
     np.testing.assert_allclose(got.layers[0].weights[0], [[0.25, 0.75]] * 2)
     assert got.layers[0].values is None and "without W_O" in got.notes[-1] and got.measure == "value-norm"
@@ -133,9 +134,11 @@ def test_the_sink_is_stated() -> None:
     weights[0, :, 3] = 0.25
     trace = trace_of(weights)
     assert sink_sentence(trace) == "Of the attention of layer 0, head 0, 75 % goes to the first token, [CLS]."
-    ended = replace(trace, tokens=(*PIECES[:3], Token("[SEP]", special=True), *PIECES[4:]))
+    ended = trace.about(tokens=(*PIECES[:3], Token("[SEP]", special=True), *PIECES[4:]))
     assert sink_sentence(ended).endswith("75 % goes to the first token, [CLS], 25 % to the other special ones ([SEP]).")
-    one = replace(trace, tokens=PIECES[:1], layers=(replace(trace.layers[0], weights=np.ones((1, 1, 1), np.float32)),))
+    one = replace(
+        trace.about(tokens=PIECES[:1]), layers=(replace(trace.layers[0], weights=np.ones((1, 1, 1), np.float32)),)
+    )
     assert sink_sentence(one) is None
 
 

@@ -15,7 +15,8 @@ from attnctl.source.zoom import read_heatmap
 from attnctl.text.tokens import Token
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.run import SINK_NOTE
+from attnctl.trace.notes import SINK_NOTE
+from attnctl.trace.subject import Subject
 
 WORDS = ("The", "cat", "chased", "the", "dog", ".")
 
@@ -26,7 +27,9 @@ def trace_of(*columns: list[float], kind: Any = "checkpoint", tokens: Any = WORD
     weights = np.stack([np.tile(np.array(row, np.float32), (len(named), 1)) for row in columns])  # (heads, n, n)
     heads = tuple(range(len(columns)))
     info = ModelInfo("mine", kind, n_heads=len(heads), n_layers=1)
-    return Trace("The cat chased the dog .", named, info, (LayerTrace(0, heads, heads, weights=weights, **layer),))
+    return Trace(
+        Subject("The cat chased the dog .", named, info), (LayerTrace(0, heads, heads, weights=weights, **layer),)
+    )
 
 
 def caption(trace: Trace, log: bool = False, **how: Any) -> str:
@@ -76,7 +79,7 @@ def test_special_tokens_and_marks() -> None:
         trace_of([0.6, 0.4], tokens=("Mei", "sings")),  # of two keys one always has half
         trace_of(FIRST, kind="demo"),
         trace_of(FIRST, kind="random"),
-        replace(trace_of(FIRST), measure="value-norm"),
+        trace_of(FIRST).about(measure="value-norm"),
         trace_of([0.8, 0.1, 0.1], kind="matrix", tokens=("a", "b", "c")),  # of few bare numbers
     ],
     ids=["below", "word", "two", "demo", "random", "measure", "numbers"],
@@ -101,7 +104,7 @@ def test_a_causal_row_with_few_keys_gives_much_to_the_first() -> None:
 
 def test_a_learned_sink_has_no_column() -> None:
     taken = np.full((1, 6), 0.4, np.float32)
-    trace = replace(trace_of([0.1] * 6, sink_weights=taken), notes=(SINK_NOTE,))
+    trace = trace_of([0.1] * 6, sink_weights=taken).about(notes=(SINK_NOTE,))
     said = "A learned sink, which has no column, takes 40 % of the attention of layer 0, head 0."
     assert caption(trace) == f"{said} renormalise=True shares it among the keys."
     assert caption(trace, renormalise=True) == ""

@@ -94,7 +94,7 @@ def test_drop_needs_no_renormalising_where_rows_are_told(run: Run) -> None:
 def test_a_long_text_narrowed_is_its_whole_without_columns() -> None:
     text = " ".join(f"w{at % 90}" for at in range(520))
     source = TextSource(open_model("random", d_model=16, n_heads=2, causal=True), text)
-    whole = source.read(TraceReading())
+    whole = prepare(source).read(TraceReading())
     given = prepare(source, Changes(drop=["7", "first"]))
     kept = [at for at in range(520) if at not in (0, 7)]
     np.testing.assert_allclose(

@@ -20,7 +20,7 @@ TEXT = "Alice will eat pizza"
 def test_the_shares_of_the_layers_are_the_whole_work(layers: list[int] | None) -> None:
     heard: list[float] = []
     source = TextSource(open_model("random", n_layers=3), TEXT)
-    source.read(HeadStatisticsReading(source.tokens), layers, tick=heard.append)
+    prepare(source, layer=layers).read(HeadStatisticsReading(source.tokens), heard.append)
     assert sum(heard) == pytest.approx(1)
     assert heard[0] == pytest.approx(1 / len(layers or range(3)))  # as much as each of the others
 
@@ -29,13 +29,15 @@ def test_the_layers_of_a_trace_may_stand_in_any_order() -> None:
     trace = record_trace(open_model("random", n_layers=3), TEXT)
     source = TraceSource(replace(trace, layers=trace.layers[::-1]))
     for layers, wanted in ((None, [0, 1, 2]), ([2, 0], [0, 2])):
-        again = source.read(TraceReading(predictions=False), layers)  # which needs no layer after the last
+        again = prepare(source, layer=layers).read(
+            TraceReading(predictions=False)
+        )  # which needs no layer after the last
         assert [layer.layer for layer in again.layers] == wanted
 
 
 def test_an_overview_has_no_layers_to_change() -> None:
     source = TextSource(open_model("random"), TEXT)
-    overview = OverviewSource(Overview(TEXT, source.tokens, source.info), "cells.json")
+    overview = OverviewSource(Overview(source.subject), "cells.json")
     for changes in (Changes(renormalise=True), Changes("value-norm"), Changes(renormalise=True, drop=["first"])):
         with pytest.raises(AttnctlError, match="cells.json holds an overview of a long text, not its every weight"):
             prepare(overview, changes).read(HeadStatisticsReading(source.tokens))

@@ -22,7 +22,7 @@ from attnctl.readings.trace_reading import TraceReading
 from attnctl.source import Changes, TraceSource, prepare
 from attnctl.trace import Trace, by_words
 from attnctl.trace.consistency import CELLS, check_head_count, findings_of_trace
-from attnctl.trace.run import Note, NoteKind, notes_of_kind
+from attnctl.trace.notes import Note, NoteKind, notes_of_kind
 from attnctl.trace.steps import narrow_trace
 from tests.conftest import attend, check_schema
 from tests.formats.test_validation import put
@@ -88,7 +88,7 @@ def test_what_attention_does_not_give_is_noted_and_found(name: str) -> None:
     trace = trace_from_document(damaged, "x.json")
     said = doubts_of(trace)
     assert all(part in said for part in says), said
-    assert doubts_of(trace_from_npz(trace_to_npz(replace(trace, notes=())))) == said
+    assert doubts_of(trace_from_npz(trace_to_npz(trace.about(notes=())))) == said
     again = trace_from_document(json.loads(trace.to_json()))
     assert again.notes == trace.notes  # and not said twice
     assert any(finding.holds is False for finding in findings_of_trace(trace))
@@ -292,11 +292,10 @@ STORED: dict[str, Callable[[Trace], Trace]] = {  # a trace with each kind of not
     "left-out": lambda trace: without_left_out(trace, [0], False),
     "rescaled": lambda trace: without_left_out(trace, [0], True),
     "sink": lambda trace: replace(
-        trace,
-        notes=(Note("A sink takes a part.", "sink"),),
+        trace.about(notes=(Note("A sink takes a part.", "sink"),)),
         layers=tuple(replace(one, weights=one.weights / 2, scaled_scores=None, context=None) for one in trace.layers),
     ),
-    "parked": lambda trace: TraceSource(replace(trace, model=replace(trace.model, kind="checkpoint"))).read(
+    "parked": lambda trace: prepare(TraceSource(trace.about(model=replace(trace.model, kind="checkpoint")))).read(
         TraceReading()
     ),
 }

@@ -12,6 +12,7 @@ from attnctl.text.tokens import Token
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.steps import check_names, narrow_trace, walk_steps
+from attnctl.trace.subject import Subject
 from tests.conftest import SAMPLES, attend
 
 
@@ -35,7 +36,9 @@ def test_the_query_asked_for_is_the_query_shown(
         heads = tuple(range(len(weights)))
         layer = LayerTrace(0, heads, heads, weights=weights[:, list(rows)], mask=kept, rows=None if whole else rows)
         tokens = tuple(Token(f"w{at}", at, special=bool(dice.integers(2))) for at in range(n))
-        trace = Trace("", tokens, ModelInfo("random", kind, n_heads=len(heads), causal=causal), layers=(layer,))
+        trace = Trace(
+            Subject("", tokens, ModelInfo("random", kind, n_heads=len(heads), causal=causal)), layers=(layer,)
+        )
         for row, query in enumerate(rows):
             found = headline(trace, query=query)
             assert found is not None and found.query == query

@@ -35,6 +35,7 @@ from attnctl.text import shortened
 from attnctl.text.tokens import Token, checked_text, unknown_words
 from attnctl.trace import PIECES_NOTE, joined_word, word_groups
 from attnctl.trace.run import Run
+from attnctl.trace.subject import Subject
 
 if TYPE_CHECKING:
     from attnctl.checks.model_options import OptionValues
@@ -83,7 +84,7 @@ def align_text(
         if not indexes:
             how_given = f" with {option_name('target')}" if between and side == "target" else ""
             raise UsageError(f"the {side} has no tokens: give at least one word{how_given}")
-    weights, run = prepared.read(AlignmentReading(rows, columns))
+    weights, subject = prepared.read(AlignmentReading(rows, columns))
     ranked = ranked_heads(weights, targets, sources)
     used = chosen or tuple(HeadPlace(place.layer, place.head) for place in ranked[:AUTO_HEADS])
     for place in used:
@@ -92,13 +93,13 @@ def align_text(
             raise UsageError(f"this head of {info.name} has no attention weights", option="heads", value=head)
     mean = np.mean([weights[place.layer, place.head] for place in used], axis=0)  # (targets, sources)
     links = aligned_links(mean, targets, sources)
-    notes = tuple(note for note in run.notes if note != PIECES_NOTE)
-    notes += tuple(note for side in (run.tokens, run.key_tokens or ()) for note in unknown_words(side))
-    if between and target is None and not run.tokens[-1].special:
-        longer = option_name("generate", 2 * len(run.tokens))
+    notes = tuple(note for note in subject.notes if note != PIECES_NOTE)
+    notes += tuple(note for side in (subject.tokens, subject.key_tokens or ()) for note in unknown_words(side))
+    if between and target is None and not subject.tokens[-1].special:
+        longer = option_name("generate", 2 * len(subject.tokens))
         notes += (f"The target is cut off: {info.name} did not end it, and {longer} lets it write more.",)
     return AlignedText(
-        text=sides.text, target=sides.target, given=target is not None or not between, model=run.known_model,
+        text=sides.text, target=sides.target, given=target is not None or not between, model=subject.model,
         sources=sources, links=links, weights=mean, chosen="given" if chosen else "auto", heads=used,
         found_heads=ranked[:LISTED_HEADS], notes=notes,
     )  # fmt: skip
@@ -197,9 +198,9 @@ class AlignmentReading:
         means = summed / self._counts[:, None]
         self._weights |= {(layer.layer, head): of_head for head, of_head in zip(layer.heads, means, strict=True)}
 
-    def value(self, run: Run) -> tuple[HeadWeights, Run]:
-        """Return the weights of all heads."""
-        return self._weights, run
+    def value(self, run: Run) -> tuple[HeadWeights, Subject]:
+        """Return the weights of all heads, and what they are about."""
+        return self._weights, run.subject
 
 
 def ranked_heads(weights: HeadWeights, targets: Sequence[Token], sources: Sequence[Token]) -> tuple[AlignmentHead, ...]:

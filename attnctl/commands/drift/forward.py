@@ -132,7 +132,7 @@ def run_side(
             stack.enter_context(side.attending())
             stack.enter_context(_network_watched(model, see_output, see_logits))
         run = source.model.run(source.tokens, visit, source.input_text)
-    done.info, done.notes = run.model or model.info, run.notes
+    done.info, done.notes = run.subject.model, run.subject.notes
     done.classifies = model.info.kind == "checkpoint" and _classifies(model)
     last = range(len(source.tokens))[-1:]
     done.predicted = last if done.classifies else _predicted_positions(model, source, done.info)

@@ -89,7 +89,7 @@ def measure_heads(
     if probe and model is not None:
         from attnctl.source.probe import ProbeReading, probe_text
 
-        scores = probe_text(model).read(ProbeReading(), prepared.layers, prepared.heads)
+        scores = prepare(probe_text(model), layer=prepared.layers, head=prepared.heads).read(ProbeReading())
         for index, head in enumerate(measured):
             probed = dict(zip(("induction", "duplicate"), scores[head.layer, head.head], strict=True))
             measured[index] = name_head(replace(head, values={**head.values, **probed}), len(overview.tokens), probed)

@@ -19,7 +19,8 @@ from attnctl.render.page import page_html
 from attnctl.source import NO_CHANGES, Changes, OverviewSource, Say, Source, TextSource, prepare
 from attnctl.source.links import survey_text
 from attnctl.text import Document, counted
-from attnctl.trace import Trace, reads_itself
+from attnctl.trace import Trace
+from attnctl.trace.subject import reads_itself
 from attnctl.watched.measure import EffectRequest, measure_effects
 from attnctl.watched.model import watched_text
 

@@ -27,7 +27,7 @@ from attnctl.formats.validation import finite_floats, true_or_false
 from attnctl.text import as_json, spoken_heads
 from attnctl.text.tokens import Token
 from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.run import Note, NoteKind
+from attnctl.trace.notes import Note, NoteKind
 from attnctl.version import __version__
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def reading_of(kind: type[Kind], document: Struct, **overrides: object) -> Kind:
     names = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
     values = asdict(document)
     results = {name: _in_reading(values[name]) for name in names if name not in overrides and name in values}
-    if "note_kinds" in values:
+    if "notes" in results and "note_kinds" in values:
         notes = values["notes"]
         kinds = values["note_kinds"] or ("",) * len(notes)
         if len(kinds) != len(notes):

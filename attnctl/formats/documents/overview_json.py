@@ -20,15 +20,16 @@ from attnctl.formats.documents.json_documents import (
     document_of,
     document_read,
     fields_from,
-    read_tokens,
     reading_of,
     write_json,
 )
+from attnctl.formats.documents.trace_json import Measured
 from attnctl.formats.validation import finite_floats, true_or_false
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.readings.overview import Links, LongRow, Overview, PooledGrid, TextPart
 from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import Document
+from attnctl.trace.subject import Subject
 
 Shaped = TypeVar("Shaped", Floats, Bools)
 
@@ -98,6 +99,7 @@ class OverviewDocument(TextDocument, kw_only=True, tag="attnctl.overview/1"):
     ] = None
     layers: Annotated[tuple[GridLayer, ...], about("The hidden cells of the grids, for each layer that has some.")] = ()
     heads: tuple[OverviewHead, ...]
+    measure: Measured = None
     notes: Notes = ()
     note_kinds: NoteKinds = ()
 
@@ -142,7 +144,7 @@ def _row_document(row: LongRow) -> OverviewDocument:
         OverviewHead(layer=layer, head=head, query=row.query, weights=np.ascontiguousarray(weights, np.float32))
         for (layer, head), weights in row.weights.items()
     )
-    keys = None if row.keys == row.tokens else row.keys
+    keys = None if row.key_axis == row.tokens else row.key_axis
     return document_of(OverviewDocument, row, heads=heads, key_tokens=keys)
 
 
@@ -162,9 +164,8 @@ def overview_from_document(document: object, source: str = "this overview") -> O
 def _read_overview(overview: OverviewDocument, heads: dict[tuple[int, int], OverviewHead]) -> Overview:
     n_q = len(overview.tokens)
     n_k = n_q if overview.key_tokens is None else len(overview.key_tokens)
-    return reading_of(
-        Overview,
-        overview,
+    return Overview(
+        reading_of(Subject, overview),
         grid=_read_grid(overview, heads, n_q, n_k),
         head_statistics=tuple(
             HeadStatistics(
@@ -225,8 +226,8 @@ def _read_row(overview: OverviewDocument, heads: dict[tuple[int, int], OverviewH
     queries = {head.query for head in overview.heads}
     if len(queries) > 1 or not queries <= set(range(len(overview.tokens))):
         raise ValueError(f"the rows of queries {queries} do not stand in one document of {len(overview.tokens)} tokens")
-    keys = read_tokens(overview.tokens if overview.key_tokens is None else overview.key_tokens)
-    weights = {
-        place: _of_shape(finite_floats(head.weights, "the weights"), (len(keys),)) for place, head in heads.items()
-    }
-    return reading_of(LongRow, overview, keys=keys, query=queries.pop(), weights=weights)
+    n_k = len(overview.tokens if overview.key_tokens is None else overview.key_tokens)
+    weights = {place: _of_shape(finite_floats(head.weights, "the weights"), (n_k,)) for place, head in heads.items()}
+    query = queries.pop()
+    assert query is not None
+    return LongRow(reading_of(Subject, overview), query, weights)

@@ -37,6 +37,7 @@ from attnctl.text import Document, as_json
 from attnctl.trace import Trace
 from attnctl.trace.consistency import checked_trace
 from attnctl.trace.run import Prediction
+from attnctl.trace.subject import Subject
 
 if TYPE_CHECKING:
     from attnctl.trace import Headline
@@ -59,6 +60,10 @@ _AFTER_HEADS = [array for array in LAYER_TRACE_ARRAYS[_FIRST:] if array.level ==
 _OF_HEADS = [array for array in LAYER_TRACE_ARRAYS if array.level == "head"]
 
 SENTENCES_OF_MEASURES = " ".join(f"{name}: {measure_named(name).sentence}" for name in measure_names())
+Measured = Annotated[
+    str | None,
+    about(f"The measure that replaces the weights: one of these, or one of a package. {SENTENCES_OF_MEASURES}"),
+]
 
 
 @fields_from([("head", Index, field()), ("kv_head", Annotated[Index | None, ALWAYS], None), *_array_fields(_OF_HEADS)])
@@ -112,10 +117,7 @@ class TraceDocument(TextDocument, kw_only=True, tag="attnctl.trace/1"):
     layers: tuple[TraceLayer, ...]
     headline: TraceHeadline | None = None
     predictions: tuple[TracePrediction, ...] = ()
-    measure: Annotated[
-        str | None,
-        about(f"The measure that replaces the weights: one of these, or one of a package. {SENTENCES_OF_MEASURES}"),
-    ] = None
+    measure: Measured = None
     notes: Notes = ()
     note_kinds: NoteKinds = ()
 
@@ -210,6 +212,7 @@ def read_document(document: object, source: str) -> Trace:
         return reading_of(
             Trace,
             fields,
+            subject=reading_of(Subject, fields),
             layers=tuple(map(_read_layer, fields.layers)),
             embeddings=None if fields.embeddings is UNSET else finite_floats(fields.embeddings, "embeddings"),
             predictions=tuple(reading_of(Prediction, entry) for entry in fields.predictions),

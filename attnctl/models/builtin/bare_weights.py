@@ -14,7 +14,7 @@ from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import counted
 from attnctl.trace import Trace
 from attnctl.trace.consistency import weights_notes
-from attnctl.trace.run import Note, notes_of_kind
+from attnctl.trace.notes import Note, notes_of_kind
 
 SCORES_NOTE = Note(
     "Cells of -inf, or of the lowest number of their type, hide keys, so the numbers are scores: the softmax of each row "
@@ -65,13 +65,13 @@ def with_masks_of_rows(trace: Trace, rows: Sequence[int], sampled: Trace) -> Tra
     """
     notes = tuple(weights_notes(sampled))
     layers = [replace(layer, weights=_plain_rows(layer.stored)) for layer in trace.layers]
-    trace = replace(trace, layers=tuple(layers), notes=notes)
+    trace = replace(trace.about(notes=notes), layers=tuple(layers))
     one_text = trace.key_tokens is None and not notes_of_kind(notes, "no-weights")
     if not (one_text and all(looks_causal(layer.all_weights(), rows) for layer in sampled.layers)):
         return trace
     mask = causal_mask(layers[0].stored.shape[-1])
     layers = [replace(layer, mask=mask) for layer in layers]
-    return replace(as_causal(trace), layers=tuple(layers), notes=(*notes, CAUSAL_NOTE))
+    return replace(as_causal(trace.about(notes=(*notes, CAUSAL_NOTE))), layers=tuple(layers))
 
 
 def _masked(
@@ -89,13 +89,13 @@ def _masked(
             array = np.where(mask & ~rows[..., None], array, np.float32(0))  # (heads, n_q, n_k)
         layers.append(replace(layer, weights=array, mask=None if mask.all() else mask))
     notes = (*notes, *nan_notes(int(missing.any((0, 1)).sum())))
-    trace = replace(trace, layers=tuple(layers), notes=notes)
-    return trace if SCORES_NOTE in notes else replace(trace, notes=(*weights_notes(trace), *notes))
+    trace = replace(trace.about(notes=notes), layers=tuple(layers))
+    return trace if SCORES_NOTE in notes else trace.about(notes=(*weights_notes(trace), *notes))
 
 
 def as_causal(trace: Trace) -> Trace:
     """Return the trace as one of a causal model."""
-    return replace(trace, model=replace(trace.model, causal=True))
+    return trace.about(model=replace(trace.model, causal=True))
 
 
 def _same_in_heads(cells: Bools, layer: int, path: str) -> Bools:

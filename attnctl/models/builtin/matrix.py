@@ -28,6 +28,7 @@ from attnctl.trace import Trace
 from attnctl.trace.consistency import CELLS, check_head_count
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Run, StopForward
+from attnctl.trace.subject import Subject
 
 if TYPE_CHECKING:
     from attnctl.attention import Array
@@ -60,7 +61,7 @@ class GivenQKV(TextModel):
         q, k, v = (place_array(part, device) for part in (self.queries, self.keys, self.values))
         with suppress(StopForward):
             visit(ComputedLayer.of_call(0, self.settings.call_of_layer(0, q, k, v)))
-        return Run(tuple(tokens))
+        return Run(Subject(text, tuple(tokens), self.info))
 
 
 def open_qkv(*, qkv: str, tokenizer: str | None = None, seed: int = 0, **how: Any) -> GivenQKV:
@@ -136,7 +137,7 @@ def trace_of_matrix(
         own_rows, own_columns = own_columns, ()  # one list for both axes
     axes = own_rows if rows is None else rows, own_columns if columns is None else columns
     trace = with_masks(_trace_of_grids(path, list(array), *axes), path)
-    return replace(trace, notes=(*axes_notes(shape), *trace.notes))
+    return trace.about(notes=(*axes_notes(shape), *trace.notes))
 
 
 def trace_of_mapped_matrix(path: str, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> Trace:
@@ -151,7 +152,7 @@ def trace_of_mapped_matrix(path: str, rows: Sequence[str] | None = None, columns
         limits.check_memory(16.0 * math.prod(shape), f"reading {path}", "give some layers or heads of it")
         return trace_of_matrix(path, rows, columns)
     trace = with_masks_of_rows(trace, sampled.layers[0].rows or (), sampled)
-    return replace(trace, notes=(*axes_notes(shape), *trace.notes))
+    return trace.about(notes=(*axes_notes(shape), *trace.notes))
 
 
 def _some_rows(trace: Trace) -> Trace:
@@ -181,7 +182,7 @@ def _trace_of_grids(path: str, grids: Sequence[Array], rows: Sequence[str], colu
     heads = tuple(range(n_heads))
     tokens = named_tokens(rows) if rows else [Token(str(index)) for index in range(n_q)]
     keys = [Token(name) for name in columns] if columns else [Token(str(index)) for index in range(n_k)]
-    return Trace(
+    subject = Subject(
         text=" ".join(rows),
         tokens=tuple(tokens),
         key_tokens=None if n_q == n_k and (not columns or tuple(columns) == tuple(rows)) else tuple(keys),
@@ -191,5 +192,5 @@ def _trace_of_grids(path: str, grids: Sequence[Array], rows: Sequence[str], colu
             n_heads=n_heads,
             n_layers=len(grids),
         ),
-        layers=tuple(LayerTrace(layer, heads, heads, weights=grid) for layer, grid in enumerate(grids)),
     )
+    return Trace(subject, tuple(LayerTrace(layer, heads, heads, weights=grid) for layer, grid in enumerate(grids)))

@@ -24,7 +24,9 @@ from attnctl.runtime.arrays import LONG, Floats, as_numpy, device_for_length, pl
 from attnctl.source.model import TextModel
 from attnctl.text.tokens import BLANKS, Token, Tokenize, split_words, strange_words
 from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.run import Note, Prediction, Run, StopForward
+from attnctl.trace.notes import Note
+from attnctl.trace.run import Prediction, Run, StopForward
+from attnctl.trace.subject import Subject
 
 if TYPE_CHECKING:
     from attnctl.checks.model_options import OptionValues
@@ -53,7 +55,7 @@ def run_together(
 ) -> list[Run]:
     """Return the result of `Stack.run` for each text; texts have the same length, and each visitor sees its own layers."""
     rows = [model.input_rows(tokens) for tokens in texts]  # (n, d_model) each
-    runs = [model.begin_run(tokens, x) for tokens, x in zip(texts, rows, strict=True)]
+    runs = [model.begin_run("", tokens, x) for tokens, x in zip(texts, rows, strict=True)]
     x: Array = np.stack(rows)  # (texts, n, d_model)
     finished: set[int] = set()  # the texts whose visitors are done
     for number, parameters in enumerate(model.layers):
@@ -251,7 +253,7 @@ class Stack(TextModel):
     def run(self, tokens: Sequence[Token], visit: Visit, text: str = "") -> Run:
         """Run the tokens through every layer; `visit` receives each layer's attention, and may raise StopForward."""
         embeddings = self.input_rows(tokens)
-        run = self.begin_run(tokens, embeddings)
+        run = self.begin_run(text, tokens, embeddings)
         visit = visit if self.intervention is None else changed_visit(visit, self.intervention)
         device = device_for_length(self.settings.device, len(tokens))
         x = place_array(embeddings, device)  # (n, d_model)
@@ -345,14 +347,14 @@ class Stack(TextModel):
 
         return self.run(tokens, visit, text)
 
-    def begin_run(self, tokens: Sequence[Token], embeddings: Floats) -> Run:
+    def begin_run(self, text: str, tokens: Sequence[Token], embeddings: Floats) -> Run:
         """Return the run of a text (n tokens, embeddings (n, d_model)) as far as it is known before the first layer."""
         doubt = strange_words(self.info.name, tokens)
         if doubt is None and self.longest is not None and len(tokens) > max(self.longest, READABLE):
             doubt = f"{self.info.name} was trained on sentences of up to {self.longest} words, not of {len(tokens):,}"
         guess = () if doubt is None else (Note(f"{doubt}: what its heads find here is a guess", "guess"),)
         off = () if self.intervention is None else (self.intervention.note,)
-        return Run(tuple(tokens), embeddings, notes=(*self.notes, *guess, *off))
+        return Run(Subject(text, tuple(tokens), self.info, notes=(*self.notes, *guess, *off)), embeddings)
 
     def input_rows(self, tokens: Sequence[Token]) -> Floats:
         """Return the input of the first layer: embeddings, with positions if they are added → (n, d_model).

@@ -26,6 +26,7 @@ from attnctl.runtime.files import names_sound
 from attnctl.text.tokens import Token
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Prediction, Run, StopForward
+from attnctl.trace.subject import Subject
 from attnctl.watched.effects import LogitScale
 
 if TYPE_CHECKING:
@@ -372,20 +373,20 @@ class Checkpoint:
 
         model_input = self.read(text, tokens)
         source = model_input.source
-        result = Run(model_input.tokens, key_tokens=model_input.key_tokens)
+        key_tokens, embeddings = model_input.key_tokens, None
         inputs = self._forward_inputs(model_input)
         traits = Traits(self.network, self.kind)
         runs_to_end, stopped = may_repeat_layers(self.network, self.kind), False  # to refuse a second attention
 
         def visit_call(site: Site, call: Call) -> Array | None:
+            nonlocal stopped, key_tokens
             output_matrix = traits.see_call(site, call)
             name = f"layer {site.layer} of {self.info.name}"
             if call.n_q != len(tokens):
                 raise AttnctlError(_other_queries_sentence(name, call.n_q, len(tokens)))
             check_finite(call, name)
-            result.key_tokens = tokens_of_call_keys(call.keys.shape[-2], tokens, source, result.key_tokens, name)
+            key_tokens = tokens_of_call_keys(call.keys.shape[-2], tokens, source, key_tokens, name)
             layer = ComputedLayer.of_call(site.layer, call_of_text(call), output_matrix=output_matrix)
-            nonlocal stopped
             if not stopped:
                 try:
                     visit(layer)
@@ -404,13 +405,14 @@ class Checkpoint:
                     name = f"layer {number} of {self.info.name}"
                     if n_q != len(tokens):
                         raise AttnctlError(_other_queries_sentence(name, n_q, len(tokens)))
-                    result.key_tokens = tokens_of_call_keys(n_k, tokens, source, result.key_tokens, name)
+                    key_tokens = tokens_of_call_keys(n_k, tokens, source, key_tokens, name)
                     visit(layer_of_weights(number, layer_weights))
             table = input_table(self.network) if model_input.has_only_ids else None
             if len(tokens) <= EMBEDDED and table is not None:
                 ids = inputs["input_ids" if source is None else "decoder_input_ids"]
-                result.embeddings = as_numpy(table(ids)[0])  # (n, d_model)
-        result.gates = traits.gates_of_text(0, len(tokens))
+                embeddings = as_numpy(table(ids)[0])  # (n, d_model)
+        subject = Subject(text, model_input.tokens, self.info, key_tokens)
+        result = Run(subject, embeddings, gates=traits.gates_of_text(0, len(tokens)))
         self.finish_run(result, model_input, traits, silent, output, weights)
         return result
 
@@ -481,24 +483,25 @@ class Checkpoint:
         weights: dict[int, Array] | None = None,
     ) -> None:
         """Add to a run the description of the model, the predictions and the notes."""
-        run.model = traits.described_model(self.info, output is not None)
-        run.notes = model_input.notes
+        model = traits.described_model(self.info, output is not None)
+        notes = model_input.notes
         if weights:
             square = [w for w in weights.values() if w.shape[-1] == w.shape[-2] > 1]
             ahead = any(np.triu(np.abs(w[0]), 1).any() for w in square)
             heads = {len(part) for part in weights.values()}  # ConvBERT has fewer than its configuration says
-            run.model = replace(run.model, causal=bool(square) and not ahead)
-            if heads != {run.model.n_heads} and len(heads) == 1:
-                run.model = replace(run.model, n_heads=heads.pop(), n_kv_heads=None)
-            run.notes += (
+            model = replace(model, causal=bool(square) and not ahead)
+            if heads != {model.n_heads} and len(heads) == 1:
+                model = replace(model, n_heads=heads.pop(), n_kv_heads=None)
+            notes += (
                 f"{type(self.network).__name__} computes its attention in code of its own: only the weights can be shown, "
                 "not the queries, keys, values and scores.",
             )
-        run.predictions = self._predicted_tokens(model_input, output, bool(run.model.causal))
+        run.predictions = self._predicted_tokens(model_input, output, bool(model.causal))
         reported = (*self.notes, *file_report(self.network).notes)
-        run.notes += (*traits.reader_notes(silent, run.gates), *reported, *version_notes())
+        notes += (*traits.reader_notes(silent, run.gates), *reported, *version_notes())
         if self.intervention is not None:
-            run.notes += (self.intervention.note,)
+            notes += (self.intervention.note,)
+        run.subject = replace(run.subject, model=model, notes=notes)
 
     @_with_heads_off
     def own_attention(

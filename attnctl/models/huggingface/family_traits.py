@@ -27,7 +27,7 @@ from attnctl.models.huggingface.output_projections import is_changed_between, ou
 from attnctl.runtime.arrays import Floats, as_numpy
 from attnctl.text import number_list
 from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.run import SINK_NOTE
+from attnctl.trace.notes import SINK_NOTE
 
 if TYPE_CHECKING:
     from torch.nn import Module

@@ -27,7 +27,7 @@ from attnctl.models.huggingface.quantisation import (
 from attnctl.models.huggingface.stored_tensors import StoredTensor, StoredTensors
 from attnctl.models.huggingface.unused_tensors import UnusedTensors, judge_unused, named
 from attnctl.text import counted
-from attnctl.trace.run import Note
+from attnctl.trace.notes import Note
 
 if TYPE_CHECKING:
     import torch

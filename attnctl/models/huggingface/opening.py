@@ -364,7 +364,7 @@ def _with_direction(model: Checkpoint) -> Checkpoint:
         run = trial_model.run([Token(str(number), number) for number in (1, 2, 3)], lambda layer: None)
     except AttnctlError:  # a later run will raise the error
         return model
-    causal = None if run.model is None else run.model.causal
+    causal = run.subject.model.causal
     return model if causal is None else replace(model, info=replace(model.info, causal=causal))
 
 

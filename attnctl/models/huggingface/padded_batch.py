@@ -21,6 +21,7 @@ from attnctl.models.huggingface.optional_fields import output_value
 from attnctl.runtime.arrays import as_numpy
 from attnctl.text.tokens import Token
 from attnctl.trace.run import Run, StopForward
+from attnctl.trace.subject import Subject
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -202,8 +203,8 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
     for b, tokens in enumerate(texts):
         logits = None if output is None else _text_logits(output, b, len(tokens), positions, bool(model.classes))
         text_output = None if output is None else SimpleNamespace(logits=logits)
-        result = Run(tokens, embeddings[b, : len(tokens)])
-        result.gates = traits.gates_of_text(b, len(tokens))
+        gates = traits.gates_of_text(b, len(tokens))
+        result = Run(Subject("", tokens, model.info), embeddings[b, : len(tokens)], gates=gates)
         model.finish_run(result, model.read("", tokens), traits, silent, text_output)
         runs.append(result)
     return runs

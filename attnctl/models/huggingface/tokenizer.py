@@ -39,7 +39,7 @@ from attnctl.text.tokens import (
     piece_words,
     spelled_places,
 )
-from attnctl.trace.run import Note
+from attnctl.trace.notes import Note
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer

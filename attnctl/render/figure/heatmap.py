@@ -23,7 +23,7 @@ from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, colour_no
 from attnctl.render.figure.saving import plain_settings, png_bytes
 from attnctl.source.zoom import read_heatmap
 from attnctl.trace import Trace
-from attnctl.trace.run import notes_of_kind
+from attnctl.trace.notes import notes_of_kind
 
 MOST_ACROSS = 6  # heads of one layer beside each other
 FRAME, LAST = 400, 2500  # milliseconds

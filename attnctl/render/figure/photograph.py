@@ -46,7 +46,7 @@ def draw_over_photograph(row: LongRow, photograph: Image, look: Look) -> Drawing
     if len(row.weights) > MOST_PANELS:
         raise UsageError(f"{len(row.weights)} heads are too many panels over a picture: choose layers and heads")
     size, grey = photograph.size, _pale_picture(photograph)
-    heats = {place: heat_of_boxes(weights, row.keys, size, grey.shape) for place, weights in row.weights.items()}
+    heats = {place: heat_of_boxes(weights, row.key_axis, size, grey.shape) for place, weights in row.weights.items()}
     norm, colours = _scale_of_heats(list(heats.values()), look), colour_map(look.cmap)
     places = _panel_places(list(heats))
     across, down = (1 + max(place[axis] for place in places) for axis in (1, 0))

@@ -32,10 +32,11 @@ from attnctl.render.forms import (
 from attnctl.runtime.arrays import Floats
 from attnctl.text import counted, number_text, percent
 from attnctl.text.tokens import BLANKS, Token
-from attnctl.trace import Headline, Trace, numbers_in_text
+from attnctl.trace import Headline, Trace
 from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.run import notes_of_kind
+from attnctl.trace.notes import notes_of_kind
 from attnctl.trace.steps import Step, StepPart, is_default_scale, walk_steps
+from attnctl.trace.subject import numbers_in_text
 
 SHOWN_KEYS = 8  # keys in the arithmetic of one query: more are hard to follow
 

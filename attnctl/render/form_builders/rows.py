@@ -11,7 +11,7 @@ from attnctl.render.forms import Column, Form, Line, Table, bar_columns, listed,
 from attnctl.runtime.arrays import Floats
 from attnctl.text import counted, visible_text
 from attnctl.text.tokens import Token
-from attnctl.trace import numbers_in_text
+from attnctl.trace.subject import numbers_in_text
 
 AROUND = 40  # characters of the text on each side of a key
 BAR = 12
@@ -24,8 +24,8 @@ def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole
 
     If it is not the `whole` row, its keys are its strongest links, and neither its entropy nor its other keys are known.
     """
-    key_numbers = numbers_in_text(row.tokens, row.keys)  # also where keys were left out
-    numbers, text = (range(len(row.keys)), "") if key_numbers is None else (key_numbers, row.text)
+    key_numbers = numbers_in_text(row.tokens, row.key_axis)  # also where keys were left out
+    numbers, text = (range(len(row.key_axis)), "") if key_numbers is None else (key_numbers, row.text)
     yield f"{row.model.name}, {counted(len(row.tokens), 'token')}", "bold"
     yield Table([Column("", [f"query {row.query}"], "text"), *_surroundings(row.text, [row.tokens[row.query]])])
     best = {
@@ -37,7 +37,7 @@ def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole
         keys = [
             listed(
                 [
-                    f"{row.weights[place][key]:.3f} {numbers[key]} {token_label(row.keys[key], 14)}"
+                    f"{row.weights[place][key]:.3f} {numbers[key]} {token_label(row.key_axis[key], 14)}"
                     for key in keys[:BRIEF]
                 ]
             )
@@ -65,13 +65,13 @@ def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole
             [
                 *bar_columns([float(weights[key]) for key in chosen], ".3f", BAR),
                 Column("", [str(numbers[key]) for key in chosen], tone="dim"),
-                *_surroundings(text, [row.keys[key] for key in chosen]),
+                *_surroundings(text, [row.key_axis[key] for key in chosen]),
             ],
             indent=2,
         )
         if whole:
             other_mass = max(float(weights.sum()) - float(weights[chosen].sum()), 0.0)
-            yield Line(f"{other_mass:.3f} on the other {len(row.keys) - len(chosen):,} keys", "dim", indent=2)
+            yield Line(f"{other_mass:.3f} on the other {len(row.key_axis) - len(chosen):,} keys", "dim", indent=2)
         if parts:
             masses = [sum(float(weights[a:b].sum()) for a, b in part.ranges) for part in parts]
             largest = sorted(range(len(parts)), key=lambda part_index: -masses[part_index])[:top]

@@ -27,7 +27,7 @@ from attnctl.text import Document, counted, visible_text
 from attnctl.text.tokens import Token
 from attnctl.trace import Headline, Trace, steps, word_groups
 from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.run import notes_of_kind
+from attnctl.trace.notes import notes_of_kind
 from attnctl.trace.steps import is_default_scale
 
 if TYPE_CHECKING:

@@ -47,10 +47,11 @@ class PhotographPanels:
         grey = np.asarray(self.photograph.convert("L").resize((wide, high)), np.float32) / 255  # (rows, columns)
         rows = list(self.row.weights.items())
         largest = (
-            max(float(np.nanmax(heat_of_boxes(weights, self.row.keys, size, grey.shape))) for _, weights in rows) or 1.0
+            max(float(np.nanmax(heat_of_boxes(weights, self.row.key_axis, size, grey.shape))) for _, weights in rows)
+            or 1.0
         )
         for (layer, head), weights in rows[:MOST_PANELS]:
-            heat = heat_of_boxes(weights, self.row.keys, size, grey.shape) / largest  # (rows, columns)
+            heat = heat_of_boxes(weights, self.row.key_axis, size, grey.shape) / largest  # (rows, columns)
             yield Text(f"\nlayer {layer}, head {head}")
             for upper in range(0, high, 2):
                 line = Text()
@@ -77,6 +78,6 @@ def patches_as_tsv(row: LongRow) -> str:
     lines = [
         (layer, head, key.text, *(key.box or (None,) * 4), float(weight))
         for (layer, head), weights in row.weights.items()
-        for key, weight in zip(row.keys, weights, strict=True)
+        for key, weight in zip(row.key_axis, weights, strict=True)
     ]
     return csv_table(["layer", "head", "token", "left", "top", "right", "bottom", "weight"], lines, 6, "\t")

@@ -23,6 +23,7 @@ from attnctl.text import english
 from attnctl.text.tokens import Token, split_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.run import Run as TraceRun
+from attnctl.trace.subject import Subject
 from tests.conftest import Run
 from tests.training.test_bundled_models import figures
 
@@ -39,7 +40,7 @@ class Made(TextModel):
         at = np.arange(n)
         queries = 50 * np.stack([np.eye(n)[np.maximum(at - 1, 0)], np.eye(n)[at * 0]]).astype(np.float32)
         visit(ComputedLayer.of_call(0, Call(queries, keys, keys, scale=1.0, causal=True)))
-        return TraceRun(tuple(tokens))
+        return TraceRun(Subject(text, tuple(tokens), self.info))
 
 
 def test_made_heads_score_what_the_rules_score() -> None:

@@ -13,6 +13,7 @@ from attnctl.commands.schema.documents import make_schema
 from attnctl.models import open_model
 from attnctl.readings.head_statistics import STATISTICS
 from attnctl.registry import COMMANDS
+from attnctl.source import prepare
 from attnctl.source.probe import ProbeReading, probe_text
 from tests.conftest import Refused, Run
 from tests.tools.screen import cells, told
@@ -41,7 +42,7 @@ def test_rollout_is_named_after_no_single_head(run: Run) -> None:
 
 def test_the_probe_needs_no_text(run: Run) -> None:
     alone = run("heads", "--probe", "--model", "demo-causal", "--json")
-    scores = probe_text(open_model("demo-causal")).read(ProbeReading())
+    scores = prepare(probe_text(open_model("demo-causal"))).read(ProbeReading())
     found = {(one["layer"], one["head"]): (one["induction"], one["duplicate"]) for one in alone.json["heads"]}
     assert found.keys() == scores.keys() and all(found[at] == pytest.approx(scores[at], abs=1e-6) for at in scores)
     tokens = [token["text"] for token in alone.json["tokens"]]

@@ -18,7 +18,7 @@ from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.models import open_model
 from attnctl.models.builtin.stack import run_together, uniform_numbers
 from attnctl.readings.trace_reading import TraceReading
-from attnctl.source import ChangedReading, Prepared, TextSource
+from attnctl.source import ChangedReading, Prepared, TextSource, prepare
 from attnctl.trace.run import StopForward
 from tests.conftest import SAMPLES, attend
 
@@ -215,7 +215,7 @@ def test_a_text_has_the_numbers_it_has_alone(options: dict[str, Any], length: in
     together = [ChangedReading(Prepared(TextSource(model, text)), TraceReading()) for text in texts]
     runs = run_together(model, [model.tokenize(text) for text in texts], [one.take for one in together])
     for text, one, ran in zip(texts, together, runs, strict=True):
-        alone = TextSource(model, text).read(TraceReading())
+        alone = prepare(TextSource(model, text)).read(TraceReading())
         assert trace_to_json(one.value(ran)) == trace_to_json(alone)
 
 

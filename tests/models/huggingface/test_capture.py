@@ -33,7 +33,7 @@ from attnctl.models import open_model
 from attnctl.models.huggingface.attention_call import check_keywords, context_disagreement, mask_and_bias
 from attnctl.models.huggingface.network import network_info
 from attnctl.models.huggingface.put_out import from_window
-from attnctl.trace.run import SINK_NOTE
+from attnctl.trace.notes import SINK_NOTE
 from tests.tools import architectures as zoo
 from tests.tools.sweep.families import Family, build
 from tests.tools.sweep.modes import ids

@@ -20,7 +20,7 @@ from attnctl.readings.rows import RowReading
 from attnctl.readings.trace_reading import TraceReading
 from attnctl.render.form_builders.rows import row_forms
 from attnctl.render.terminal.console import Shown, as_text
-from attnctl.source import TextSource, record_trace
+from attnctl.source import TextSource, prepare, record_trace
 from attnctl.trace import by_words
 from tests.models.huggingface.conftest import Shelf
 
@@ -246,13 +246,13 @@ def test_a_network_that_fails_is_one_line(shelf: Shelf) -> None:
 def test_a_target_has_no_place_in_the_source(shelf: Shelf) -> None:
     """Its tokens are named by themselves: not by what stands at their places in another text."""
     source = TextSource(open_model(shelf("bart"), attention="cross", target="at ate"), "Il était une fois")
-    trace = source.read(TraceReading())
+    trace = prepare(source).read(TraceReading())
     own = [token for token in trace.tokens if not token.special]
     assert "".join(token.text.strip() for token in own) == "atate" and all(token.start is None for token in own)
     words = by_words(trace)
     assert [token.text for token in words.tokens] == [token.text for token in trace.tokens]
     assert any("stay pieces" in note for note in words.notes)
-    shown = as_text(Shown(row_forms(source.read(RowReading(2)), top=1))).splitlines()
+    shown = as_text(Shown(row_forms(prepare(source).read(RowReading(2)), top=1))).splitlines()
     assert len(shown[1].split()) == 3, "and stands in no surroundings of the source's"
 
 
@@ -289,7 +289,7 @@ def test_a_bug_of_a_reading_is_not_told_as_the_models_failure(shelf: Shelf) -> N
     for options in ({}, {"attention": "cross"}):
         model = open_model(shelf("bart" if options else "llama"), **options)
         with pytest.raises(AttributeError, match="no_such_attribute"):
-            TextSource(model, TEXT).read(BrokenReading())
+            prepare(TextSource(model, TEXT)).read(BrokenReading())
 
 
 @pytest.mark.parametrize(

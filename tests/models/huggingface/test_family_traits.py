@@ -113,7 +113,7 @@ def test_a_learned_gate_says_how_far_it_is_shut(family: FamilyTrace, tmp_path: P
     # where the model is left after its last layer asked for, too, and for some heads and queries
     part = record_trace(model, TEXT, layers=[1], heads=[2], rows=[3], predictions=False).layer(1)
     np.testing.assert_allclose(part.gate, layer.gate[[2]][:, [3]], atol=1e-6)
-    statistics = TextSource(model, TEXT).read(HeadStatisticsReading(trace.tokens))
+    statistics = prepare(TextSource(model, TEXT)).read(HeadStatisticsReading(trace.tokens))
     np.testing.assert_allclose([head["gate"] for head in statistics], layer.gate.mean(-1), atol=1e-6)
     kept_whole(trace, tmp_path)
 
@@ -229,7 +229,7 @@ def test_value_norms_say_where_more_than_a_projection_follows(family: FamilyTrac
     source = TextSource(family(kind)[0], TEXT)
     found = prepare(source, Changes("value-norm"), layers).trace(predictions=False)
     assert any("without W_O" in note for note in found.notes)
-    plain = source.read(TraceReading(None, False), layers)
+    plain = prepare(source, layer=layers).read(TraceReading(None, False))
     for layer, own in zip(found.layers, plain.layers, strict=True):
         lengths = own.weights * np.linalg.norm(own.values, axis=-1)[:, None]
         np.testing.assert_allclose(layer.weights, lengths / lengths.sum(-1, keepdims=True), atol=1e-5)
@@ -257,7 +257,7 @@ def test_sinks_of_each_query_are_read(family: FamilyTrace) -> None:
     """Inkling 2: a learned sink that depends on the query; trace, statistics by tiles and check agree with eager."""
     model, trace = family("inkling2_text")
     own, _ = model.own_attention(trace.tokens, TEXT, {})
-    statistics = TextSource(model, TEXT).read(HeadStatisticsReading(trace.tokens))
+    statistics = prepare(TextSource(model, TEXT)).read(HeadStatisticsReading(trace.tokens))
     by_head = {(head.layer, head.head): head for head in statistics}
     for layer in trace.layers:
         assert layer.weights is not None and layer.sink_weights is not None

@@ -11,7 +11,7 @@ from attnctl.models import open_model
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.watched import watch_network
 from attnctl.readings.statistics_reading import HeadStatisticsReading
-from attnctl.source import TextSource
+from attnctl.source import TextSource, prepare
 from attnctl.watched.measure import EffectRequest, measure_effects
 from tests.conftest import Refused, Run
 from tests.models.huggingface.conftest import FamilyTrace, Shelf
@@ -49,7 +49,7 @@ def test_columns_of_cross_attention_are_the_source_tokens(shelf: Shelf, run: Run
 def test_no_distance_between_two_texts_of_one_length(shelf: Shelf) -> None:
     source = TextSource(open_model(shelf("t5, bias"), target="xy"), "abc")
     assert len(source.tokens) == len(source.key_tokens) and source.tokens != source.key_tokens
-    for head in source.read(HeadStatisticsReading(source.tokens, source.key_tokens)):
+    for head in prepare(source).read(HeadStatisticsReading(source.tokens, source.key_tokens)):
         assert head["self"] is None and head["previous"] is None and head["distance"] is None
         assert head["entropy"] is not None and head["spread"] is not None
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.models.torch.written_by_hand import B, CAUSAL, D, H, N, Written
+from tests.models.torch.written_by_hand import CAUSAL, B, D, H, N, Written
 
 
 class Router(nn.Module):

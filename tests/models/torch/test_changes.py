@@ -11,7 +11,7 @@ from torch import nn
 
 import attnctl
 from tests.models.torch.test_written_by_hand import EXACT, built, texts
-from tests.models.torch.written_by_hand import B, CAUSAL, D, H, MODELS, N, Cross, Fused, Plain, Sink, Written
+from tests.models.torch.written_by_hand import CAUSAL, MODELS, B, Cross, D, Fused, H, N, Plain, Sink, Written
 
 
 class Changeable(Written):

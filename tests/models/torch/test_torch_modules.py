@@ -10,7 +10,7 @@ from torch import nn
 
 import attnctl
 from tests.models.torch.test_written_by_hand import EXACT, built, texts
-from tests.models.torch.written_by_hand import B, CAUSAL, D, H, N, PADDED, Plain, Written, explicit, softmax64
+from tests.models.torch.written_by_hand import CAUSAL, PADDED, B, D, H, N, Plain, Written, explicit, softmax64
 
 MASKS = {
     "none": {},

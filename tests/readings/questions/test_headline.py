@@ -18,6 +18,7 @@ from attnctl.readings.questions.word_classes import classes_in_sentence, is_name
 from attnctl.text.tokens import Token, split_words
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.subject import Subject
 from tests.conftest import Run
 from tests.tools.calibration import interval, outcomes, read_cases
 
@@ -27,7 +28,9 @@ def trace_of(words: str, *heads: list[list[float]], kind: str = "matrix", finds:
     tokens = tuple(Token(word, at) for at, word in enumerate(words.split()))
     numbers = tuple(range(len(heads)))
     layer = LayerTrace(layer=0, heads=numbers, kv_heads=numbers, weights=np.array(heads, dtype=np.float32))
-    return Trace(words, tokens, ModelInfo("m", kind, n_heads=len(heads), n_layers=1, finds=finds), layers=(layer,))
+    return Trace(
+        Subject(words, tokens, ModelInfo("m", kind, n_heads=len(heads), n_layers=1, finds=finds)), layers=(layer,)
+    )
 
 
 def link(line: Any) -> tuple[str, str]:
@@ -57,7 +60,7 @@ def test_the_first_token_of_a_checkpoint_and_special_tokens_are_sinks() -> None:
     line = headline(trace)
     assert line is not None and (line.query, line.key) == (3, 1)
     special = tuple(replace(token, special=token.text in ("b", "c", "d")) for token in trace.tokens)
-    alone = headline(replace(trace, tokens=special))
+    alone = headline(trace.about(tokens=special))
     assert alone is not None and alone.reason == NO_OTHER
 
 

@@ -29,6 +29,7 @@ from attnctl.text.tokens import Token
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.steps import walk_steps
+from attnctl.trace.subject import Subject
 from tests.render.page.conftest import Tab
 
 TEXT = "Alice will eat pizza"
@@ -41,7 +42,7 @@ def trace_of(text: str = TEXT, **options: Any) -> Trace:
 def bare(weights: Any, tokens: list[Token], text: str = "", **more: Any) -> Trace:
     """A trace of weights alone."""
     layer = LayerTrace(0, (0,), (0,), weights=np.asarray(weights, np.float32)[None], **more)
-    return Trace(text, tuple(tokens), ModelInfo("mine", "matrix", n_layers=1, n_heads=1), (layer,))
+    return Trace(Subject(text, tuple(tokens), ModelInfo("mine", "matrix", n_layers=1, n_heads=1)), (layer,))
 
 
 # --- what it shows -----------------------------------------------------------------------------------------------
@@ -98,7 +99,9 @@ def test_slots_of_keys_stand_behind_a_text_that_reads_itself(tab: Tab) -> None:
     weights = np.concatenate([layer.weights * np.float32(0.75), column], axis=-1)  # (heads, n_q, n_k)
     mask = np.concatenate([layer.mask, np.ones((len(trace.tokens), 1), bool)], axis=-1)  # (n_q, n_k)
     slotted = LayerTrace(layer.layer, layer.heads, layer.kv_heads, weights=weights, mask=mask)
-    tab.open(replace(trace, layers=(slotted,), key_tokens=(*trace.tokens, Token("0–1 compressed"))), start={"query": 0})
+    tab.open(
+        replace(trace.about(key_tokens=(*trace.tokens, Token("0–1 compressed"))), layers=(slotted,)), start={"query": 0}
+    )
     assert tab.text("#finding") == "Alice pays 75 % of its attention to itself and 25 % to 0–1 compressed."
     assert len(tab.texts(".sentence path")) == 1  # no arc to what is no word
     assert len(tab.texts("#direction input")) == 2
@@ -113,7 +116,7 @@ def test_the_page_reads_every_kind_of_source(tab: Tab) -> None:
     tab.open(record_trace(open_model("random", n_heads=4), TEXT, heads=[1, 3], rows=[2]))
     assert tab.copied()[0] == ["eat"] and tab.picked()[3] in ("1", "3")
     assert tab.text('.token[aria-pressed="true"]') == "eat"
-    tab.open(replace(trace_of(), key_tokens=tuple(Token(f"k{j}") for j in range(4))))
+    tab.open(trace_of().about(key_tokens=tuple(Token(f"k{j}") for j in range(4))))
     assert tab.copied()[1] == ["k0", "k1", "k2", "k3"]
     tab.open(trace_of(rope_theta=10000.0, temperature=2.0, dropout=0.2, n_heads=4, n_kv_heads=2, n_layers=2))
     assert "rotary positions" in tab.texts("#arithmetic .step h3") and "÷" in tab.text("#softmax")
@@ -307,7 +310,7 @@ def test_two_texts_are_matched_by_their_words(tab: Tab) -> None:
     text = "start Alice will eat pizza"
     shifted = trace_of(text)
     special = replace(shifted.tokens[0], special=True)
-    a = replace(shifted, text=text, tokens=(special, *shifted.tokens[1:]))
+    a = shifted.about(text=text, tokens=(special, *shifted.tokens[1:]))
     b = trace_of("Alice will eat soup", causal=True)
     tab.open(a, b, start={"query": 3, "key": 1})
     pressed = lambda: tab.texts('.token[aria-pressed="true"]')  # noqa: E731
@@ -437,7 +440,7 @@ def test_texts_are_never_markup(tab: Tab) -> None:
     tokens = [Token(text, special=at == 3) for at, text in enumerate(HOSTILE)]
     n = len(tokens)
     trace = bare(np.full((n, n), 1 / n), tokens, "".join(HOSTILE))
-    trace = replace(trace, model=replace(trace.model, name="<b onclick=window.broken=1>"), notes=("<i>note</i>",))
+    trace = trace.about(model=replace(trace.model, name="<b onclick=window.broken=1>"), notes=("<i>note</i>",))
     html = page_html([trace], labels=["<u>"], title=HOSTILE[0])
     tab.show(html)
     for token in range(n):
@@ -487,7 +490,7 @@ def large(n: int, layers: int, heads: int, spread: float = 1.0) -> Trace:
         e = np.exp(spread * rng.standard_normal((heads, n, n), dtype=np.float32))
         parts.append(LayerTrace(layer, tuple(range(heads)), tuple(range(heads)), weights=e / e.sum(-1, keepdims=True)))
     tokens = tuple(Token(f"t{at}") for at in range(n))
-    return Trace(" ".join(t.text for t in tokens), tokens, ModelInfo("large", "matrix"), tuple(parts))
+    return Trace(Subject(" ".join(t.text for t in tokens), tokens, ModelInfo("large", "matrix")), tuple(parts))
 
 
 def test_weights_that_are_too_large_for_a_page_are_stored_in_steps(tab: Tab) -> None:
@@ -729,9 +732,9 @@ def test_a_notebook_shows_a_trace(tab: Tab) -> None:
 
 def test_what_cannot_be_a_page_says_so() -> None:
     assert "too many to show here" in large(200, 4, 30)._repr_html_()
-    assert "no weights" in Trace("a", (Token("a"),), ModelInfo("m", "matrix"), ())._repr_html_()
+    assert "no weights" in Trace(Subject("a", (Token("a"),), ModelInfo("m", "matrix")), ())._repr_html_()
     with pytest.raises(AttnctlError, match="no weights"):
-        page_html([Trace("a", (Token("a"),), ModelInfo("m", "matrix"), (LayerTrace(0, (0,), (0,)),))])
+        page_html([Trace(Subject("a", (Token("a"),), ModelInfo("m", "matrix")), (LayerTrace(0, (0,), (0,)),))])
 
 
 def test_a_long_text_that_names_a_trace_is_cut_with_a_mark() -> None:

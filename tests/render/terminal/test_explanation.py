@@ -23,6 +23,7 @@ from attnctl.text import number_text
 from attnctl.text.tokens import Token
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.subject import Subject
 from tests.conftest import attend
 
 
@@ -176,7 +177,9 @@ def test_attention_is_called_parked_where_that_was_measured(
 ) -> None:
     weights = np.tile(np.array(row, np.float32), (1, 6, 1))  # (1, 6, 6)
     layer = LayerTrace(0, (0,), (0,), weights=weights)
-    trace = Trace("a b c d e f", tuple(map(Token, "abcdef")), ModelInfo("x", kind, n_heads=1, finds=finds), (layer,))
+    trace = Trace(
+        Subject("a b c d e f", tuple(map(Token, "abcdef")), ModelInfo("x", kind, n_heads=1, finds=finds)), (layer,)
+    )
     found = headline(trace, query=5)
     assert found is not None
     said = as_text(Shown(Explanation(trace, [found], only=["summary"]).forms()), 160)

@@ -19,6 +19,7 @@ from attnctl.source.zoom import read_heatmap
 from attnctl.text.tokens import Token
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.subject import Subject
 
 
 def drawn(text: str, width: int = 80, colour: bool = False, layers: int = 1, heads: int = 1, **how: Any) -> str:
@@ -66,7 +67,7 @@ def test_the_sentence_its_roles_and_its_sink() -> None:
     weights[..., 0] = 0.75
     layer = LayerTrace(0, (0,), (0,), weights=weights)
     tokens = tuple(Token(f"w{at}") for at in range(6))
-    sunk = Trace("w0 " * 50, tokens, ModelInfo("m", "checkpoint", n_heads=1, n_layers=1), (layer,))
+    sunk = Trace(Subject("w0 " * 50, tokens, ModelInfo("m", "checkpoint", n_heads=1, n_layers=1)), (layer,))
     told = printed(sunk, 60)
     assert told.splitlines()[0].endswith("…") and max(map(len, told.splitlines())) <= 60
     assert " ".join(told.split()).endswith(

@@ -130,7 +130,7 @@ def smollm2() -> Iterator[Row]:
     from attnctl.models import open_model
     from attnctl.readings.heatmap import GridReading
     from attnctl.readings.overview import TextPart
-    from attnctl.source import TextSource
+    from attnctl.source import TextSource, prepare
 
     torch.set_num_threads(1)
     model: Any = open_model("smollm2")
@@ -142,7 +142,7 @@ def smollm2() -> Iterator[Row]:
     def plain() -> None:
         model.network(torch.tensor([[token.id for token in tokens]]), logits_to_keep=1, use_cache=False)
 
-    pair = in_turn(lambda: TextSource(model, text, tokens).read(GridReading(cells, cells)), plain, 1)
+    pair = in_turn(lambda: prepare(TextSource(model, text, tokens)).read(GridReading(cells, cells)), plain, 1)
     yield pair.row(f"every overview of SmolLM2, {len(tokens):,} tokens", "plain forward", most=3)
 
 

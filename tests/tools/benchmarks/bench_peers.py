@@ -104,7 +104,7 @@ def kvpress() -> Iterator[Row]:
     from attnctl.models import open_model
     from attnctl.readings.heatmap import GridReading
     from attnctl.readings.overview import TextPart
-    from attnctl.source import TextSource
+    from attnctl.source import TextSource, prepare
 
     torch.set_num_threads(1)
     n = 1024
@@ -117,7 +117,7 @@ def kvpress() -> Iterator[Row]:
     scores: dict[str, Any] = {}
 
     def ours() -> None:
-        scores["ours"] = TextSource(model, text, tokens).read(GridReading(every_query, each_key))
+        scores["ours"] = prepare(TextSource(model, text, tokens)).read(GridReading(every_query, each_key))
 
     @torch.inference_mode()
     def theirs() -> None:

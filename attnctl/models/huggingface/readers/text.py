@@ -25,7 +25,7 @@ from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.source.model import check_text
 from attnctl.text import visible_text
 from attnctl.text.tokens import Token, checked_text
-from attnctl.trace.run import Note
+from attnctl.trace.notes import Note
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

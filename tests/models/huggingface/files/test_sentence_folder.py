@@ -167,5 +167,5 @@ def test_truncate_cuts_where_the_tokenizer_of_transformers_cuts(side: str, shelf
     assert [token.id for token in pair.tokenize("a b c d e f g")] == right
     assert any(
         "leaves out" in note and ("before" in note) == (side == "left")
-        for note in model.run(model.tokenize("a b c d e f g"), lambda layer: None, "a b c d e f g").notes
+        for note in model.run(model.tokenize("a b c d e f g"), lambda layer: None, "a b c d e f g").subject.notes
     )

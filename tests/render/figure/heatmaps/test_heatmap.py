@@ -35,6 +35,7 @@ from attnctl.source.zoom import read_heatmap
 from attnctl.text.tokens import Token, split_characters
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.subject import Subject
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples , and Bob likes it ."
 WORDS = TEXT.split()
@@ -52,7 +53,7 @@ def matrix(weights: Any, names: list[str] | None = None, mask: Any = None) -> Tr
     array = np.asarray(weights, dtype=np.float32)
     tokens = tuple(Token(name) for name in names or map(str, range(array.shape[1])))
     layer = LayerTrace(0, (0,), (0,), weights=array[None], mask=mask)
-    return Trace("", tokens, ModelInfo("m", "matrix", n_heads=1, n_layers=1), (layer,))
+    return Trace(Subject("", tokens, ModelInfo("m", "matrix", n_heads=1, n_layers=1)), (layer,))
 
 
 def draw(trace: Trace, **how: Any) -> Drawing:
@@ -101,8 +102,8 @@ def test_masked_cells_are_not_zeros() -> None:
 
 
 def test_queries_go_down_and_keys_across_where_there_are_more_of_one() -> None:
-    trace = dataclasses.replace(
-        matrix(np.full((1, 3), 1 / 3), ["a", "b", "c"]), tokens=(Token("asks"),), key_tokens=tuple(map(Token, "xyz"))
+    trace = matrix(np.full((1, 3), 1 / 3), ["a", "b", "c"]).about(
+        tokens=(Token("asks"),), key_tokens=tuple(map(Token, "xyz"))
     )
     texts = {text.get_text(): text for text in heatmap(trace).texts}
     assert texts["x"].get_position()[0] < texts["y"].get_position()[0] < texts["z"].get_position()[0]
@@ -162,17 +163,15 @@ def test_titles_and_names() -> None:
 
 
 def test_a_long_sentence_is_cut_to_the_width_of_the_picture() -> None:
-    trace = dataclasses.replace(trace_of(words(3)), text="Alice\n will " + words(2000))
+    trace = trace_of(words(3)).about(text="Alice\n will " + words(2000))
     for how in ({}, {"size": (3.0, 3.0)}):
         figure = heatmap(trace, **how)
         title = figure.texts[0]
         assert title.get_text().startswith("Alice will Alice") and title.get_text().endswith("…")
         assert title.get_window_extent().x1 <= figure.bbox.x1
-    hostile = dataclasses.replace(trace_of(words(3)), text="$x^2$ \x1b[31m \u202edrow ☃")
+    hostile = trace_of(words(3)).about(text="$x^2$ \x1b[31m \u202edrow ☃")
     assert heatmap(hostile).texts[0].get_text() == "$x^2$ \\x1b[31m \\u202edrow ☃"
-    assert [text.get_text() for text in heatmap(dataclasses.replace(hostile, text=" \n")).texts][0].startswith(
-        "random,"
-    )
+    assert [text.get_text() for text in heatmap(hostile.about(text=" \n")).texts][0].startswith("random,")
 
 
 def test_a_measured_head_bears_its_role() -> None:
@@ -220,8 +219,7 @@ def test_the_colour_bar_is_as_high_as_the_panels(shape: tuple[int, int], how: di
     else:
         causal = np.tri(*shape, dtype=bool) if how.pop("causal", False) else None
         trace = matrix(np.full(shape, 1 / shape[1]), mask=causal)
-        trace = dataclasses.replace(
-            trace,
+        trace = trace.about(
             tokens=tuple(map(Token, map(str, range(shape[0])))),
             key_tokens=tuple(map(Token, "abcdefghi"[: shape[1]])),
         )
@@ -266,7 +264,7 @@ def test_letters_and_colours_as_asked() -> None:
 def test_unknown_words_and_blank_tokens_are_marked() -> None:
     trace = matrix(np.eye(3), ["a", " ", "\u2003"])
     tokens = (dataclasses.replace(trace.tokens[0], unknown=True), *trace.tokens[1:])
-    texts = [text.get_text() for text in draw(dataclasses.replace(trace, tokens=tokens)).figure.texts]
+    texts = [text.get_text() for text in draw(trace.about(tokens=tokens)).figure.texts]
     assert {"a†", "␣", "\\u2003"} <= set(texts) and "† not among the words the model knows" in texts
 
 

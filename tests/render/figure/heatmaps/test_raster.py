@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from typing import Any
 
@@ -24,6 +23,7 @@ from attnctl.source.zoom import read_heatmap
 from attnctl.text.tokens import Token
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.subject import Subject
 
 TEXT = "Alice will eat pizza because the antidisestablishmentarian chef lives in Naples"
 
@@ -80,7 +80,7 @@ def test_the_sentences_around_it_are_matplotlibs() -> None:
     weights[:, 0] = 0.75
     layer = LayerTrace(0, (0,), (0,), weights=weights[None], mask=np.tri(6, dtype=bool))
     tokens = tuple(map(Token, ("The", "cat", "sat", "on", "the", "mat")))
-    trace = Trace("The  cat sat on the mat", tokens, ModelInfo("m", "checkpoint", finds=None), (layer,))
+    trace = Trace(Subject("The  cat sat on the mat", tokens, ModelInfo("m", "checkpoint", finds=None)), (layer,))
     for dpi in (72, 100, 133):
         ours, theirs = (
             pixels(heatmap_png(*asked(trace, dpi=dpi))[0]),
@@ -106,7 +106,7 @@ def test_cells_of_less_than_three_pixels_are_left_to_matplotlib() -> None:
 
 
 def test_the_same_bytes_in_any_order() -> None:
-    traces = [trace_of("a b c"), trace_of(TEXT), dataclasses.replace(trace_of("a b"), tokens=(Token("x"), Token("y")))]
+    traces = [trace_of("a b c"), trace_of(TEXT), trace_of("a b").about(tokens=(Token("x"), Token("y")))]
     first = [heatmap_png(*asked(trace))[0] for trace in traces]
     assert [heatmap_png(*asked(trace))[0] for trace in reversed(traces)] == first[::-1]
 

@@ -1,0 +1,42 @@
+"""The protocol of a reading: what receives the layers of a text, and returns one value at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+
+from attnctl.layer import LayerAttention
+
+if TYPE_CHECKING:
+    from attnctl.readings.overview import LongRow, Overview
+    from attnctl.trace.run import Run
+
+
+Value = TypeVar("Value", covariant=True)
+Result = TypeVar("Result")
+
+Visit = Callable[[LayerAttention], None]  # receives a layer while the model runs, until it raises StopForward
+Say = Callable[[Sequence[str]], None]  # receives notes for the user before long work
+
+
+class Reading(Protocol[Value]):
+    """A result computed from a text's attention: `take` receives each chosen layer in order, `value` returns the result.
+
+    `predicts` asks the model to run on after the last chosen layer, for its predictions.
+    """
+
+    predicts: bool
+
+    def take(self, layer: LayerAttention) -> None:
+        """Keep what the reading needs of one layer."""
+
+    def value(self, run: Run) -> Value:
+        """Return the result after the last layer; `run` is what the model gave beside the layers."""
+
+
+@runtime_checkable
+class KeptReading(Protocol[Value]):
+    """A reading whose result may be stored in the file of an overview."""
+
+    def kept_in(self, overview: Overview | LongRow, name: str, /) -> Value:
+        """Return the result from an overview. Raises AttnctlError, with the source's `name`, if the overview lacks it."""
