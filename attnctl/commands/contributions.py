@@ -44,7 +44,10 @@ def contributions_command(
     top: Annotated[
         int | None,
         Option(
-            help="Show only the N largest contributions.", metavar="N", parser=whole(limits.TOP), rich_help_panel=LOOK
+            help="Show only the N strongest: contributions by size.",
+            metavar="N",
+            parser=whole(limits.TOP),
+            rich_help_panel=LOOK,
         ),
     ] = None,
     against: AgainstOption = None,

@@ -76,7 +76,12 @@ def view_command(
     ] = None,
     cmap: Annotated[
         str | None,
-        Option("--cmap", help="Colours when the page opens: viridis or cividis.", metavar="MAP", rich_help_panel=SHOW),
+        Option(
+            "--cmap",
+            help="Colour map of matplotlib: viridis or cividis, when the page opens.",
+            metavar="MAP",
+            rich_help_panel=SHOW,
+        ),
     ] = None,
     title: TitleOption = None,
     effects: Annotated[

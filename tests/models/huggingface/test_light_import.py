@@ -12,7 +12,7 @@ from attnctl.models import attend
 from attnctl.runtime import light_import
 from tests.models.huggingface.conftest import Shelf
 
-START = "import sys; from attnctl import light_import; light_import.alone = True\n"
+START = "import sys; from attnctl.runtime import light_import; light_import.alone = True\n"
 
 
 def printed(code: str, *args: str) -> str:
