@@ -28,6 +28,7 @@ DEPARTURES = {
 # option → why its default is another in some commands, which the help of each says
 DEFAULTS = {
     "--output": "a film is a file; a batch writes lines",
+    "--dpi": "a batch draws many pictures",
     "--query": "of a photograph the token that stands for all of it, else the one that predicts",
     "--layer": "all are computed and drawn; commands that show one place at a time say which",
     "--head": "as --layer",
