@@ -65,6 +65,7 @@ WRITTEN: dict[str, dict[str, str]] = {
         "gguf": "GGUF files, of llama.cpp and Ollama: what is shown, and which are read",
         "speed": "how fast attnctl is, measured against other tools",
         "architecture": "how attnctl is built, and how to add to it",
+        "models-inside": "how checkpoints, GGUF files and torch modules are read and watched",
         "plug-ins": "write a command, a measure or a format of your own, in a package of your own",
     },
 }
