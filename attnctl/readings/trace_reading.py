@@ -45,7 +45,7 @@ class TraceReading:
             notes=run.notes,
             measure=run.measure,
         )
-        if trace.model.kind != "checkpoint" or "parked" in trace.noted or trace.measure is not None:
+        if not trace.model.nature.is_network or "parked" in trace.noted or trace.measure is not None:
             return trace
         parked = sink_sentence(trace)
         return trace if parked is None else replace(trace, notes=(*trace.notes, Note(parked, "parked")))

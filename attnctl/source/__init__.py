@@ -389,7 +389,7 @@ class ChangedReading(Generic[Result]):
         """Give a layer to the reading; `tick` receives its share of the work, however often the reading goes over it."""
         remaining = len(self._layers - self._layers_read)  # layers that see every key
         info = self.prepared.source.info
-        near = info.kind != "checkpoint" and info.window is None and layer.window is not None  # others see every key
+        near = not info.nature.is_network and info.window is None and layer.window is not None  # others see every key
         cost = WINDOWED if near else 1.0
         end = self._reported + (1 - self._reported) * cost / (cost + remaining)
 
@@ -414,7 +414,7 @@ class ChangedReading(Generic[Result]):
             raise UsageError(f"layer {layer} of {source.name} has no attention: it is in {attending}")
         run.text, run.model = source.text, run.model or source.info
         if (
-            isinstance(source, TextSource) and run.model.kind != "checkpoint"
+            isinstance(source, TextSource) and not run.model.nature.is_network
         ):  # a checkpoint's reader knows its tokenizer
             dropped = dropped_letters(source.text, source.tokens)
             run.notes = (*run.notes, *(Note(sentence, "input") for sentence in dropped))
