@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl.errors import UsageError
-from attnctl.models import Model
+from attnctl.models import Model, answering_model
 from attnctl.source.model import HasVocabulary
 from attnctl.text import as_json
 from attnctl.text.tokens import Token
@@ -108,17 +108,16 @@ def slug_of(text: str) -> str:
     return slug if len(slug) <= SLUG else slug[:SLUG].rpartition("-")[0] or slug[:SLUG]
 
 
-def read_conversation(model: Any, item: Item) -> tuple[Item, tuple[Token, ...]]:
+def read_conversation(model: Model, item: Item) -> tuple[Item, tuple[Token, ...]]:
     """Return a conversation as its checkpoint reads it: the item with that text, and its tokens. Raises AttnctlError."""
     from attnctl.formats.chat import conversation_of
 
     conversation = conversation_of(as_json(item.messages), "it")
-    if model.info.kind != "checkpoint":
-        raise UsageError(f"{model.info.name} reads no conversations: name a checkpoint (smollm2, …)")
+    checkpoint = answering_model(model, "name a checkpoint (smollm2, …)", "reads no conversations")
     from attnctl.models.huggingface.prompts import chat_prompt, prompt_tokens
 
-    prompt = chat_prompt(model, conversation)
-    return replace(item, text=prompt.text), prompt_tokens(model, prompt.text)
+    prompt = chat_prompt(checkpoint, conversation)
+    return replace(item, text=prompt.text), prompt_tokens(checkpoint, prompt.text)
 
 
 def listed_tokens(model: Model, item: Item) -> tuple[Token, ...]:

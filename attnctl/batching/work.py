@@ -15,7 +15,7 @@ from attnctl.batching.items import Item, Pending, Result, failed_line, item_opti
 from attnctl.batching.passes import SharedPasses, is_heavy, run_pass
 from attnctl.checks import limits
 from attnctl.checks.model_options import model_arguments
-from attnctl.checks.selection import find_several, selected_indices
+from attnctl.checks.selection import selected_indices
 from attnctl.errors import AttnctlError, UsageError, error_place, in_one_line, option_name, options_as_flags
 from attnctl.formats.pictures import heatmap_bytes
 from attnctl.measures import check_measure, needs_of
@@ -112,7 +112,10 @@ class Work:
 class Task:
     """The task of a worker: to make traces, or what a command makes of texts."""
 
-    model: Model
+    @cached_property
+    def model(self) -> Model:
+        """Return the opened model."""
+        raise NotImplementedError
 
     @property
     def together(self) -> int:
@@ -217,9 +220,12 @@ class Traces(Task):
         if item.trace is not None:
             from attnctl.formats.documents.trace_json import trace_from_document
 
-            return self._result(item, trace_from_document(item.trace, "it"))
-        recording = self._recording_of_item(item)
-        pending = Pending(item, recording.prepared.source.tokens, recording)
+            return self._result(item, trace_from_document(item.trace, "it"), is_changed=False)
+        source = self._source_of_item(item)
+        if needs_of(self.work.changes.measure) == "network":  # the layers of this text run again, value by value
+            return self._result(item, self._prepared(item, source).trace(predictions=False))
+        recording = self._recording_of_item(item, source)
+        pending = Pending(item, source.tokens, recording)
         return self.results([pending])[0] if item_options(item) else pending
 
     def results(self, pending: Sequence[Pending]) -> list[Result]:
@@ -227,10 +233,10 @@ class Traces(Task):
         recordings: list[ChangedReading[Trace]] = [entry.reading for entry in pending]
         with np.errstate(all="ignore"):  # overflows are refused by name
             traces = [recording.value(run) for recording, run in zip(recordings, run_pass(recordings), strict=True)]
-        return [self._result(entry.item, trace) for entry, trace in zip(pending, traces, strict=True)]
+        return [self._result(entry.item, trace, is_changed=False) for entry, trace in zip(pending, traces, strict=True)]
 
-    def _recording_of_item(self, item: Item) -> ChangedReading[Trace]:
-        """Return what to record of an item."""
+    def _source_of_item(self, item: Item) -> TextSource:
+        """Return an item as a text in its model."""
         work, model = self.work, self.model_of_item(item)
         if item.messages is not None:
             item, tokens = read_conversation(model, item)
@@ -239,33 +245,30 @@ class Traces(Task):
         if work.max_tokens is not None and len(tokens) > work.max_tokens:
             limit = option_name("max_tokens", work.max_tokens)
             raise AttnctlError(f"{len(tokens):,} tokens: more than {limit}")
-        info, query = model.info, item.options.get("query", work.query)
-        layers, heads = self._item_selection(item, model)
-        layers = None if needs_of(work.changes.measure) == "layers" else layers  # all layers, whichever are shown
-        rows = None if query is None else find_several(tokens, str(query))
-        room = check_room(info, len(tokens), layers, heads, rows)
-        if "json" in work.formats:  # a number of 4 bytes becomes 10 bytes of text, held twice while it is written
-            output = f"the JSON of {len(tokens):,} tokens"
-            limits.check_memory(6.0 * room, output, f"choose layers and heads, or {option_name('format', 'npz')}")
-        chosen = Prepared(TextSource(model, item.text, tokens), layers, heads)
-        return ChangedReading(chosen, TraceReading(rows, work.wants_predictions))
+        return TextSource(model, item.text, tokens)
 
-    def _item_selection(self, item: Item, model: Model) -> tuple[Sequence[int] | None, Sequence[int] | None]:
-        """Return the layers and heads to record of an item; None for all."""
-        options, info = item.options, model.info
-        layers = selected_indices(options.get("layer", self.work.layer), info.n_layers or 1, "layer", info.name)
-        return layers, selected_indices(options.get("head", self.work.head), info.n_heads or 1, "head", info.name)
+    def _recording_of_item(self, item: Item, source: TextSource) -> ChangedReading[Trace]:
+        """Return what to record of an item, before the changes."""
+        prepared = self._prepared(item, source, NO_CHANGES)
+        if needs_of(self.work.changes.measure) == "layers":  # all layers, whichever are shown
+            prepared = replace(prepared, layers=None)
+        room = check_room(source.info, len(source.tokens), prepared.layers, prepared.heads, prepared.rows)
+        if "json" in self.work.formats:  # a number of 4 bytes becomes 10 bytes of text, held twice while it is written
+            output = f"the JSON of {len(source.tokens):,} tokens"
+            limits.check_memory(6.0 * room, output, f"choose layers and heads, or {option_name('format', 'npz')}")
+        return ChangedReading(prepared, TraceReading(prepared.rows, self.work.wants_predictions))
+
+    def _prepared(self, item: Item, source: TextSource, changes: Changes | None = None) -> Prepared:
+        """Return the layers, heads and query of an item, with the changes of the work, or others."""
+        options, work = item.options, self.work
+        chosen = (options.get("layer", work.layer), options.get("head", work.head), options.get("query", work.query))
+        return prepare(source, work.changes if changes is None else changes, *chosen)
 
     def _changed(self, item: Item, trace: Trace) -> Trace:
-        """Return the trace with the requested changes: another measure, words, keys left out, rows rescaled."""
+        """Return a recorded trace with the changes of the work: another measure, words, keys left out, rows rescaled."""
         changes, layer = self.work.changes, item.options.get("layer", self.work.layer)
         if changes == NO_CHANGES:
             return trace
-        if needs_of(changes.measure) == "network" and item.trace is None:  # run again, value by value
-            read = item.text if item.messages is None else trace.text
-            text = TextSource(self.model_of_item(item), read, trace.tokens)
-            prepared = prepare(text, changes, layer, query=item.options.get("query", self.work.query))
-            return prepared.trace(predictions=False)
         # the result of all layers is shown, unless layers are named
         layer = layer if needs_of(changes.measure) == "layers" else None
         layer = range(trace.model.n_layers or 1) if layer == "all" else layer
@@ -304,11 +307,11 @@ class Traces(Task):
                 outputs[form] = made
         return Result(item, outputs, error=why)
 
-    def _result(self, item: Item, trace: Trace) -> Result:
-        """Return everything requested of one trace; the trace itself if no format is."""
+    def _result(self, item: Item, trace: Trace, *, is_changed: bool = True) -> Result:
+        """Return everything requested of one trace, changed first if it is not yet; the trace itself if no format is."""
         outputs: dict[str, Any] = {}
         try:
-            trace = self._changed(item, trace)
+            trace = trace if is_changed else self._changed(item, trace)
             trace = replace(trace, id=trace.id if item.id is None else item.id, number=item.number)
             notes = [f"{item}: {note}" for note in notes_of_kind(trace.notes, "doubt", "no-weights", "input")]
             for form in self.work.formats:

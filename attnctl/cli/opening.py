@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnctl.checks.model_options import model_arguments
 from attnctl.cli.command import refuse_unused
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from typer import Context
 
     from attnctl.checks.model_options import OptionValues
-    from attnctl.source import OverviewSource, TextSource, TraceSource
+    from attnctl.source import Model, OverviewSource, TextSource, TraceSource
 
 
-def model_of(options: OptionValues | CheckpointOptions) -> Any:
+def model_of(options: OptionValues | CheckpointOptions) -> Model:
     """Open the model that the options ask for. Raises UsageError for options that exclude each other."""
     session = kept_models.get()
     if session is None:  # a shell waits for its user

@@ -176,7 +176,7 @@ def _explain_steps(
     heads = selected_indices(head, opened.counts[1], "head", opened.name)
     trace = (prepared if narrow else replace(prepared, rows=None)).trace()
     if names is not None:  # the heading of the first screen, which has these notes, is not shown
-        every = trace.model.kind in ("checkpoint", "matrix")
+        every = not trace.model.nature.is_built_in
         say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=every)
         say_notes(check_steps(trace, names))
     from attnctl.render.form_builders.explanation import Explanation

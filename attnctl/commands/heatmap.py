@@ -332,7 +332,7 @@ def _read_cells(
         say_notes(notes_on_table(table, prepared, grid))
     with cost_progress(heads_over_tokens(prepared), LESS_HEADS) as tick:
         cells: Overview = prepared.read(OverviewReading(grid), tick)
-    every = bare or cells.model.kind in ("checkpoint", "matrix")
+    every = bare or not cells.model.nature.is_built_in
     say_unknown(cells.tokens, cells.key_axis, notes=cells.notes, every=every)
     return cells
 

@@ -7,18 +7,19 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attnctl.checks import limits
 from attnctl.errors import AttnctlError, UsageError, about_value, option_name
 from attnctl.formats.arrays import is_table
 from attnctl.formats.validation import PICKLES, check_unpickled
-from attnctl.models import names_model
+from attnctl.models import answering_model, names_model
 from attnctl.models.gguf.files import begins_as_gguf
 from attnctl.models.gguf.ollama import SCHEME
 from attnctl.runtime import files
 from attnctl.runtime.files import names_picture, names_sound
 from attnctl.source import Model, OverviewSource, TextSource, TraceSource
+from attnctl.source.model import BringsText
 from attnctl.text import for_pasting
 from attnctl.text.tokens import checked_text
 from attnctl.trace import Trace
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from attnctl.formats.chat import Conversation
+    from attnctl.models.huggingface.checkpoint import Checkpoint
     from attnctl.models.huggingface.prompts import Prompt
     from attnctl.readings.overview import LongRow, Overview
 
@@ -79,11 +81,9 @@ def open_input(
             instead = option_name("tokenizer")
             raise UsageError(f"names the tokens of bare weights; a text is split by {instead}", option=typed)
         if source is None and file is None and has_rows:
-            from attnctl.models.builtin.matrix import GivenQKV
-
             rows = open_model()
-            assert isinstance(rows, GivenQKV)
-            return TextSource(rows, rows.indices_text)
+            assert isinstance(rows, BringsText)
+            return TextSource(rows, rows.own_text)
         text = text_of(source, file)
         return TextSource(open_model(), text)
     where, data = named_bytes
@@ -183,7 +183,7 @@ def photograph_named(source: str | None, image: str | None) -> Image | None:
 
 def open_prompt(
     text: str | None, file: str | None, chat: str | None, open_model: Opener
-) -> tuple[Any, Prompt, Conversation | None]:
+) -> tuple[Checkpoint, Prompt, Conversation | None]:
     """Return the opened checkpoint, the prompt that it reads, and the conversation that the prompt was made of.
 
     Raises UsageError for a model that is not a checkpoint, or for two prompts.
@@ -194,9 +194,7 @@ def open_prompt(
     typed_text = "" if conversation is not None else text_of(text, file)
     from attnctl.models.huggingface.prompts import Prompt, chat_prompt
 
-    model: Any = open_model()
-    if model.info.kind != "checkpoint":
-        raise UsageError(f"{model.info.name} answers no prompts: name a checkpoint (smollm2, a folder, a .gguf)")
+    model = answering_model(open_model(), "name a checkpoint (smollm2, a folder, a .gguf)")
     prompt = Prompt(checked_text(typed_text), ()) if conversation is None else chat_prompt(model, conversation)
     return model, prompt, conversation
 

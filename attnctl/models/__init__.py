@@ -34,7 +34,7 @@ from attnctl.checks.selection import find_several
 from attnctl.errors import UsageError, about_value, option_name
 from attnctl.runtime.files import is_possible_name, open_regular
 from attnctl.source import record_trace
-from attnctl.source.model import Model, Predicts
+from attnctl.source.model import Generates, Model, Predicts
 from attnctl.text import visible_text
 from attnctl.text.tokens import checked_text
 from attnctl.trace import Trace
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from attnctl.checks.model_options import OptionValues
+    from attnctl.models.huggingface.checkpoint import Checkpoint
 
     ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # a model, or its name
 
@@ -118,6 +119,16 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
     from attnctl.watched.model import switch_heads_off
 
     return switch_heads_off(model, off)
+
+
+def answering_model(model: Model, advice: str, answers: str = "answers no prompts") -> Checkpoint:
+    """Return a model that answers prompts, which is a checkpoint. Raises UsageError with the advice for any other."""
+    if not isinstance(model, Generates):
+        raise UsageError(f"{model.info.name} {answers}: {advice}")
+    from attnctl.models.huggingface.checkpoint import Checkpoint
+
+    assert isinstance(model, Checkpoint)  # no other model generates
+    return model
 
 
 def _checkpoint_opener(name: str) -> tuple[str, str]:

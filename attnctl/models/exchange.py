@@ -6,14 +6,16 @@ them must stay. So what an earlier layer carried does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
-from attnctl.attention import Array
+from attnctl.attention import Array, Call
 from attnctl.runtime.arrays import Bools, Ints
+from attnctl.source.model import Model
+from attnctl.text.tokens import Token
 
 FEW_ROWS = 4  # rows of a batch that are exchanged one at a time; more are exchanged half of them at a time
 
@@ -30,6 +32,17 @@ class Block(NamedTuple):
     rows: Array
     output: Array
     run: Callable[[Array], Array]
+
+
+@runtime_checkable
+class RunsBlocks(Model, Protocol):
+    """A model whose layers can be run again one by one."""
+
+    def blocks(self, tokens: Sequence[Token], /) -> Iterator[tuple[Call, Block]]:
+        """Yield the call of attention of each layer over a text, and the layer as a block that can be run again."""
+
+    def window_of_layer(self, layer: int, /) -> int | None:
+        """Return how many tokens a query of a layer sees; None: all."""
 
 
 class Moved(NamedTuple):

@@ -23,11 +23,6 @@ from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
 
 OF_EVEN = 1.5  # times the share that uniform attention would give
-WITHOUT = (
-    "random",
-    "dot",
-    "demo",
-)  # kinds of models without sinks; the demo's heads keep attention on the token itself
 FEWEST_ROWS = 4  # rows of a matrix of numbers: with fewer, a column may be bright by chance
 WHAT = "a head parks attention there that it does not need"
 
@@ -63,11 +58,12 @@ class Cells(NamedTuple):
 def may_have_sinks(model: ModelInfo, rows: int, reads_itself: bool) -> bool:
     """Return whether a bright column of a map with `rows` rows may be a sink.
 
-    A head that was measured to find a relation parks nothing: it looks at the word that it finds.
+    A head that was measured to find a relation parks nothing: it looks at the word that it finds. The demo's heads keep
+    attention on the token itself.
     """
-    if model.kind == "matrix":
+    if model.nature.is_given:
         return reads_itself and rows >= FEWEST_ROWS
-    return model.kind not in WITHOUT and model.finds is None
+    return model.nature.is_trained and not model.nature.is_demo and model.finds is None
 
 
 def _rows_that_see(cells: Cells, layer: int, rows: int) -> Bools:

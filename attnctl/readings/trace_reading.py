@@ -41,7 +41,7 @@ class TraceReading:
             embeddings=run.embeddings,
             predictions=run.predictions,
         )
-        if trace.model.kind != "checkpoint" or "parked" in trace.noted or trace.measure is not None:
+        if not trace.model.nature.is_network or "parked" in trace.noted or trace.measure is not None:
             return trace
         parked = sink_sentence(trace)
         return trace if parked is None else trace.about(notes=(*trace.notes, Note(parked, "parked")))

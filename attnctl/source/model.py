@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from attnctl.errors import UsageError
 from attnctl.runtime.files import names_picture, names_sound
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from transformers import PreTrainedModel
 
     from attnctl.attention import Array
     from attnctl.layer import LayerAttention
@@ -70,6 +71,9 @@ class Predicts(Model, Protocol):
     def predicts_words(self) -> bool:
         """Return whether there is an unembedding, so that a word can be predicted."""
 
+    def predicted_positions(self, tokens: Sequence[Token], text: str, *, causal: bool) -> Sequence[int]:
+        """Return the positions at which words are predicted: all if the model continues a text, else its blanks."""
+
 
 @runtime_checkable
 class Generates(Model, Protocol):
@@ -128,6 +132,41 @@ class HasVocabulary(Model, Protocol):
         """Return the token of the vocabulary with this name; None if any word is a token.
 
         Raises AttnctlError if it is not one token.
+        """
+
+
+@runtime_checkable
+class BringsText(Model, Protocol):
+    """A model that reads one text alone, which comes with its numbers."""
+
+    @property
+    def own_text(self) -> str:
+        """Return the text."""
+
+
+@runtime_checkable
+class Unembeds(Model, Protocol):
+    """A model whose logits are its last layer's rows times an unembedding."""
+
+    def last_logits(self, final: Array, most_bytes: int, /) -> Array | None:
+        """Return the last positions' logits from the states after the last layer: (n, d_model) → (positions, vocabulary).
+
+        There are as many positions as `most_bytes` hold. Return None without an unembedding.
+        """
+
+
+@runtime_checkable
+class CallsNetwork(Generates, Protocol):
+    """A model that calls a network of transformers."""
+
+    @property
+    def network(self) -> PreTrainedModel:
+        """Return the network."""
+
+    def inputs_of(self, text: str, /) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+        """Return the keyword arguments of the network's forward for a text, and the names of its tokens.
+
+        There are no names for an encoder-decoder, which reads two texts. Raises AttnctlError if it cannot read the text.
         """
 
 

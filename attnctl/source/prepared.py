@@ -161,7 +161,7 @@ class ChangedReading(Generic[Result]):
         """Give a layer to the reading; `tick` receives its share of the work, however often the reading goes over it."""
         remaining = len(self._layers - self._layers_read)  # layers that see every key
         info = self.prepared.source.info
-        near = info.kind != "checkpoint" and info.window is None and layer.window is not None  # others see every key
+        near = not info.nature.is_network and info.window is None and layer.window is not None  # others see every key
         cost = WINDOWED if near else 1.0
         end = self._reported + (1 - self._reported) * cost / (cost + remaining)
 
@@ -191,7 +191,7 @@ class ChangedReading(Generic[Result]):
         prepared, source, subject = self.prepared, self.prepared.source, run.subject
         notes, measure, embeddings = [*subject.notes], prepared.values_measure, run.embeddings
         # a checkpoint's reader knows its tokenizer
-        if isinstance(source, TextSource) and subject.model.kind != "checkpoint":
+        if isinstance(source, TextSource) and not subject.model.nature.is_network:
             notes += [Note(sentence, "input") for sentence in dropped_letters(source.text, source.tokens)]
         if measure is not None:
             notes.append(measure.note if self._knows_w_o else measure.note_without_w_o or measure.note)

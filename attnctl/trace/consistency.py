@@ -187,7 +187,7 @@ def weights_notes(trace: Trace) -> list[Note]:
     smallest, largest = min(float(part.min()) for part in sums), max(float(part.max()) for part in sums)
     low = min(float(layer.weights.min()) for layer in layers if layer.weights is not None) + 0.0  # never -0
     high = max(float(layer.weights.max()) for layer in layers if layer.weights is not None) + 0.0
-    bare = trace.model.kind == "matrix" and all(layer.scaled_scores is None for layer in layers)
+    bare = trace.model.nature.is_given and all(layer.scaled_scores is None for layer in layers)
     limit = max(SUMS, 2 * tolerance(STORED, trace.model.dtype))
     noun, expected = ("numbers", "attention weights") if bare else ("weights", "those of attention")
     if low < 0 or high > 1 + NOTED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from attnctl.text import counted, spoken_heads
 from attnctl.version import __version__
@@ -13,6 +13,32 @@ if TYPE_CHECKING:
     from msgspec import Meta
 
     from attnctl.checks.document_fields import ALWAYS, Count, Positive, about
+
+
+class Nature(NamedTuple):
+    """What follows from the kind of a model."""
+
+    is_network: bool = False  # a network of transformers, which runs its own code
+    is_given: bool = False  # numbers from a file, without a model
+    is_trained: bool = True  # its matrices were learned
+    is_demo: bool = False  # a model that comes with attnctl
+    has_matrices: bool = True  # if not, each row is its own query, key and value
+    scaled_by: str = "was asked for"  # who chose a scale other than the default
+
+    @property
+    def is_built_in(self) -> bool:
+        """Return whether attnctl computes the layers."""
+        return not (self.is_network or self.is_given)
+
+
+_NATURES = {
+    "demo": Nature(is_demo=True),
+    "random": Nature(is_trained=False),
+    "dot": Nature(is_trained=False, has_matrices=False),
+    "weights": Nature(scaled_by="its file or an option sets"),
+    "checkpoint": Nature(is_network=True, scaled_by="the model sets"),
+    "matrix": Nature(is_given=True),
+}
 
 
 @dataclass(frozen=True)
@@ -48,6 +74,11 @@ class ModelInfo:
     seed: Annotated[int | None, ALWAYS] = None  # None is a fact: no seed was used
     dtype: Annotated[str, ALWAYS] = "float32"
     device: Annotated[str, ALWAYS] = "cpu"
+
+    @property
+    def nature(self) -> Nature:
+        """Return what follows from the kind: nothing else asks for the kind of a model whose numbers are stored."""
+        return _NATURES.get(self.kind, Nature())
 
     @property
     def origin(self) -> str:

@@ -84,12 +84,12 @@ def _projections_step(trace: Trace, layer: LayerTrace, place: int) -> Step | Non
     biases = {part.symbol: f" + b_{part.symbol}" * (f"b_{part.symbol}" in layer.parameters) for part in parts}
     formula = "   ".join(f"{symbol} = X W_{symbol}{bias}" for symbol, bias in biases.items())
     sentence = "Each row is read in three ways: as what it looks for, what it offers, and what it passes on."
-    if trace.model.kind == "dot":
+    if not trace.model.nature.has_matrices:
         formula, sentence = "Q = K = V = X", "Without weights a row is its own query, key and value."
         parts = parts[:1]
-    elif trace.model.kind == "checkpoint":
+    elif trace.model.nature.is_network:
         formula, sentence = "Q, K, V", "As the model gives them to attention: projected, and rotated if it uses RoPE."
-    elif trace.model.kind == "matrix":
+    elif trace.model.nature.is_given:
         formula, sentence = "Q, K, V", "Read from the file."
     shared = trace.model.n_heads != trace.model.n_kv_heads
     if shared and layer.kv_heads:
@@ -120,7 +120,7 @@ def _rope_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
 def _scores_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     if layer.scores is None:
         return None
-    formula = "scores = X Xᵀ" if trace.model.kind == "dot" and layer.rope_angles is None else "scores = Q Kᵀ"
+    formula = "scores = X Xᵀ" if not trace.model.nature.has_matrices and layer.rope_angles is None else "scores = Q Kᵀ"
     return Step(
         "scores",
         "scores",
@@ -146,10 +146,7 @@ def _scaled_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     else:
         factor = "scale" if scale is None else f"{scale:.6g}"
         formula = f"scaled scores = scores × {factor}"
-        who = {"checkpoint": "the model sets", "weights": "its file or an option sets"}.get(
-            trace.model.kind, "was asked for"
-        )
-        sentence = f"Multiplied by the scale that {who}."
+        sentence = f"Multiplied by the scale that {trace.model.nature.scaled_by}."
     if cap is not None:
         formula += f", capped: {cap:g} tanh(· / {cap:g})"
         sentence += f" A soft cap then keeps them within ±{cap:g}."
@@ -235,7 +232,7 @@ def _weights_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
         sentence = (
             "Each score's exponential, divided by the sum over its row and a learned sink, which gives nothing back."
         )
-    if trace.model.kind == "matrix" and layer.scaled_scores is None:
+    if trace.model.nature.is_given and layer.scaled_scores is None:
         meaning = (
             "says how token i shares out its attention"
             if "no-weights" not in trace.noted
@@ -292,7 +289,7 @@ def _context_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     return Step(
         "context",
         "context",
-        f"context = {used} {'X' if trace.model.kind == 'dot' else 'V'}",
+        f"context = {used} {'X' if not trace.model.nature.has_matrices else 'V'}",
         sentence,
         (StepPart("context", "context", layer.context[place], "queries"),),
         "What each token has learned from those it listened to.",
@@ -468,10 +465,10 @@ def _output_step(trace: Trace, layer: LayerTrace) -> Step:
 def _prediction_step(trace: Trace) -> Step:
     formula = "softmax(residual stream × unembedding)"
     sentence = "A token's final row is held against every word of the vocabulary."
-    if trace.model.kind == "checkpoint" and trace.model.final_norm:
+    if trace.model.nature.is_network and trace.model.final_norm:
         formula = "softmax(head(norm(residual stream)))"
         sentence = "A token's row is normalised once more, and the model's own head holds it against every word."
-    elif trace.model.kind == "checkpoint":
+    elif trace.model.nature.is_network:
         formula = "softmax(head(residual stream))"
         sentence = "The model's own head holds a token's row against every word."
     if trace.predictions[0].is_class:

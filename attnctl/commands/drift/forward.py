@@ -7,22 +7,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from attnctl.attention import Array
 from attnctl.errors import UsageError
 from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
-from attnctl.models.builtin.stack import Stack, unembed_rows
 from attnctl.models.huggingface.optional_fields import config_value, output_value
-from attnctl.runtime.arrays import as_numpy
+from attnctl.source.model import CallsNetwork, Predicts, Unembeds
 from attnctl.text import counted
-from attnctl.text.tokens import BLANKS
 from attnctl.trace.model_info import ModelInfo
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from attnctl.models import Model
-    from attnctl.models.huggingface.checkpoint import Checkpoint
     from attnctl.source import TextSource
 
 LOGIT_BYTES = 1 << 30  # of the logits of each model, in float32: the last positions of a longer text are compared
@@ -37,10 +34,14 @@ class ComparedModel(NamedTuple):
     kernel: str | None = None
 
     @property
+    def network(self) -> PreTrainedModel | None:
+        """Return the network of transformers that the model calls; None if it calls none."""
+        return self.model.network if isinstance(self.model, CallsNetwork) else None
+
+    @property
     def architecture(self) -> str:
         """Return the class of the model's layers, for messages: "LlamaModel"."""
-        is_network = self.model.info.kind == "checkpoint"
-        return type(checkpoint_of(self.model).network.base_model).__name__ if is_network else "a model of layers alone"
+        return "a model of layers alone" if self.network is None else type(self.network.base_model).__name__
 
     @property
     def sizes(self) -> str:
@@ -56,29 +57,22 @@ class ComparedModel(NamedTuple):
             return
         if self.kernel not in KERNELS:
             raise UsageError(f"a kernel is {' or '.join(KERNELS)}", value=self.kernel)
-        if self.model.info.kind != "checkpoint":
+        if self.network is None:
             raise UsageError(f"{self.name} attends in one way: kernels are for checkpoints", value=self.kernel)
         from attnctl.models.huggingface.attention_interface import attention_set_to
 
-        network = checkpoint_of(self.model).network
-        if self.kernel == "sdpa" and not network._supports_sdpa:
-            raise UsageError(f"{type(network).__name__} attends by eager alone", value=self.kernel)
-        with attention_set_to(network, self.kernel):
+        if self.kernel == "sdpa" and not self.network._supports_sdpa:
+            raise UsageError(f"{type(self.network).__name__} attends by eager alone", value=self.kernel)
+        with attention_set_to(self.network, self.kernel):
             yield
 
     @property
     def kernel_name(self) -> str:
         """Return the attention function of transformers that runs; "" for a built-in model."""
-        if self.model.info.kind != "checkpoint":
+        if self.network is None:
             return ""
         with self.attending():
-            return str(checkpoint_of(self.model).network.config._attn_implementation)
-
-
-def checkpoint_of(model: Any) -> Checkpoint:
-    """Return the model, which is a checkpoint by its ModelInfo."""
-    checkpoint: Checkpoint = model
-    return checkpoint
+            return str(self.network.config._attn_implementation)
 
 
 @dataclass
@@ -100,7 +94,7 @@ def run_side(
 
     `take` raises StopForward at a layer that it does not need: the forward ends before this layer attends.
     """
-    model: Any = source.model
+    model = source.model
     done, index = Forward(model.info), -1
 
     def visit(layer: LayerAttention) -> None:
@@ -113,11 +107,8 @@ def run_side(
             output, residual = layer.forward.output_and_residual
             done.outputs[index] = output
             layer.forget_steps()
-            if isinstance(model, Stack) and index == len(model.layers) - 1 and model.unembedding is not None:
-                final = as_numpy(output if residual is None else residual)[
-                    -most_positions(model.unembedding.shape[1]) :
-                ]
-                done.logits = unembed_rows(final, {"unembedding": np.asarray(model.unembedding, np.float32)})
+            if isinstance(model, Unembeds) and index == (model.info.n_layers or 1) - 1:
+                done.logits = model.last_logits(output if residual is None else residual, LOGIT_BYTES)
 
     def see_output(output: Any) -> None:
         rows = output[0] if isinstance(output, tuple | list) else output
@@ -128,14 +119,17 @@ def run_side(
         done.logits = logits
 
     with ExitStack() as stack:
-        if model.info.kind == "checkpoint":
+        if isinstance(model, CallsNetwork):
             stack.enter_context(side.attending())
             stack.enter_context(_network_watched(model, see_output, see_logits))
-        run = source.model.run(source.tokens, visit, source.input_text)
+            done.classifies = _classifies(model)
+        run = model.run(source.tokens, visit, source.input_text)
     done.info, done.notes = run.subject.model, run.subject.notes
-    done.classifies = model.info.kind == "checkpoint" and _classifies(model)
-    last = range(len(source.tokens))[-1:]
-    done.predicted = last if done.classifies else _predicted_positions(model, source, done.info)
+    if done.classifies:
+        done.predicted = range(len(source.tokens))[-1:]
+    elif isinstance(model, Predicts):
+        causal = bool(done.info.causal)
+        done.predicted = model.predicted_positions(source.tokens, source.input_text, causal=causal)
     return done
 
 
@@ -144,27 +138,16 @@ def most_positions(vocabulary: int) -> int:
     return max(1, LOGIT_BYTES // (4 * vocabulary))
 
 
-def _classifies(model: Checkpoint) -> bool:
+def _classifies(model: CallsNetwork) -> bool:
     """Return whether a model predicts one of several labels for a whole text."""
     from attnctl.models.huggingface.checkpoint import classes_of_network
 
     return bool(classes_of_network(model.network))
 
 
-def _predicted_positions(model: Any, source: TextSource, info: ModelInfo) -> Sequence[int]:
-    """Return the positions at which a model predicts tokens: all, if it continues a text, else its blanks."""
-    every = range(len(source.tokens))
-    if model.info.kind != "checkpoint":
-        return every if info.causal else [place for place in every if source.tokens[place].text in BLANKS]
-    if model.kind in ("decoder", "cross") or info.causal:
-        return every
-    read = model.read(source.input_text, source.tokens)
-    return every if read.together and model.network.can_generate() else read.blanks
-
-
 @contextmanager
 def _network_watched(
-    model: Checkpoint, see_output: Callable[[Any], None], see_logits: Callable[[Array], None]
+    model: CallsNetwork, see_output: Callable[[Any], None], see_logits: Callable[[Array], None]
 ) -> Iterator[None]:
     """Pass the output of each output projection to `see_output`, and the logits of tokens to `see_logits`."""
     from attnctl.models.huggingface.network import lacks_head

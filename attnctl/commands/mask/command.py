@@ -91,6 +91,8 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
     from attnctl.commands.mask.compute import MaskSearch, StackSearch
     from attnctl.commands.mask.expected import parsed_rule, rule_of
     from attnctl.formats.arrays import read_batch, read_table
+    from attnctl.models.exchange import RunsBlocks
+    from attnctl.source.model import CallsNetwork
 
     is_table = expect is not None and parsed_rule(expect) is None and Path(expect).exists()
     rule = rule_of(read_table(expect) if expect is not None and is_table else expect)
@@ -101,16 +103,14 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
         raise UsageError("cannot be combined with a batch, which holds its decoder_input_ids", option="target")
     batch: dict[str, Any] = dict(read_batch(source)) if is_batch else {}
     opened = model_of(option_values(options))
-    if opened.info.kind != "checkpoint":
-        if is_batch:
-            raise UsageError(f"{opened.info.name} reads no batch: name a checkpoint with --model")
-        return StackSearch(opened, opened.tokenize(source), rule)
     if is_batch:
+        if not isinstance(opened, CallsNetwork):
+            raise UsageError(f"{opened.info.name} reads no batch: name a checkpoint with --model")
         return MaskSearch(opened.network, batch, batch.pop("segments", None), rule, opened.info.name)
     opened = opened.model_for(source)
-    tokens = opened.tokenize(source)
-    opened.check_tokens(tokens)
-    model_input = opened.read(source, tokens)
-    is_pair = opened.network.config.is_encoder_decoder
-    names = () if is_pair else tuple(token.text for token in model_input.tokens)
-    return MaskSearch(opened.network, model_input.inputs, None, rule, opened.info.name, names)
+    if isinstance(opened, CallsNetwork):
+        inputs, names = opened.inputs_of(source)
+        return MaskSearch(opened.network, inputs, None, rule, opened.info.name, names)
+    if not isinstance(opened, RunsBlocks):
+        raise UsageError(f"{opened.info.name} has no layers that can be run again: name a checkpoint with --model")
+    return StackSearch(opened, opened.tokenize(source), rule)

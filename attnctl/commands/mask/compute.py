@@ -30,8 +30,7 @@ from attnctl.commands.mask.intervals import band, masks_of_rows
 from attnctl.commands.mask.result import MaskCheck, MaskViolation
 from attnctl.commands.mask.sets import Chain, exchanged_sets_of_chain, nearest, reached_by
 from attnctl.errors import AttnctlError
-from attnctl.models.builtin.exchanged_stack import blocks_of_stack
-from attnctl.models.exchange import Block, row_change, row_size, sets_of_rows
+from attnctl.models.exchange import Block, RunsBlocks, row_change, row_size, sets_of_rows
 from attnctl.models.huggingface.attention_interface import uncompiled
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.exchanged_network import OF_LOSS, ExchangedNetwork
@@ -39,7 +38,6 @@ from attnctl.models.huggingface.token_batch import HIDING, other_ids, special_id
 from attnctl.runtime.arrays import Bools
 
 if TYPE_CHECKING:
-    from attnctl.models.builtin.stack import Stack
     from attnctl.text.tokens import Token
 
 NO_TYPES = (
@@ -338,23 +336,23 @@ class StackSearch(Search):
 
     kernel = "attnctl"
 
-    def __init__(self, stack: Stack, tokens: Sequence[Token], expect: Any = None) -> None:
+    def __init__(self, stack: RunsBlocks, tokens: Sequence[Token], expect: Any = None) -> None:
         """Lay out the text. Raises UsageError for a rule that is none, AttnctlError for a text without tokens."""
         if not tokens:
             raise AttnctlError("the text has no tokens: give at least one word")
-        settings, self.stack, self.text = stack.settings, stack, tokens
+        self.stack, self.text = stack, tokens
 
         def reach(kind: str, layer: int, causal: bool) -> Reach:
-            return Reach(settings.first_window if settings.window is None and not layer else settings.window)
+            return Reach(stack.window_of_layer(layer))
 
         texts = {"self": Text(np.ones((1, len(tokens)), np.bool_))}
-        expectations = Expectations(settings.causal, reach, rule_of(expect), texts)
+        expectations = Expectations(bool(stack.info.causal), reach, rule_of(expect), texts)
         super().__init__(stack.info, expectations, tuple(token.text for token in tokens))
 
     def run(self) -> tuple[list[Block], Seen]:
         """Return the layers of the stack after a run, and the masks of their calls of attention."""
         blocks, seen = list[Block](), dict[tuple[str, int], list[CallMasks]]()
-        for call, block in blocks_of_stack(self.stack, self.text):
+        for call, block in self.stack.blocks(self.text):
             seen["self", block.layer] = [masks_of_call(call)]
             blocks.append(block)
             del call  # the next layer needs the memory

@@ -125,9 +125,10 @@ def needle_command(
     if len(parts) != 3 or not all(part.strip() for part in parts):
         raise UsageError("your own needle needs all three: --needle, --question and --expect")
     text = None if haystack is None else inputs.text_of(None, haystack)
-    opened = model_of(option_values(model) | {"seed": None})
-    if opened.info.kind != "checkpoint":
-        raise UsageError(f"{opened.info.name} answers no questions: name a checkpoint with --model (smollm2, a folder)")
+    from attnctl.models import answering_model
+
+    advice = "name a checkpoint with --model (smollm2, a folder)"
+    opened = answering_model(model_of(option_values(model) | {"seed": None}), advice, "answers no questions")
     from attnctl.commands.needle.compute import NeedleAsker
 
     asker = NeedleAsker(opened, parts, text, model.seed or 0)

@@ -10,7 +10,7 @@ from attnctl.batching.formats import BatchFormat, NamedFiles, Tally, merge_means
 from attnctl.batching.items import Item, Result, failed_line
 from attnctl.batching.work import Task
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.models import Model, open_named_model
+from attnctl.models import Model, answering_model, open_named_model
 from attnctl.runtime.files import write_whole
 from attnctl.text import as_json, csv_table
 
@@ -45,7 +45,8 @@ class Sources(Task):
 
     def __init__(self, options: OptionValues, prompt_options: OptionValues, model: Model | None = None) -> None:
         self.prompt_options = prompt_options
-        self.model = open_named_model(**options) if model is None else model
+        opened = open_named_model(**options) if model is None else model
+        self.model = self.checkpoint = answering_model(opened, "name a checkpoint (smollm2, …)")
 
     def failed(self, item: Item, why: str) -> Result:
         """Return the result of a prompt that failed: the reason, and its line among the documents."""
@@ -76,10 +77,12 @@ class Sources(Task):
                     f"a prompt has no option {name!r}: its options are {' and '.join(ITEM_OPTIONS)}, each a text"
                 )
         conversation = None if item.messages is None else conversation_of(as_json(item.messages), "it")
-        prompt = Prompt(checked_text(item.text), ()) if conversation is None else chat_prompt(self.model, conversation)
+        prompt = (
+            Prompt(checked_text(item.text), ()) if conversation is None else chat_prompt(self.checkpoint, conversation)
+        )
         options, answer = self.prompt_options, item.options.get("answer", item.answer)
         spans = item.options.get("spans", options.get("spans"))
-        search = SourceSearch(self.model, prompt, spans, answer, options.get("most") or ANSWER, options["budget"])
+        search = SourceSearch(self.checkpoint, prompt, spans, answer, options.get("most") or ANSWER, options["budget"])
         for _ in search.measure_all():
             pass
         for _ in search.remove_parts(conversation) if options.get("remove") else ():

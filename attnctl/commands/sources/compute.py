@@ -10,7 +10,7 @@ from attnctl.checks import limits
 from attnctl.checks.argument_types import check_options, check_types
 from attnctl.checks.model_options import OPTION_TYPES, ModelOptions, with_model_options
 from attnctl.errors import UsageError, option_name
-from attnctl.models import opened_model
+from attnctl.models import answering_model, opened_model
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
@@ -51,12 +51,7 @@ def sources(
     check_options("sources", options, OPTION_TYPES)
     limits.BUDGET.check_value("budget", budget)
     answer_limit = options.pop("generate", None)
-    opened = opened_model("sources", model, options)
-    if opened.info.kind != "checkpoint":
-        raise UsageError(f"{opened.info.name} answers no prompts: give a checkpoint as model")
-    from attnctl.models.huggingface.checkpoint import Checkpoint
-
-    assert isinstance(opened, Checkpoint)
+    opened = answering_model(opened_model("sources", model, options), "give a checkpoint as model")
     if isinstance(prompt, str):
         prompt_read, conversation = Prompt(checked_text(prompt), ()), None
     else:

@@ -47,8 +47,8 @@ class GivenQKV(TextModel):
     tokenize: Tokenize
 
     @property
-    def indices_text(self) -> str:
-        """Return a text for rows without words: their indices."""
+    def own_text(self) -> str:
+        """Return the text of rows without words: their indices."""
         return " ".join(map(str, range(self.queries.shape[1])))
 
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:

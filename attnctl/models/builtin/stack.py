@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from attnctl.checks.model_options import OptionValues
     from attnctl.layer.interventions import Intervention
     from attnctl.models.builtin.watched import WatchedStack
+    from attnctl.models.exchange import Block
     from attnctl.text import Document
 
 
@@ -195,6 +196,10 @@ class Settings:
         if self.rope_pairs not in ("half", "interleaved"):
             raise UsageError("it is half or interleaved", option="rope_pairs", value=self.rope_pairs)
 
+    def window_of_layer(self, layer: int) -> int | None:
+        """Return how many tokens a query of a layer sees; None: all."""
+        return self.first_window if self.window is None and not layer else self.window
+
     def call_of_layer(self, layer: int, queries: Array, keys: Array, values: Array) -> Call:
         """Return the call of attention with these queries, keys and values (heads, n, d) and the settings."""
         keep = None
@@ -210,7 +215,7 @@ class Settings:
             values,
             scale=self.scale,
             causal=self.causal,
-            window=self.first_window if self.window is None and not layer else self.window,
+            window=self.window_of_layer(layer),
             temperature=self.temperature,
             keep=keep,
             dropout=self.dropout,
@@ -294,6 +299,30 @@ class Stack(TextModel):
         from attnctl.models.builtin.watched import watch_stack
 
         return watch_stack(self, text, query, base)
+
+    def blocks(self, tokens: Sequence[Token]) -> Iterator[tuple[Call, Block]]:
+        """Yield the call of attention of each layer over a text, and the layer as a block that can be run again."""
+        from attnctl.models.builtin.exchanged_stack import blocks_of_stack
+
+        return blocks_of_stack(self, tokens)
+
+    def window_of_layer(self, layer: int) -> int | None:
+        """Return how many tokens a query of a layer sees; None: all."""
+        return self.settings.window_of_layer(layer)
+
+    def predicted_positions(self, tokens: Sequence[Token], text: str, *, causal: bool) -> Sequence[int]:
+        """Return the positions at which words are predicted: all if the model continues a text, else its blanks."""
+        return [place for place, token in enumerate(tokens) if causal or token.text in BLANKS]
+
+    def last_logits(self, final: Array, most_bytes: int) -> Array | None:
+        """Return the logits of the last positions, as many as `most_bytes` hold: (n, d_model) → (positions, vocabulary).
+
+        Return None without an unembedding.
+        """
+        if self.unembedding is None:
+            return None
+        positions = max(1, most_bytes // (4 * self.unembedding.shape[1]))
+        return unembed_rows(as_numpy(final)[-positions:], self._unembedding_table)
 
     @property
     def is_heavy(self) -> bool:

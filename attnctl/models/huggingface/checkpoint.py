@@ -241,6 +241,14 @@ class Checkpoint:
         """Return True: only a run shows whether the network has a head for words."""
         return True
 
+    def predicted_positions(self, tokens: Sequence[Token], text: str, *, causal: bool) -> Sequence[int]:
+        """Return the positions at which tokens are predicted: all if the model continues a text, else its blanks."""
+        every = range(len(tokens))
+        if self.kind in ("decoder", "cross") or causal:
+            return every
+        read = self.read(text, tokens)
+        return every if read.together and self.network.can_generate() else read.blanks
+
     def with_target(self, target: str) -> Checkpoint:
         """Return this checkpoint with another target text. Raises UsageError if it reads no target, or generates it."""
         if self.kind not in ("decoder", "cross"):
@@ -354,6 +362,17 @@ class Checkpoint:
     def read(self, text: str, tokens: Sequence[Token]) -> ModelInput:
         """Return the network's inputs for these tokens of `text`. Raises AttnctlError if the network cannot read them."""
         return self.reader.read(self, text, tuple(tokens))
+
+    def inputs_of(self, text: str) -> tuple[Keywords, tuple[str, ...]]:
+        """Return the network's inputs for a text, and the names of its tokens; no names for an encoder-decoder.
+
+        Raises AttnctlError if the network cannot read the text.
+        """
+        tokens = self.tokenize(text)
+        self.check_tokens(tokens)
+        model_input = self.read(text, tokens)
+        reads_two = self.network.config.is_encoder_decoder
+        return model_input.inputs, () if reads_two else tuple(token.text for token in model_input.tokens)
 
     def tokens_of_keys(self, tokens: Sequence[Token], text: str) -> tuple[Token, ...] | None:
         """Return the tokens of the keys; None if they are `tokens`. They differ in cross attention, for example."""

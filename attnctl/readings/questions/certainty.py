@@ -34,6 +34,7 @@ from attnctl.readings.questions.word_classes import (
 )
 from attnctl.runtime.arrays import Floats
 from attnctl.text.tokens import Token
+from attnctl.trace.model_info import ModelInfo
 
 PAST = "past others"  # the end of the name of a relation that passes over other nouns
 MOST_ODDS = 7.0  # the largest log odds of a weight: those of 0.999
@@ -256,7 +257,7 @@ def measured() -> dict[str, Certainty]:
     return {name: Certainty(values["coefficients"], values["sure_from"]) for name, values in json.loads(text).items()}
 
 
-def certainty_of_model(name: str, kind: str, causal: bool | None) -> Certainty:
+def certainty_of_model(model: ModelInfo) -> Certainty:
     """Return the measurement of a bundled model as it was trained; UNMEASURED for every other."""
-    bundled = kind == "demo" and bool(causal) == name.endswith("causal")
-    return measured().get(name, UNMEASURED) if bundled else UNMEASURED
+    as_trained = model.nature.is_demo and bool(model.causal) == model.name.endswith("causal")
+    return measured().get(model.name, UNMEASURED) if as_trained else UNMEASURED

@@ -210,7 +210,7 @@ def _rank(link: Candidate, judged: Headline) -> int:
 
 def _certainty_of(trace: Trace) -> Certainty:
     """Return the measurement of a trace's model; for a text that it cannot read well, one that calls no link sure."""
-    measured = certainty_of_model(trace.model.name, trace.model.kind, trace.model.causal)
+    measured = certainty_of_model(trace.model)
     return replace(measured, sure_from={}) if "guess" in trace.noted else measured
 
 
@@ -266,7 +266,7 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
     """Return the largest weight on a token that is neither the query nor a sink; without such a weight, the largest."""
     best: tuple[tuple[bool, float], Headline] | None = None
     special = [j for j, token in enumerate(trace.key_axis) if token.special]
-    parked = trace.model.kind == "checkpoint" and trace.reads_itself
+    parked = trace.model.nature.is_network and trace.reads_itself
     key_of_token = {number: key for key, number in enumerate(_own_keys(trace) or ())}
     for part, h in places:
         weights = part.head_weights(h).astype(np.float64)  # (rows, n_k)

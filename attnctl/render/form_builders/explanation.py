@@ -499,7 +499,6 @@ def _shape_text(part: StepPart) -> str:
 PARKED = 0.5  # a larger weight on itself, or of most words on the first token, is called parked
 PARKED_HERE = "What it keeps for itself is parked there: nothing better to look at was found."
 OFTEN_PARKED = "Attention that stays on the token itself is often parked there, and then says little."
-UNTRAINED = ("random", "dot")  # kinds of models that have learned nothing, so they do not park attention
 
 
 def place_name(model: ModelInfo, layer: int, head: int) -> str:
@@ -511,7 +510,7 @@ def place_name(model: ModelInfo, layer: int, head: int) -> str:
 def conclusion_of(trace: Trace, line: Headline) -> str:
     """Return a sentence on what the strongest link means; empty if no remark is needed."""
     finds = roles_of_heads(trace.model).get((line.layer, line.head), ())
-    trained, layer = trace.model.kind not in UNTRAINED, trace.layer(line.layer)
+    trained, layer = trace.model.nature.is_trained, trace.layer(line.layer)
     weights = layer.head_weights(line.head)  # (rows, n_k)
     if trace.reads_itself and line.key == line.query and line.weight > PARKED:
         if weights.shape[1] == 1 or layer.mask is not None and layer.mask[layer.row_of(line.query)].sum() == 1:
