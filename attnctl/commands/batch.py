@@ -228,7 +228,7 @@ def batch_command(
         layer=layer,
         head=head,
         query=query,
-        look=dataclasses.asdict(look),
+        look=dataclasses.asdict(look) | {"size": None if look.size is None else tuple(look.size)},  # as JSON has it
         parameters=parameters,
         max_tokens=max_tokens,
         batch_size=batch_size,

@@ -190,7 +190,7 @@ def _draw_photograph(
     from attnctl.render.figure.heatmap import colour_map
     from attnctl.render.figure.photograph import draw_over_photograph
 
-    refuse_unused(context, "size", because="the photograph has a size of its own")
+    refuse_unused(context, "size", "font_size", because="a photograph and its letters have a size of their own")
     colour_map(look.cmap)  # refuses an unknown name before long work
     row = _row_of_photograph(opener, chosen, query)
     write_drawing(draw_over_photograph(row, read_photograph(photograph), look), form, output)

@@ -21,6 +21,7 @@ from attnctl.models.huggingface.checkpoint import ModelInput, Reader
 from attnctl.models.huggingface.hub import has_processor, import_extra
 from attnctl.models.huggingface.network import device_of_inputs, quiet_library
 from attnctl.models.huggingface.optional_fields import config_value
+from attnctl.runtime.arrays import as_numpy
 from attnctl.text.tokens import PADDING, Token
 from attnctl.trace.run import StopForward
 
@@ -168,7 +169,7 @@ def _place_in_processed(
     from PIL import Image
 
     white, black = (
-        np.asarray(processed(Image.new("RGB", photograph.size, colour), do_center_crop=False)[0], np.float64)
+        as_numpy(processed(Image.new("RGB", photograph.size, colour), do_center_crop=False)[0]).astype(np.float64)
         for colour in ("white", "black")
     )
     differs = np.abs(white - black).mean(0)  # (height, width)
