@@ -151,7 +151,9 @@ BRANCHES = {
     "heads, picture": Branch("heads TEXT RANDOM -o heads.svg", f"{SAME} {GRID}"),
     "compare": Branch("compare TEXT OTHER RANDOM", SAME),
     "compare, JSON": Branch("compare TEXT OTHER RANDOM --json", SAME),
-    "compare, picture": Branch("compare TEXT OTHER RANDOM --layer 0 --head 0 -o compared.svg", f"{SAME} --values --colour-bar"),
+    "compare, picture": Branch(
+        "compare TEXT OTHER RANDOM --layer 0 --head 0 -o compared.svg", f"{SAME} --values --colour-bar"
+    ),
     "compare traces": Branch("compare run.json w.npy", SAME),
     "compare a trace with a text": Branch("compare run.json TEXT RANDOM", SAME),
     "compare models": Branch("compare demo demo-causal TEXT --layer 0", f"{DEMO} --device-b"),
