@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import attnctl
-from tests.models.torch.written_by_hand import B, D, H, MODELS, N, Plain, PlainCausal, Sink, Written
+from tests.models.torch.written_by_hand import MODELS, B, D, N, Written
 
 EXACT = 1e-6  # float32 against float64
 
