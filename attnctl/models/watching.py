@@ -123,6 +123,9 @@ def switch_heads_off(model: Model, off: str) -> Model:
     Raises UsageError for heads that do not exist or cannot be switched off.
     """
     info = model.info
+    if info.kind == "module":
+        why = f"{info.name} is a module of your own, which is changed in Python: attnctl.intervene(module, heads=…)"
+        raise UsageError(why, option="off", value=off)
     if info.kind == "matrix":
         why = f"{info.name} has no heads to switch off: its numbers are given, not computed"
         raise UsageError(why, option="off", value=off)

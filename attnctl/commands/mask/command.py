@@ -108,6 +108,9 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
         raise UsageError("cannot be combined with a batch, which holds its decoder_input_ids", option="target")
     batch: dict[str, Any] = dict(read_batch(source)) if is_batch else {}
     opened = model_of(option_values(options))
+    if opened.info.kind == "module":
+        why = "is a module of your own, whose layers cannot be run alone: `attnctl explain` shows the mask that it got"
+        raise UsageError(f"{opened.info.name} {why}")
     if opened.info.kind != "checkpoint":
         if is_batch:
             raise UsageError(f"{opened.info.name} reads no batch: name a checkpoint with --model")

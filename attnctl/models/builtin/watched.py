@@ -139,6 +139,9 @@ def watch_stack(model: Model, text: str, query: str | None = None, base: Interve
 
     Raises UsageError for a query that does not exist, AttnctlError for a source that is not a model of words.
     """
+    if model.info.kind == "module":
+        why = f"{model.info.name} is a module of your own, which is changed in Python: attnctl.intervene(module, heads=…)"
+        raise AttnctlError(why)
     if not isinstance(model, Stack):
         raise AttnctlError(f"{model.info.name} has no heads to switch off: its numbers are given, not computed")
     tokens = model.tokenize(text)
