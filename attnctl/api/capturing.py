@@ -74,7 +74,8 @@ def capture(
     seen while it runs: the weights of `scaled_dot_product_attention` and `flex_attention` are computed again and held
     against the kernel's own result, a softmax that the model writes out is the model's own tensor. Its `layer` is the n-th
     attention of its kind (self, or cross where the keys come from another tensor) in the order of first calls, `name` its
-    module, `way` says how it was read, and `traces.report` sums that up. If none is seen, the error says what was looked for.
+    module, `way` says how it was read, and `traces.report` sums that up. If none is seen, the error says what was looked
+    for.
 
     `layer`, `head` and query `rows` select what is kept (None: all; negative counts from the end), `attention` picks
     self, encoder, decoder or cross, `keep` names the steps to keep beside the weights. Other layers run on torch's fused

@@ -54,8 +54,8 @@ def intervene(
     none); a query that would lose its only key sees itself. Negative layers, heads and positions count from the end;
     positions from the end of the text in each forward. `attention` picks encoder, decoder or cross (None: all).
     Contexts nest, and `capture` shows the changed attention. Layers of a module that is no transformers model are those of
-    `capture`, counted from 0, `attention` is self (the default where heads are named) or cross. Raises UsageError for a layer or head that does not exist,
-    AttnctlError as `capture` does.
+    `capture`, counted from 0; `attention` is self (the default) or cross. Raises UsageError for a layer or head that does
+    not exist, AttnctlError as `capture` does.
     """
     check_module("intervene", model)
     check_types("intervene", Mapping | None, heads=heads, reference=reference)

@@ -35,7 +35,7 @@ ROWS_OF = {
 
 @dataclass(frozen=True)
 class Selection:
-    """What a capture keeps: layers, heads, queries (None: all), the kind of attention, steps, gradients, and whether it stops."""
+    """What a capture keeps: layers, heads, queries (None: all), kind of attention, steps, gradients; whether it stops."""
 
     layers: Sequence[int] | None
     heads: Sequence[int] | None
@@ -185,8 +185,8 @@ class ModuleRecording:
             raise AttnctlError(f"{self.name} is changed by intervene, and grad=True cannot be combined with it")
         if call.dropout and not isinstance(call, TracedCall):
             raise AttnctlError(
-                f"{self.name} drops weights inside torch's fused kernel, whose random numbers cannot be had: set its dropout "
-                "to 0, or call model.eval(), for grad=True"
+                f"{self.name} drops weights inside torch's fused kernel, whose random numbers cannot be had: set its "
+                "dropout to 0, or call model.eval(), for grad=True"
             )
 
 
@@ -203,17 +203,19 @@ def with_own_gradient(weights: Array, kept: Array, heads: Sequence[int], rows: S
     return kept, weights
 
 
+def visible_keys(call: Captured) -> Array:
+    """Return the mask of a call (batch, n_q, n_k), also where it hides nothing."""
+    shape = call.weights[:, 0].shape
+    return call.weights.new_ones(shape, dtype=torch.bool) if call.mask is None else call.mask.expand(shape)
+
+
 def joined(before: Captured, after: Captured) -> Captured:
     """Return two calls with queries of the same attention as one."""
     arrays: dict[str, Array] = {}
     for name, axis in ROWS_OF.items():
         parts = [getattr(before, name), getattr(after, name)]
         if name == "mask" and any(part is not None for part in parts):
-            calls = zip(parts, (before, after), strict=True)
-            parts = [
-                call.weights.new_ones(call.weights[:, 0].shape, dtype=torch.bool) if part is None else part.expand(call.weights[:, 0].shape)
-                for part, call in calls
-            ]  # fmt: skip
+            parts = [visible_keys(call) for call in (before, after)]
         if all(part is not None for part in parts):
             arrays[name] = torch.cat(parts, axis)
     first, second = (range(call.n_queries) if call.rows is None else call.rows for call in (before, after))

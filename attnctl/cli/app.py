@@ -197,6 +197,8 @@ def _report_error(error: BaseException, name: str, session: Session | None) -> i
         return DONE
     if isinstance(error, AttnctlError):
         print_complaint(str(error))
+        if details := getattr(error, "details", ""):  # the traceback of the user's own code
+            print(details, end="", file=sys.stderr)
         return error.exit_code
     if hasattr(error, "format_message"):  # Typer's
         print_complaint(_usage_message(error, name))

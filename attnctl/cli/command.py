@@ -29,6 +29,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperOption
 from typer.models import CommandInfo
 
+from attnctl.checks.own_functions import functions_were_typed, names_function
 from attnctl.cli import output
 from attnctl.cli.defaults import default_origin
 from attnctl.cli.output import help_width
@@ -229,7 +230,8 @@ class Command(TyperCommand):
     def invoke(self, ctx: Context) -> Any:
         """Run the command; an error about a user's default says where the default is set."""
         try:
-            with quiet_stderr() if output.quiet else nullcontext():
+            typed = [value for name, value in ctx.params.items() if isinstance(value, str) and was_typed(ctx, name)]
+            with quiet_stderr() if output.quiet else nullcontext(), functions_were_typed(filter(names_function, typed)):
                 return super().invoke(ctx)
         except AttnctlError as error:
             if origin := _origin_of(error, ctx):

@@ -30,6 +30,7 @@ from attnctl.checks.model_options import (
     instead_of,
     with_model_options,
 )
+from attnctl.checks.own_functions import names_function
 from attnctl.checks.selection import find_several
 from attnctl.errors import UsageError, about_value, option_name
 from attnctl.runtime.files import is_possible_name, open_regular
@@ -92,6 +93,9 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
     elif Path(name).suffix.lower() in (".safetensors", ".npz") or (Path(name) / "weights.safetensors").is_file():
         module, attribute = "attnctl.models.builtin.weights", "open_weights"
         chosen["path"] = name
+    elif names_function(name):
+        module, attribute = "attnctl.models.torch.own_function", "open_function"
+        chosen["name"] = name
     else:
         module, attribute = _checkpoint_opener(name)
         chosen["name"] = name
@@ -103,6 +107,7 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
     foreign = chosen.keys() - CHECKPOINT_OPTIONS - {"name"} if checkpoint else CHECKPOINT_OPTIONS - both
     if not checkpoint and chosen.get("bos") is False:
         del chosen["bos"]  # built-in models begin with no token of their own
+    foreign = chosen.keys() - {"name"} if attribute == "open_function" else foreign
     for option in chosen:
         if option in foreign:
             why = f"cannot be combined with {option_name('model', name)}{instead_of(option)}"

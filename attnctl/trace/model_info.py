@@ -46,7 +46,7 @@ class ModelInfo:
     """The model that the numbers come from. None: unknown to this source (a bare matrix has no d_model)."""
 
     name: str
-    kind: Annotated[str, about("", enum=["demo", "random", "dot", "weights", "checkpoint", "matrix"])]
+    kind: Annotated[str, about("", enum=["demo", "random", "dot", "weights", "checkpoint", "matrix", "module"])]
     d_model: Count | None = None
     d_k: Count | None = None
     d_v: Count | None = None

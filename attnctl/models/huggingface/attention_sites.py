@@ -55,7 +55,7 @@ def transformers_parts(model: Module) -> dict[str, PreTrainedModel]:
         kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(part).__mro__}
         is_inner = any(not outer or name.startswith(f"{outer}.") for outer in parts)
         if "transformers.PreTrainedModel" in kinds and not is_inner:
-            parts[name] = part  # type: ignore[assignment]
+            parts[name] = part
     return parts
 
 

@@ -16,7 +16,7 @@ PRODUCTS = frozenset([*MATMUL, "einsum", "linear", "tensordot", "inner"])
 
 @dataclass(frozen=True, eq=False)
 class Contraction:
-    """A product of two tensors: a letter for each axis of each operand, and of the result. An axis of size 1 that is spread is `.`."""
+    """A product of two tensors: a letter for each axis of operands and result; `.` for one of size 1 that is spread."""
 
     operands: tuple[Array, Array]
     letters: tuple[str, str]
@@ -77,7 +77,8 @@ def _einsum(args: Sequence[object]) -> Contraction | None:
         or not all(isinstance(part, torch.Tensor) for part in operands)
     ):
         return None
-    a, b = operands
+    tensors: list[Array] = operands
+    a, b = tensors
     inputs, _, result = equation.replace(" ", "").partition("->")
     letters = inputs.split(",")
     if "->" not in equation:
@@ -87,7 +88,7 @@ def _einsum(args: Sequence[object]) -> Contraction | None:
     count = max(
         (
             array.ndim - len(text.replace("...", ""))
-            for array, text in zip(operands, letters, strict=True)
+            for array, text in zip(tensors, letters, strict=True)
             if "..." in text
         ),
         default=0,
@@ -100,7 +101,7 @@ def _einsum(args: Sequence[object]) -> Contraction | None:
             if array.ndim > len(text.replace("...", ""))
             else "",
         )
-        for array, text in zip(operands, letters, strict=True)
+        for array, text in zip(tensors, letters, strict=True)
     ]
     result = result.replace("...", more)
     if any(len(set(text)) != len(text) for text in whole):

@@ -30,7 +30,7 @@ class Steps(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """What a model goes on with instead of the result of an attention, and the weights (batch, heads, n_q, n_k) if others."""
+    """What a model goes on with instead of the result of an attention, and other weights (batch, heads, n_q, n_k) if any."""
 
     output: Array
     weights: Array | None = None
@@ -113,7 +113,9 @@ class FusedCall:
     def axes(self) -> tuple[Layout, Axis, Axis]:
         """Return the axes before the queries, those of the queries, and those of the keys."""
         q, k = self.arguments.query, self.arguments.key
-        lead = torch.broadcast_shapes(q.shape[:-2], self.arguments.shared(k).shape[:-2])
+        lead: tuple[int, ...] = torch.broadcast_shapes(  # type: ignore[no-untyped-call]
+            q.shape[:-2], self.arguments.shared(k).shape[:-2]
+        )
         if self.layout is None or len(self.layout) != len(lead) + 2:
             axes = list(fresh_layout(lead))
             if len(lead) > 1:
@@ -210,7 +212,7 @@ class FusedCall:
             )
 
     def with_weights(self, weights: Array) -> Array:
-        """Return the output that the kernel would give with these weights (batch, heads, n_q, n_k): its dropout after them."""
+        """Return what the kernel would give with these weights (batch, heads, n_q, n_k): its dropout comes after them."""
         given = self.arguments
         values = given.shared(given.value)
         context = torch.nn.functional.dropout(weights, self.dropout).to(values.dtype)

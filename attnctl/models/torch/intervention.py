@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def apply_to_module(model: Module, intervention: Intervention, kind: str | None = None) -> Iterator[Intervention]:
-    """Apply an intervention in a module within this context; `kind` picks self or cross attention, None: self, or both for edges.
+    """Apply an intervention in a module within this context; `kind` picks self or cross attention (None: both).
 
     Raises UsageError at the end of the context for a layer that did not attend, AttnctlError if no attention was seen.
     """

@@ -1,7 +1,7 @@
 """Follow the axes of a tensor while a model reshapes it, so that heads and batch are known where they are folded together.
 
 An axis consists of atoms, the outermost first: the axis of (batch · heads) has two. An atom that comes from the output of a
-projection is a `feature`: cut into heads, it names the heads; all others are texts, windows, tokens. Axes of size 1 have none.
+projection is a `feature`: cut into heads, it is the heads. Others are texts, windows, tokens. An axis of size 1 has none.
 """
 
 from __future__ import annotations
@@ -103,25 +103,10 @@ def put_back(array: Array, like: Array, layout: Layout, *groups: Sequence[Atom])
 # --- what each function of torch does to the axes -------------------------------------------------------------------
 
 IN_ORDER = frozenset(
-    [
-        "reshape",
-        "view",
-        "flatten",
-        "unflatten",
-        "squeeze",
-        "unsqueeze",
-        "contiguous",
-        "ravel",
-        "_unsafe_view",
-        "view_as",
-        "reshape_as",
-        "clone",
-    ]
+    "reshape view flatten unflatten squeeze unsqueeze contiguous ravel _unsafe_view view_as reshape_as clone".split()  # noqa: SIM905
 )
 RESIZING = frozenset(["cat", "concat", "concatenate", "pad", "topk", "sort", "gather", "cumsum"])
-PARTS = frozenset(
-    ["narrow", "select", "slice", "chunk", "split", "unbind", "tensor_split", "index_select", "split_with_sizes"]
-)
+PARTS = frozenset("narrow select slice chunk split unbind tensor_split index_select split_with_sizes".split())  # noqa: SIM905
 
 
 def moved(

@@ -37,7 +37,7 @@ class Place:
 
 @dataclass(eq=False)
 class Sites:
-    """Where a running module is: hooks keep its modules' names; attentions are numbered in the order of their first calls."""
+    """Where a running module is: hooks keep its modules' names; attentions are numbered by their first calls."""
 
     model: Module
     without: frozenset[int] = frozenset()  # ids of modules that are watched in another way

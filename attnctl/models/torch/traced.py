@@ -2,8 +2,8 @@
 
 Each tensor that comes from the model's inputs is followed from function to function. A product of two of them is a table of
 scores. The axis of the softmax says which side holds the keys. It is attention once the table multiplies values along that
-axis, and the values are the same for all queries: so a router of experts, a loss over a batch or the logits over a vocabulary
-is none. The weights are the model's own tensor.
+axis, and the values are the same for all queries: so a router of experts, a loss over a batch or logits over a vocabulary is
+none. The weights are the model's own tensor.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -38,32 +38,42 @@ POOLED_HEADS = 8  # the most heads of an attention that pools tokens by a linear
 NO_SHARES = "its scores multiply values without a softmax, and rows do not sum to 1: they are no shares of attention"
 OVER_QUERIES = "its softmax is over the queries: for each key, the weights of all queries sum to 1"
 LINEAR = "it multiplies keys with values before the queries (linear attention): there is no map of tokens"
-VIEWS = IN_ORDER | PARTS | {
-    "transpose", "swapaxes", "swapdims", "permute", "movedim", "moveaxis", "T", "mT", "t", "expand", "to", "type_as", "float",
-    "half", "bfloat16", "type", "double", "__getitem__", "detach", "_to_copy",
-}  # fmt: skip
+VIEWS = frozenset(
+    "transpose swapaxes swapdims permute movedim moveaxis T mT t expand to type_as float half bfloat16 double detach".split()  # noqa: SIM905
+).union(IN_ORDER, PARTS, ["type", "_to_copy", "__getitem__"])
 CHUNKS = frozenset(["__getitem__", "narrow", "chunk", "split", "tensor_split", "split_with_sizes"])
 SUMMARIES = frozenset(
-    [
-        "sum",
-        "mean",
-        "max",
-        "min",
-        "amax",
-        "amin",
-        "argmax",
-        "argmin",
-        "norm",
-        "logsumexp",
-        "topk",
-        "any",
-        "all",
-        "item",
-        "numel",
-        "size",
-        "dim",
-    ]
+    "sum mean max min amax amin argmax argmin norm logsumexp topk any all item numel size dim".split()  # noqa: SIM905
 )
+
+
+Known = TypeVar("Known")
+
+
+class ByTensor(Generic[Known]):
+    """What is known of tensors, as long as they live; two tensors are never the same, whatever their numbers."""
+
+    def __init__(self) -> None:
+        self.known: Any = WeakTensorKeyDictionary()
+
+    def get(self, tensor: Array, default: Known | None = None) -> Known | None:
+        """Return what is known of a tensor, or the default."""
+        value: Known | None = self.known.get(tensor, default)
+        return value
+
+    def forget(self, tensor: Array) -> None:
+        """Forget what is known of a tensor."""
+        self.known.pop(tensor, None)
+
+    def __contains__(self, tensor: Array) -> bool:
+        return tensor in self.known
+
+    def __getitem__(self, tensor: Array) -> Known:
+        value: Known = self.known[tensor]
+        return value
+
+    def __setitem__(self, tensor: Array, value: Known) -> None:
+        self.known[tensor] = value
 
 
 # a part of a tensor: the address and the shape of the whole, its length, where the part starts
@@ -72,7 +82,7 @@ Chunk = tuple[int, tuple[int, ...], int, int]
 
 @dataclass(eq=False)
 class Softmaxed:
-    """A softmax of a table, or another way to make its rows sum to 1; `lost` is a function that it could not be followed through."""
+    """A softmax of a table, or another way to make its rows sum to 1; `lost`: a function that is not followed changed it."""
 
     module: str
     array: Array | None  # the input of the softmax
@@ -97,9 +107,7 @@ class Table:
     has_sink: bool = False
     is_log: bool = False
     needs_queries: bool = False  # it is attention only if the product shows an axis of queries
-    spread: tuple[Array, Layout, tuple[int, ...]] | None = (
-        None  # weights, their layout, shape of the values that they multiply
-    )
+    spread: tuple[Array, Layout, Array] | None = None  # weights, their layout, values that they multiply place by place
 
     @property
     def of_channels(self) -> bool:
@@ -218,21 +226,17 @@ def _arranged_or_none(array: Array, layout: Layout, *groups: Sequence[Atom]) -> 
 
 @dataclass(eq=False)
 class Tracer:
-    """What is known of the tensors of a running model; `see` is called with each attention, and returns other output or None."""
+    """What is known of the tensors of a running model; `see` gets each attention, and returns other output or None."""
 
     see: Callable[[TracedCall, bool, Chunk | None], Array | None]
     module: Callable[[], str]
-    layouts: WeakTensorKeyDictionary = field(default_factory=WeakTensorKeyDictionary)
-    tables: WeakTensorKeyDictionary = field(default_factory=WeakTensorKeyDictionary)
-    constants: WeakTensorKeyDictionary = field(default_factory=WeakTensorKeyDictionary)
-    origins: WeakTensorKeyDictionary = field(default_factory=WeakTensorKeyDictionary)
-    grown: WeakTensorKeyDictionary = field(default_factory=WeakTensorKeyDictionary)  # new keys after those of a cache
-    chunks: WeakTensorKeyDictionary = field(
-        default_factory=WeakTensorKeyDictionary
-    )  # a part of a tensor → the whole, its start
-    heads: WeakTensorKeyDictionary = field(
-        default_factory=WeakTensorKeyDictionary
-    )  # parts of the features of a projection
+    layouts: ByTensor[Layout] = field(default_factory=ByTensor)
+    tables: ByTensor[Table] = field(default_factory=ByTensor)
+    constants: ByTensor[bool] = field(default_factory=ByTensor)
+    origins: ByTensor[object] = field(default_factory=ByTensor)
+    grown: ByTensor[bool] = field(default_factory=ByTensor)  # new keys after those of a cache
+    chunks: ByTensor[Chunk] = field(default_factory=ByTensor)
+    heads: ByTensor[bool] = field(default_factory=ByTensor)  # parts of the features of a projection
     written: dict[int, object] = field(default_factory=dict)  # address of a buffer → origin of what was written into it
     candidates: list[Softmaxed] = field(default_factory=list)
     refused: dict[tuple[str, str], None] = field(default_factory=dict)  # (module, sentence), in order
@@ -319,7 +323,7 @@ class Tracer:
             self.chunks[out] = parts[0]
 
     def differs(self, shape: tuple[int, int, int], chunk: Chunk | None, grown: bool) -> bool:
-        """Return whether queries are not named as keys are: others in number, neither a part of as many nor after a cache."""
+        """Return whether queries are not named as keys are: not as many, no part of as many, not after a cache."""
         _, n_q, n_k = shape
         return n_q != n_k and not grown and (chunk is None or chunk[2] != n_k)
 
@@ -334,7 +338,7 @@ class Tracer:
         if source not in self.layouts:
             self.layouts[source] = fresh_layout(source.shape)
         layout = self.layouts[source]
-        pointer, shape, size, before = self.chunks.get(source, (0, (), 0, 0))
+        pointer, shape, size, before = self.chunks.get(source) or (0, (), 0, 0)
         start = 0
         for part in results:
             resized = [i for i in range(part.ndim) if part.ndim == source.ndim and part.shape[i] != source.shape[i]]
@@ -382,8 +386,8 @@ class Tracer:
                 and out.numel() >= source.numel()
             ):
                 table.softmax.lost = table.softmax.lost or name
-            self.tables.pop(out, None)
-            self.layouts.pop(out, None)
+            self.tables.forget(out)
+            self.layouts.forget(out)
             return
         self.layouts[out] = layout
         if table is not None:
@@ -392,7 +396,7 @@ class Tracer:
     def _heads_joined(
         self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], source: Array, out: Array
     ) -> Layout | None:
-        """Return the layout of heads, cut out of a projection, that are put on an axis of their own; None for anything else."""
+        """Return the layout of heads, cut out of a projection, that get an axis of their own; None for anything else."""
         pieces = keywords.get("tensors", args[0] if args else None)
         if name not in ("stack", "cat", "concat", "concatenate") or not isinstance(pieces, (tuple, list)):
             return None
@@ -502,7 +506,7 @@ class Tracer:
         moving = [tensor for tensor, still in zip(product.operands, constant, strict=True) if not still]
         tables = [place for place in (0, 1) if product.operands[place] in self.tables]
         with_softmax = [place for place in tables if self.tables[product.operands[place]].softmax is not None]
-        place = (with_softmax or tables or [None])[0]
+        place = next(iter(with_softmax or tables), None)
         if place is not None:
             other = self._use_table(product, place, constant[1 - place], out, name, args, keywords, run)
             self.origins[out] = object()
@@ -537,9 +541,9 @@ class Tracer:
         if [axis_size(axis) for axis in result] != list(out.shape):
             return
         self.layouts[out] = result
-        if constant[1] or not product.summed or len(outside[1]) != 1 or len(outside[0]) > 2 or not outside[0]:
-            if constant[1] or not (product.summed and len(outside[1]) == 1 and not outside[0] and not constant[0]):
-                return  # a projection, or no table
+        is_table = len(outside[1]) == 1 and (0 < len(outside[0]) < 3 or (not outside[0] and not constant[0]))
+        if constant[1] or not product.summed or not is_table:
+            return  # a projection, or no table
         if any(
             [axis_size(axis) for axis in layout] != list(tensor.shape)
             for layout, tensor in zip(layouts, (a, b), strict=True)
@@ -674,7 +678,7 @@ class Tracer:
                     changed[index] = weights
                 elif isinstance(part, (tuple, list)):
                     changed[index] = [weights if piece is used else piece for piece in part]
-            return run(*changed, **{key: weights if part is used else part for key, part in keywords.items()})  # type: ignore[no-any-return]
+            return run(*changed, **{key: weights if part is used else part for key, part in keywords.items()})
 
         return self._confirm(table, used, layout, groups, (values, of_values), out, of_output, width, multiply)
 
@@ -688,7 +692,8 @@ class Tracer:
         dim = dim[0] if isinstance(dim, (tuple, list)) and len(dim) == 1 else dim
         of_spread: Layout = self.layouts[spread]
         if (
-            not isinstance(dim, int)
+            table.needs_queries
+            or not isinstance(dim, int)
             or not isinstance(out, torch.Tensor)
             or not _same_side(list(of_spread[dim]), table.keys)
         ):
@@ -755,7 +760,7 @@ class Tracer:
 
 
 def positional_layout(shape: Sequence[int]) -> Layout:
-    """Return the layout of a tensor of which nothing is known: of four axes or more, the one before the last two is the heads."""
+    """Return the layout of a tensor of which nothing is known: the third axis from the end is the heads, beside a batch."""
     layout = list(fresh_layout(shape))
     if len(shape) > 3:
         layout[-3] = fresh_axis(shape[-3], feature=True)
@@ -784,7 +789,7 @@ def _groups(
 
 
 def _pools_features(axes: Mapping[str, Axis], shared: set[str], heads: Sequence[Atom]) -> bool:
-    """Return whether weights that no product made are keys of linear attention: each of their features looks at the tokens."""
+    """Return whether weights without a product are keys of linear attention: each feature looks at the tokens."""
     free = [atom for letter, axis in axes.items() if letter not in shared for atom in axis if atom in heads]
     return bool(free) and (len(free) < len(heads) or math.prod(atom.size for atom in free) > POOLED_HEADS)
 

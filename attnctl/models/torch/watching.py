@@ -1,4 +1,4 @@
-"""Watch any torch module while it runs: each function of torch passes a `TorchFunctionMode`; nothing of the model is changed.
+"""Watch any torch module while it runs: each function of torch passes a `TorchFunctionMode`; the model is not changed.
 
 `scaled_dot_product_attention` and `flex_attention` are recomputed and held against the kernel's own result (`fused`); what a
 model writes out itself is recognised (`traced`). What cannot be seen is reported, by name.
@@ -89,8 +89,8 @@ class Watched:
     def nothing_seen(self) -> str:
         """Return the error of a model in which no attention was seen: what was looked for, and what stood in the way."""
         looked = (
-            f"no attention of {self.name} was seen: no call of scaled_dot_product_attention or flex_attention, and no softmax "
-            "of a product of queries and keys that multiplies values"
+            f"no attention of {self.name} was seen: no call of scaled_dot_product_attention or flex_attention, and no "
+            "softmax of a product of queries and keys that multiplies values"
         )
         problems = self.problems()
         if not problems and self.softmaxes:
@@ -183,7 +183,7 @@ class _Mode(TorchFunctionMode):
     def _flex(self, func: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         result = func(*args, **keywords)
         out = result[0] if isinstance(result, tuple) else result
-        given = Arguments(*args[:3], enable_gqa=True)
+        given = Arguments(args[0], args[1], args[2], enable_gqa=True)
         call = FlexCall(given, out, self._layout(given), "flex", how=tuple(args[3:]), keywords=keywords)
         other = self._show_fused(call, out)
         return (other, *result[1:]) if isinstance(result, tuple) else other

@@ -3,8 +3,8 @@
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 
 from tests.models.torch.written_by_hand import CAUSAL, B, D, H, N, Written
 
@@ -38,7 +38,7 @@ class CosineRouter(Router):
 
     def forward(self, x):
         results = torch.stack([expert(x) for expert in self.experts], -2)
-        weights = (F.normalize(x, dim=-1) @ F.normalize(self.directions, dim=-1).T).softmax(-1)
+        weights = (functional.normalize(x, dim=-1) @ functional.normalize(self.directions, dim=-1).T).softmax(-1)
         return (weights.unsqueeze(-2) @ results).squeeze(-2)
 
 
@@ -48,13 +48,13 @@ class Contrastive(nn.Module):
         self.a, self.b = nn.Linear(D, 8), nn.Linear(D, 8)
 
     def forward(self, x):
-        a, b = F.normalize(self.a(x[0]), dim=-1), F.normalize(self.b(x[1]), dim=-1)
+        a, b = functional.normalize(self.a(x[0]), dim=-1), functional.normalize(self.b(x[1]), dim=-1)
         logits = a @ b.T / 0.07
         labels = torch.arange(N)
-        soft = -(torch.eye(N) * F.log_softmax(logits, -1)).sum(-1).mean()
+        soft = -(torch.eye(N) * functional.log_softmax(logits, -1)).sum(-1).mean()
         return (
-            F.cross_entropy(logits, labels)
-            + F.cross_entropy(logits.T, labels)
+            functional.cross_entropy(logits, labels)
+            + functional.cross_entropy(logits.T, labels)
             + soft
             + (logits.softmax(-1) * torch.eye(N)).sum()
         )
@@ -65,7 +65,7 @@ class SoftTargets(Contrastive):
 
     def forward(self, x):
         a, b = self.a(x[0]), self.b(x[1])
-        return -(F.softmax(a @ a.T, -1) * F.log_softmax(a @ b.T, -1)).sum(-1).mean()
+        return -(functional.softmax(a @ a.T, -1) * functional.log_softmax(a @ b.T, -1)).sum(-1).mean()
 
 
 class LanguageHead(nn.Module):
@@ -123,7 +123,7 @@ class NonLocal(Written):
 class LinearAttention(Written):
     def forward(self, x):
         q, k, v = map(self.split, self.projected(x))
-        q, k = F.elu(q) + 1, F.elu(k) + 1
+        q, k = functional.elu(q) + 1, functional.elu(k) + 1
         return self.joined(q @ (k.mT @ v))
 
 
@@ -169,14 +169,14 @@ class Shuffled(Written):
     def forward(self, x):
         q, k, v = map(self.split, self.projected(x))
         weights = (q @ k.mT).softmax(-1)
-        return self.joined(F.interpolate(weights, scale_factor=2)[..., ::2, ::2] @ v)
+        return self.joined(functional.interpolate(weights, scale_factor=2)[..., ::2, ::2] @ v)
 
 
 class Nested(Written):
     def forward(self, x):
         q, k, v = (torch.nested.as_nested_tensor(list(part), layout=torch.jagged) for part in self.projected(x))
         heads = (part.unflatten(-1, [H, D // H]).transpose(1, 2) for part in (q, k, v))
-        return F.scaled_dot_product_attention(*heads).transpose(1, 2).to_padded_tensor(0.0)
+        return functional.scaled_dot_product_attention(*heads).transpose(1, 2).to_padded_tensor(0.0)
 
 
 NAMED = {

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 
 import attnctl
 from tests.models.torch.test_written_by_hand import EXACT, built, texts
@@ -25,7 +25,7 @@ class Changeable(Written):
         q, k, v = map(self.split, self.projected(x))
         mask = CAUSAL.expand(H, N, N) if self.hidden is None else CAUSAL & ~self.hidden
         if self.fused:
-            context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            context = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         else:
             scores = (q @ k.mT / math.sqrt(D // H)).masked_fill(~mask, -math.inf)
             self.weights = self.drop(scores.softmax(-1))
@@ -168,7 +168,7 @@ def test_gradients_of_a_frozen_model() -> None:
 def test_dropout_in_a_kernel_is_refused() -> None:
     class Dropped(Fused):
         def forward(self, x):
-            return F.scaled_dot_product_attention(*map(self.split, self.projected(x)), dropout_p=0.5)
+            return functional.scaled_dot_product_attention(*map(self.split, self.projected(x)), dropout_p=0.5)
 
     with (
         pytest.raises(attnctl.AttnctlError, match="random numbers"),

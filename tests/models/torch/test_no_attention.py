@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 
 import attnctl
 from tests.models.torch.no_attention import NAMED, SILENT
@@ -63,7 +63,7 @@ def test_beside_attention_it_is_a_warning(kind: type[nn.Module]) -> None:
 def test_an_operator_that_looks_fused_is_named() -> None:
     with torch.library._scoped_library("attnctl_test", "DEF") as library:
         library.define("flash_attention(Tensor q, Tensor k, Tensor v) -> Tensor")
-        library.impl("flash_attention", lambda q, k, v: F.scaled_dot_product_attention(q, k, v), "CPU")
+        library.impl("flash_attention", lambda q, k, v: functional.scaled_dot_product_attention(q, k, v), "CPU")
 
         class Custom(Plain):
             def forward(self, x):

@@ -5,8 +5,8 @@ import warnings
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 
 import attnctl
 from tests.models.torch.test_written_by_hand import EXACT, built, texts
@@ -161,7 +161,7 @@ def test_a_row_that_sees_nothing_is_0_from_the_kernel_and_nan_from_a_softmax() -
             mask = CAUSAL.clone()
             mask[0, 0] = False
             if self.fused:
-                return self.joined(F.scaled_dot_product_attention(q, k, v, attn_mask=mask))
+                return self.joined(functional.scaled_dot_product_attention(q, k, v, attn_mask=mask))
             return self.joined((q @ k.mT).masked_fill(~mask, -math.inf).softmax(-1) @ v)
 
     model = built(Blind)
@@ -181,7 +181,7 @@ def test_autocast(kind: str) -> None:
             q, k, v = self.projected(x)
             self.expect(q, k)
             if kind == "fused":
-                return self.joined(F.scaled_dot_product_attention(*map(self.split, (q, k, v))))
+                return self.joined(functional.scaled_dot_product_attention(*map(self.split, (q, k, v))))
             w = (self.split(q) @ self.split(k).mT / math.sqrt(D // H)).softmax(-1)
             self.own = w
             return self.joined(w @ self.split(v))
@@ -246,7 +246,9 @@ def test_a_cache_of_keys_names_the_last_tokens() -> None:
             past = self.keys
             k, v = (k, v) if past is None else (torch.cat([past[0], k], 1), torch.cat([past[1], v], 1))
             self.keys = k, v
-            return self.joined(F.scaled_dot_product_attention(*map(self.split, (q, k, v)), is_causal=past is None))
+            return self.joined(
+                functional.scaled_dot_product_attention(*map(self.split, (q, k, v)), is_causal=past is None)
+            )
 
     model = built(Cached)
     with torch.no_grad(), attnctl.capture(model) as traces:

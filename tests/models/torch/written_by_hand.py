@@ -7,8 +7,8 @@ are cut into heads here, by indexing, whatever way the model itself takes.
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 D, H, N, B = 12, 3, 5, 2  # d_model, heads, tokens, texts
 CAUSAL = torch.ones(N, N, dtype=torch.bool).tril()
@@ -67,14 +67,14 @@ class Fused(Written):
     def forward(self, x):
         q, k, v = self.projected(x)
         self.expect(q, k)
-        return self.joined(F.scaled_dot_product_attention(*map(self.split, (q, k, v))))
+        return self.joined(functional.scaled_dot_product_attention(*map(self.split, (q, k, v))))
 
 
 class FusedCausal(Written):
     def forward(self, x):
         q, k, v = self.projected(x)
         self.expect(q, k, mask=CAUSAL)
-        return self.joined(F.scaled_dot_product_attention(*map(self.split, (q, k, v)), is_causal=True))
+        return self.joined(functional.scaled_dot_product_attention(*map(self.split, (q, k, v)), is_causal=True))
 
 
 class FusedUpperLeft(Written):
@@ -83,14 +83,16 @@ class FusedUpperLeft(Written):
     def forward(self, x):
         q, k, v = self.projected(x[:, :3].clone() * 1.5, x)
         self.expect(q, k, mask=CAUSAL[:3])
-        return self.joined(F.scaled_dot_product_attention(*map(self.split, (q, k, v)), is_causal=True))
+        return self.joined(functional.scaled_dot_product_attention(*map(self.split, (q, k, v)), is_causal=True))
 
 
 class FusedPadded(Written):
     def forward(self, x):
         q, k, v = self.projected(x)
         self.expect(q, k, mask=PADDED[:, None, None])
-        return self.joined(F.scaled_dot_product_attention(*map(self.split, (q, k, v)), attn_mask=PADDED[:, None, None]))
+        return self.joined(
+            functional.scaled_dot_product_attention(*map(self.split, (q, k, v)), attn_mask=PADDED[:, None, None])
+        )
 
 
 class FusedBias(Written):
@@ -98,7 +100,9 @@ class FusedBias(Written):
         q, k, v = self.projected(x)
         bias = torch.linspace(-2, 2, H * N * N).reshape(H, N, N)
         self.expect(q, k, bias=bias, scale=0.3)
-        return self.joined(F.scaled_dot_product_attention(*map(self.split, (q, k, v)), attn_mask=bias, scale=0.3))
+        return self.joined(
+            functional.scaled_dot_product_attention(*map(self.split, (q, k, v)), attn_mask=bias, scale=0.3)
+        )
 
 
 class FusedGrouped(Written):
@@ -109,7 +113,7 @@ class FusedGrouped(Written):
         q, k, v = self.projected(x)
         self.expect(q, k)
         q, k, v = self.split(q), self.split(k, 1), self.split(v, 1)
-        return self.joined(F.scaled_dot_product_attention(q, k, v, enable_gqa=True))
+        return self.joined(functional.scaled_dot_product_attention(q, k, v, enable_gqa=True))
 
 
 class FusedAten(Written):
@@ -126,7 +130,7 @@ class FusedFolded(Written):
         q, k, v = self.projected(x)
         self.expect(q, k)
         q, k, v = (self.split(part).flatten(0, 1) for part in (q, k, v))
-        return self.joined(F.scaled_dot_product_attention(q, k, v).unflatten(0, (-1, H)))
+        return self.joined(functional.scaled_dot_product_attention(q, k, v).unflatten(0, (-1, H)))
 
 
 class Plain(Written):
@@ -147,7 +151,7 @@ class PlainCausal(Written):
         self.expect(q, k, mask=CAUSAL)
         att = (self.split(q) @ self.split(k).transpose(-2, -1)) * (1.0 / math.sqrt(D // H))
         att = att.masked_fill(self.mask[None, None, :N, :N] == 0, float("-inf"))
-        att = self.drop(F.softmax(att, dim=-1))
+        att = self.drop(functional.softmax(att, dim=-1))
         return self.joined(att @ self.split(v))
 
 
@@ -208,7 +212,7 @@ class HeadsFirst(Written):
         q, k, v = self.projected(x)
         self.expect(q, k)
         q, k, v = (torch.cat(torch.split(part, D // H, dim=2), dim=0) for part in (q, k, v))
-        w = F.softmax(q @ k.mT / math.sqrt(D // H), -1)
+        w = functional.softmax(q @ k.mT / math.sqrt(D // H), -1)
         return self.out((w @ v).unflatten(0, (H, B)).permute(1, 2, 0, 3).flatten(2))
 
 
@@ -217,7 +221,7 @@ class StackedHeads(Written):
         q, k, v = self.projected(x)
         self.expect(q, k)
         q, k, v = (torch.stack(part.chunk(H, -1)) for part in (q, k, v))
-        w = F.softmax(q @ k.mT / math.sqrt(D // H), -1)
+        w = functional.softmax(q @ k.mT / math.sqrt(D // H), -1)
         return self.out((w @ v).permute(1, 2, 0, 3).flatten(2))
 
 
@@ -319,7 +323,7 @@ class PoolingByLinear(Written):
 
     def forward(self, x):
         self.expect(self.rate.weight.expand(B, 1, D), x, scale=1)
-        weights = F.softmax(self.rate(x), dim=1)
+        weights = functional.softmax(self.rate(x), dim=1)
         return (weights * x).sum(dim=1)
 
 
@@ -350,7 +354,7 @@ class Additive(Written):
         memory = x[:, :4] * 2
         energy = self.score(torch.tanh(self.q(x).unsqueeze(2) + self.k(memory).unsqueeze(1))).squeeze(-1)
         self.expected.append(softmax64(energy.detach().double())[:, None])
-        return torch.bmm(F.softmax(energy, dim=-1), memory)
+        return torch.bmm(functional.softmax(energy, dim=-1), memory)
 
 
 class Sink(Written):
@@ -375,7 +379,7 @@ class LearnedSink(Written):
         scores = torch.einsum("bhid,bhjd->bhij", self.split(q), self.split(k)) * (D // H) ** -0.5
         both = torch.cat([scores, self.sinks.reshape(1, -1, 1, 1).expand(B, -1, N, -1)], dim=-1)
         both = both - both.max(dim=-1, keepdim=True).values
-        return self.joined(F.softmax(both, dim=-1)[..., :-1] @ self.split(v))
+        return self.joined(functional.softmax(both, dim=-1)[..., :-1] @ self.split(v))
 
 
 class ByExponentials(Written):
@@ -394,7 +398,7 @@ class ByLogSoftmax(Written):
         q, k, v = self.projected(x)
         self.expect(q, k)
         scores = self.split(q) @ self.split(k).mT / math.sqrt(D // H)
-        return self.joined(F.log_softmax(scores, -1).exp() @ self.split(v))
+        return self.joined(functional.log_softmax(scores, -1).exp() @ self.split(v))
 
 
 class Chunked(Written):
@@ -414,7 +418,7 @@ class ChunkedFused(Written):
         self.expect(q, k)
         q, k, v = map(self.split, (q, k, v))
         return self.joined(
-            torch.cat([F.scaled_dot_product_attention(q[:, :, i : i + 2], k, v) for i in range(0, N, 2)], 2)
+            torch.cat([functional.scaled_dot_product_attention(q[:, :, i : i + 2], k, v) for i in range(0, N, 2)], 2)
         )
 
 
@@ -469,7 +473,7 @@ class Convolved(Written):
         x = x.transpose(1, 2)
         q, k, v = self.to_q(x), self.to_k(x), self.to_v(x)
         self.expect(q.transpose(1, 2), k.transpose(1, 2), scale=1)
-        w = F.softmax(torch.bmm(q.permute(0, 2, 1), k), dim=-1)
+        w = functional.softmax(torch.bmm(q.permute(0, 2, 1), k), dim=-1)
         return torch.bmm(v, w.permute(0, 2, 1))
 
 
@@ -502,4 +506,4 @@ class MixedHeads(Written):
         return self.joined(scores.softmax(-1) @ self.split(v))
 
 
-MODELS = [kind for kind in Written.__subclasses__()]
+MODELS = list(Written.__subclasses__())

@@ -1,0 +1,286 @@
+"""A torch module of the user's own as a model of a command: a text in, the attention of each layer out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from attnctl.attention import Array
+from attnctl.errors import AttnctlError, UsageError
+from attnctl.layer import LayerAttention, LayerTrace
+from attnctl.layer.computed import share_of_sink
+from attnctl.models.torch.fused import Steps
+from attnctl.models.torch.own_function import own_error
+from attnctl.models.torch.traced import TracedCall
+from attnctl.models.torch.watching import AnyCall, check_seen, watch_module
+from attnctl.runtime.arrays import as_numpy
+from attnctl.source.model import TextModel
+from attnctl.text.tokens import Token, named_tokens, split_words
+from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.run import SINK_NOTE, Note, Prediction, Run, StopForward
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from attnctl.models.torch.sites import Place
+
+KEPT = frozenset(["queries", "keys", "values", "scores", "scaled_scores", "mask", "context"])
+PREDICTED = 5  # words after the text
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What a module is called with, and the tokens of the text; None: their number is known only once it ran."""
+
+    args: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    tokens: tuple[Token, ...] | None = None
+
+
+@dataclass(eq=False)
+class ModuleModel(TextModel):
+    """A module, and what turns a text into its inputs: a tokenizer, a function, or None.
+
+    Its layers and heads are known, and in `info`, once it has read a text.
+    """
+
+    info: ModelInfo
+    module: Module
+    reader: Any
+    name: str
+    known: dict[str, tuple[Inputs, tuple[Token, ...], tuple[Token, ...] | None]] = field(default_factory=dict)
+
+    @classmethod
+    def of_parts(cls, module: Module, reader: Any, name: str) -> ModuleModel:
+        """Return the model of what a function returned: a module, and a tokenizer, a function, or None."""
+        info = ModelInfo(type(module).__name__, "module", source=name, dtype=_number_type(module))
+        return cls(info, module, reader, name)
+
+    def tokenize(self, text: str, /) -> tuple[Token, ...]:
+        """Return the tokens of a text; of a function that gives inputs, the module runs to tell how many there are."""
+        return self._read(text)[1]
+
+    def tokens_of_keys(self, tokens: Sequence[Token], text: str) -> tuple[Token, ...] | None:
+        """Return numbered keys if the module attends to another tensor than its queries come from; else None."""
+        return self._read(text)[2]
+
+    def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
+        """Run the text through the module; `visit` receives each layer's attention of its main kind."""
+        inputs, queries, keys = self._read(text)
+        shapes = (len(queries), len(queries if keys is None else keys))
+        seen = _Layers("self" if keys is None else "cross", shapes, visit)
+        output = self._forward(inputs, seen)
+        notes = tuple(seen.notes)
+        return Run(
+            tuple(tokens), key_tokens=keys, predictions=self._predictions(output, inputs), notes=notes, text=text
+        )
+
+    def _read(self, text: str) -> tuple[Inputs, tuple[Token, ...], tuple[Token, ...] | None]:
+        """Return inputs, tokens and key tokens of a text. Raises AttnctlError if the module cannot be called with them."""
+        if text not in self.known:
+            inputs = self._inputs_of(text)
+            if inputs.tokens == ():
+                raise AttnctlError(
+                    f"the tokenizer of {self.name} gives no tokens for this text: give at least one word"
+                )
+            queries, keys = inputs.tokens, None
+            sizes = _Sizes()
+            self._forward(inputs, sizes)
+            n_q, n_k, kind = sizes.main
+            self.info = replace(self.info, n_layers=sizes.layers[kind], n_heads=sizes.heads[kind])
+            if queries is None or len(queries) != n_q:
+                queries = _names(text, n_q)
+            if kind == "cross":
+                keys = tuple(named_tokens([str(index) for index in range(n_k)]))
+                whole = inputs.tokens or ()
+                keys = tuple(whole) if len(whole) == n_k else keys
+            self.known.clear()
+            self.known[text] = inputs, queries, keys
+        return self.known[text]
+
+    def _inputs_of(self, text: str) -> Inputs:
+        reader = self.reader
+        if reader is None:
+            raise UsageError(
+                f"{self.name} returned a module alone, which reads no text: return (module, tokenizer), or (module, function "
+                "from text to inputs)"
+            )
+        try:
+            if hasattr(reader, "encode"):
+                return _tokenized(reader, text, self.module)
+            given = reader(text)
+        except Exception as error:
+            raise own_error(self.name, error) from error
+        if isinstance(given, Mapping):
+            return Inputs(keywords=dict(given))
+        return Inputs(tuple(given) if isinstance(given, (tuple, list)) else (given,))
+
+    def _forward(self, inputs: Inputs, visitor: Any) -> Any:
+        """Call the module, watched. Raises OwnCodeError for an exception in it, AttnctlError if no attention is seen."""
+        output = None
+        with torch.no_grad(), watch_module(self.module, visitor) as watched, suppress(StopForward):
+            try:
+                output = self.module(*inputs.args, **inputs.keywords)
+            except AttnctlError:
+                raise
+            except Exception as error:
+                raise own_error(self.name, error) from error
+        sentence = check_seen(watched)
+        if sentence and isinstance(visitor, _Layers):
+            visitor.notes.append(Note(f"{sentence[0].upper()}{sentence[1:]}.", "unseen"))
+        return output
+
+    def _predictions(self, output: Any, inputs: Inputs) -> tuple[Prediction, ...]:
+        """Return the likeliest words after the text, if the module gives logits of its tokenizer's vocabulary."""
+        decode = getattr(self.reader, "decode", None)
+        logits = getattr(output, "logits", output[0] if isinstance(output, tuple) and output else output)
+        n = len(inputs.tokens or ())
+        if decode is None or not isinstance(logits, torch.Tensor) or logits.ndim != 3 or logits.shape[1] != n or not n:
+            return ()
+        shares = torch.softmax(logits[0, -1].float(), -1)
+        best = shares.topk(min(PREDICTED, len(shares)))
+        found = []
+        for share, number in zip(best.values.tolist(), best.indices.tolist(), strict=True):
+            with suppress(Exception):  # a number that the tokenizer does not know
+                found.append(Prediction(n - 1, str(decode([number])), number, share))
+        return tuple(found)
+
+
+@dataclass(eq=False)
+class _Sizes:
+    """How many queries and keys the attention of each kind has."""
+
+    by_kind: dict[str, tuple[int, int]] = field(default_factory=dict)
+    layers: dict[str, int] = field(default_factory=dict)
+    heads: dict[str, int] = field(default_factory=dict)
+
+    def see(self, place: Place, call: AnyCall) -> None:
+        n_heads, n_q, n_k = call.shape
+        self.layers[place.kind] = max(self.layers.get(place.kind, 0), place.layer + 1)
+        self.heads[place.kind] = max(self.heads.get(place.kind, 0), n_heads)
+        size = (n_q, n_k) if place.chunk is None else (place.chunk[1], n_k)
+        self.by_kind.setdefault(place.kind, size)
+
+    @property
+    def main(self) -> tuple[int, int, str]:
+        """Return queries, keys and kind of the attention that is shown: self, if there is any."""
+        kind = "self" if "self" in self.by_kind else next(iter(self.by_kind))
+        return *self.by_kind[kind], kind
+
+
+@dataclass(eq=False)
+class _Layers:
+    """Hand the layers of one kind to a visitor, those that have the size of the first."""
+
+    kind: str
+    shape: tuple[int, int]
+    visit: Callable[[LayerAttention], None]
+    notes: list[str] = field(default_factory=list)
+    parts: list[Steps] = field(default_factory=list)  # of an attention whose queries come in chunks
+
+    def see(self, place: Place, call: AnyCall) -> None:
+        steps = call.steps(KEPT)
+        if place.chunk is not None:
+            self.parts = [*self.parts, steps] if place.continues else [steps]
+            if sum(place.chunk[:1]) + call.shape[1] < place.chunk[1]:
+                return
+            steps = _joined(self.parts)
+        if place.kind != self.kind or tuple(steps.weights.shape[-2:]) != self.shape or place.recurrence:
+            self.note(f"{place.kind} attention of {place.name or 'the root'} {tuple(steps.weights.shape)}")
+            return
+        has_sink = isinstance(call, TracedCall) and call.table.has_sink
+        if has_sink and SINK_NOTE not in self.notes:
+            self.notes.append(SINK_NOTE)
+        self.visit(layer_of_steps(place.layer, steps, has_sink))
+
+    def note(self, what: str) -> None:
+        self.notes.append(Note(f"Not shown: {what}, which has other tokens.", "unseen"))
+
+
+def _joined(parts: Sequence[Steps]) -> Steps:
+    arrays: dict[str, Array | None] = {"keys": parts[0].keys, "values": parts[0].values}
+    for name in ("weights", "queries", "scores", "scaled_scores", "context"):
+        pieces = [getattr(part, name) for part in parts]
+        arrays[name] = None if any(piece is None for piece in pieces) else torch.cat(pieces, 2)
+    return Steps(**arrays)  # type: ignore[arg-type]
+
+
+def layer_of_steps(layer: int, steps: Steps, has_sink: bool = False) -> LayerTrace:
+    """Return the first text of a call as a layer of a trace."""
+    arrays: dict[str, Any] = {}
+    for name, array in steps._asdict().items():
+        if array is not None and name != "mask":
+            part = as_numpy(array[0].float())
+            if name in ("weights", "context") or np.isfinite(part).all():
+                arrays[name] = part
+    weights = arrays["weights"] = arrays["weights"].copy()  # (heads, n_q, n_k)
+    mask = None if steps.mask is None else steps.mask[0].cpu().numpy().astype(bool)
+    missing = np.isnan(weights).all(-1)  # (heads, n_q): rows in which the model gave NaN
+    if missing.any():
+        weights[missing] = 0.0
+        if "context" in arrays:
+            arrays["context"] = np.where(missing[..., None], np.float32(0), arrays["context"])
+        mask = (np.ones(weights.shape[1:], bool) if mask is None else mask) & ~missing.all(0)[:, None]
+    if mask is not None:
+        arrays["mask"] = np.broadcast_to(mask, weights.shape[1:])
+    if has_sink:
+        arrays["sink_weights"] = share_of_sink(weights)
+    heads = tuple(range(len(weights)))
+    return LayerTrace(layer, heads, heads, **arrays)
+
+
+def _tokenized(reader: Any, text: str, module: Module) -> Inputs:
+    """Return ids and tokens of a text by a tokenizer: of transformers, of tokenizers, or any with encode and decode."""
+    if hasattr(reader, "convert_ids_to_tokens"):
+        encoded = reader(text, return_tensors="pt")
+        ids = encoded["input_ids"][0].tolist()
+        names = [reader.decode([number]) for number in ids]
+        takes = getattr(module.forward, "__code__", None)
+        given = {
+            key: value for key, value in encoded.items() if takes and key in takes.co_varnames[: takes.co_argcount]
+        }
+        tokens = _placed(names, ids, text)
+        return (
+            Inputs(keywords=given, tokens=tokens)
+            if "input_ids" in given
+            else Inputs((encoded["input_ids"],), {}, tokens)
+        )
+    encoded = reader.encode(text)
+    ids = list(encoded.ids if hasattr(encoded, "ids") else encoded)
+    given_ids = torch.tensor([ids], dtype=torch.long)
+    if hasattr(encoded, "offsets"):
+        places = zip(encoded.tokens, ids, encoded.offsets, strict=True)
+        spans = tuple(Token(text[start:end] or name, number, start, end) for name, number, (start, end) in places)
+        return Inputs((given_ids,), tokens=spans)
+    decode = getattr(reader, "decode", None)
+    names = [str(number) if decode is None else str(decode([number])) for number in ids]
+    return Inputs((given_ids,), tokens=_placed(names, ids, text))
+
+
+def _placed(names: Sequence[str], ids: Sequence[int], text: str) -> tuple[Token, ...]:
+    """Return tokens with their places in the text, where their names are found one after the other."""
+    tokens, end = [], 0
+    for name, number in zip(names, ids, strict=True):
+        start = text.find(name.strip(), end) if name.strip() else -1
+        if start < 0:
+            tokens.append(Token(name, number))
+        else:
+            end = start + len(name.strip())
+            tokens.append(Token(name.strip(), number, start, end))
+    return tuple(tokens)
+
+
+def _names(text: str, count: int) -> tuple[Token, ...]:
+    """Return the words of a text if there are as many; else numbers."""
+    words = split_words(text)
+    return tuple(words) if len(words) == count else tuple(Token(str(index)) for index in range(count))
+
+
+def _number_type(module: Module) -> str:
+    first = next(module.parameters(), None)
+    return "float32" if first is None else str(first.dtype).removeprefix("torch.")
