@@ -8,12 +8,15 @@ operation gets the whole matrix, dequantised for this operation.
 from __future__ import annotations
 
 import math
+import mmap
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, ref
 
 import numpy as np
 import torch
@@ -23,7 +26,6 @@ from torch.utils._pytree import tree_map
 from attnctl.attention import Array
 from attnctl.checks import limits
 from attnctl.errors import AttnctlError
-from attnctl.models.gguf.tensors import Bytes, StoredTensor
 from attnctl.models.gguf.weights import Rows, Turned, Weight, as_slice
 from attnctl.runtime.arrays import Floats
 
@@ -32,17 +34,20 @@ if TYPE_CHECKING:
 
 SMALL = 1 << 16  # a weight of fewer numbers is dequantised at once
 TOGETHER = 1 << 21  # numbers of a matrix that are dequantised and multiplied together
+POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux 5.14, which Python's mmap does not name
 
 
 @dataclass
 class Residence:
     """Decide whether the matrices of a network stay dequantised, and hold the memory of those that do.
 
-    On the CPU a matrix stays from its second product on, if all of them together take half of the free memory at most;
-    on another device from its first one on, if they fit into its free memory.
+    On the CPU a matrix stays if all of them together take half of the free memory at most: from its second product on, or
+    from its first one, if several forwards are expected. On another device it stays from its first one on, if all fit into
+    its free memory.
     """
 
     device: torch.device
+    several: bool = False  # whether several forwards are expected
     size: int = 0  # bytes of all matrices, dequantised
     used: int = 0  # bytes of the memory
     others: dict[tuple[torch.device, torch.dtype], Residence] = field(default_factory=dict)
@@ -50,7 +55,7 @@ class Residence:
     @property
     def first_kept(self) -> int:
         """Return which multiplication of a matrix is the first after which it stays: 1 or 2."""
-        return 2 if self.device.type == "cpu" else 1
+        return 1 if self.several or self.device.type != "cpu" else 2
 
     @cached_property
     def suffices(self) -> bool:
@@ -61,24 +66,31 @@ class Residence:
         return free is not None and self.size <= free / 2
 
     @cached_property
-    def memory(self) -> Bytes:
+    def memory(self) -> mmap.mmap:
         """Return memory for all matrices; no page of it is used before a matrix is written there."""
-        return np.empty(self.size, np.uint8)  # NumPy asks for huge pages: small ones take longer than dequantising
+        return mmap.mmap(-1, self.size)
 
     def on(self, device: torch.device, dtype: torch.dtype) -> Residence:
         """Return the residence of the same matrices in another type or on another device."""
         key = (device, dtype)
         if key not in self.others:
-            self.others[key] = Residence(device, self.size * dtype.itemsize // 4)
+            self.others[key] = Residence(device, self.several, self.size * dtype.itemsize // 4)
         return self.others[key]
 
     def tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
         """Return a tensor for numbers that stay."""
         size = math.prod(shape) * dtype.itemsize
         if self.device.type != "cpu" or self.used + size > self.size:
-            return torch.empty(shape, dtype=dtype, device=self.device)
+            with torch.inference_mode(False):  # a later forward may have gradients
+                return torch.empty(shape, dtype=dtype, device=self.device)
         self.used, begin = self.used + -(-size // 64) * 64, self.used
-        return torch.from_numpy(self.memory[begin : begin + size]).view(dtype).reshape(shape)
+        first = begin - begin % mmap.PAGESIZE
+        with suppress(
+            OSError, ValueError
+        ):  # all pages in one call: one after another they take longer than dequantising
+            self.memory.madvise(POPULATE_WRITE, first, begin + size - first)
+        with torch.inference_mode(False):
+            return torch.frombuffer(self.memory, dtype=dtype, count=math.prod(shape), offset=begin).reshape(shape)
 
 
 @dataclass(eq=False)
@@ -90,12 +102,20 @@ class _Content:
     residence: Residence
     uses: Counter[int | None] = field(default_factory=Counter)  # number of an expert, or None for all rows → products
     kept: dict[int | None, Array] = field(default_factory=dict)
+    holders: list[tuple[ReferenceType[torch.nn.Module], str]] = field(default_factory=list)  # module, name of parameter
 
     def rows(self, which: Rows) -> Array:
         """Return rows as a tensor of the network's type on its device."""
         if None in self.kept:
             return self.kept[None][which]
         return _tensor_over(self.weight.rows(which)).to(device=self.residence.device, dtype=self.dtype)
+
+    def fill(self, out: Array, which: Rows) -> None:
+        """Write rows to a tensor of the network's type on its device; without a copy, if that is float32 on the CPU."""
+        if None in self.kept or self.dtype != torch.float32 or self.residence.device.type != "cpu":
+            out.copy_(self.rows(which))
+        else:
+            self.weight.fill(out.numpy(), which)
 
     def whole(self) -> Array:
         """Return all rows."""
@@ -106,8 +126,9 @@ class _Content:
         if None not in self.kept and self._stays(None):
             whole = self.residence.tensor(self.weight.shape, self.dtype)
             for begin, end in row_blocks(self.weight):
-                whole[begin:end] = self.rows(slice(begin, end))
+                self.fill(whole[begin:end], slice(begin, end))
             self.kept = {None: whole}
+            self._replace(whole)
         return self.kept.get(None)
 
     def expert(self, number: int) -> Array:
@@ -115,11 +136,23 @@ class _Content:
         if None in self.kept:
             return self.kept[None][number]
         if number not in self.kept:
-            expert = self.rows(slice(number, number + 1))[0]
+            row = slice(number, number + 1)
             if not self._stays(number):
-                return expert
-            self.kept[number] = self.residence.tensor(self.weight.shape[1:], self.dtype).copy_(expert)
+                return self.rows(row)[0]
+            expert = self.residence.tensor(self.weight.shape[1:], self.dtype)
+            self.fill(expert[None], row)
+            self.kept[number] = expert
         return self.kept[number]
+
+    def _replace(self, whole: Array) -> None:
+        """Give the modules of the matrix its numbers as a plain parameter: torch then computes without this file."""
+        with torch.inference_mode(False):
+            plain = torch.nn.Parameter(whole, requires_grad=False)
+        for reference, name in self.holders:
+            module = reference()
+            held = None if module is None else module._parameters.get(name)
+            if module is not None and isinstance(held, MappedMatrix) and held.content is self:
+                module._parameters[name] = plain
 
     def _stays(self, key: int | None) -> bool:
         self.uses[key] += 1
@@ -202,8 +235,13 @@ def _multiplied(x: Array, content: _Content, bias: Array | None) -> Array:
         product: Array = _Product.apply(x, content)  # type: ignore[no-untyped-call]
         return product if bias is None else product + bias
     out = x.new_empty((*x.shape[:-1], content.weight.shape[0]))
-    for begin, end in row_blocks(content.weight):
-        rows = content.rows(slice(begin, end))
+    blocks = list(row_blocks(content.weight))
+    buffer = x.new_empty(
+        (blocks[0][1], *content.weight.shape[1:]), dtype=content.dtype, device=content.residence.device
+    )
+    for begin, end in blocks:
+        rows = buffer[: end - begin]
+        content.fill(rows, slice(begin, end))
         out[..., begin:end] = functional.linear(x, rows, None if bias is None else bias[begin:end])
     return out
 
@@ -226,23 +264,10 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Array) -> tuple[Array, None]:
         (gradient,) = gradients
-        return _rows_mixed(gradient, ctx.content), None
-
-
-def _rows_mixed(x: Array, content: _Content) -> Array:
-    """Return x · W for x (…, rows of W)."""
-    total: Array = 0
-    for begin, end in row_blocks(content.weight):
-        total = total + x[..., begin:end] @ content.rows(slice(begin, end))
-    return total
-
-
-def _matmul(x: Array, matrix: Array) -> Any:
-    """Return x · W: the rows of an unembedding, mixed."""
-    if not isinstance(matrix, MappedMatrix) or isinstance(x, MappedMatrix) or matrix.ndim != 2:
-        return NotImplemented
-    whole = matrix.content.kept_whole()
-    return _rows_mixed(x, matrix.content) if whole is None else x @ whole
+        total: Array = 0
+        for begin, end in row_blocks(ctx.content.weight):
+            total = total + gradient[..., begin:end] @ ctx.content.rows(slice(begin, end))
+        return total, None
 
 
 def _addmm(bias: Array, x: Array, matrix: Array, **factors: float) -> Any:
@@ -299,9 +324,6 @@ BY_ROWS: dict[Any, Callable[..., Any]] = {
     functional.linear: _linear,
     functional.embedding: _embedding,
     torch.addmm: _addmm,
-    torch.matmul: _matmul,
-    torch.Tensor.matmul: _matmul,
-    torch.Tensor.__matmul__: _matmul,
     torch.Tensor.__getitem__: _item,
     torch.Tensor.to: _moved,
     torch.Tensor.detach: _again,
@@ -373,15 +395,32 @@ def place_weights(
     missing = {key for key, value in network.named_parameters() if value.is_meta}
     _compute_buffers(network, device)
     network.tie_weights()
+    _tell_holders(network)
     if network._can_set_experts_implementation():
         network.set_experts_implementation("eager")  # expert by expert: the others take the matrices of all at once
     tied = {key for key, value in network.named_parameters(remove_duplicate=False) if not value.is_meta}
     return missing - tied
 
 
+def expect_forwards(network: torch.nn.Module) -> None:
+    """Let a network keep its matrices dequantised from their first product on, where memory suffices."""
+    for parameter in network.parameters():
+        if isinstance(parameter, MappedMatrix):
+            parameter.content.residence.several = True
+
+
+def _tell_holders(network: PreTrainedModel) -> None:
+    """Tell each matrix which modules hold it."""
+    for module in network.modules():
+        for name, parameter in module._parameters.items():
+            if isinstance(parameter, MappedMatrix):
+                parameter.content.holders.append((ref(module), name))
+
+
 def _placed(weight: Weight, residence: Residence, dtype: torch.dtype) -> Array:
     """Return a weight as a tensor: quantised if it is large, mapped if the file has it as it is used."""
-    is_plain = isinstance(weight, StoredTensor) and weight.kind == "F32" and dtype == torch.float32
+    kinds = {source.kind for source in weight.sources}
+    is_plain = weight.sources == (weight,) and kinds == {"F32"} and dtype == torch.float32
     if is_plain or weight.size < SMALL or len(weight.shape) < 2:
         return _tensor_over(weight.array()).to(device=residence.device, dtype=dtype)
     residence.size += -(-weight.size * dtype.itemsize // 64) * 64

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attnctl.errors import AttnctlError
+from attnctl.models.gguf.blocks import IN_PLACE
 from attnctl.models.gguf.header import BLOCKS, BlockFormat, Metadata, TensorPlace, Value, read_header
 from attnctl.models.gguf.weights import Rows, Weight
 from attnctl.runtime.arrays import Floats
@@ -61,9 +62,15 @@ class StoredTensor(Weight):
 
     def rows(self, which: Rows) -> Floats:
         """Return rows of the tensor in float32, dequantised."""
-        count = self.shape[0] if self.shape else 1
-        chosen = self.stored.reshape(count, -1)[which]  # a copy of bytes, if `which` are numbers of rows
-        return dequantised(chosen, self.form).reshape(-1, *self.shape[1:]) if self.shape else self.array()
+        return dequantised(self._bytes(which), self.form).reshape(-1, *self.shape[1:]) if self.shape else self.array()
+
+    def fill(self, out: Floats, which: Rows) -> None:
+        """Write rows to `out`."""
+        dequantise(self._bytes(which), self.form, out.reshape(-1))
+
+    def _bytes(self, which: Rows) -> Bytes:
+        """Return the bytes of rows: a copy, if `which` are numbers of rows."""
+        return self.stored.reshape(self.shape[0] if self.shape else 1, -1)[which]
 
     def array(self) -> Floats:
         """Return the whole tensor in float32, dequantised."""
@@ -71,37 +78,52 @@ class StoredTensor(Weight):
 
 
 def dequantised(stored: Bytes, form: BlockFormat) -> Floats:
-    """Return the numbers of whole blocks in float32 (numbers,): by the gguf library, in all threads of this process.
+    """Return the numbers of whole blocks in float32 (numbers,); those that are stored in float32 are not copied.
 
-    Numbers that are stored in float32 are not copied. Raises AttnctlError for a type that the library cannot dequantise.
+    Raises AttnctlError for a type that the gguf library cannot dequantise.
     """
     flat = stored.reshape(-1)
     if form.name in PLAIN:
         return flat.view(PLAIN[form.name]).astype(np.float32, copy=False)
-    blocks = flat.reshape(-1, form.bytes)
-    out = np.empty((len(blocks), form.numbers), np.float32)
-    dequantise, step = _dequantise_blocks(form), max(TOGETHER // form.numbers, 1)
+    out = np.empty(len(flat) // form.bytes * form.numbers, np.float32)
+    dequantise(flat, form, out)
+    return out
+
+
+def dequantise(stored: Bytes, form: BlockFormat, out: Floats) -> None:
+    """Write the numbers of whole blocks to `out` (numbers,), in all threads of this process. Raises as `dequantised`."""
+    flat = stored.reshape(-1)
+    if form.name in PLAIN:
+        out[...] = flat.view(PLAIN[form.name])
+        return
+    blocks, numbers = flat.reshape(-1, form.bytes), out.reshape(-1, form.numbers)
+    fill_blocks, step = _function_of(form), max(TOGETHER // form.numbers, 1)
 
     def fill(begin: int) -> None:
-        out[begin : begin + step] = dequantise(blocks[begin : begin + step])
+        fill_blocks(blocks[begin : begin + step], numbers[begin : begin + step])
 
     begins = range(0, len(blocks), step)
     many = len(begins) > 1 and worker_count() > 1
     for _ in _workers().map(fill, begins) if many else map(fill, begins):
         pass
-    return out.reshape(-1)
 
 
 @cache
-def _dequantise_blocks(form: BlockFormat) -> Callable[[Bytes], Floats]:
-    """Return the gguf library's function from the bytes of blocks (blocks, bytes) to their numbers in float32."""
+def _function_of(form: BlockFormat) -> Callable[[Bytes, Floats], None]:
+    """Return the function that writes blocks (blocks, bytes) to (blocks, numbers): this program's or the gguf library's."""
     from attnctl.models.huggingface.hub import import_extra
 
+    if form.name in IN_PLACE:
+        return IN_PLACE[form.name]
     kind: Any = getattr(import_extra("gguf.quants"), form.name, None)
     if not hasattr(kind, "dequantize_blocks"):
         raise AttnctlError(f"its tensors are stored as {form.name}, which the installed gguf library cannot dequantise")
     kind.init_grid()
-    return kind.dequantize_blocks  # type: ignore[no-any-return]
+
+    def fill(blocks: Bytes, out: Floats) -> None:
+        out[...] = kind.dequantize_blocks(blocks)
+
+    return fill
 
 
 @cache

@@ -41,6 +41,10 @@ class Weight(ABC):
     def rows(self, which: Rows) -> Floats:
         """Return rows in float32: (rows, …)."""
 
+    def fill(self, out: Floats, which: Rows) -> None:
+        """Write rows to `out`, whose numbers follow each other in memory: (rows, …)."""
+        out[...] = self.rows(which)
+
     @property
     @abstractmethod
     def sources(self) -> tuple[Source, ...]:
@@ -96,6 +100,10 @@ class Reordered(_Changed):
     def rows(self, which: Rows) -> Floats:
         """Return rows in float32."""
         return self.source.rows(as_slice(self.order[which]))
+
+    def fill(self, out: Floats, which: Rows) -> None:
+        """Write rows to `out`."""
+        self.source.fill(out, as_slice(self.order[which]))
 
 
 def rotated_halves(source: Weight, heads: int) -> Reordered:
@@ -204,15 +212,21 @@ class Joined(_Several):
         """Return rows in float32."""
         if self.axis:
             return np.concatenate([part.rows(which) for part in self.parts], axis=self.axis)
-        numbers = self._numbers(which)
-        out = np.empty((len(numbers), *self.shape[1:]), np.float32)
-        begin = 0
+        out = np.empty((len(self._numbers(which)), *self.shape[1:]), np.float32)
+        self.fill(out, which)
+        return out
+
+    def fill(self, out: Floats, which: Rows) -> None:
+        """Write rows to `out`."""
+        if self.axis:
+            super().fill(out, which)
+            return
+        numbers, begin = self._numbers(which), 0
         for part in self.parts:
             inside = (numbers >= begin) & (numbers < begin + part.shape[0])
             if inside.any():
                 out[inside] = part.rows(as_slice(numbers[inside] - begin))
             begin += part.shape[0]
-        return out
 
 
 @dataclass(frozen=True, eq=False)

@@ -174,7 +174,7 @@ class AnsweredPrompt:
         else:  # the answer is in the last chunk: a forward for it alone reads all weights of the network for few tokens
             edges = [*range(0, max(1, len(ids) - n_logits), CHUNK), len(ids)]
         with (
-            running_network(network, len(ids), self.model.info.name),
+            running_network(network, len(ids), self.model.info.name, several=True),
             apply_interventions(network, [self.base], self.model.kind),
         ):
             for a, b in zip(edges, edges[1:], strict=False):

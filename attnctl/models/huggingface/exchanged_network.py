@@ -156,7 +156,7 @@ class ExchangedNetwork:
 
     def running(self) -> AbstractContextManager[None]:
         """Return the context in which the network and its layers run."""
-        return running_network(self.network, self.n_tokens, self.name)
+        return running_network(self.network, self.n_tokens, self.name, several=True)
 
     def outputs(self, **other: Array) -> Output:
         """Run the network, with other tensors in place of some arguments, and return its output."""

@@ -388,9 +388,17 @@ def end_ids(network: PreTrainedModel) -> tuple[int, ...]:
 
 
 @contextmanager
-def running_network(network: PreTrainedModel, n: int, name: str) -> Iterator[None]:
-    """Run the network over n tokens within this context: without gradients and warnings; its errors are one line."""
+def running_network(network: PreTrainedModel, n: int, name: str, *, several: bool = False) -> Iterator[None]:
+    """Run the network over n tokens within this context: without gradients and warnings; its errors are one line.
+
+    `several` says that more forwards follow the first one.
+    """
     import torch
+
+    from attnctl.models.gguf.matrices import expect_forwards
+
+    if several:
+        expect_forwards(network)
 
     short = sum(p.numel() for p in network.parameters()) * n < SHORT
     with torch.inference_mode(), one_thread(short), quiet_library():

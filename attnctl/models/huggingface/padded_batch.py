@@ -139,7 +139,7 @@ def padded_forward(
         return see(site, call)
 
     with (
-        running_network(model.network, len(texts) * n, model.info.name),
+        running_network(model.network, len(texts) * n, model.info.name, several=True),
         suppress(StopForward),
         watch_attention(model.network, see_tokens, lambda site: site.kind == model.kind, options) as session,
     ):

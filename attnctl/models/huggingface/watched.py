@@ -155,7 +155,7 @@ class WatchedNetwork:
         """Return the recorded forward over the text and the ids that continue it; it runs once."""
         if continuation not in self.forwards:
             forward = BlockRecorder(self.network, self.kind, self.base)
-            with running_network(self.network, len(self.tokens) + len(continuation), self.info.name):
+            with running_network(self.network, len(self.tokens) + len(continuation), self.info.name, several=True):
                 forward.run(self.inputs(continuation), (lambda *_: None) if continuation else self._keep_look)
             self.forwards[continuation] = forward
         return self.forwards[continuation]

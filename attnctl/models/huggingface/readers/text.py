@@ -196,7 +196,7 @@ def generated_tokens(model: Checkpoint, inputs: Keywords) -> tuple[Token, ...]:
     n, limit = len(ids), model.pieces.limit
     if limit is not None and n + count > limit:
         raise AttnctlError(f"{n:,} tokens and {count:,} new ones are more than {model.info.name} reads: {limit:,}")
-    with running_network(network, n, model.info.name):
+    with running_network(network, n, model.info.name, several=count > 1):
         ids_with_new = generate_greedily(network, inputs, count)
     return model.pieces.continued_tokens(ids, ids_with_new[n:])
 
