@@ -217,7 +217,8 @@ BRANCHES = {
         "batch --chat chats.jsonl FOLDER", f"{TINY} {WORK} --column --id-column --parameters"
     ),
     "evaluate a census, picture": Branch("evaluate census.json -o census.svg", SAME),
-    "evaluate --write-corpus": Branch("evaluate --write-corpus -"),
+    # dot sees both sides, as the demo does, so the sentences are the same
+    "evaluate --write-corpus": Branch("evaluate --write-corpus -", "--model"),
     "evaluate a corpus": Branch("evaluate corpus.conllu RANDOM", f"{SAME} {WORK}"),
     "evaluate, JSON": Branch("evaluate corpus.conllu RANDOM --json", f"{SAME} {WORK}"),
     "evaluate the grammar": Branch("evaluate --sentences 20", DEMO),
