@@ -1,4 +1,4 @@
-"""Name the panels of a command's `--help`, and read a number that is typed for an option.
+"""Name the panels of a command's help, and read a number that is typed for an option.
 
 An option is an `Annotated` type with Typer's `Option`. Those that several commands have are in `attnctl/cli/groups.py`; the
 fields of `Look` in `attnctl/formats/pictures.py` are those of a picture.

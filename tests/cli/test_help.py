@@ -43,15 +43,17 @@ def test_help(run: Run, columns: int) -> None:
         ("softmax", {"temperature": 1.0, "precision": 2}),
         ("sources", {"budget": 20}),
         ("needle", {"lengths": "512,1024,2048", "depths": "0,25,50,75,100"}),
-        ("batch", {"max_tokens": 2048, "batch_size": 32, "budget": 20, "format": "json", "engine": "local", "gpus_per_worker": 0.0}),
-        ("evaluate", {"sentences": 1000, "least": 20, "max_tokens": 512, "batch_size": 32, "jobs": 1, "engine": "local", "gpus_per_worker": 0.0}),
+        ("batch", {"max_tokens": 2048, "batch_size": 32, "budget": 20, "format": "json", "engine": "local", "gpus_per_worker": 0.0, "cmap": "viridis", "dpi": 100}),
+        ("evaluate", {"sentences": 1000, "least": 20, "max_tokens": 512, "batch_size": 32, "jobs": 1, "engine": "local", "gpus_per_worker": 0.0, "cmap": "viridis", "dpi": 200}),
         ("ablate", {"how": "zero"}),
         ("explain", {}),
     ],
 )  # fmt: skip
 def test_defaults_are_told(command: str, defaults: dict[str, Any], run: Run) -> None:
     own = {name: one.default for name, one in options_of(command).items()}
-    told_of = {name: value for name, value in own.items() if value is not None and value is not False and value != []}
+    told_of = {
+        name: value for name, value in own.items() if value is not None and not isinstance(value, bool) and value != []
+    }
     assert told_of == defaults
     told = " ".join(run(command, "--help-all" if load_command(command).more else "--help").out.split())
     assert all(f"[default: {value}]" in told for value in defaults.values())
