@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_map
 from attnctl.attention import Array
 from attnctl.checks import limits
 from attnctl.errors import AttnctlError
+from attnctl.models.gguf.tensors import StoredTensor
 from attnctl.models.gguf.weights import Rows, Turned, Weight, as_slice
 from attnctl.runtime.arrays import Floats
 
@@ -264,10 +265,23 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Array) -> tuple[Array, None]:
         (gradient,) = gradients
-        total: Array = 0
-        for begin, end in row_blocks(ctx.content.weight):
-            total = total + gradient[..., begin:end] @ ctx.content.rows(slice(begin, end))
-        return total, None
+        return _rows_mixed(gradient, ctx.content), None
+
+
+def _rows_mixed(x: Array, content: _Content) -> Array:
+    """Return x · W for x (…, rows of W)."""
+    total: Array = 0
+    for begin, end in row_blocks(content.weight):
+        total = total + x[..., begin:end] @ content.rows(slice(begin, end))
+    return total
+
+
+def _matmul(x: Array, matrix: Array) -> Any:
+    """Return x · W: the rows of an unembedding, mixed."""
+    if not isinstance(matrix, MappedMatrix) or isinstance(x, MappedMatrix) or matrix.ndim != 2:
+        return NotImplemented
+    whole = matrix.content.kept_whole()
+    return _rows_mixed(x, matrix.content) if whole is None else x @ whole
 
 
 def _addmm(bias: Array, x: Array, matrix: Array, **factors: float) -> Any:
@@ -324,6 +338,9 @@ BY_ROWS: dict[Any, Callable[..., Any]] = {
     functional.linear: _linear,
     functional.embedding: _embedding,
     torch.addmm: _addmm,
+    torch.matmul: _matmul,
+    torch.Tensor.matmul: _matmul,
+    torch.Tensor.__matmul__: _matmul,
     torch.Tensor.__getitem__: _item,
     torch.Tensor.to: _moved,
     torch.Tensor.detach: _again,
@@ -419,8 +436,7 @@ def _tell_holders(network: PreTrainedModel) -> None:
 
 def _placed(weight: Weight, residence: Residence, dtype: torch.dtype) -> Array:
     """Return a weight as a tensor: quantised if it is large, mapped if the file has it as it is used."""
-    kinds = {source.kind for source in weight.sources}
-    is_plain = weight.sources == (weight,) and kinds == {"F32"} and dtype == torch.float32
+    is_plain = isinstance(weight, StoredTensor) and weight.kind == "F32" and dtype == torch.float32
     if is_plain or weight.size < SMALL or len(weight.shape) < 2:
         return _tensor_over(weight.array()).to(device=residence.device, dtype=dtype)
     residence.size += -(-weight.size * dtype.itemsize // 64) * 64
