@@ -148,7 +148,7 @@ class _Content:
     def _replace(self, whole: Array) -> None:
         """Give the modules of the matrix its numbers as a plain parameter: torch then computes without this file."""
         with torch.inference_mode(False):
-            plain = torch.nn.Parameter(whole, requires_grad=False)
+            plain = torch.nn.Parameter(whole)  # with gradients, as in a loaded network: see `_rows_product`
         for reference, name in self.holders:
             module = reference()
             held = None if module is None else module._parameters.get(name)
@@ -227,8 +227,17 @@ def _linear(x: Array, matrix: Array, bias: Array | None = None) -> Any:
     if not isinstance(matrix, MappedMatrix) or isinstance(x, MappedMatrix):
         return NotImplemented
     if (whole := matrix.content.kept_whole()) is not None:
-        return functional.linear(x, whole, bias)
+        return _rows_product(x, whole, bias)
     return _multiplied(x, matrix.content, bias)
+
+
+def _rows_product(x: Array, rows: Array, bias: Array | None) -> Array:
+    """Return x · rowsᵀ as one product of two matrices.
+
+    If neither has gradients, torch multiplies the parts of a part of a tensor (the last token of each text) by as many
+    copies of the matrix, one after another.
+    """
+    return functional.linear(x.reshape(-1, x.shape[-1]), rows, bias).reshape(*x.shape[:-1], len(rows))
 
 
 def _multiplied(x: Array, content: _Content, bias: Array | None) -> Array:
@@ -243,7 +252,7 @@ def _multiplied(x: Array, content: _Content, bias: Array | None) -> Array:
     for begin, end in blocks:
         rows = buffer[: end - begin]
         content.fill(rows, slice(begin, end))
-        out[..., begin:end] = functional.linear(x, rows, None if bias is None else bias[begin:end])
+        out[..., begin:end] = _rows_product(x, rows, None if bias is None else bias[begin:end])
     return out
 
 

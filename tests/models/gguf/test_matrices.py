@@ -201,3 +201,20 @@ def test_on_a_gpu_matrices_are_dequantised_once_if_they_fit(
             for name, matrix in mapped_parts(mapped).items()
             if "embed" not in name
         )
+
+
+def test_matrices_stay_as_plain_parameters_where_forwards_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first product on; torch multiplies by one alone, tied or not, and gradients pass."""
+    monkeypatch.setattr(limits, "free_memory", lambda: 1e12)
+    mapped, plain = pair(tmp_path, "llama")
+    matrices.expect_forwards(mapped)
+    torch.testing.assert_close(logits(mapped), logits(plain), atol=1e-5, rtol=1e-5)
+    assert not mapped_parts(mapped) and mapped.lm_head.weight is mapped.model.embed_tokens.weight
+    right = dict(plain.named_parameters())
+    for name, value in mapped.named_parameters():
+        assert torch.equal(value, right[name]), name
+    last = [network(inputs_embeds=plain.model.embed_tokens(IDS)).logits[0, -1] for network in (mapped, plain)]
+    torch.testing.assert_close(*last, atol=1e-5, rtol=1e-5)
+    assert last[0].requires_grad  # kept in inference, and of use outside of it
