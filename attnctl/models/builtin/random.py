@@ -12,6 +12,7 @@ import numpy as np
 from attnctl.checks import limits
 from attnctl.errors import UsageError, option_name
 from attnctl.formats.arrays import given_rows
+from attnctl.models.builtin.opened import OpenedStack
 from attnctl.models.builtin.stack import Settings, Stack, chosen_settings, stack_info, uniform_numbers
 from attnctl.runtime.arrays import Floats
 from attnctl.text.tokens import Token, open_tokenizer
@@ -101,7 +102,7 @@ def open_random(
         }
         for layer in range(n_layers)
     )
-    return Stack(
+    return OpenedStack(
         info=stack_info("random", "random", layers, settings, seed=seed),
         settings=settings,
         layers=layers,
@@ -142,7 +143,7 @@ def open_dot(
     d_k = _dimensions_of_heads(d_model, n_heads, None, settings, f"choose another {option_name('n_heads')}")
     layers: tuple[dict[str, Floats], ...] = ({},) * n_layers
     sizes = {"d_model": d_model, "d_k": d_k, "d_v": d_k, "n_heads": n_heads, "n_kv_heads": n_heads}
-    return Stack(
+    return OpenedStack(
         info=stack_info("dot", "dot", layers, settings, seed=None if embeddings else seed, **sizes),
         settings=settings,
         layers=layers,

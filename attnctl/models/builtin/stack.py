@@ -31,8 +31,6 @@ from attnctl.trace.subject import Subject
 if TYPE_CHECKING:
     from attnctl.checks.model_options import OptionValues
     from attnctl.layer.interventions import Intervention
-    from attnctl.models.builtin.watched import WatchedStack
-    from attnctl.models.exchange import Block
     from attnctl.text import Document
 
 
@@ -291,21 +289,6 @@ class Stack(TextModel):
         self.run(self.tokenize(text), visit, text)
         return contexts
 
-    def watch(self, text: str, query: str | None, base: Intervention) -> WatchedStack:
-        """Return the text, cut into tokens, with the watched position: `query`, the blank, or the last token.
-
-        Raises UsageError for a query that does not exist.
-        """
-        from attnctl.models.builtin.watched import watch_stack
-
-        return watch_stack(self, text, query, base)
-
-    def blocks(self, tokens: Sequence[Token]) -> Iterator[tuple[Call, Block]]:
-        """Yield the call of attention of each layer over a text, and the layer as a block that can be run again."""
-        from attnctl.models.builtin.exchanged_stack import blocks_of_stack
-
-        return blocks_of_stack(self, tokens)
-
     def window_of_layer(self, layer: int) -> int | None:
         """Return how many tokens a query of a layer sees; None: all."""
         return self.settings.window_of_layer(layer)
@@ -334,12 +317,6 @@ class Stack(TextModel):
         settings = self.settings
         alone = settings.device not in ("auto", "cpu") or settings.dropout or self.intervention is not None
         return None if alone else EqualLengths(self)
-
-    def before_training(self, seed: int) -> Stack | None:
-        """Return this network with the random parameters at the start of training; None if it predicts no words."""
-        from attnctl.models.builtin.network import before_training
-
-        return before_training(self, seed)
 
     def names_by_id(self) -> Mapping[int, str]:
         """Return id → word of the vocabulary's words, without signs and marks."""

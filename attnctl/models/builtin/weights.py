@@ -21,6 +21,7 @@ from attnctl.checks.limits import decimal_number, whole_number
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name, options_as_flags
 from attnctl.formats.arrays import finite_numbers, given_rows, readable_tensors
 from attnctl.formats.validation import read_npz
+from attnctl.models.builtin.opened import OpenedStack
 from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, chosen_settings, stack_info
 from attnctl.models.builtin.vocabulary import SHAPES, letter_pieces, vocabulary_tokenizer
 from attnctl.readings.questions.headline import measured_roles
@@ -191,7 +192,7 @@ def open_weights(
     own_name = Path(path).parent.name if Path(path).name == "weights.safetensors" else Path(path).stem
     name, kind = (bundled, "demo") if bundled else (own_name, "weights")
     fields = _fields_of_file(file, bundled) | {"seed": seed if isinstance(embed, partial) else None}
-    return Stack(
+    return OpenedStack(
         info=stack_info(name, kind, layers, settings, **fields),
         settings=settings,
         layers=layers,

@@ -36,9 +36,7 @@ if TYPE_CHECKING:
 
     from attnctl.models.huggingface.attention_sites import Keywords, Output, Site
     from attnctl.models.huggingface.family_traits import Traits
-    from attnctl.models.huggingface.padded_batch import PaddedTexts
     from attnctl.models.huggingface.tokenizer import Pieces
-    from attnctl.models.huggingface.watched import WatchedNetwork
 
 
 def classes_of_network(network: PreTrainedModel) -> Mapping[int, str]:
@@ -270,16 +268,6 @@ class Checkpoint:
         info = network_info(self.network, self.info.name, kind).with_origin_of(self.info)
         return replace(self, kind=kind, info=replace(info, off=self.info.off))
 
-    def with_heads_off(self, heads: Mapping[int, tuple[int, ...]]) -> Checkpoint:
-        """Return this checkpoint with these heads (layer → heads) off in every run, and no others.
-
-        Raises AttnctlError for an architecture whose heads cannot be switched off.
-        """
-        from attnctl.models.huggingface.watched import check_switchable
-
-        check_switchable(self.network)
-        return replace(self, info=self.info.with_heads_off(heads), intervention=Intervention(heads) if heads else None)
-
     def contexts_of_heads(self, text: str) -> dict[int, Array]:
         """Return layer → the context of each head at each position, after a gate if there is one: (heads, n, d_v)."""
         from attnctl.models.huggingface.intervention import projected_contexts_kept
@@ -294,31 +282,10 @@ class Checkpoint:
             self.run(self.tokenize(text), visit, text)
         return contexts
 
-    def watch(self, text: str, query: str | None, base: Intervention) -> WatchedNetwork:
-        """Return the text with the watched position: `query`, the mask of a masked model, or the last token.
-
-        Raises AttnctlError for an architecture whose heads cannot be switched off, UsageError for an unknown query.
-        """
-        from attnctl.models.huggingface.watched import watch_network
-
-        return watch_network(self, text, query, base)
-
     @property
     def is_heavy(self) -> bool:
         """Return True: a forward uses every core."""
         return True
-
-    def shared_pass(self) -> PaddedTexts | None:
-        """Return how texts share a forward, padded to one length; None if each is read alone."""
-        from attnctl.models.huggingface.padded_batch import PaddedTexts, can_batch
-
-        return PaddedTexts(self) if can_batch(self) else None
-
-    def before_training(self, seed: int) -> Checkpoint:
-        """Return this checkpoint with newly initialised parameters. Raises AttnctlError if its network cannot be built."""
-        from attnctl.models.huggingface.opening import untrained_checkpoint
-
-        return untrained_checkpoint(self, seed)
 
     def names_by_id(self) -> Mapping[int, str]:
         """Return id → name of the tokenizer's pieces, without those that were added to its vocabulary."""

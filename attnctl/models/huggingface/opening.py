@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from dataclasses import replace
 from functools import partial
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnctl.checks.model_options import instead_of
-from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
+from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.models.gguf.ollama import SCHEME
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
@@ -25,6 +24,7 @@ from attnctl.models.huggingface.network import (
     origin_of,
     position_limit,
 )
+from attnctl.models.huggingface.opened import OpenedCheckpoint
 from attnctl.models.huggingface.readers.picture_and_target import open_captioner
 from attnctl.models.huggingface.readers.text import SourceTargetReader, TextReader
 from attnctl.models.huggingface.readers.two_towers import TextTowerReader
@@ -144,7 +144,7 @@ def _open_sounds(opened: _Opened, network: PreTrainedModel, request: DecoderRequ
     reader = open_sound_reader(opened.folder, network, opened.name, opened.kind, pieces)
     info = network_info(network, opened.name, opened.kind)
     info = replace(info, causal=info.causal and opened.kind == "decoder", **opened.origin())
-    return Checkpoint(info, network, reader, opened.kind, request.target, notes=opened.notes)
+    return OpenedCheckpoint(info, network, reader, opened.kind, request.target, notes=opened.notes)
 
 
 def _open_pictures(opened: _Opened, network: PreTrainedModel) -> Checkpoint:
@@ -154,7 +154,7 @@ def _open_pictures(opened: _Opened, network: PreTrainedModel) -> Checkpoint:
     tower = getattr(network, "vision_model", network) if within else network
     info = replace(network_info(tower, opened.name, opened.kind), causal=False, **opened.origin())
     reader = open_picture_reader(opened.folder, opened.name)
-    return Checkpoint(info, network, reader, "vision" if within else "self", notes=opened.notes)
+    return OpenedCheckpoint(info, network, reader, "vision" if within else "self", notes=opened.notes)
 
 
 def _settings_of(folder: Path, name: str) -> tuple[Document, tuple[str, ...]]:
@@ -234,7 +234,7 @@ def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, reque
     else:
         reader = TextTowerReader(pieces, whole_network, opened.folder)
     info = replace(network_info(network, name, kind), **opened.origin())
-    model = Checkpoint(info, network, reader, kind, request.target, request.generate or 0, notes=opened.notes)
+    model = OpenedCheckpoint(info, network, reader, kind, request.target, request.generate or 0, notes=opened.notes)
     return _with_direction(model)
 
 
@@ -334,7 +334,9 @@ def wrap_network(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -
         open_library=None if library is None else lambda: library,
     )
     kind = "encoder" if network.config.is_encoder_decoder else "self"
-    return _with_direction(Checkpoint(network_info(network, name, kind), network, _text_reader(kind, pieces), kind))
+    return _with_direction(
+        OpenedCheckpoint(network_info(network, name, kind), network, _text_reader(kind, pieces), kind)
+    )
 
 
 def _inner_model(network: PreTrainedModel) -> PreTrainedModel:
@@ -384,19 +386,3 @@ def _tokenizer_of_network(tokenizer: PreTrainedTokenizerBase, name: str) -> Any:
     copy.no_truncation()
     copy.no_padding()
     return copy
-
-
-def untrained_checkpoint(model: Checkpoint, seed: int = 0) -> Checkpoint:
-    """Return the checkpoint with newly initialised parameters. Raises AttnctlError if its network cannot be built."""
-    import torch
-
-    network = model.network
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        try:
-            model_class: Any = type(network)
-            fresh = model_class(copy.deepcopy(network.config))
-        except Exception as error:
-            raise AttnctlError(f"{type(network).__name__} cannot be built untrained ({in_one_line(error)})") from error
-    fresh = fresh.to(device=network.device, dtype=network.dtype).eval().requires_grad_(False)
-    return replace(model, network=fresh)

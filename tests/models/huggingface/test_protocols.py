@@ -18,7 +18,7 @@ from attnctl.watched.model import CanBeWatched, switch_heads_off, watched_text
 from tests.models.huggingface.conftest import Shelf
 
 PACKAGE = Path(attnctl.__file__).parent
-KINDS = {"Stack", "Checkpoint", "GivenQKV"}
+KINDS = {"Stack", "OpenedStack", "Checkpoint", "OpenedCheckpoint", "GivenQKV"}
 
 
 def asked_kinds(path: Path) -> Iterator[str]:

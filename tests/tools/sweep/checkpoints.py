@@ -14,6 +14,7 @@ from attnctl.formats.storage import from_json
 from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.network import network_info
+from attnctl.models.huggingface.opened import OpenedCheckpoint
 from attnctl.models.huggingface.readers.text import SourceTargetReader, TextReader
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.source import record_trace
@@ -33,7 +34,7 @@ def opened(family: Family, network: Any, kind: str) -> Checkpoint:
     name = family.kind
     pieces = Pieces(name, tokenizer, {})
     reader = TextReader(pieces) if kind == "self" else SourceTargetReader(pieces)
-    return Checkpoint(network_info(network, name, kind), network, reader, kind, target)
+    return OpenedCheckpoint(network_info(network, name, kind), network, reader, kind, target)
 
 
 def tokenizer() -> tokenizers.Tokenizer:

@@ -13,6 +13,7 @@ from attnctl.errors import AttnctlError
 from attnctl.formats.photographs import read_photograph
 from attnctl.models.huggingface.checkpoint import Checkpoint, ModelInput, Reader
 from attnctl.models.huggingface.network import network_info, running_network
+from attnctl.models.huggingface.opened import OpenedCheckpoint
 from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.models.huggingface.readers.picture import PictureReader, boxes_of_grid, open_picture_reader
 from attnctl.models.huggingface.readers.text import SourceTargetReader, written_note, written_tokens
@@ -111,4 +112,4 @@ def open_captioner(folder: Path, network: PreTrainedModel, name: str, pieces: Pi
     """
     encoder: Any = network.encoder
     info = replace(network_info(encoder, name, "self"), causal=False)
-    return PictureTargetReader(pieces, Checkpoint(info, encoder, open_picture_reader(folder, name), "self"))
+    return PictureTargetReader(pieces, OpenedCheckpoint(info, encoder, open_picture_reader(folder, name), "self"))

@@ -11,6 +11,7 @@ from attnctl.errors import UsageError
 from attnctl.models.huggingface.checkpoint import Checkpoint, ModelInput, Reader
 from attnctl.models.huggingface.hub import import_extra
 from attnctl.models.huggingface.network import network_info
+from attnctl.models.huggingface.opened import OpenedCheckpoint
 from attnctl.models.huggingface.readers.picture import PictureReader, open_picture_reader
 from attnctl.models.huggingface.readers.text import TextReader
 from attnctl.runtime.files import names_picture
@@ -42,7 +43,7 @@ class TextTowerReader(TextReader):
             off = ((layer, head) for layer, heads in model.intervention.heads.items() for head in heads)
             selected_heads(off, info.n_layers or 1, info.n_heads or 1, info.card_name, "off")
         reader = open_picture_reader(self.folder, info.name)
-        return Checkpoint(info, self.both.vision_model, reader, "self", intervention=model.intervention)
+        return OpenedCheckpoint(info, self.both.vision_model, reader, "self", intervention=model.intervention)
 
     def beside_picture(self, model: Checkpoint, path: str) -> Checkpoint:
         """Return the picture tower that reads the picture in the file `path`; each text gives the captions to choose among.
@@ -54,7 +55,7 @@ class TextTowerReader(TextReader):
             raise UsageError(why, option="image", value=path)
         pictures = open_picture_reader(self.folder, model.info.name)
         reader = CaptionReader(pictures.name, pictures.processor, path, model)
-        return Checkpoint(self._picture_info(model), self.both, reader, "vision")
+        return OpenedCheckpoint(self._picture_info(model), self.both, reader, "vision")
 
     def with_text_pair(self, model: Checkpoint, text_pair: str) -> Reader:
         """Raise UsageError: this network reads one text."""
