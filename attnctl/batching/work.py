@@ -40,7 +40,7 @@ from attnctl.source.model import Generates
 from attnctl.text.tokens import Token, checked_text
 from attnctl.trace import Trace
 from attnctl.trace.notes import notes_of_kind
-from attnctl.trace.steps import NAMES, check_names, narrow_trace
+from attnctl.trace.steps import NAMES, check_names, fields_of_steps, narrow_trace
 
 if TYPE_CHECKING:
     from attnctl.checks.model_options import OptionValues
@@ -94,11 +94,22 @@ class Work:
         where_given = {name: request.pop(name) for name in ("prompts", "steps")}
         return request | {name: value for name, value in where_given.items() if value not in (None, {})}
 
-    def narrowed(self, trace: Trace) -> Trace:
-        """Return the part of a trace to keep: the arrays of `steps`; matrices only on request."""
+    @property
+    def kept_steps(self) -> tuple[str, ...]:
+        """Return the steps whose arrays a trace keeps; matrices only on request."""
         steps = NAMES if self.steps is None else self.steps
         if self.formats and not self.parameters:
             steps = tuple(name for name in steps if name != "matrices")
+        return steps
+
+    @property
+    def reads_kept_steps(self) -> bool:
+        """Return whether nothing but the kept steps is read of a trace."""
+        return self.changes == NO_CHANGES and {"json", "npz", "parquet"}.issuperset(self.formats)
+
+    def narrowed(self, trace: Trace) -> Trace:
+        """Return the part of a trace to keep."""
+        steps = self.kept_steps
         return trace if steps == NAMES else narrow_trace(trace, steps)
 
     @property
@@ -263,6 +274,7 @@ class Traces(Task):
     def __init__(self, work: Work, model: Model | None = None) -> None:
         self.work = work
         self._models: dict[str, Model] = {} if model is None else {NONE: model}
+        self._fields = fields_of_steps(frozenset(work.kept_steps))[0] if work.reads_kept_steps else None
 
     @cached_property
     def model(self) -> Model:
@@ -295,10 +307,13 @@ class Traces(Task):
                 (alone,) = recordings
                 runs = [alone.prepared.source.run(alone.take)]
             else:
-                run: Any = run_together
-                if not isinstance(model, Stack):
-                    from attnctl.models.huggingface.padded_batch import run_padded as run
-                runs = run(model, [entry.tokens for entry in pending], [recording.take for recording in recordings])
+                texts, visits = [tuple(entry.tokens) for entry in pending], [recording.take for recording in recordings]
+                if isinstance(model, Stack):
+                    runs = run_together(model, texts, visits, self._fields)
+                else:
+                    from attnctl.models.huggingface.padded_batch import run_padded
+
+                    runs = run_padded(model, texts, visits)
             traces = [recording.value(ran) for recording, ran in zip(recordings, runs, strict=True)]
         return [self._result(entry.item, trace) for entry, trace in zip(pending, traces, strict=True)]
 
@@ -347,7 +362,7 @@ class Traces(Task):
     def model_of_item(self, item: Item) -> Model:
         """Return the model of the batch, or with the item's options; of two towers (CLIP) the tower that reads the item."""
         options = item_options(item)
-        key = repr(sorted(options.items()))
+        key = repr(sorted(options.items())) if options else NONE
         if key not in self._models:
             if len(self._models) >= OPENED:
                 self._models.pop(next(key for key in self._models if key != NONE))

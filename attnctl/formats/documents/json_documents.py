@@ -147,9 +147,9 @@ class TextDocument(JsonDocument, kw_only=True):
 def document_of(kind: type[Kind], *readings: object, **overrides: object) -> Kind:
     """Return the document of readings: each field is the attribute of the same name, or the value in `overrides`."""
     names = kind.__struct_fields__  # type: ignore[attr-defined]
-    values = {
-        name: getattr(reading, name) for reading in readings for name in names if hasattr(reading, name)
-    } | overrides
+    asked = [name for name in names if name not in overrides]
+    of_readings = ((name, getattr(reading, name, MISSING)) for reading in readings for name in asked)
+    values = {name: value for name, value in of_readings if value is not MISSING} | overrides
     if "note_kinds" in names:
         kinds = tuple(note.kind if isinstance(note, Note) else "" for note in values["notes"])
         values["note_kinds"] = kinds if any(kinds) else ()
@@ -239,8 +239,11 @@ def read_tokens(entries: tuple[DocumentToken, ...]) -> tuple[Token, ...]:
 
 def plain(document: Struct) -> Document:
     """Return the JSON object of a document, without absent fields; arrays stay arrays."""
-    values = {name: _in_document(getattr(document, name)) for name in document.__struct_fields__}
-    result: Document = to_builtins(replace(document, **values), builtin_types=WRITTEN_BY_ORJSON)
+    values = [(name, getattr(document, name)) for name in document.__struct_fields__]
+    changed = {name: made for name, value in values if (made := _in_document(value)) is not value}
+    result: Document = to_builtins(
+        replace(document, **changed) if changed else document, builtin_types=WRITTEN_BY_ORJSON
+    )
     return result
 
 
@@ -263,10 +266,13 @@ def _flat(part: Struct, before: str = "") -> Iterator[tuple[str, object]]:
             yield f"{before}{name}", value
 
 
-def write_json(document: Struct, name: str) -> bytes:
-    """Return one line of JSON, without the newline. Raises AttnctlError if `name` cannot be written."""
+def write_json(document: Struct, name: str, *, in_form: bool = False) -> bytes:
+    """Return one line of JSON, without the newline. Raises AttnctlError if `name` cannot be written.
+
+    `in_form`: the document comes from `document_of`, so that models and tokens have their forms already.
+    """
     try:
-        return as_json(plain(document))
+        return as_json(to_builtins(document, builtin_types=WRITTEN_BY_ORJSON) if in_form else plain(document))
     except TypeError as error:
         raise AttnctlError(f"this {name} cannot be written as JSON: {error}") from error
 

@@ -110,7 +110,7 @@ class OverviewDocument(TextDocument, kw_only=True, tag="attnctl.overview/1"):
 def overview_to_json(overview: Overview | LongRow) -> bytes:
     """Return one line of JSON, without the newline. What was not requested is absent."""
     document = _overview_document(overview) if isinstance(overview, Overview) else _row_document(overview)
-    return write_json(document, "overview")
+    return write_json(document, "overview", in_form=True)
 
 
 def _overview_document(overview: Overview) -> OverviewDocument:

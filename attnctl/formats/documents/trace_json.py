@@ -135,7 +135,7 @@ def trace_to_json(trace: Trace, headline: Headline | None = None) -> bytes:
     model = _text_known(trace.model, "model", lambda: Fragment(as_json(plain(model_document(trace.model)))))
     line = None if headline is None else _headline_document(headline)
     document = document_of(TraceDocument, trace, embeddings=embeddings, layers=layers, model=model, headline=line)
-    return write_json(document, "trace")
+    return write_json(document, "trace", in_form=True)
 
 
 def _headline_document(line: Headline) -> TraceHeadline:
@@ -145,7 +145,7 @@ def _headline_document(line: Headline) -> TraceHeadline:
 
 
 def _finite(array: Floats | Bools, name: str, layer: LayerTrace | None = None) -> Floats | Bools:
-    if not np.isfinite(array).all():
+    if array.dtype != np.bool_ and not np.isfinite(array).all():
         where = name if layer is None else f"layer {layer.layer}: {name}"
         raise AttnctlError(f"{where}: a number is not finite (NaN or infinity), so the trace is not written")
     return array
