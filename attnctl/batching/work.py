@@ -433,10 +433,10 @@ class Traces(Task):
         from attnctl.source.zoom import read_heatmap
 
         look = self.work.look | ({"title": item.options["title"]} if "title" in item.options else {})
-        reading = read_heatmap(trace)
+        grid = read_heatmap(trace)
         if look.get("log") is None:
-            look["log"] = look.get("vmin") is None and len(trace.tokens) > LOGARITHMIC and is_drowned(reading)
-        data, picture_notes = heatmap_bytes(reading, Look(**look), form)
+            look["log"] = look.get("vmin") is None and len(trace.tokens) > LOGARITHMIC and is_drowned(grid)
+        data, picture_notes = heatmap_bytes(grid, Look(**look), form)
         notes += picture_notes
         return data
 

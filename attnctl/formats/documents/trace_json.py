@@ -26,7 +26,7 @@ from attnctl.formats.documents.json_documents import (
     fields_of,
     model_document,
     plain,
-    reading_of,
+    value_of,
     write_json,
 )
 from attnctl.formats.validation import finite_floats, true_or_false
@@ -209,13 +209,13 @@ def trace_from_document(document: object, source: str = "this trace") -> Trace:
 def read_document(document: object, source: str) -> Trace:
     """Return a trace from its parsed JSON document, unchecked. Raises AttnctlError if a field has another type."""
     with document_read(TraceDocument, document, source, "a trace", "a damaged trace") as fields:
-        return reading_of(
+        return value_of(
             Trace,
             fields,
-            subject=reading_of(Subject, fields),
+            subject=value_of(Subject, fields),
             layers=tuple(map(_read_layer, fields.layers)),
             embeddings=None if fields.embeddings is UNSET else finite_floats(fields.embeddings, "embeddings"),
-            predictions=tuple(reading_of(Prediction, entry) for entry in fields.predictions),
+            predictions=tuple(value_of(Prediction, entry) for entry in fields.predictions),
         )
 
 
