@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, TypeVar
 
@@ -59,12 +59,15 @@ def _fits_pass(tokens: int, padding: int) -> bool:
     return tokens <= limits.PASS_TOKENS and padding <= limits.PASS_PADDING
 
 
-def run_pass(readings: Sequence[ChangedReading[Value]]) -> list[Run]:
-    """Run the texts of readings, whose layers the readings take: one alone, several in one pass through their model."""
+def run_pass(readings: Sequence[ChangedReading[Value]], fields: Collection[str] | None = None) -> list[Run]:
+    """Run the texts of readings, whose layers the readings take: one alone, several in one pass through their model.
+
+    `fields` are the arrays of a layer, beside its weights, that are kept (None: all).
+    """
     sources = [reading.prepared.source for reading in readings]
     if len(readings) == 1:
         return [sources[0].run(readings[0].take)]
     assert isinstance(sources[0], TextSource)
     shared = shared_pass_of(sources[0].model)
     assert shared is not None
-    return shared.run([source.tokens for source in sources], [reading.take for reading in readings])
+    return shared.run([source.tokens for source in sources], [reading.take for reading in readings], fields)

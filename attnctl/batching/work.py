@@ -37,7 +37,7 @@ from attnctl.source.model import Generates
 from attnctl.text.tokens import checked_text
 from attnctl.trace import Trace
 from attnctl.trace.notes import notes_of_kind
-from attnctl.trace.steps import NAMES, check_names, narrow_trace
+from attnctl.trace.steps import NAMES, check_names, fields_of_steps, narrow_trace
 
 if TYPE_CHECKING:
     from attnctl.checks.model_options import OptionValues
@@ -90,11 +90,22 @@ class Work:
         where_given = {name: request.pop(name) for name in ("prompts", "steps")}
         return request | {name: value for name, value in where_given.items() if value not in (None, {})}
 
-    def narrowed(self, trace: Trace) -> Trace:
-        """Return the part of a trace to keep: the arrays of `steps`; matrices only on request."""
+    @property
+    def kept_steps(self) -> tuple[str, ...]:
+        """Return the steps whose arrays a trace keeps; matrices only on request."""
         steps = NAMES if self.steps is None else self.steps
         if self.formats and not self.parameters:
             steps = tuple(name for name in steps if name != "matrices")
+        return steps
+
+    @property
+    def reads_kept_steps(self) -> bool:
+        """Return whether nothing but the kept steps is read of a trace."""
+        return self.changes == NO_CHANGES and {"json", "npz", "parquet"}.issuperset(self.formats)
+
+    def narrowed(self, trace: Trace) -> Trace:
+        """Return the part of a trace to keep."""
+        steps = self.kept_steps
         return trace if steps == NAMES else narrow_trace(trace, steps)
 
     @property
@@ -202,6 +213,7 @@ class Traces(Task):
     def __init__(self, work: Work, model: Model | None = None) -> None:
         self.work = work
         self._models: dict[str, Model] = {} if model is None else {NONE: model}
+        self._fields = fields_of_steps(frozenset(work.kept_steps))[0] if work.reads_kept_steps else None
 
     @cached_property
     def model(self) -> Model:
@@ -232,7 +244,8 @@ class Traces(Task):
         """Return the results of items that share a pass. Raises the AttnctlError of one of them."""
         recordings: list[ChangedReading[Trace]] = [entry.reading for entry in pending]
         with np.errstate(all="ignore"):  # overflows are refused by name
-            traces = [recording.value(run) for recording, run in zip(recordings, run_pass(recordings), strict=True)]
+            runs = run_pass(recordings, self._fields)
+            traces = [recording.value(run) for recording, run in zip(recordings, runs, strict=True)]
         return [self._result(entry.item, trace, is_changed=False) for entry, trace in zip(pending, traces, strict=True)]
 
     def _source_of_item(self, item: Item) -> TextSource:
@@ -277,7 +290,7 @@ class Traces(Task):
     def model_of_item(self, item: Item) -> Model:
         """Return the model of the batch, or with the item's options; of two towers (CLIP) the tower that reads the item."""
         options = item_options(item)
-        key = repr(sorted(options.items()))
+        key = repr(sorted(options.items())) if options else NONE
         if key not in self._models:
             if len(self._models) >= OPENED:
                 self._models.pop(next(key for key in self._models if key != NONE))
@@ -348,10 +361,10 @@ class Traces(Task):
         from attnctl.source.zoom import read_heatmap
 
         look = self.work.look | ({"title": item.options["title"]} if "title" in item.options else {})
-        reading = read_heatmap(trace)
+        grid = read_heatmap(trace)
         if look.get("log") is None:
-            look["log"] = look.get("vmin") is None and len(trace.tokens) > LOGARITHMIC and is_drowned(reading)
-        data, picture_notes = heatmap_bytes(reading, Look(**look), form)
+            look["log"] = look.get("vmin") is None and len(trace.tokens) > LOGARITHMIC and is_drowned(grid)
+        data, picture_notes = heatmap_bytes(grid, Look(**look), form)
         notes += picture_notes
         return data
 

@@ -254,23 +254,23 @@ def _explain_long(prepared: Prepared, form: str, output: str | None, chosen: Cho
 
         write_renderable(Group(*tables), form, output, "attnctl explain")
         return
-    readings: list[Overview | LongRow]
+    overviews: list[Overview | LongRow]
     if queries == [None]:
         if spans is not None:
             raise UsageError("sums up where one query looks: name it with --query", option="spans")
         check_links(prepared, top or TOP)
         check_memory_of_heads(source)
         with cost_progress(bar, LESS_HEADS) as tick:
-            readings = [read_strongest_links(prepared, top or TOP, tick)]
-        say_notes(readings[0].notes)
+            overviews = [read_strongest_links(prepared, top or TOP, tick)]
+        say_notes(overviews[0].notes)
     elif top is not None or spans is not None:
         named = "spans" if top is None else "top"
         raise UsageError("sums up a row in words: with --json and --query all of it is written", option=named)
     elif len(queries) > 1 and output not in (None, "-"):
         raise UsageError(f"-o {output}: a file of JSON holds one row: name one query, or write lines with --json")
     else:
-        readings = [read_row(query_index) for query_index in queries]
-    put_bytes(b"".join(overview_to_json(reading) + b"\n" for reading in readings), output)
+        overviews = [read_row(query_index) for query_index in queries]
+    put_bytes(b"".join(overview_to_json(overview) + b"\n" for overview in overviews), output)
 
 
 def _row_table(

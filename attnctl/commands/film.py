@@ -110,5 +110,5 @@ def _evolution_of_run(
     best = headline(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
     assert best is not None
     name = Path(folder).resolve().name + (f", layer {best.layer}" if (info.n_layers or 1) > 1 else "")
-    readings = [read_heatmap(trace, layers=[best.layer], heads=[best.head]) for trace in traces]
-    return Evolution(readings, list(labels), f"{name}, head {best.head}")
+    grids = [read_heatmap(trace, layers=[best.layer], heads=[best.head]) for trace in traces]
+    return Evolution(grids, list(labels), f"{name}, head {best.head}")

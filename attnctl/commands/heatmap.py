@@ -292,10 +292,10 @@ def _read_grid(
 ) -> HeatmapGrid:
     """Return the grid of weights, with the headline if the user asked for its head."""
     from attnctl.readings.heatmap import with_headline
-    from attnctl.source.zoom import heatmap_grid
+    from attnctl.source.zoom import labelled_cells
 
     prepared, line = _prepare(opened, chosen)
-    grid = heatmap_grid(prepared, _read_cells(prepared, zoom, room, bare=bare))
+    grid = labelled_cells(prepared, _read_cells(prepared, zoom, room, bare=bare))
     return grid if line is None else with_headline(grid, *line)
 
 
@@ -324,9 +324,9 @@ def _read_cells(
     """
     from attnctl.cli.cost import LESS_HEADS, check_memory_of_heads, notes_on_table
     from attnctl.readings.heatmap import OverviewReading
-    from attnctl.source.zoom import grid_of
+    from attnctl.source.zoom import cells_to_read
 
-    grid = grid_of(prepared, zoom, room, each_token=each_token)
+    grid = cells_to_read(prepared, zoom, room, each_token=each_token)
     check_memory_of_heads(prepared.source)
     if table:
         say_notes(notes_on_table(table, prepared, grid))

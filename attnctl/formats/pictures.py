@@ -82,13 +82,13 @@ def figure_bytes(figure: Figure, name: str) -> bytes:
     return written
 
 
-def heatmap_bytes(reading: HeatmapGrid, look: Look, name: str) -> tuple[bytes, tuple[str, ...]]:
+def heatmap_bytes(grid: HeatmapGrid, look: Look, name: str) -> tuple[bytes, tuple[str, ...]]:
     """Return weights drawn as a file of a format, by the fastest writer, and notes about the picture."""
     form = PICTURE_FORMATS.get(name)
     if form is not None and form.heatmap_writer is not None:
-        quick: tuple[bytes, tuple[str, ...]] = resolve_name(form.heatmap_writer)(reading, look)
+        quick: tuple[bytes, tuple[str, ...]] = resolve_name(form.heatmap_writer)(grid, look)
         return quick
-    figure, notes = resolve_name("attnctl.render.figure.heatmap:draw_heatmap")(reading, look)
+    figure, notes = resolve_name("attnctl.render.figure.heatmap:draw_heatmap")(grid, look)
     return figure_bytes(figure, name), notes
 
 

@@ -422,10 +422,18 @@ class LayerTrace(LayerAttention):
 
     def arrays_kept(self) -> Iterator[tuple[TraceArray, Floats | Bools]]:
         """Yield the arrays that this layer has, with parameters, in the order of TRACE_ARRAYS."""
-        arrays = {**vars(self), **self.parameters}
-        for name, array in _BY_NAME.items():
-            if (value := arrays.get(name)) is not None:
+        of_fields, of_parameters = vars(self), self.parameters
+        for name, array in (_BY_NAME if of_parameters else _FIELDS_BY_NAME).items():
+            if (value := of_fields.get(name)) is not None or (value := of_parameters.get(name)) is not None:
                 yield array, value
+
+    def with_fields(self, names: Sequence[str], parameters: Mapping[str, Floats]) -> LayerTrace:
+        """Return the layer with only these of its arrays, by their names, and these parameters."""
+        held = vars(self)
+        arrays = {name: held[name] for name in names if held[name] is not None}
+        return LayerTrace(
+            self.layer, self.heads, self.kv_heads, rows=self.rows, tick=self.tick, parameters=parameters, **arrays
+        )
 
     def __repr__(self) -> str:
         arrays = ", ".join(f"{array.name} {value.shape}" for array, value in self.arrays_kept())
@@ -500,6 +508,7 @@ FIELD_ARRAYS = tuple(_OF_FIELDS)
 CHECKED = ("scores", "scaled_scores", "weights")  # arrays that show numbers too large for float32
 HEAD_FIELD_ARRAYS = tuple(array for array in FIELD_ARRAYS if array.level == "head")
 _BY_NAME = {array.name: array for array in LAYER_TRACE_ARRAYS}
+_FIELDS_BY_NAME = {array.name: array for array in FIELD_ARRAYS}
 
 
 def narrow_arrays(

@@ -183,24 +183,21 @@ class HeatmapGrid:
 class Evolution(NamedTuple):
     """One head over training: its weights at each step of a run that was kept, and the name of run and head."""
 
-    readings: Sequence[HeatmapGrid]
+    grids: Sequence[HeatmapGrid]
     steps: Sequence[int]
     name: str
 
 
-def of_overview(
-    overview: Overview,
-    changes: tuple[str, ...] = (),
-    measure: str | None = None,
-    key_numbers: Sequence[int] | None = None,
+def labelled_grid(
+    overview: Overview, changes: tuple[str, ...] = (), key_numbers: Sequence[int] | None = None
 ) -> HeatmapGrid:
-    """Return the grids of an overview, with a label for each row and column.
+    """Return the cells of an overview to draw, with a label for each row and column.
 
-    `changes` are remarks on other changes, `measure` names the measure in place of the weights, `key_numbers` holds the
-    numbers of the keys in the text (None: all keys are there). If each row and column is a single token with its own text
+    `changes` are remarks on other changes, `key_numbers` holds the numbers of the keys in the text (None: all keys are
+    there). If each row and column is a single token with its own text
     as name, the grid has these tokens; else it has tokens with the names of the parts.
     """
-    grid = overview.grid
+    grid, measure = overview.grid, overview.measure
     assert grid is not None
     single = all(part.token_count == 1 for part in (*grid.rows, *grid.columns))
     plain = single and all(
@@ -247,17 +244,17 @@ def of_overview(
     )
 
 
-def with_headline(reading: HeatmapGrid, trace: Trace, line: Headline) -> HeatmapGrid:
+def with_headline(grid: HeatmapGrid, trace: Trace, line: Headline) -> HeatmapGrid:
     """Return the grids with the trace's headline as a first remark and, if they hold its cell, a ring around the cell."""
     number = trace.key_numbers[line.key]
     query, key = visible_text(trace.tokens[line.query].text), visible_text(trace.key_axis[line.key].text)
     sure = f" ({line.certainty})" if line.certainty else ""
     remark = f"headline: {query} → {key} {line.weight:.2f}{sure}"
-    rows, columns = map(list, reading.numbers)
+    rows, columns = map(list, grid.numbers)
     ring = None
     if line.query in rows and number in columns:
         ring = line.layer, line.head, rows.index(line.query), columns.index(number)
-    return replace(reading, remarks=(remark, *reading.remarks), ring=ring)
+    return replace(grid, remarks=(remark, *grid.remarks), ring=ring)
 
 
 def _short_role(roles: Sequence[str]) -> str:
@@ -319,21 +316,21 @@ def _numbers_text(numbers: Sequence[int], noun: str) -> str:
     return f"{noun}s {', '.join(map(str, numbers))}" if len(numbers) <= 6 else f"{len(numbers)} {noun}s"
 
 
-def is_drowned(reading: HeatmapGrid) -> bool:
+def is_drowned(grid: HeatmapGrid) -> bool:
     """Return whether most cells would have the colour of zero, while a logarithmic scale would show them."""
-    visible = np.concatenate([w.ravel() if mask is None else w[mask] for _, _, w, mask in reading.panels()])  # (cells,)
-    return bool(visible.min() >= 0 and np.median(visible) < 0.02 * weight_span(reading)[1])
+    visible = np.concatenate([w.ravel() if mask is None else w[mask] for _, _, w, mask in grid.panels()])  # (cells,)
+    return bool(visible.min() >= 0 and np.median(visible) < 0.02 * weight_span(grid)[1])
 
 
-def weight_span(reading: HeatmapGrid) -> tuple[float, float]:
+def weight_span(grid: HeatmapGrid) -> tuple[float, float]:
     """Return the smallest (at most 0) and the largest weight that a query may give: the ends of the colour scale."""
     low, high, highest = 0.0, 0.0, 0.0
-    for _, _, weights, mask in reading.panels():
+    for _, _, weights, mask in grid.panels():
         visible: Array = weights if mask is None else weights[mask]
         if visible.size:
             low, highest = min(low, float(visible.min())), max(highest, float(visible.max()))
-        if reading.full is not None:  # cells with fewer tokens, such as the last, do not set the scale
-            is_full = np.outer(*reading.full) if mask is None else np.outer(*reading.full) & mask  # (n_q, n_k)
+        if grid.full is not None:  # cells with fewer tokens, such as the last, do not set the scale
+            is_full = np.outer(*grid.full) if mask is None else np.outer(*grid.full) & mask  # (n_q, n_k)
             high = max(high, float(weights[is_full].max(initial=0.0)))
     high = high or highest
     return low, high if high > low else 1.0
@@ -342,13 +339,13 @@ def weight_span(reading: HeatmapGrid) -> tuple[float, float]:
 DECADES = 6  # powers of ten on a logarithmic scale, at most
 
 
-def log_span(reading: HeatmapGrid) -> tuple[float, float, str]:
+def log_span(grid: HeatmapGrid) -> tuple[float, float, str]:
     """Return the ends of a logarithmic colour scale, and a remark about it.
 
     Raises AttnctlError if some weights are negative or all are 0.
     """
-    low, high = weight_span(reading)
-    smallest = min((float(w[w > 0].min()) for _, _, w, _ in reading.panels() if (w > 0).any()), default=None)
+    low, high = weight_span(grid)
+    smallest = min((float(w[w > 0].min()) for _, _, w, _ in grid.panels() if (w > 0).any()), default=None)
     if low < 0 or smallest is None:
         raise AttnctlError(f"no logarithmic scale for these weights: {'some are negative' if low < 0 else 'all are 0'}")
     floor = high * 10.0**-DECADES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from attnctl.errors import UsageError
@@ -177,9 +177,16 @@ class SharedPass(Protocol):
         """Return whether texts, the shortest first, keep their weights in one pass; those that come `later` are longer."""
 
     def run(
-        self, texts: Sequence[tuple[Token, ...]], visits: Sequence[Callable[[LayerAttention], None]], /
+        self,
+        texts: Sequence[tuple[Token, ...]],
+        visits: Sequence[Callable[[LayerAttention], None]],
+        fields: Collection[str] | None = None,
+        /,
     ) -> list[Run]:
-        """Return the run of each text; each visitor receives the layers of its own text. Raises the error of any text."""
+        """Return the run of each text; each visitor receives the layers of its own text. Raises the error of any text.
+
+        The layers may lack their arrays other than the weights and these `fields` (None: all).
+        """
 
 
 @runtime_checkable

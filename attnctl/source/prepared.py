@@ -189,21 +189,23 @@ class ChangedReading(Generic[Result]):
     def _changed_run(self, run: Run) -> Run:
         """Return the run about the text as it was read, with the changes to the weights and notes on them."""
         prepared, source, subject = self.prepared, self.prepared.source, run.subject
-        notes, measure, embeddings = [*subject.notes], prepared.values_measure, run.embeddings
+        measure, notes, embeddings = prepared.values_measure, list[str](), run.embeddings
         # a checkpoint's reader knows its tokenizer
         if isinstance(source, TextSource) and not subject.model.nature.is_network:
-            notes += [Note(sentence, "input") for sentence in dropped_letters(source.text, source.tokens)]
+            notes += (Note(sentence, "input") for sentence in dropped_letters(source.text, source.tokens))
         if measure is not None:
             notes.append(measure.note if self._knows_w_o else measure.note_without_w_o or measure.note)
         if prepared.change_notes:
             notes += (Note(f"{change[0].upper()}{change[1:]}.", change.kind) for change in prepared.change_notes)
             embeddings = None  # only weights remain
+        if not notes and prepared.kept_keys is None and subject.text == source.text:
+            return run
         changed = replace(
             subject,
             text=source.text,
             key_tokens=subject.key_tokens if prepared.kept_keys is None else prepared.key_tokens,
             measure=subject.measure if measure is None else measure.name,
-            notes=tuple(notes),
+            notes=(*subject.notes, *notes),
         )
         return replace(run, subject=changed, embeddings=embeddings)
 

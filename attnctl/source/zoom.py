@@ -11,7 +11,7 @@ from attnctl.blockwise import even_parts
 from attnctl.checks import limits
 from attnctl.checks.selection import token_range
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.readings.heatmap import GridReading, HeatmapGrid, OverviewReading, of_overview
+from attnctl.readings.heatmap import GridReading, HeatmapGrid, OverviewReading, labelled_grid
 from attnctl.readings.overview import LongRow, Overview, TextPart, part_snippet
 from attnctl.readings.spans import parts_of
 from attnctl.source.changes import Changes, prepare
@@ -38,11 +38,11 @@ class Zoom(NamedTuple):
 EVERY_CELL = Zoom()
 
 
-def heatmap_grid(prepared: Prepared, cells: Overview) -> HeatmapGrid:
+def labelled_cells(prepared: Prepared, cells: Overview) -> HeatmapGrid:
     """Return the cells of a prepared source as a grid to draw, with the changes of the source and those made now."""
     stored = (Note(f"{note[:1].lower()}{note[1:]}".rstrip("."), note.kind) for note in cells.subject.change_notes)
     changes = tuple({change: change for change in (*stored, *prepared.change_notes)}.values())
-    return of_overview(cells, changes, prepared.measure, prepared.key_numbers)
+    return labelled_grid(cells, changes, prepared.key_numbers)
 
 
 def read_heatmap(
@@ -64,10 +64,10 @@ def read_heatmap(
             part.position_of(head)
     prepared = prepare(TraceSource(trace), Changes(drop=drop, renormalise=renormalise), layers, heads)
     grid = OverviewReading(_single_tokens(prepared))
-    return replace(heatmap_grid(prepared, prepared.read(grid)), cited=trace.cited)
+    return replace(labelled_cells(prepared, prepared.read(grid)), cited=trace.cited)
 
 
-def grid_of(
+def cells_to_read(
     prepared: Prepared, zoom: Zoom = EVERY_CELL, room: int | None = None, *, each_token: bool = False
 ) -> GridReading:
     """Return the cells of a grid, at most `room` a side; with `each_token` a cell for each token, however many.

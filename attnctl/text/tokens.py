@@ -193,6 +193,8 @@ def dropped_letters(text: str, tokens: Sequence[Token]) -> tuple[str, ...]:
     The pieces of a word with dropped letters have no place in the text, so that of such a word all letters count that
     none of its pieces holds.
     """
+    if _covers(tokens, text):
+        return ()
     covered = {index for token in tokens for index in range(token.start or 0, token.end or 0)}
     placeless = plain_letters("".join(token.text for token in tokens if token.start is None and not token.special))
     letters = (
@@ -209,6 +211,16 @@ def dropped_letters(text: str, tokens: Sequence[Token]) -> tuple[str, ...]:
     listed = f": {', '.join(named[:6])}" + (f" and {len(named) - 6} more" if len(named) > 6 else "") if named else ""
     pieces = "; the pieces of these words have no place in the text" if placeless else ""
     return (f"The tokenizer dropped letters that it has no piece for{listed}{pieces}.",)
+
+
+def _covers(tokens: Sequence[Token], text: str) -> bool:
+    """Return whether the tokens stand in order, and nothing but white space lies between them."""
+    end = 0
+    for token in tokens:
+        if token.start is None or token.end is None or not (token.start <= end or text[end : token.start].isspace()):
+            return False
+        end = max(end, token.end)
+    return end >= len(text) or text[end:].isspace()
 
 
 def bare_piece(piece: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from attnctl.checks.tolerances import DEFAULT_SCALE
 from attnctl.errors import UsageError
-from attnctl.layer import LayerTrace
+from attnctl.layer import FIELD_ARRAYS, LayerTrace
 from attnctl.runtime.arrays import Bools, Ints
 from attnctl.trace import Trace
 
@@ -483,31 +484,27 @@ def narrow_trace(trace: Trace, names: Collection[str]) -> Trace:
     Raises UsageError for an unknown name.
     """
     check_names(names)
+    fields, fields_of_heads = fields_of_steps(frozenset(names))
     layers = []
     for layer in trace.layers:
-        kept = [(array, value) for array, value in layer.field_arrays() if array.step in names]
-        parameters = layer.parameters if "matrices" in names else {}
-        if not kept and not parameters:
-            continue
-        has_heads = bool(parameters) or any(array.level == "head" for array, _ in kept)
-        arrays = {array.name: value for array, value in kept}
-        layers.append(
-            LayerTrace(
-                layer.layer,
-                layer.heads if has_heads else (),
-                layer.kv_heads if has_heads else (),
-                rows=layer.rows,
-                tick=layer.tick,
-                parameters=parameters,
-                **arrays,
-            )
-        )
+        kept = layer.with_fields(fields, layer.parameters if "matrices" in names else {})
+        if kept.parameters or any(getattr(kept, name) is not None for name in fields_of_heads):
+            layers.append(kept)
+        elif any(getattr(kept, name) is not None for name in fields):
+            layers.append(replace(kept, heads=(), kv_heads=()))
     return replace(
         trace,
         layers=tuple(layers),
         embeddings=trace.embeddings if "embeddings" in names else None,
         predictions=trace.predictions if "prediction" in names else (),
     )
+
+
+@lru_cache
+def fields_of_steps(names: frozenset[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the fields of a layer that hold the arrays of the named steps; and those of them that have heads."""
+    arrays = [array for array in FIELD_ARRAYS if array.step in names]
+    return tuple(array.name for array in arrays), tuple(array.name for array in arrays if array.level == "head")
 
 
 def check_names(names: Collection[str]) -> None:

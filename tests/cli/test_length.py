@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from attnctl import models
 from attnctl.models import attend
 from attnctl.models.builtin.matrix import trace_of_matrix
-from attnctl.readings.heatmap import GridReading, OverviewReading, of_overview, weight_span
+from attnctl.readings.heatmap import GridReading, OverviewReading, labelled_grid, weight_span
 from attnctl.readings.overview import TextPart
 from attnctl.readings.spans import parts_of
 from attnctl.source import TraceSource, prepare
@@ -201,7 +201,7 @@ def test_a_last_cell_of_fewer_tokens_does_not_set_the_scale():
     np.save("w.npy", np.eye(n, dtype=np.float32))
     parts = tuple(TextPart(str(a), ((a, min(a + cell, n)),)) for a in range(0, n, cell))
     source = TraceSource(trace_of_matrix("w.npy"))
-    reading = of_overview(prepare(source).read(OverviewReading(GridReading(parts, parts, "mean"))))
+    reading = labelled_grid(prepare(source).read(OverviewReading(GridReading(parts, parts, "mean"))))
     (grid,) = reading.weights.values()
     assert grid[-1, -1] > grid[0, 0] and weight_span(reading) == (0.0, float(grid[0, 0]))
 

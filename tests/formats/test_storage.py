@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,17 @@ import pytest
 from safetensors.numpy import save_file
 
 import attnctl
-from attnctl.errors import AttnctlError
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.arrays import map_weights, readable_tensors
 from attnctl.formats.documents.json_documents import write_json
 from attnctl.formats.documents.overview_json import overview_from_document, overview_to_json
+from attnctl.measures import measure_named
 from attnctl.models import open_model
-from attnctl.readings.heatmap import GridReading, OverviewReading
+from attnctl.readings.heatmap import GridReading, OverviewReading, labelled_grid
 from attnctl.readings.overview import LongRow, Overview, TextPart
 from attnctl.readings.rows import LinksReading, RowReading
 from attnctl.readings.statistics_reading import HeadStatisticsReading
-from attnctl.source import TextSource, prepare
+from attnctl.source import Changes, OverviewSource, TextSource, prepare
 from tests.conftest import attend, check_schema
 from tests.formats.test_validation import put
 
@@ -54,6 +56,22 @@ def test_an_overview_and_a_row_load_as_they_were_saved(tmp_path: Path) -> None:
     back = attnctl.load(tmp_path / "row.json")
     assert isinstance(back, LongRow) and back.query == 4
     assert overview_to_json(back) == overview_to_json(row)
+
+
+def test_an_overview_and_a_row_of_a_measure_say_so_in_their_file(tmp_path: Path) -> None:
+    source = TextSource(open_model("random", causal=True, n_heads=2), TEXT)
+    parts = tuple(TextPart(f"{a}", ((a, a + 4),)) for a in (0, 4))
+    for measure, unit in ((None, "mean weight"), ("value-norm", measure_named("value-norm").unit)):
+        prepared = prepare(source, Changes(measure))
+        for value in (prepared.read(OverviewReading(GridReading(parts, parts))), prepared.read(RowReading(4))):
+            value.save(tmp_path / "kept.json")
+            assert json.loads((tmp_path / "kept.json").read_bytes()).get("measure") == measure
+            back = attnctl.load(tmp_path / "kept.json")
+            assert isinstance(back, Overview | LongRow) and back.measure == measure
+            if isinstance(back, Overview):
+                assert labelled_grid(back).unit_of_cells == unit
+                with pytest.raises(UsageError, match="holds a measure already") if measure else nullcontext():
+                    prepare(OverviewSource(back, "kept.json"), Changes("value-norm"))
 
 
 def test_what_a_command_found_loads_as_python_has_it(tmp_path: Path) -> None:

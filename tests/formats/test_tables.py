@@ -16,7 +16,7 @@ import attnctl
 from attnctl.checks import limits
 from attnctl.formats.tables import records_of, table_writer
 from attnctl.source import TextSource, prepare
-from attnctl.source.zoom import Zoom, grid_of
+from attnctl.source.zoom import Zoom, cells_to_read
 from tests.conftest import Run
 
 TEXT = 'Alice, "=1+1"\n🍕 שלום'
@@ -168,7 +168,7 @@ def test_a_table_that_is_too_large(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(
         attnctl.AttnctlError, match="a table of 9 weights has more than 8 rows: choose layers and heads"
     ):
-        grid_of(prepare(source), Zoom(), each_token=True)
+        cells_to_read(prepare(source), Zoom(), each_token=True)
 
 
 @pytest.mark.parametrize("command", ["heatmap", "heads"])

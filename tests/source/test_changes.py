@@ -13,7 +13,7 @@ from attnctl.models import open_model
 from attnctl.readings.heatmap import OverviewReading
 from attnctl.readings.trace_reading import TraceReading
 from attnctl.source import Changes, TextSource, TraceSource, prepare
-from attnctl.source.zoom import grid_of, heatmap_grid
+from attnctl.source.zoom import cells_to_read, labelled_cells
 from tests.conftest import Run
 
 TEXT = "Alice will eat pizza"
@@ -58,7 +58,7 @@ def test_text_trace_and_python_agree(name: str, run: Run, stored: dict[str, Path
     model = ["--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--seed", "3"]
     sources = [[TEXT, *model], *([str(path)] for path in stored.values())]
     given = prepare(TextSource(open_model("random", **MODEL), TEXT), Changes(**changes))
-    grid = heatmap_grid(given, given.read(OverviewReading(grid_of(given))))
+    grid = labelled_cells(given, given.read(OverviewReading(cells_to_read(given))))
     wanted = np.concatenate(list(grid.weights.values()))
     trace = given.trace()
     np.testing.assert_allclose(np.concatenate([w for layer in trace.layers for w in layer.weights]), wanted, rtol=1e-6)
@@ -101,7 +101,7 @@ def test_a_long_text_narrowed_is_its_whole_without_columns() -> None:
         given.trace().layers[0].weights, whole.layers[0].weights[..., kept], rtol=1e-5, atol=1e-8
     )
     cells, same = (prepare(one, Changes(drop=["7", "first"])) for one in (source, TraceSource(whole)))
-    read = [given.read(OverviewReading(grid_of(given))).grid.weights.values() for given in (cells, same)]
+    read = [given.read(OverviewReading(cells_to_read(given))).grid.weights.values() for given in (cells, same)]
     for one, other in zip(*read, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-7)
 

@@ -9,7 +9,7 @@ from matplotlib.colors import CenteredNorm
 from attnctl.commands.ablate.show import effect_number, parts_in_text
 from attnctl.readings.spans import SENTENCES, WORDS
 from attnctl.render.figure.bars import Bars, bar_drawing
-from attnctl.render.figure.heatmap import colour_map, drawing_of, grid_of_heads
+from attnctl.render.figure.heatmap import colour_map, drawing_of, panel_of_heads
 from attnctl.render.figure.layout import LEAST, Drawing, Scale
 from attnctl.render.figure.photograph import draw_looks_and_effects
 from attnctl.render.figure.shaded_text import ShadedPart, draw_shaded_text
@@ -74,7 +74,7 @@ def _draw_heads(effects: Effects) -> Drawing:
     scale = Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), unit)
     sentence = f"{_effect_unit(effects)} without each head, {how}"
     return drawing_of(
-        grid_of_heads(sizes, scale, _effects_title(effects), sentence, "not measured", effects.model.citation)
+        panel_of_heads(sizes, scale, _effects_title(effects), sentence, "not measured", effects.model.citation)
     )
 
 

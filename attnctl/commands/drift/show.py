@@ -139,7 +139,7 @@ def _points(value: float) -> str:
 
 def drift_drawing(drift: Drift, look: Look) -> Drawing:
     """Draw layer × head: how far each head moved."""
-    from attnctl.render.figure.heatmap import colour_map, drawing_of, grid_of_heads
+    from attnctl.render.figure.heatmap import colour_map, drawing_of, panel_of_heads
     from attnctl.render.figure.layout import LEAST, Scale, colour_norm
 
     largest = drift.worst(1)[0].total_variation
@@ -153,4 +153,4 @@ def drift_drawing(drift: Drift, look: Look) -> Drawing:
         note += f"; {predicted}: KL {small_number(drift.kl)} nats, the likeliest the same at {agreeing}"
     title = headline(drift) if look.title is None else look.title
     cited = f"A {drift.a.citation}; B {drift.b.citation}"
-    return drawing_of(grid_of_heads(values, scale, title, note, "no head", cited), look)
+    return drawing_of(panel_of_heads(values, scale, title, note, "no head", cited), look)

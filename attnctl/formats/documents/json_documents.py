@@ -71,11 +71,11 @@ def fields_from(table: Iterable[Field]) -> Callable[[type[Kind]], type[Kind]]:
     return with_fields
 
 
-def fields_of(reading: type, **otherwise: object) -> Iterator[Field]:
+def fields_of(value_type: type, **otherwise: object) -> Iterator[Field]:
     """Yield the fields of a dataclass, whose annotations use types of `document_fields`; `otherwise` replaces some types."""
     names = vars(document_fields) | {"Meta": Meta}
-    hints = get_type_hints(reading, localns=names, include_extras=True) | otherwise
-    for entry in fields(reading):
+    hints = get_type_hints(value_type, localns=names, include_extras=True) | otherwise
+    for entry in fields(value_type):
         if entry.default is MISSING:
             yield entry.name, hints[entry.name], field()
         elif ALWAYS in getattr(hints[entry.name], "__metadata__", ()):
@@ -144,12 +144,12 @@ class TextDocument(JsonDocument, kw_only=True):
 # --- writing and reading -----------------------------------------------------------------------------------------
 
 
-def document_of(kind: type[Kind], *readings: object, **overrides: object) -> Kind:
-    """Return the document of readings: each field is the attribute of the same name, or the value in `overrides`."""
+def document_of(kind: type[Kind], *held: object, **overrides: object) -> Kind:
+    """Return the document of values: each field is the attribute of the same name, or the value in `overrides`."""
     names = kind.__struct_fields__  # type: ignore[attr-defined]
-    values = {
-        name: getattr(reading, name) for reading in readings for name in names if hasattr(reading, name)
-    } | overrides
+    asked = [name for name in names if name not in overrides]
+    of_values = ((name, getattr(value, name, MISSING)) for value in held for name in asked)
+    values = {name: value for name, value in of_values if value is not MISSING} | overrides
     if "note_kinds" in names:
         kinds = tuple(note.kind if isinstance(note, Note) else "" for note in values["notes"])
         values["note_kinds"] = kinds if any(kinds) else ()
@@ -157,7 +157,7 @@ def document_of(kind: type[Kind], *readings: object, **overrides: object) -> Kin
 
 
 def _in_document(value: object) -> object:
-    """Return a value of a reading in the form of a document: a model and tokens have their own forms."""
+    """Return a value in the form of a document: a model and tokens have their own forms."""
     if isinstance(value, ModelInfo):
         return model_document(value)
     return token_documents(value) if isinstance(value, tuple) and value and isinstance(value[0], Token) else value
@@ -179,15 +179,15 @@ def token_documents(tokens: Sequence[Token]) -> tuple[DocumentToken, ...]:
     return entries
 
 
-def reading_of(kind: type[Kind], document: Struct, **overrides: object) -> Kind:
-    """Return the reading of a document: each field is the document's field of the same name, or the value in `overrides`.
+def value_of(kind: type[Kind], document: Struct, **overrides: object) -> Kind:
+    """Return the value of a document: each field is the document's field of the same name, or the value in `overrides`.
 
     Raises ValueError if tokens have invalid places, if heads of a model are not written as attnctl writes them, or if the
     numbers of notes and of their kinds differ.
     """
     names = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
     values = asdict(document)
-    results = {name: _in_reading(values[name]) for name in names if name not in overrides and name in values}
+    results = {name: _as_python(values[name]) for name in names if name not in overrides and name in values}
     if "notes" in results and "note_kinds" in values:
         notes = values["notes"]
         kinds = values["note_kinds"] or ("",) * len(notes)
@@ -204,11 +204,11 @@ def result_of(kind: type[Kind], document: object, source: str, name: str) -> Kin
     """
     with document_read(kind, document, source, name, "damaged") as result:
         struct = cast("Struct", result)
-        return cast("Kind", replace(struct, **{field: _in_reading(value) for field, value in asdict(struct).items()}))
+        return cast("Kind", replace(struct, **{field: _as_python(value) for field, value in asdict(struct).items()}))
 
 
-def _in_reading(value: object) -> object:
-    """Return a value of a document in the form of a reading."""
+def _as_python(value: object) -> object:
+    """Return a value of a document as Python has it."""
     if isinstance(value, DocumentModel):
         return _read_model(value)
     return (
@@ -239,8 +239,11 @@ def read_tokens(entries: tuple[DocumentToken, ...]) -> tuple[Token, ...]:
 
 def plain(document: Struct) -> Document:
     """Return the JSON object of a document, without absent fields; arrays stay arrays."""
-    values = {name: _in_document(getattr(document, name)) for name in document.__struct_fields__}
-    result: Document = to_builtins(replace(document, **values), builtin_types=WRITTEN_BY_ORJSON)
+    values = [(name, getattr(document, name)) for name in document.__struct_fields__]
+    changed = {name: made for name, value in values if (made := _in_document(value)) is not value}
+    result: Document = to_builtins(
+        replace(document, **changed) if changed else document, builtin_types=WRITTEN_BY_ORJSON
+    )
     return result
 
 
@@ -263,10 +266,13 @@ def _flat(part: Struct, before: str = "") -> Iterator[tuple[str, object]]:
             yield f"{before}{name}", value
 
 
-def write_json(document: Struct, name: str) -> bytes:
-    """Return one line of JSON, without the newline. Raises AttnctlError if `name` cannot be written."""
+def write_json(document: Struct, name: str, *, in_form: bool = False) -> bytes:
+    """Return one line of JSON, without the newline. Raises AttnctlError if `name` cannot be written.
+
+    `in_form`: the document comes from `document_of`, so that models and tokens have their forms already.
+    """
     try:
-        return as_json(plain(document))
+        return as_json(to_builtins(document, builtin_types=WRITTEN_BY_ORJSON) if in_form else plain(document))
     except TypeError as error:
         raise AttnctlError(f"this {name} cannot be written as JSON: {error}") from error
 

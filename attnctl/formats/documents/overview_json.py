@@ -20,7 +20,7 @@ from attnctl.formats.documents.json_documents import (
     document_of,
     document_read,
     fields_from,
-    reading_of,
+    value_of,
     write_json,
 )
 from attnctl.formats.documents.trace_json import Measured
@@ -110,7 +110,7 @@ class OverviewDocument(TextDocument, kw_only=True, tag="attnctl.overview/1"):
 def overview_to_json(overview: Overview | LongRow) -> bytes:
     """Return one line of JSON, without the newline. What was not requested is absent."""
     document = _overview_document(overview) if isinstance(overview, Overview) else _row_document(overview)
-    return write_json(document, "overview")
+    return write_json(document, "overview", in_form=True)
 
 
 def _overview_document(overview: Overview) -> OverviewDocument:
@@ -165,7 +165,7 @@ def _read_overview(overview: OverviewDocument, heads: dict[tuple[int, int], Over
     n_q = len(overview.tokens)
     n_k = n_q if overview.key_tokens is None else len(overview.key_tokens)
     return Overview(
-        reading_of(Subject, overview),
+        value_of(Subject, overview),
         grid=_read_grid(overview, heads, n_q, n_k),
         head_statistics=tuple(
             HeadStatistics(
@@ -230,4 +230,4 @@ def _read_row(overview: OverviewDocument, heads: dict[tuple[int, int], OverviewH
     weights = {place: _of_shape(finite_floats(head.weights, "the weights"), (n_k,)) for place, head in heads.items()}
     query = queries.pop()
     assert query is not None
-    return LongRow(reading_of(Subject, overview), query, weights)
+    return LongRow(value_of(Subject, overview), query, weights)

@@ -26,7 +26,7 @@ from attnctl.formats.documents.json_documents import (
     fields_of,
     model_document,
     plain,
-    reading_of,
+    value_of,
     write_json,
 )
 from attnctl.formats.validation import finite_floats, true_or_false
@@ -135,7 +135,7 @@ def trace_to_json(trace: Trace, headline: Headline | None = None) -> bytes:
     model = _text_known(trace.model, "model", lambda: Fragment(as_json(plain(model_document(trace.model)))))
     line = None if headline is None else _headline_document(headline)
     document = document_of(TraceDocument, trace, embeddings=embeddings, layers=layers, model=model, headline=line)
-    return write_json(document, "trace")
+    return write_json(document, "trace", in_form=True)
 
 
 def _headline_document(line: Headline) -> TraceHeadline:
@@ -145,7 +145,7 @@ def _headline_document(line: Headline) -> TraceHeadline:
 
 
 def _finite(array: Floats | Bools, name: str, layer: LayerTrace | None = None) -> Floats | Bools:
-    if not np.isfinite(array).all():
+    if array.dtype != np.bool_ and not np.isfinite(array).all():
         where = name if layer is None else f"layer {layer.layer}: {name}"
         raise AttnctlError(f"{where}: a number is not finite (NaN or infinity), so the trace is not written")
     return array
@@ -209,13 +209,13 @@ def trace_from_document(document: object, source: str = "this trace") -> Trace:
 def read_document(document: object, source: str) -> Trace:
     """Return a trace from its parsed JSON document, unchecked. Raises AttnctlError if a field has another type."""
     with document_read(TraceDocument, document, source, "a trace", "a damaged trace") as fields:
-        return reading_of(
+        return value_of(
             Trace,
             fields,
-            subject=reading_of(Subject, fields),
+            subject=value_of(Subject, fields),
             layers=tuple(map(_read_layer, fields.layers)),
             embeddings=None if fields.embeddings is UNSET else finite_floats(fields.embeddings, "embeddings"),
-            predictions=tuple(reading_of(Prediction, entry) for entry in fields.predictions),
+            predictions=tuple(value_of(Prediction, entry) for entry in fields.predictions),
         )
 
 

@@ -6,7 +6,7 @@ The functions on rows are written for any array library: training and `explain` 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -44,22 +44,33 @@ class EqualLengths:
         """Return whether the texts are short, and have one length."""
         return len(texts[-1]) < LONG and len({len(tokens) for tokens in texts}) == 1
 
-    def run(self, texts: Sequence[Sequence[Token]], visits: Sequence[Callable[[LayerAttention], None]]) -> list[Run]:
-        """Return the result of `Stack.run` for each text; each visitor sees its own layers."""
-        return run_together(self.model, texts, visits)
+    def run(
+        self,
+        texts: Sequence[Sequence[Token]],
+        visits: Sequence[Callable[[LayerAttention], None]],
+        fields: Collection[str] | None = None,
+    ) -> list[Run]:
+        """Return the result of `Stack.run` for each text; each visitor sees its own layers, with these `fields`."""
+        return run_together(self.model, texts, visits, fields)
 
 
 def run_together(
-    model: Stack, texts: Sequence[Sequence[Token]], visits: Sequence[Callable[[LayerAttention], None]]
+    model: Stack,
+    texts: Sequence[Sequence[Token]],
+    visits: Sequence[Callable[[LayerAttention], None]],
+    fields: Collection[str] | None = None,
 ) -> list[Run]:
-    """Return the result of `Stack.run` for each text; texts have the same length, and each visitor sees its own layers."""
+    """Return the result of `Stack.run` for each text; texts have the same length, and each visitor sees its own layers.
+
+    The layers have their weights and the arrays of these `fields` (None: all).
+    """
     rows = [model.input_rows(tokens) for tokens in texts]  # (n, d_model) each
     runs = [model.begin_run("", tokens, x) for tokens, x in zip(texts, rows, strict=True)]
     x: Array = np.stack(rows)  # (texts, n, d_model)
     finished: set[int] = set()  # the texts whose visitors are done
     for number, parameters in enumerate(model.layers):
         layer = model.layer_attention(number, x, parameters, parameters)
-        for index, part in enumerate(_layers_of_texts(layer, len(texts))):
+        for index, part in enumerate(_layers_of_texts(layer, len(texts), fields)):
             try:
                 if index not in finished:
                     visits[index](part)
@@ -77,11 +88,13 @@ def run_together(
 _OF_ALL_TEXTS = ("mask", "rope_angles")  # arrays that are the same for all texts of one length
 
 
-def _layers_of_texts(layer: ComputedLayer, count: int) -> list[LayerTrace]:
+def _layers_of_texts(layer: ComputedLayer, count: int, fields: Collection[str] | None) -> list[LayerTrace]:
     """Return the layer of each text from a layer over all texts (texts, heads, n, d), computed once for all."""
     whole = layer.record()
-    arrays: dict[str, Array] = {array.name: value for array, value in whole.arrays_kept() if not array.parameter}
+    arrays: dict[str, Array] = {array.name: value for array, value in whole.field_arrays()}
     finite = all(np.isfinite(arrays[name]).all() for name in CHECKED)
+    if fields is not None:
+        arrays = {name: array for name, array in arrays.items() if name in fields or name == "weights"}
     parts = []
     for index in range(count):
         arrays_of_text = {name: array if name in _OF_ALL_TEXTS else array[index] for name, array in arrays.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -73,7 +73,9 @@ class PaddedTexts:
             else:
                 self._sound_to = len(long)
 
-    def run(self, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
+    def run(
+        self, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit], fields: Collection[str] | None = None
+    ) -> list[Run]:
         """Run the texts in one forward; each text's visitor receives its layers. Raises AttnctlError of any text."""
         return run_padded(self.model, texts, visits)
 

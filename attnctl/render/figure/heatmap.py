@@ -46,13 +46,13 @@ def figure_of_trace(
     index), `renormalise` then rescales the rows; the picture says so. Other keywords are the fields of `Look`.
     Raises AttnctlError if there is nothing to draw, UsageError for an option that is not possible.
     """
-    reading = read_heatmap(trace, layers=layer, heads=head, drop=drop, renormalise=renormalise)
-    return draw_heatmap(reading, Look(**look)).figure
+    grid = read_heatmap(trace, layers=layer, heads=head, drop=drop, renormalise=renormalise)
+    return draw_heatmap(grid, Look(**look)).figure
 
 
-def draw_heatmap(reading: HeatmapGrid, look: Look = PLAIN) -> Drawing:
+def draw_heatmap(grid: HeatmapGrid, look: Look = PLAIN) -> Drawing:
     """Draw weights: queries down, keys across. Raises AttnctlError if these colours cannot show the weights."""
-    return drawing_of(grids_of_reading(reading, look), look)
+    return drawing_of(panels_of_grid(grid, look), look)
 
 
 def drawing_of(grids: Grids, look: Look = PLAIN) -> Drawing:
@@ -63,39 +63,39 @@ def drawing_of(grids: Grids, look: Look = PLAIN) -> Drawing:
     return Drawing(sheet.figure, sheet.labels.missing_characters)
 
 
-def grids_of_reading(reading: HeatmapGrid, look: Look) -> Grids:
-    """Return the grids of a reading: several layers as rows and their heads as columns; heads of one layer in a few rows."""
-    scale, notes = _colour_scale(reading, look)
-    several = len(reading.layers) > 1
-    n_heads = len(reading.heads)
+def panels_of_grid(grid: HeatmapGrid, look: Look) -> Grids:
+    """Return the panels of a grid: several layers as rows and their heads as columns; heads of one layer in a few rows."""
+    scale, notes = _colour_scale(grid, look)
+    several = len(grid.layers) > 1
+    n_heads = len(grid.heads)
     across = n_heads if several or n_heads <= 4 else math.ceil(n_heads / math.ceil(n_heads / MOST_ACROSS))
     panels = []
-    with_roles = bool(reading.roles) and not reading.names
-    for number, (layer, head, weights, mask) in enumerate(reading.panels()):
+    with_roles = bool(grid.roles) and not grid.names
+    for number, (layer, head, weights, mask) in enumerate(grid.panels()):
         row, column = divmod(number, across)
         if several:
-            row, column = reading.layers.index(layer), reading.heads.index(head)
-        name = reading.panel_name(head)
+            row, column = grid.layers.index(layer), grid.heads.index(head)
+        name = grid.panel_name(head)
         if with_roles:  # heads without a role have a number only, so that all names look alike
-            name = f"{layer}.{head} {reading.roles.get((layer, head), '')}".rstrip()
-        ring = None if reading.ring is None or reading.ring[:2] != (layer, head) else reading.ring[2:]
+            name = f"{layer}.{head} {grid.roles.get((layer, head), '')}".rstrip()
+        ring = None if grid.ring is None or grid.ring[:2] != (layer, head) else grid.ring[2:]
         panels.append(Panel(row, column, name, weights, mask, ring=ring))
     return Grids(
         panels=tuple(panels),
-        rows=token_labels(reading.queries),
-        columns=token_labels(reading.keys),
+        rows=token_labels(grid.queries),
+        columns=token_labels(grid.keys),
         scales=(scale,),
-        title=reading.picture_title if look.title is None else look.title,
-        sentence=reading.sentence if look.title is None else "",
+        title=grid.picture_title if look.title is None else look.title,
+        sentence=grid.sentence if look.title is None else "",
         notes=notes,
-        below="" if reading.sinks is None else reading.sinks.caption(bool(look.log)),
-        cited=reading.cited,
-        row_names=tuple(f"layer {layer}" for layer in reading.layers) if several else (),
+        below="" if grid.sinks is None else grid.sinks.caption(bool(look.log)),
+        cited=grid.cited,
+        row_names=tuple(f"layer {layer}" for layer in grid.layers) if several else (),
         each_named=with_roles,
     )
 
 
-def grid_of_heads(
+def panel_of_heads(
     values: Mapping[tuple[int, int], float | None], scale: Scale, title: str, note: str, hidden: str, cited: str
 ) -> Grids:
     """Return a grid of (layer, head) → value: a row for each layer, a column for each head.
@@ -119,20 +119,20 @@ def grid_of_heads(
     )
 
 
-def _colour_scale(reading: HeatmapGrid, look: Look) -> tuple[Scale, tuple[str, ...]]:
-    """Return the colours of a reading's weights, and the sentences that say how the weights were changed."""
-    notes = reading.remarks
+def _colour_scale(grid: HeatmapGrid, look: Look) -> tuple[Scale, tuple[str, ...]]:
+    """Return the colours of a grid's weights, and the sentences that say how the weights were changed."""
+    notes = grid.remarks
     if look.log:
-        low, high, sentence = log_span(reading)
+        low, high, sentence = log_span(grid)
         notes = (*notes, sentence)
     else:
-        low, high = weight_span(reading)
+        low, high = weight_span(grid)
     ends = low if look.vmin is None else look.vmin, high if look.vmax is None else look.vmax
     norm = colour_norm(*ends, log=bool(look.log))
     beyond = [f"above {ends[1]:g}"] * (ends[1] < high) + [f"below {ends[0]:g}"] * (ends[0] > low)
     if beyond:
         notes = (*notes, f"all {' and all '.join(beyond)} in one colour")
-    unit = reading.unit_of_cells + (", rescaled" if notes_of_kind(reading.remarks, "rescaled") else "")
+    unit = grid.unit_of_cells + (", rescaled" if notes_of_kind(grid.remarks, "rescaled") else "")
     return Scale(norm, colour_map(look.cmap), unit), notes
 
 
@@ -158,18 +158,18 @@ def colour_function(cmap: str) -> Callable[[float], tuple[int, int, int]]:
 
 def draw_strip(run: Evolution, look: Look = PLAIN) -> Drawing:
     """Draw up to eight of the steps side by side, each with its name; the first and the last are among them."""
-    last = len(run.readings) - 1
-    count = min(MOST_PANELS, len(run.readings))
+    last = len(run.grids) - 1
+    count = min(MOST_PANELS, len(run.grids))
     # more steps of the beginning than of the end: the beginning changes most
     chosen = sorted({round(last * (number / max(count - 1, 1)) ** 1.5) for number in range(count)})
-    readings = [run.readings[index] for index in chosen]
+    grids = [run.grids[index] for index in chosen]
     together = replace(
-        readings[0],
+        grids[0],
         heads=tuple(range(len(chosen))),
         weights={
             (layer, number): weights
-            for number, reading in enumerate(readings)
-            for (layer, _), weights in reading.weights.items()
+            for number, grid in enumerate(grids)
+            for (layer, _), weights in grid.weights.items()
         },
         names=tuple(f"step {run.steps[index]:,}" for index in chosen),
     )
@@ -183,10 +183,10 @@ def moving_picture(run: Evolution, look: Look = PLAIN) -> tuple[bytes, tuple[str
     frames = []
     notes: tuple[str, ...] = ()
     look = replace(look, dpi=min(look.dpi, FRAME_DPI))
-    for reading, step in zip(run.readings, run.steps, strict=True):
+    for grid, step in zip(run.grids, run.steps, strict=True):
         # the title is equally wide in every frame, so that all frames have the same size
         width = len(f"{run.steps[-1]:,}")
-        drawing = draw_heatmap(reading, _on_one_scale(look, f"{run.name}, step {step:>{width},}"))
+        drawing = draw_heatmap(grid, _on_one_scale(look, f"{run.name}, step {step:>{width},}"))
         notes = drawing.notes
         frames.append(open_picture(io.BytesIO(png_bytes(drawing.figure)), ("PNG",)).convert("RGB"))
     size = max(frame.width for frame in frames), max(frame.height for frame in frames)

@@ -25,7 +25,7 @@ from PIL.PngImagePlugin import PngInfo
 from attnctl.formats.pictures import Look
 from attnctl.readings.heatmap import HeatmapGrid
 from attnctl.render.figure.drawing import HATCHING, INK, LEAST_CELL, PAPER, QUIET, Sheet
-from attnctl.render.figure.heatmap import colour_map, draw_heatmap, grids_of_reading
+from attnctl.render.figure.heatmap import colour_map, draw_heatmap, panels_of_grid
 from attnctl.render.figure.layout import TextSetting
 from attnctl.render.figure.saving import plain_settings, png_bytes, png_metadata
 from attnctl.render.forms import takes_dark_ink
@@ -34,14 +34,14 @@ from attnctl.runtime.arrays import Bytes
 _agg: Any = RendererAgg  # which has no types
 
 
-def heatmap_png(reading: HeatmapGrid, look: Look) -> tuple[bytes, tuple[str, ...]]:
+def heatmap_png(grid: HeatmapGrid, look: Look) -> tuple[bytes, tuple[str, ...]]:
     """Return the picture of `draw_heatmap` as the bytes of a PNG file, and its notes."""
     with plain_settings():
-        sheet = Raster(grids_of_reading(reading, look), look)
+        sheet = Raster(panels_of_grid(grid, look), look)
         if min(sheet.plan.cell) * look.dpi >= LEAST_CELL:
             sheet.draw()
-            return _png_of_pixels(sheet.canvas.pixels, look, reading.cited), sheet.labels.missing_characters
-    drawing = draw_heatmap(reading, look)
+            return _png_of_pixels(sheet.canvas.pixels, look, grid.cited), sheet.labels.missing_characters
+    drawing = draw_heatmap(grid, look)
     return png_bytes(drawing.figure), drawing.notes
 
 

@@ -41,21 +41,21 @@ class Blocks:
 
     def __init__(
         self,
-        reading: HeatmapGrid,
+        grid: HeatmapGrid,
         *,
         title: str | None = None,
         values: bool | None = None,
         log: bool = False,
         colour: Callable[[float], Colour] | None = None,
     ) -> None:
-        self.reading, self.values, self.colour = reading, values, colour or viridis_colour
-        self.sentence = reading.sentence if title is None else ""
-        self.title = reading.picture_title if title is None else title
-        self.below = "" if reading.sinks is None else reading.sinks.caption(log)
-        self.low, self.high = weight_span(reading)
-        self.remarks, self.log = reading.remarks, log
+        self.grid, self.values, self.colour = grid, values, colour or viridis_colour
+        self.sentence = grid.sentence if title is None else ""
+        self.title = grid.picture_title if title is None else title
+        self.below = "" if grid.sinks is None else grid.sinks.caption(log)
+        self.low, self.high = weight_span(grid)
+        self.remarks, self.log = grid.remarks, log
         if log:
-            self.low, self.high, words = log_span(reading)
+            self.low, self.high, words = log_span(grid)
             self.remarks += (words,)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -67,16 +67,16 @@ class Blocks:
             yield Text(token_label(self.title), style=DIM if self.sentence else "bold")
         for line in self.remarks:
             yield Text(token_label(line), style=DIM)
-        panels = list(self.reading.panels())
+        panels = list(self.grid.panels())
         if len(panels) > SIDE_BY_SIDE:
-            yield from self._name_lines(width, "tokens", self.reading.queries, self.reading.numbers[0])
+            yield from self._name_lines(width, "tokens", self.grid.queries, self.grid.numbers[0])
             yield from self._mosaic_lines(width)
         else:
             for layer, head, weights, mask in panels:
                 if len(panels) > 1:
                     yield Text("")
-                    role = self.reading.roles.get((layer, head))
-                    yield Text(f"layer {layer}, {self.reading.panel_name(head)}" + (f": {role}" if role else ""))
+                    role = self.grid.roles.get((layer, head))
+                    yield Text(f"layer {layer}, {self.grid.panel_name(head)}" + (f": {role}" if role else ""))
                 yield from self._panel_lines(_masked_as_nan(weights, mask), width)
         yield from self._legend_lines()
         if self.below:
@@ -94,12 +94,12 @@ class Blocks:
 
     def _panel_lines(self, weights: Floats, width: int) -> Iterator[RenderableType]:
         n_q, n_k = weights.shape
-        names = [token_label(token, max(6, width // 5)) for token in self.reading.queries]
+        names = [token_label(token, max(6, width // 5)) for token in self.grid.queries]
         left = max(cell_len(name) for name in names) + 1
-        longest = max(cell_len(token_label(token)) for token in self.reading.keys)
+        longest = max(cell_len(token_label(token)) for token in self.grid.keys)
         room = (width - left) // n_k
         if self.values and room < 6:
-            keys = [token_label(token) for token in self.reading.keys]
+            keys = [token_label(token) for token in self.grid.keys]
             mask = np.isfinite(weights)  # (n_q, n_k)
             grid = Grid(np.nan_to_num(weights), names, keys, mask=mask, heat=True, max_rows=n_q)
             shares = self._colour_shares(weights)  # (n_q, n_k)
@@ -111,7 +111,7 @@ class Blocks:
 
     def _coloured_lines(self, weights: Floats, names: Sequence[str], left: int, width: int) -> Iterator[Text]:
         """Yield colours with the indices of the tokens: squares, or half blocks (two rows a line), pooled if too many."""
-        (n_q, n_k), (down, across), starts = weights.shape, self.reading.numbers, self.reading.starts
+        (n_q, n_k), (down, across), starts = weights.shape, self.grid.numbers, self.grid.starts
         digits = len(str(max(down, default=0))) + 1
         if left + digits + 2 * n_k <= width and n_q <= 60:
             left, rows_a_line = left + digits, 1
@@ -132,13 +132,13 @@ class Blocks:
             name = label_fit(names[first_row], left - 1 - (0 if starts else digits))
             label = name if starts else f"{down[first_row]:>{digits - 1}} {name}"
             yield Text(padded_text(label, left, right=False)).append_text(line)
-        if self.reading.keys != self.reading.queries:
-            yield from self._name_lines(width, "keys", self.reading.keys, across)
+        if self.grid.keys != self.grid.queries:
+            yield from self._name_lines(width, "keys", self.grid.keys, across)
 
     def _valued_lines(self, weights: Floats, names: Sequence[str], left: int, cell: int) -> Iterator[Text]:
         shares = self._colour_shares(weights)  # (n_q, n_k)
         header = Text(" " * left, style=DIM)
-        for token in self.reading.keys:
+        for token in self.grid.keys:
             text = token_label(token, cell - 1)
             before = (cell - cell_len(text)) // 2
             header.append(" " * before + padded_text(text, cell - before, right=False))
@@ -192,33 +192,29 @@ class Blocks:
 
     def _mosaic_lines(self, width: int) -> Iterator[Text]:
         """Yield a small map of every layer and head, as many beside each other as fit, a layer on a new line."""
-        n_k = len(self.reading.keys)
+        n_k = len(self.grid.keys)
         factor = max(1, -(-n_k // min(32, width)))
         if factor > 1:
             yield Text(f"each cell is the mean of {factor} × {factor} weights", style=DIM)
         cell = max(-(-n_k // factor), 7)
         across = max(1, (width + 2) // (cell + 2))
-        for layer in self.reading.layers:
+        for layer in self.grid.layers:
             layer_panels = [
                 (head, self._colour_shares(pool_cells(_masked_as_nan(w, m), factor)))
-                for panel_layer, head, w, m in self.reading.panels()
+                for panel_layer, head, w, m in self.grid.panels()
                 if panel_layer == layer
             ]
             yield Text("")
             yield Text(f"layer {layer}", style="bold")
             roles = [
-                f"{head} {self.reading.roles[layer, head]}"
-                for head, _ in layer_panels
-                if (layer, head) in self.reading.roles
+                f"{head} {self.grid.roles[layer, head]}" for head, _ in layer_panels if (layer, head) in self.grid.roles
             ]
             if roles:
                 yield from text_lines(Line(["heads", *roles], "dim", hanging=7, between="  "), width)
             for start in range(0, len(layer_panels), across):
                 panels_of_line = layer_panels[start : start + across]
                 yield Text(
-                    "  ".join(
-                        padded_text(self.reading.panel_name(head), cell, right=False) for head, _ in panels_of_line
-                    ),
+                    "  ".join(padded_text(self.grid.panel_name(head), cell, right=False) for head, _ in panels_of_line),
                     style=DIM,
                 )
                 for parts in zip(*(self._small_lines(shares) for _, shares in panels_of_line), strict=True):
@@ -233,16 +229,16 @@ class Blocks:
     def _name_lines(self, width: int, heading: str, tokens: Sequence[Token], numbers: Sequence[int]) -> Iterator[Text]:
         """Yield `keys  0 Alice  1 will …`, on three lines at most; the names of parts begin with their numbers."""
         labels = [token_label(token.text, 20) for token in tokens]
-        names = labels if self.reading.starts else list(map("{} {}".format, numbers, labels))
+        names = labels if self.grid.starts else list(map("{} {}".format, numbers, labels))
         yield from text_lines(Line([heading, *names], "dim", hanging=len(heading) + 2, between="  ", lines=3), width)
 
     def _legend_lines(self) -> Iterator[Text]:
         yield Text("")
-        named = "weight" if self.reading.measure in POOLED else self.reading.unit_of_cells
+        named = "weight" if self.grid.measure in POOLED else self.grid.unit_of_cells
         line = Text().append(f"{named} {self.low:.2g} ", style=DIM)
         line.append_text(self._square_cells(np.linspace(1 / 16, 15 / 16, 8, dtype=np.float32)))
         line.append(f" {self.high:.2g}", style=DIM)
-        if self.reading.hides_keys:
+        if self.grid.hides_keys:
             line.append(f"   {ABSENT} or blank: masked", style=DIM)
         yield line
 
@@ -273,7 +269,7 @@ def pool_cells(weights: Floats, factor: int) -> Floats:
     return np.where(counts > 0, sums / np.where(counts > 0, counts, 1), np.nan)  # (rows, columns)
 
 
-def tab_separated(reading: HeatmapGrid) -> str:
+def tab_separated(grid: HeatmapGrid) -> str:
     """Return the weights as tab-separated text: layer, head, index and text of the query, then a column for each key.
 
     A column is named by its key's index and text, "3:pizza". In a pooled text the name of a part begins with the index of
@@ -281,14 +277,14 @@ def tab_separated(reading: HeatmapGrid) -> str:
     """
     queries, keys = (
         [
-            (number, token.text if reading.starts is None else token.text.removeprefix(f"{number} "))
+            (number, token.text if grid.starts is None else token.text.removeprefix(f"{number} "))
             for number, token in named
         ]
-        for named in map(zip, reading.numbers, (reading.queries, reading.keys))
+        for named in map(zip, grid.numbers, (grid.queries, grid.keys))
     )
     rows = (
         (layer, head, *query, *(None if math.isnan(weight) else weight for weight in row))
-        for layer, head, weights, mask in reading.panels()
+        for layer, head, weights, mask in grid.panels()
         for query, row in zip(queries, _masked_as_nan(weights, mask).tolist(), strict=True)
     )
     heading = ("layer", "head", "index", "query", *(f"{number}:{in_a_cell(name)}" for number, name in keys))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import attnctl
-from attnctl.readings.heatmap import SINK_TAKES_PART, of_overview
+from attnctl.readings.heatmap import SINK_TAKES_PART, labelled_grid
 from attnctl.source.zoom import read_heatmap
 from tests.conftest import Refused, Run
 from tests.models.huggingface.conftest import Shelf
@@ -49,7 +49,7 @@ def test_a_learned_sink_is_said_beside_its_grid(run: Run, shelf: Shelf, tmp_path
     assert SINK_TAKES_PART in read_heatmap(trace).remarks
     assert SINK_TAKES_PART not in read_heatmap(trace, renormalise=True).remarks
     assert run("heatmap", TEXT, *model, "-o", tmp_path / "cells.json").code == 0
-    assert SINK_TAKES_PART in of_overview(attnctl.load(tmp_path / "cells.json")).remarks
+    assert SINK_TAKES_PART in labelled_grid(attnctl.load(tmp_path / "cells.json")).remarks
 
 
 def test_what_is_not_there_is_neither_promised_nor_shown(run: Run, shelf: Shelf) -> None:
