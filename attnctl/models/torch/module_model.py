@@ -107,8 +107,8 @@ class ModuleModel(TextModel):
         reader = self.reader
         if reader is None:
             raise UsageError(
-                f"{self.name} returned a module alone, which reads no text: return (module, tokenizer), or (module, function "
-                "from text to inputs)"
+                f"{self.name} returned a module alone, which reads no text: return (module, tokenizer), or (module, "
+                "function from text to inputs)"
             )
         try:
             if hasattr(reader, "encode"):

@@ -112,8 +112,8 @@ def model_of_result(result: object, name: str) -> ModuleModel:
     if not parts or len(parts) > 2 or not isinstance(parts[0], Module):
         found = ", ".join(type(part).__name__ for part in parts)
         raise AttnctlError(
-            f"{name} returned {f'({found})' if isinstance(result, tuple) else found}: it returns a torch module, alone or as "
-            "(module, tokenizer) or (module, function from text to inputs)"
+            f"{name} returned {f'({found})' if isinstance(result, tuple) else found}: it returns a torch module, alone or "
+            "as (module, tokenizer) or (module, function from text to inputs)"
         )
     reader = parts[1] if len(parts) == 2 else None
     if reader is not None and not callable(reader) and not hasattr(reader, "encode"):
