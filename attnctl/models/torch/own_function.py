@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnctl.checks.own_functions import may_be_called
-from attnctl.errors import AttnctlError, UsageError
+from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.text import visible_text
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def open_function(name: str) -> ModuleModel:
     """
     if not may_be_called(name):
         raise UsageError(
-            f"{visible_text(name[:200])} is a function, which runs code: it is called only where it is typed on the command "
-            "line, as --model; in Python call it, and give its module to attnctl.capture",
+            f"{visible_text(name[:200])} is a function, which runs code: it is called only where it is typed as "
+            f"{option_name('model').rstrip('=')}; in Python call it, and give its module to attnctl.capture",
             value=name,
         )
     place, _, function = name.rpartition(":")
