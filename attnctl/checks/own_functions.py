@@ -29,7 +29,7 @@ def may_be_called(name: str) -> bool:
 
 
 def names_function(name: str) -> bool:
-    """Return whether a model's name is that of a function: a file that ends in .py, or a dotted module, and an identifier."""
+    """Return whether a model's name is that of a function: a file in .py or a dotted module, a colon, an identifier."""
     place, colon, function = name.rpartition(":")
     if not colon or not function.isidentifier() or name.startswith("ollama:"):
         return False

@@ -180,7 +180,8 @@ ModelOption = Annotated[
     Option(
         "--model",
         "-m",
-        help="demo, demo-causal, random, dot, a weights file, or a checkpoint: folder, .gguf, ollama:NAME, Hugging Face id.",
+        help="demo, demo-causal, random, dot, a weights file, a checkpoint (folder, .gguf, ollama:NAME, Hugging Face id), "
+        "or file.py:function, which returns a torch module of your own.",
         metavar="MODEL",
         autocompletion=completing(*MODELS),
         rich_help_panel=MODEL,

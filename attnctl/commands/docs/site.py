@@ -56,6 +56,7 @@ WRITTEN: dict[str, dict[str, str]] = {
     "How to": {
         "paper-figure": "make a picture of attention for a paper",
         "my-checkpoint": "look into a checkpoint, or into a model while it runs",
+        "own-model": "see where a torch model of your own looks, whatever its class",
         "long-prompt": "see where a long prompt looks, without its n × n matrix",
         **{topic: about for command in COMMAND_LIST.values() for topic, about in command.guides.items()},
     },
@@ -157,10 +158,14 @@ def write_samples(target: Path) -> list[str]:
         package / "samples",
         package.parent / "samples",
     )  # installed; in a checkout, from which the wheel copies them
-    paths = [path for place in places if place.is_dir() for path in sorted(place.iterdir()) if path.is_file()]
-    samples = {path.name: path.read_bytes() for path in paths}
+    samples = {
+        path.relative_to(place).as_posix(): path.read_bytes()
+        for place in places
+        for path in sorted([*place.glob("*"), *place.glob("own_model/*.py")])
+        if path.is_file()
+    }
     with said_plainly("make the folder", target):
-        target.mkdir(parents=True, exist_ok=True)
+        (target / "own_model").mkdir(parents=True, exist_ok=True)
     for name, data in samples.items():
         if (target / name).exists() and (target / name).read_bytes() != data:
             raise UsageError(f"{target / name} is another file: name a new folder")

@@ -107,8 +107,8 @@ class ModuleModel(TextModel):
         reader = self.reader
         if reader is None:
             raise UsageError(
-                f"{self.name} returned a module alone, which reads no text: return (module, tokenizer), or (module, function "
-                "from text to inputs)"
+                f"{self.name} returned a module alone, which reads no text: return (module, tokenizer), or (module, "
+                "function from text to inputs)"
             )
         try:
             if hasattr(reader, "encode"):
@@ -207,7 +207,7 @@ def _joined(parts: Sequence[Steps]) -> Steps:
     for name in ("weights", "queries", "scores", "scaled_scores", "context"):
         pieces = [getattr(part, name) for part in parts]
         arrays[name] = None if any(piece is None for piece in pieces) else torch.cat(pieces, 2)
-    return Steps(**arrays)  # type: ignore[arg-type]
+    return Steps(**arrays)
 
 
 def layer_of_steps(layer: int, steps: Steps, has_sink: bool = False) -> LayerTrace:

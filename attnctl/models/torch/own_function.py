@@ -37,8 +37,8 @@ def open_function(name: str) -> ModuleModel:
     """
     if not may_be_called(name):
         raise UsageError(
-            f"{visible_text(name[:200])} is a function, which runs code: it is called only where it is typed on the command "
-            f"line, as {option_name('model')}; in Python call it, and give its module to attnctl.capture",
+            f"{visible_text(name[:200])} is a function, which runs code: it is called only where it is typed as "
+            f"{option_name('model').rstrip('=')}; in Python call it, and give its module to attnctl.capture",
             value=name,
         )
     place, _, function = name.rpartition(":")
@@ -112,8 +112,8 @@ def model_of_result(result: object, name: str) -> ModuleModel:
     if not parts or len(parts) > 2 or not isinstance(parts[0], Module):
         found = ", ".join(type(part).__name__ for part in parts)
         raise AttnctlError(
-            f"{name} returned {f'({found})' if isinstance(result, tuple) else found}: it returns a torch module, alone or as "
-            "(module, tokenizer) or (module, function from text to inputs)"
+            f"{name} returned {f'({found})' if isinstance(result, tuple) else found}: it returns a torch module, alone or "
+            "as (module, tokenizer) or (module, function from text to inputs)"
         )
     reader = parts[1] if len(parts) == 2 else None
     if reader is not None and not callable(reader) and not hasattr(reader, "encode"):

@@ -61,7 +61,6 @@ class Watched:
     ways: dict[str, int] = field(default_factory=dict)  # how calls were read → their number
     unknown: dict[str, str] = field(default_factory=dict)  # operator → module
     refused: dict[tuple[str, str], None] = field(default_factory=dict)
-    largest_error: float = 0.0
     softmaxes: int = 0
 
     @property
@@ -120,12 +119,11 @@ class _Mode(TorchFunctionMode):
         other = None
         for watched in self._running():
             place = watched.sites.next_place("cross" if is_cross else "self", chunk, call.shape)
+            watched.ways[call.way] = watched.ways.get(call.way, 0) + 1
             changed = watched.visitor.see(place, call)
             if changed is not None:
                 other = changed.output
                 call = _with_change(call, changed)
-            watched.ways[call.way] = watched.ways.get(call.way, 0) + 1
-            watched.largest_error = max(watched.largest_error, call.error or 0.0)
         return other
 
     def __torch_function__(

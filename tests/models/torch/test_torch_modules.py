@@ -127,6 +127,9 @@ def test_transformer_has_three_kinds_of_sites() -> None:
         ("self", 1, "decoder.layers.0.self_attn"),
         ("cross", 0, "decoder.layers.0.multihead_attn"),
     ]
+    with attnctl.capture(model, layer=0, stop=True) as traces:
+        model(texts(), texts()[:, :3] + 1)
+    assert [(call.kind, call.name) for call in traces] == [("self", "encoder.layers.0.self_attn")]
     with attnctl.capture(model, attention="cross", layer=0, stop=True) as traces:
         model(texts(), texts()[:, :3] + 1)
     assert [call.kind for call in traces] == ["cross"]

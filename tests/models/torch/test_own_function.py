@@ -1,0 +1,180 @@
+"""`--model file.py:function`: what it may call, what it reads, and which commands work with it."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import attnctl
+from attnctl.checks.own_functions import names_function
+from attnctl.commands.docs.site import FOLDER
+from tests.conftest import SAMPLES, Refused, Run
+
+TINY = f"{SAMPLES / 'own_model' / 'tiny.py'}:build"
+OWN = """
+import torch
+from torch import nn
+
+class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.attend, self.head = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 3)
+
+    def forward(self, x, scale=1.0):
+        return self.head(self.attend(x, x, x, need_weights=False)[0].mean(1))
+
+def vectors(text):
+    return torch.randn(1, len(text.split()), 8, generator=torch.Generator().manual_seed(1))
+
+def with_function():
+    return Own(), vectors
+
+def with_names():
+    return Own(), lambda text: {"x": vectors(text), "scale": 2.0}
+
+def alone():
+    return Own()
+
+def number():
+    return 3
+
+def raises():
+    return {}["a key of mine"]
+
+def raises_later():
+    return Own(), lambda text: vectors(text)[0, 0, 0, 0]
+
+def without():
+    return nn.Linear(8, 8), vectors
+
+NAME = "no function"
+"""
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_models").mkdir()
+    (tmp_path / "own_models" / "mine.py").write_text(OWN)
+    (tmp_path / "mine.py").write_text(OWN)
+
+
+def test_the_numbers_are_those_of_the_module(run: Run, tmp_path: Path) -> None:
+    assert run("explain", "eat pizza", "--model", TINY, "--json", "-o", "out.json").code == 0
+    trace = attnctl.load("out.json")
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("tiny", SAMPLES / "own_model" / "tiny.py")
+    tiny = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tiny)
+    model, tokenizer = tiny.build()
+    with torch.no_grad(), attnctl.capture(model.eval()) as traces:
+        logits = model(torch.tensor([tokenizer.encode("eat pizza")]))
+    for layer, call in zip(trace.layers, traces, strict=True):
+        assert abs(torch.as_tensor(layer.weights) - call.weights[0]).max() < 1e-6
+    assert [token.text for token in trace.tokens][:3] == ["e", "a", "t"]
+    assert trace.model.kind == "module"
+    assert trace.predictions[0].id == int(logits[0, -1].argmax())
+
+
+@pytest.mark.parametrize("function", ["mine.py:with_function", "mine.py:with_names", "own_models.mine:with_function"])
+def test_a_function_from_text_to_inputs(run: Run, function: str) -> None:
+    shown = run("explain", "a b c", "--model", function, "--all")
+    assert shown.code == 0 and "Own" in shown.out
+
+
+def test_it_is_called_only_where_it_is_typed(run: Run, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTNCTL_MODEL", "mine.py:with_function")
+    assert "only where it is typed" in refused("explain", "a b c", code=2)
+    assert run("explain", "a b c", "--model", "mine.py:with_function").code == 0
+    monkeypatch.delenv("ATTNCTL_MODEL")
+    with pytest.raises(attnctl.AttnctlError, match="in Python call it"):
+        attnctl.open_model("mine.py:with_function")
+    with pytest.raises(attnctl.AttnctlError, match="in Python call it"):
+        attnctl.attend("a b c", model="mine.py:with_function")
+
+
+def test_a_batch_file_calls_nothing(run: Run) -> None:
+    Path("texts.jsonl").write_text('{"text": "a b", "model": "mine.py:raises"}\n')
+    done = run("batch", "texts.jsonl", "-o", "out.jsonl")
+    assert "a key of mine" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("no.py:build", "there is no file no.py"),
+        ("mine.py:with_functon", "did you mean with_function?"),
+        ("mine.py:NAME", "has no function NAME"),
+        ("own_models.none:build", "there is no module own_models.none"),
+        ("mine.py:number", "returned int"),
+        ("mine.py:alone", "reads no text"),
+        ("mine.py:without", "no attention of Linear was seen"),
+    ],
+)
+def test_what_is_wrong_is_one_line(run: Run, name: str, message: str) -> None:
+    done = run("explain", "a b c", "--model", name)
+    assert done.code in (1, 2) and message in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["mine.py:raises", "mine.py:raises_later"])
+def test_an_exception_of_the_function_has_its_own_traceback(run: Run, name: str) -> None:
+    done = run("explain", "a b c", "--model", name)
+    first, *rest = done.err.splitlines()
+    assert first.startswith(f"attnctl: {name} raised")
+    assert rest[0].startswith("Traceback") and "mine.py" in done.err
+    assert "own_function.py" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "is_function"),
+    [
+        ("file.py:build", True),
+        ("folder/file.py:build", True),
+        ("C:\\folder\\file.py:build", True),
+        ("package.module:build", True),
+        ("a:b.py:build", True),
+        ("package:build", False),
+        ("owner/name:Q4", False),
+        ("owner/na.me:Q4_K", False),
+        ("ollama:some.model:latest", False),
+        ("file.py", False),
+        ("file.py:", False),
+        ("file.py:a-b", False),
+        ("demo", False),
+    ],
+)
+def test_names_of_functions(name: str, is_function: bool) -> None:
+    assert names_function(name) == is_function
+
+
+TABLE = re.findall(
+    r"^\| `(\w+)` \| (yes|no)[^|]*\| (yes|no)", (FOLDER / "own-model.md").read_text(encoding="utf-8"), re.M
+)
+ARGUMENTS = {
+    "heatmap": ["a b c", "-o", "map.png"],
+    "view": ["a b c", "-o", "page.html"],
+    "batch": ["texts.txt"],
+    "leaks": ["batch.json"],
+}
+
+
+@pytest.mark.parametrize("model", [TINY, "mine.py:with_function"])
+@pytest.mark.parametrize(("command", "first", "second"), TABLE)
+def test_the_table_of_commands(run: Run, command: str, first: str, second: str, model: str) -> None:
+    Path("texts.txt").write_text("a b c\nd e f\n")
+    Path("batch.json").write_text('{"input_ids": [[1, 2, 3]]}')
+    done = run(command, *ARGUMENTS.get(command, ["a b c"]), "--model", model)
+    works = first if model == TINY else second
+    if works == "yes":
+        assert done.code == 0, done.err
+    else:
+        assert done.code in (1, 2) and done.err.count("\n") == 1
+        assert "Traceback" not in done.err
+
+
+def test_the_table_is_whole() -> None:
+    assert len(TABLE) == 12
