@@ -129,7 +129,7 @@ def was_typed(context: Context, name: str) -> bool:
 
 def flag_of(parameters: list[Parameter], name: str) -> str:
     """Return how the parameter of this name is typed: "--layer", or "TEXT" for an argument."""
-    flags = next(parameter.opts for parameter in parameters if parameter.name == name)
+    flags = next((*parameter.opts, *parameter.secondary_opts) for parameter in parameters if parameter.name == name)
     return next((flag for flag in flags if flag.startswith("--")), name.upper())
 
 
@@ -308,7 +308,8 @@ class Command(TyperCommand):
             record = parameter.get_help_record(ctx)
             if record is not None:
                 usual = "Arguments" if isinstance(parameter, TyperArgument) else OUTPUT
-                rows.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
+                flags = record[0].lstrip(" /")  # " / --no-colorbar" of an option without a flag for true
+                rows.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append((flags, record[1]))
         return rows
 
 

@@ -182,13 +182,7 @@ class PictureLook(MapLook):
     ] = None
     colour_bar: Annotated[
         bool,
-        Option(
-            "--colour-bar/--no-colour-bar",
-            " /--no-colorbar",
-            help="Draw a colour bar, or none.",
-            show_default=False,
-            rich_help_panel=PICTURE,
-        ),
+        Option(" /--no-colorbar", help="Draw no colour bar.", show_default=False, rich_help_panel=PICTURE),
     ] = True
 
     def __post_init__(self) -> None:
