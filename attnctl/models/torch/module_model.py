@@ -22,7 +22,9 @@ from attnctl.runtime.arrays import as_numpy
 from attnctl.source.model import TextModel
 from attnctl.text.tokens import Token, named_tokens, split_words
 from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.run import SINK_NOTE, Note, Prediction, Run, StopForward
+from attnctl.trace.notes import SINK_NOTE, Note
+from attnctl.trace.run import Prediction, Run, StopForward
+from attnctl.trace.subject import Subject
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -75,10 +77,8 @@ class ModuleModel(TextModel):
         shapes = (len(queries), len(queries if keys is None else keys))
         seen = _Layers("self" if keys is None else "cross", shapes, visit)
         output = self._forward(inputs, seen)
-        notes = tuple(seen.notes)
-        return Run(
-            tuple(tokens), key_tokens=keys, predictions=self._predictions(output, inputs), notes=notes, text=text
-        )
+        subject = Subject(text, tuple(tokens), self.info, keys, notes=tuple(seen.notes))
+        return Run(subject, predictions=self._predictions(output, inputs))
 
     def _read(self, text: str) -> tuple[Inputs, tuple[Token, ...], tuple[Token, ...] | None]:
         """Return inputs, tokens and key tokens of a text. Raises AttnctlError if the module cannot be called with them."""
