@@ -81,10 +81,11 @@ def capture(
     self, encoder, decoder or cross, `keep` names the steps to keep beside the weights. Other layers run on torch's fused
     kernel. With `stop`, the forward and this context end after the last call that is needed, so the model computes
     nothing more. A model that shares its layers, or whose calls cannot be known in advance, runs to its end. An
-    architecture outside transformers' attention interface must be loaded with attn_implementation="eager"; only its
-    weights are kept. Each thread with a context records its own forwards; a forward in a thread without a context goes
-    to all contexts. If some of the requested attention cannot be shown, a warning, `traces.unseen` and the trace's
-    notes say so. Raises UsageError for a layer or head that does not exist, AttnctlError as `watch_attention` does.
+    architecture outside transformers' attention interface gives only its weights under attn_implementation="eager"; under
+    another one it is read as any torch module. Each thread with a context records its own forwards; a forward in a thread
+    without a context goes to all contexts. If some of the requested attention cannot be shown, a warning, `traces.unseen`
+    and the trace's notes say so. Raises UsageError for a layer or head that does not exist, AttnctlError as
+    `watch_attention` does.
 
     With `grad`, gradients flow through what is kept, for a loss on the attention. The model computes its context from the
     kept weights, so after `backward()` `weights.grad` is the gradient of the loss (gradient × attention), also in a frozen
@@ -124,7 +125,7 @@ def capture(
     chosen = Selection(some_layers, some_heads, some_rows, attention, frozenset(keep), grad, stop)
     traces = Captures()
     parts = transformers_parts(model)
-    if parts and is_network(model):
+    if parts and is_network(model) and _shows_itself(model):
         recorded = _record_network(model, chosen, traces)
     else:
         recorded = _record_module(model, parts, chosen, traces)
@@ -132,6 +133,12 @@ def capture(
         yield traces
     if traces.unseen:
         warnings.warn(f"{architecture_name(model)}: {traces.unseen}", stacklevel=3)
+
+
+def _shows_itself(model: PreTrainedModel) -> bool:
+    """Return whether a transformers model follows the interface, or puts out its weights because it runs under eager."""
+    eager = all(config._attn_implementation_internal == "eager" for config in attention_configurations(model))
+    return model_follows_interface(model) or eager
 
 
 def _record_network(model: PreTrainedModel, chosen: Selection, traces: Captures) -> AbstractContextManager[None]:
@@ -346,11 +353,6 @@ class _Recording:
         """Keep the weights that the model itself puts out under eager, forward by forward, within the context."""
         if not attention_modules(self.model):
             raise AttnctlError(f"{self.name} has no attention: no part of it is named so")
-        if any(config._attn_implementation_internal != "eager" for config in attention_configurations(self.model)):
-            raise AttnctlError(
-                f"{self.name} attends in code of its own, which shows its weights only under eager: load it with "
-                'attn_implementation="eager"'
-            )
         steps, keys = itertools.count(), dict[str, int]()  # kind → number of keys at the step before
 
         def ask_for_weights(
