@@ -2,7 +2,7 @@
 
 attend       the trace of a text: every step of its self-attention
 batch        the traces of many texts, one after the other
-capture      the traces of a transformers model of yours, while it runs
+capture      the traces of any torch model of yours, while it runs
 heads        what each head does over a text
 spans        attention between the parts of a text
 compare      two traces, or two models on a text, and their difference
@@ -10,7 +10,7 @@ drift        how far a quantised copy or a fine-tune moves every head of a model
 view         the page of a text, as HTML
 ablate       what each head or edge does for a prediction, heads taken away in turn
 effects      the same of a transformers model of yours
-intervene    heads ablated and edges cut in a transformers model of yours, while it runs
+intervene    heads ablated and edges cut in any torch model of yours, while it runs
 sources      which part of a prompt an answer came from
 align        when each word of a speech was said, or what each token of a target was made from
 leaks        whether a transformers model keeps the documents of a packed batch apart
@@ -18,7 +18,7 @@ mask         what each layer of a transformers model may see, and whether it kee
 evaluate     which words each head of a trained model finds
 load         a trace, or what any command wrote as JSON, from its file
 open_model   a model by its name or file, for many texts
-AttentionLog entropy, sink share and largest logit of every head while a transformers Trainer trains
+AttentionLog entropy, sink share and largest logit of every head while a model trains
 Trace        what attend, batch and load answer: tokens, layers, weights; .save(), .figure(), .to_json()
 Overview     what is kept of a long text
 AttnctlError what is raised where something cannot be, in one line

@@ -66,9 +66,9 @@ def _q4_k(blocks: Bytes, out: Floats) -> None:
     library: Any = import_extra("gguf.quants")
     both = _scales(blocks, 0, 2)
     scales, minima = library.Q4_K.get_scale_min(blocks[:, 4:16])
-    numbers = out.reshape(-1, 8, 32)
-    numbers *= (both[:, :1] * scales.astype(np.float32))[:, :, None]
-    numbers -= (both[:, 1:] * minima.astype(np.float32))[:, :, None]
+    groups = out.reshape(-1, 8, 32)
+    groups *= (both[:, :1] * scales.astype(np.float32))[:, :, None]
+    groups -= (both[:, 1:] * minima.astype(np.float32))[:, :, None]
 
 
 def _q6_k(blocks: Bytes, out: Floats) -> None:

@@ -151,7 +151,7 @@ class _Content:
             plain = torch.nn.Parameter(whole)  # with gradients, as in a loaded network: see `_rows_product`
         for reference, name in self.holders:
             module = reference()
-            held = None if module is None else module._parameters.get(name)
+            held: object = None if module is None else module._parameters.get(name)
             if module is not None and isinstance(held, MappedMatrix) and held.content is self:
                 module._parameters[name] = plain
 
@@ -438,7 +438,8 @@ def expect_forwards(network: torch.nn.Module) -> None:
 def _tell_holders(network: PreTrainedModel) -> None:
     """Tell each matrix which modules hold it."""
     for module in network.modules():
-        for name, parameter in module._parameters.items():
+        parameters: dict[str, Any] = dict(module._parameters)
+        for name, parameter in parameters.items():
             if isinstance(parameter, MappedMatrix):
                 parameter.content.holders.append((ref(module), name))
 

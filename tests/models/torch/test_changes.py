@@ -251,3 +251,20 @@ def test_the_log_measures_any_module() -> None:
         assert row["sink"] == pytest.approx(float(sink[head]), abs=1e-6)
         assert row["max_logit"] == pytest.approx(float(largest[head]), abs=1e-5)
     assert B == 2
+
+
+def test_a_transformers_model_outside_the_interface_is_read_as_any_module() -> None:
+    from transformers import FalconConfig, FalconModel
+
+    torch.manual_seed(0)
+    config = FalconConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, vocab_size=30)
+    config.bos_token_id = config.eos_token_id = 0
+    model, ids = FalconModel._from_config(config, attn_implementation="sdpa").eval(), torch.arange(2, 8)[None]
+    with attnctl.capture(model) as traces:
+        model(ids)
+    eager = FalconModel._from_config(config, attn_implementation="eager").eval()
+    eager.load_state_dict(model.state_dict())
+    attentions = eager(ids, output_attentions=True).attentions
+    assert {call.way for call in traces} == {"kernel"}
+    for call, expected in zip(traces, attentions, strict=True):
+        assert (call.weights - expected).abs().max() < EXACT
