@@ -21,6 +21,8 @@ MATHEMATICS, MADE = "Mathematics", "Built-in models (random, dot)"
 CHECKPOINT, WORK, OUTPUT = "Checkpoints only", "How the work is done", "Output"
 PANELS = (LOOK, INPUT, SHOW, MODEL, CHANGED, PICTURE, NUMBERS, MATHEMATICS, MADE, CHECKPOINT, WORK, OUTPUT)
 
+ONE_CALL = ""  # `envvar` of an option that takes no default of the user, because it belongs to one call
+
 
 def whole(allowed: Range) -> Callable[[str | int], int]:
     """Return the `parser` of an option that is a whole number within a range."""

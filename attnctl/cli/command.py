@@ -29,6 +29,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperOption
 from typer.models import CommandInfo
 
+from attnctl.checks.options import ONE_CALL
 from attnctl.checks.own_functions import functions_were_typed, names_function
 from attnctl.cli import output
 from attnctl.cli.defaults import default_origin
@@ -43,7 +44,6 @@ CommandFunction = TypeVar("CommandFunction", bound=Callable[..., object])
 
 NOTES = "attnctl.notes"  # a key in the `meta` of a context: notes to print before the command runs
 NARROW = 60  # columns: on a narrower terminal help is Click's plain text
-ONE_CALL = ""  # `envvar` of an option that takes no default of the user, because it belongs to one call
 TEXTS = ("text", "source")  # names of a first argument that is a text: its words need no quotes
 
 _registered: dict[

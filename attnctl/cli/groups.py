@@ -21,13 +21,13 @@ from attnctl.checks.options import (
     MATHEMATICS,
     MODEL,
     NUMBERS,
+    ONE_CALL,
     OUTPUT,
     SHOW,
     WORK,
     decimal,
     whole,
 )
-from attnctl.cli.command import ONE_CALL
 from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.measures import measure_names
 from attnctl.text import value_text

@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from attnctl.checks.model_options import OptionValues
-from attnctl.checks.options import CHECKPOINT
-from attnctl.cli.command import ONE_CALL
+from attnctl.checks.options import CHECKPOINT, ONE_CALL
 from attnctl.cli.groups import (
     MODELS,
     BosOption,

@@ -12,10 +12,10 @@ from typer import BadParameter, Context, Option
 from typer.core import TyperOption
 
 from attnctl.checks import limits
-from attnctl.checks.options import OUTPUT
+from attnctl.checks.options import ONE_CALL, OUTPUT
 from attnctl.cli import defaults
 from attnctl.cli.app import all_commands, load_command
-from attnctl.cli.command import ONE_CALL, command, refuse_unused
+from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.output import print_lines, print_wrapped, say_notes
 from attnctl.cli.suggestions import suggest_choice
 from attnctl.errors import AttnctlError, UsageError

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from typer import Argument, Context, Option
 
-from attnctl.checks.options import OUTPUT
-from attnctl.cli.command import ONE_CALL, command, refuse_unused
+from attnctl.checks.options import ONE_CALL, OUTPUT
+from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.output import print_lines, safe_console
 from attnctl.version import __version__
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Context, Option
 
-from attnctl.checks.options import CHECKPOINT, MODEL, NUMBERS, SHOW
-from attnctl.cli.command import ONE_CALL, command, refuse_unused
+from attnctl.checks.options import CHECKPOINT, MODEL, NUMBERS, ONE_CALL, SHOW
+from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import MODELS, FileOption, JsonOption, output_option
 from attnctl.cli.opening import model_of
 from attnctl.cli.output import (

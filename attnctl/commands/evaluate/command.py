@@ -11,8 +11,20 @@ from typer import Argument, Context, Option
 
 from attnctl.checks import limits
 from attnctl.checks.model_options import model_arguments
-from attnctl.checks.options import CHANGED, CHECKPOINT, INPUT, LOOK, MADE, MATHEMATICS, NUMBERS, OUTPUT, WORK, whole
-from attnctl.cli.command import ONE_CALL, command, refuse_unused
+from attnctl.checks.options import (
+    CHANGED,
+    CHECKPOINT,
+    INPUT,
+    LOOK,
+    MADE,
+    MATHEMATICS,
+    NUMBERS,
+    ONE_CALL,
+    OUTPUT,
+    WORK,
+    whole,
+)
+from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.engines import engine_of
 from attnctl.cli.groups import CorpusModelOptions, EngineOptions, ReplaceOption, option_values, output_option
 from attnctl.cli.opening import model_of

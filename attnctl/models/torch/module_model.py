@@ -15,7 +15,7 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention, LayerTrace
 from attnctl.layer.computed import share_of_sink
 from attnctl.models.torch.fused import Steps
-from attnctl.models.torch.own_function import own_error
+from attnctl.models.torch.own_errors import own_error
 from attnctl.models.torch.traced import TracedCall
 from attnctl.models.torch.watching import AnyCall, check_seen, watch_module
 from attnctl.runtime.arrays import as_numpy

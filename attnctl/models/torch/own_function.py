@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
@@ -13,20 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from attnctl.checks.own_functions import may_be_called
 from attnctl.errors import AttnctlError, UsageError, option_name
+from attnctl.models.torch.own_errors import own_error
 from attnctl.text import visible_text
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from attnctl.models.torch.module_model import ModuleModel
-
-
-class OwnCodeError(AttnctlError):
-    """An exception of the user's own function, with its traceback."""
-
-    def __init__(self, message: str, details: str) -> None:
-        super().__init__(message)
-        self.details = details
 
 
 def open_function(name: str) -> ModuleModel:
@@ -91,15 +83,6 @@ def _called(name: str, call: Callable[[], Any]) -> Any:
         raise own_error(name, error) from error
     except Exception as error:
         raise own_error(name, error) from error
-
-
-def own_error(name: str, error: Exception) -> OwnCodeError:
-    """Return an error with a line that names the function, and the traceback of the user's own code."""
-    here, frame = Path(__file__).resolve(), error.__traceback__
-    while frame is not None and Path(frame.tb_frame.f_code.co_filename).resolve() == here:
-        frame = frame.tb_next
-    lines = traceback.format_exception(type(error), error, frame or error.__traceback__)
-    return OwnCodeError(f"{name} raised {type(error).__name__}:", "".join(lines))
 
 
 def model_of_result(result: object, name: str) -> ModuleModel:
