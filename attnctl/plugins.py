@@ -18,27 +18,30 @@ It may import the names without a leading underscore of these modules. Everythin
 version:
 
 attnctl                                   the functions for Python: attend, capture, load, …
-attnctl.runtime.arrays                            types of arrays
 attnctl.attention                         the mathematics
 attnctl.batching.formats                  BatchFormat, MeanFormat, tally_of_values
 attnctl.batching.items                    Item
+attnctl.checks.document_fields            types of the fields of a document: Part, Share, Count, about, …
+attnctl.checks.limits                     ranges of numbers
+attnctl.checks.options                    panels of a help, numbers within a range
 attnctl.cli.command                       command, refuse_unused
 attnctl.cli.groups                        options that several commands have, and their groups
 attnctl.cli.opening                       model_of, open_source
 attnctl.cli.output                        standard output, notes, the file of -o
 attnctl.cli.progress                      cost_progress
-attnctl.checks.document_fields                   types of the fields of a document: Part, Share, Count, about, …
 attnctl.errors                            AttnctlError, UsageError, exit codes
 attnctl.formats.documents.json_documents  JsonDocument, ResultModel, ResultTokens, write_json
 attnctl.layer                             LayerAttention: the attention of one layer
-attnctl.checks.limits                            ranges of numbers
 attnctl.measures                          Measure
 attnctl.render.forms                      Line, Column, Table, Grid
 attnctl.render.terminal.console           Shown
+attnctl.runtime.arrays                    types of arrays
 attnctl.source                            Source, Reading, prepare
-attnctl.text.tokens                            Token
+attnctl.text.tokens                       Token
 attnctl.trace                             Trace
+attnctl.trace.notes                       Note: a note with its kind
 attnctl.trace.run                         Run
+attnctl.trace.subject                     Subject: text, tokens, keys, model, measure, notes
 
 VERSION rises if a change in one of them would break such a package.
 
@@ -59,7 +62,7 @@ from attnctl.errors import AttnctlError, error_place, in_one_line, print_complai
 
 Loaded = TypeVar("Loaded")
 
-VERSION = 1
+VERSION = 2  # of the surface: modules moved, a value holds a Subject, prepare(source).read(…) reads
 
 GROUPS = ("attnctl.commands", "attnctl.documents", "attnctl.measures", "attnctl.batch_formats")
 # group → functions that return its entry points by name, and that load one of them
