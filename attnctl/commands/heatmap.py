@@ -54,7 +54,7 @@ TABLES = ("csv", "parquet")
 TELLING = "telling"  # value of --head: the head of the headline
 LABELS = 20  # terminal columns for the names of the queries
 NAMES, ZOOM = ("tokens", "key_tokens"), ("rows", "columns", "pool", "spans")
-PICTURE_ALONE = ("size", "dpi", "font_size", "vmin", "vmax", "colour_bar")
+PICTURE_ALONE = ("size", "dpi", "font_size", "vmin", "vmax", "colorbar")
 
 
 class Chosen(NamedTuple):

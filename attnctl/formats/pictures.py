@@ -180,9 +180,11 @@ class PictureLook(MapLook):
             rich_help_panel=PICTURE,
         ),
     ] = None
-    colour_bar: Annotated[
+    colorbar: Annotated[
         bool,
-        Option(" /--no-colorbar", help="Draw no colour bar.", show_default=False, rich_help_panel=PICTURE),
+        Option(
+            "--colorbar/--no-colorbar", help="Draw a colour bar, or none.", show_default=False, rich_help_panel=PICTURE
+        ),
     ] = True
 
     def __post_init__(self) -> None:

@@ -48,12 +48,12 @@ class FigureOptions(TypedDict, total=False):
     font_size: float | None
     vmin: float | None
     vmax: float | None
-    colour_bar: bool | None
+    colorbar: bool | None
 
 
 FIGURE_TYPES: dict[str, Types] = {
     **dict.fromkeys(("layer", "head"), object),  # checked by `checked_selection`
-    **dict.fromkeys(("renormalise", "values", "log", "colour_bar"), bool),
+    **dict.fromkeys(("renormalise", "values", "log", "colorbar"), bool),
     **dict.fromkeys(("dpi", "font_size", "vmin", "vmax"), int | float),
     **dict.fromkeys(("cmap", "title"), str),
     "drop": str | tuple | list,

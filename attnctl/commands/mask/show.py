@@ -191,4 +191,4 @@ def mask_drawing(check: MaskCheck) -> Drawing:
         hidden="hidden",
         cited=check.model.citation,
     )
-    return drawing_of(grids, Look(values=False, colour_bar=pooled))
+    return drawing_of(grids, Look(values=False, colorbar=pooled))

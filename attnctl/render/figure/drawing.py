@@ -116,7 +116,7 @@ class Sheet:
             if panel.row == 0:
                 self._key_labels(*corner)
             self._panel_names(panel, name, *corner)
-        for number, scale in enumerate(self.grids.scales if self.look.colour_bar else ()):
+        for number, scale in enumerate(self.grids.scales if self.look.colorbar else ()):
             self._colour_bar(scale, p.bar_left + number * p.bar_pitch)
 
     def _put_text(self, x: float, y: float, text: str, size: float, **how: Unpack[TextSetting]) -> None:

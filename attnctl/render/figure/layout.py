@@ -259,7 +259,7 @@ class Plan:
         top = EDGE + len(self.title) * t.title * LINE + len(self.subtitle) * t.subtitle * LINE + ASIDE + t.axis * LINE
         top += keys.depth + 2 * ASIDE + self.names_above * self.name_lines * t.axis * LINE
         bars = 0.0
-        if self.look.colour_bar:
+        if self.look.colorbar:
             bars = BAR_GAP + max(len(self.grids.scales) * self.bar_pitch, BAR_WIDTH + ASIDE + self.hidden * t.tick)
         over = max(0.0, keys.depth - bars + (BAR_GAP if bars else 0)) if keys.angle == 45 else 0.0
         below = max((GAP_BELOW + len(self.below) * t.subtitle * LINE) * bool(self.below), self.legend)
@@ -268,7 +268,7 @@ class Plan:
     @property
     def legend(self) -> float:
         """Return the inches under the colour bar that the name of hatched cells takes."""
-        return GAP_BELOW + BAR_WIDTH if self.hidden and self.look.colour_bar else 0.0
+        return GAP_BELOW + BAR_WIDTH if self.hidden and self.look.colorbar else 0.0
 
     @property
     def bar_pitch(self) -> float:

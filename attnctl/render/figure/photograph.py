@@ -54,7 +54,7 @@ def draw_over_photograph(row: LongRow, photograph: Image, look: Look) -> Drawing
     labels = Labels(lines)
     wide, high = (PANEL * side / max(size) for side in size)
     step = max(wide, NARROWEST) + GAP  # a panel's title is not wider than that
-    width = max(0.3 + across * step + BAR * look.colour_bar, 5.0)
+    width = max(0.3 + across * step + BAR * look.colorbar, 5.0)
     top = 0.16 + 0.24 * len(lines)
     height = top + max(down * (high + HEAD), LOWEST) + FOOT
     with plain_settings():
@@ -69,7 +69,7 @@ def draw_over_photograph(row: LongRow, photograph: Image, look: Look) -> Drawing
                 axes.plot([left, right, right, left, left], [upper, upper, lower, lower, upper], color=MARK, lw=1.2)
             axes.set_title(f"layer {layer}, head {head}", fontsize=8.5, loc="left", pad=3)
         _write_heading(figure, labels, lines, (width, height))
-        if look.colour_bar:
+        if look.colorbar:
             tall = max(down * (high + HEAD) - HEAD, LOWEST - HEAD)
             axes = figure.add_axes(((width - BAR + 0.15) / width, FOOT / height, 0.14 / width, tall / height))
             figure.colorbar(ScalarMappable(norm, colours), cax=axes).outline.set_visible(False)

@@ -9,10 +9,10 @@ import attnctl
 from attnctl.errors import UsageError
 from attnctl.models import open_model
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.watched import watch_network
 from attnctl.readings.statistics_reading import HeadStatisticsReading
 from attnctl.source import TextSource, prepare
 from attnctl.watched.measure import EffectRequest, measure_effects
+from attnctl.watched.model import watched_text
 from tests.conftest import Refused, Run
 from tests.models.huggingface.conftest import FamilyTrace, Shelf
 from tests.tools.sweep.checkpoints import TEXT
@@ -59,7 +59,7 @@ def test_a_decoder_that_merges_the_source_has_columns_for_both(family: FamilyTra
     source = TextSource(merged, TEXT)
     assert [token.text for token in source.key_tokens] == [*(t.text for t in source.tokens), *TEXT.split()]
     assert trace.key_tokens == source.key_tokens
-    watched = watch_network(merged, TEXT)
+    watched = watched_text(merged, TEXT)
     assert {looks.shape[-1] for looks in watched.query_weights().values()} == {len(watched.key_tokens or ())}
     edge = len(watched.tokens) - 1, len(watched.tokens)
     with pytest.raises(UsageError, match="no edge to 'w.*': it is a token of another text"):

@@ -254,8 +254,8 @@ def test_letters_and_colours_as_asked() -> None:
     assert sizes <= {8.4, 6.3, 7, 6.5, 5.95} and 7 in sizes
     narrow = {text.get_fontsize() for text in draw(trace, size=(3.25, 3)).figure.texts}
     assert max(narrow) <= 1.7 * min(narrow)  # at the width of a column, titles and labels agree
-    assert "weight" not in {text.get_text() for text in draw(trace, colour_bar=False).figure.texts}
-    assert draw(trace, colour_bar=False).figure.bbox.width < draw(trace).figure.bbox.width
+    assert "weight" not in {text.get_text() for text in draw(trace, colorbar=False).figure.texts}
+    assert draw(trace, colorbar=False).figure.bbox.width < draw(trace).figure.bbox.width
     said = [text.get_text() for text in draw(trace, vmin=0.1, vmax=0.2).figure.texts]
     assert "all above 0.2 and all below 0.1 in one colour" in said
     assert draw(trace, vmax=0.1).figure.texts  # clipped, not refused

@@ -115,7 +115,7 @@ def test_the_same_bytes_in_any_order() -> None:
 def test_a_file_of_256_colours_keeps_those_of_the_map(cmap: str) -> None:
     """Numbers are small here: the most frequent colours are those of the cells."""
     trace = trace_of("a b c d e f")
-    data = heatmap_png(*asked(trace, dpi=100, cmap=cmap, title="", colour_bar=False, vmin=0, vmax=1))[0]
+    data = heatmap_png(*asked(trace, dpi=100, cmap=cmap, title="", colorbar=False, vmin=0, vmax=1))[0]
     picture = Image.open(io.BytesIO(data))
     assert picture.mode == "P" and picture.info["dpi"] == pytest.approx((100, 100), abs=0.1)
     assert picture.info["Software"] == f"attnctl {__version__}" and b"tIME" not in data
