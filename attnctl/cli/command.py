@@ -308,8 +308,7 @@ class Command(TyperCommand):
             record = parameter.get_help_record(ctx)
             if record is not None:
                 usual = "Arguments" if isinstance(parameter, TyperArgument) else OUTPUT
-                flags = record[0].lstrip(" /")  # " / --no-colorbar" of an option without a flag for true
-                rows.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append((flags, record[1]))
+                rows.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
         return rows
 
 

@@ -106,7 +106,7 @@ class Branch(NamedTuple):
 SAME = "--device --no-bos --no-causal --output-projection --renormalise --words"
 DEMO = f"{SAME} --seed"
 # its grid is linear, its numbers stand in the cells of single tokens
-GRID = "--no-log --values --no-values --pool"
+GRID = "--no-log --values --no-values --pool --colorbar"
 # the checkpoint begins with no token of its own, reads longer texts, and its dtype is what a short text is computed in
 TINY = "--no-bos --truncate --device"
 WORK = "--batch-size --jobs --strict"  # how the work is done, which changes no number
@@ -151,12 +151,14 @@ BRANCHES = {
     "heads, picture": Branch("heads TEXT RANDOM -o heads.svg", f"{SAME} {GRID}"),
     "compare": Branch("compare TEXT OTHER RANDOM", SAME),
     "compare, JSON": Branch("compare TEXT OTHER RANDOM --json", SAME),
-    "compare, picture": Branch("compare TEXT OTHER RANDOM --layer 0 --head 0 -o compared.svg", f"{SAME} --values"),
+    "compare, picture": Branch(
+        "compare TEXT OTHER RANDOM --layer 0 --head 0 -o compared.svg", f"{SAME} --values --colorbar"
+    ),
     "compare traces": Branch("compare run.json w.npy", SAME),
     "compare a trace with a text": Branch("compare run.json TEXT RANDOM", SAME),
     "compare models": Branch("compare demo demo-causal TEXT --layer 0", f"{DEMO} --device-b"),
     "drift": Branch("drift demo demo-causal TEXT", f"{DEMO} --device-b"),
-    "drift, picture": Branch("drift demo demo-causal TEXT -o drift.svg", f"{DEMO} --device-b --values"),
+    "drift, picture": Branch("drift demo demo-causal TEXT -o drift.svg", f"{DEMO} --device-b --values --colorbar"),
     "view": Branch("view TEXT RANDOM PAGE", f"{SAME} --no-log"),
     "view a trace": Branch("view run.json PAGE", f"{SAME} --no-log"),
     "view cells": Branch("view grid.json PAGE", f"{SAME} --no-log"),
