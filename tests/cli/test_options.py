@@ -172,7 +172,7 @@ BRANCHES = {
     "ablate": Branch("ablate TEXT --json", f"{DEMO} {WORK}"),
     "ablate, picture": Branch("ablate TEXT -o effects.svg", f"{DEMO} {WORK}"),
     "ablate to a mean": Branch("ablate TEXT --how mean --reference lines.txt", f"{DEMO} {WORK}"),
-    "ablate --edge": Branch("ablate TEXT --edge 1>0 --json", f"{DEMO} {WORK}"),
+    "ablate --edge": Branch("ablate TEXT --edge 1>0 --json", f"{DEMO} {WORK} --top"),
     "ablate --spans": Branch("ablate TEXT --spans lines", f"{DEMO} {WORK}"),
     "ablate --approximate": Branch("ablate TEXT FOLDER --approximate", f"{TINY} {WORK}"),
     "ablate a conversation": Branch("ablate --chat chat.json FOLDER", f"{TINY} {WORK}"),

@@ -145,7 +145,7 @@ def named(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 @pytest.mark.parametrize(
     ("command", "forms"),
     [
-        ("explain", "json txt svg npz"), ("heatmap", "png svg pdf html"), ("heads", "json csv svg"),
+        ("explain", "json txt svg npz"), ("heatmap", "png svg pdf"), ("heads", "json csv svg"),
         ("compare", "json txt svg png"), ("view", "html"),
     ],
 )  # fmt: skip

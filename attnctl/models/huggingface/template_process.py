@@ -64,7 +64,7 @@ class TemplateProcess:
     @property
     def has_ended(self) -> bool:
         """Whether the process answers no more questions."""
-        return self.process.returncode is not None
+        return self.process.poll() is not None
 
     def texts(self, question: dict[str, Any]) -> list[str]:
         """Return the text of each conversation. Raises ValueError if the template fails, or needs too much."""

@@ -9,6 +9,7 @@ packages are, how much memory the templates may take, and whether to ask the sys
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -22,6 +23,7 @@ MESSAGE_CHARACTERS = 1000  # of an error
 
 def main() -> None:
     """Answer each line of standard input with one line, until the input ends or the memory does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends this process if it must
     start = json.loads(sys.stdin.readline())
     sys.path[:] = start["path"]
     render = templates_module().render_jinja_template

@@ -6,6 +6,8 @@ The sizes here are harmless, and the limits are lowered.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -68,6 +70,18 @@ def test_a_template_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(limits, "TEMPLATE_SECONDS", 0.1)
     with pytest.raises(AttnctlError, match=r"refuses this conversation: it takes more than 0\.1 s"):
         rendered(SPIN)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="os.waitid")
+def test_a_process_that_was_ended_from_outside_is_replaced() -> None:
+    assert rendered("{{ messages[0].content }}") == "Alice will eat"
+    assert template_process._child is not None
+    ended = template_process._child.process.pid
+    os.kill(ended, signal.SIGINT)  # Ctrl-C is for the program alone
+    assert rendered("{{ messages[0].content }}") == "Alice will eat" and template_process._child.process.pid == ended
+    os.kill(ended, signal.SIGKILL)
+    os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT)
+    assert rendered("{{ messages[0].content }}") == "Alice will eat" and template_process._child.process.pid != ended
 
 
 def test_one_process_serves_a_run() -> None:

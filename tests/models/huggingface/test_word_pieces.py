@@ -75,7 +75,7 @@ def test_words_are_those_of_the_tokenizer(kind: str, text: str) -> None:
     tokenizer.add_special_tokens(["<mask>"])
     wanted = PreTrainedTokenizerFast(tokenizer_object=tokenizer)(text)
     groups = [[at for at, _ in group] for _, group in groupby(enumerate(wanted.word_ids()), lambda one: one[1])]
-    for tokens in (tokens_of(tokenizer, text), from_encoding(text, tokenizer.encode(text))):
+    for tokens in (tokens_of(tokenizer, text), from_encoding(text, tokenizer.encode(text), tokenizer)):
         assert [token.id for token in tokens] == wanted["input_ids"]
         assert word_groups(tokens, text) == groups
 
