@@ -89,7 +89,7 @@ COMMANDS = {
     ),
     "align": CommandPackage(
         LOOK,
-        "when each word of a speech was said, what a word was made from",
+        "when each word was said, what a word was made from",
         "attnctl.commands.align.command",
         functions={"align": "attnctl.commands.align.compute"},
         guides={"speech": "find out when each word of a speech was said, and what a word was made from"},
