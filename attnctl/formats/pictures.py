@@ -117,6 +117,11 @@ DpiOption = Annotated[
 TitleOption = Annotated[str | None, Option(help="Title; '' for no title.", metavar="TEXT", rich_help_panel=SHOW)]
 
 
+def completed_map(incomplete: str) -> list[str]:
+    """Return the frequent colour maps whose names begin so."""
+    return [name for name in MAPS if name.startswith(incomplete)]
+
+
 @dataclass(frozen=True)
 class MapLook:
     """The look of a page of small maps."""
@@ -126,7 +131,7 @@ class MapLook:
         Option(
             help="Colour map of matplotlib.",
             metavar="MAP",
-            autocompletion=lambda incomplete: [name for name in MAPS if name.startswith(incomplete)],
+            autocompletion=completed_map,
             rich_help_panel=SHOW,
         ),
     ] = CMAP

@@ -32,7 +32,7 @@ def delete_command(package: Path, name: str) -> None:
         delete_page(package / "docs", topic)
     place = package / "commands" / name
     shutil.rmtree(place) if place.is_dir() else place.with_suffix(".py").unlink()
-    register = package / "commands" / "__init__.py"
+    register = package / "registry.py"
     text = register.read_text(encoding="utf-8")
     [(first, last)] = [
         (key.lineno, value.end_lineno)

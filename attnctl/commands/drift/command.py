@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @command(
-    example='attnctl drift MODEL COPY.gguf "Alice will eat pizza"',
+    example='attnctl drift smollm2 smollm2 "Alice will eat pizza" --dtype-b bfloat16',
     more=(SHOW, NUMBERS, CHECKPOINT),
 )
 def drift_command(

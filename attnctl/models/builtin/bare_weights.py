@@ -53,9 +53,8 @@ def with_masks(trace: Trace, path: str) -> Trace:
 
 
 def hides_cells(sampled: Trace) -> bool:
-    """Return whether a trace of some rows holds -inf, or a row of NaN or without weight in any head."""
-    arrays = (layer.all_weights() for layer in sampled.layers)  # (heads, rows, n_k) each
-    return any(not np.isfinite(array).all() or not array.any((0, 2)).all() for array in arrays)
+    """Return whether a trace of some rows holds -inf or NaN in any head."""
+    return not all(np.isfinite(layer.all_weights()).all() for layer in sampled.layers)  # (heads, rows, n_k) each
 
 
 def with_masks_of_rows(trace: Trace, rows: Sequence[int], sampled: Trace) -> Trace:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -42,7 +43,7 @@ class TemplateProcess:
     """
 
     def __init__(self) -> None:
-        self.bytes = limits.TEMPLATE_BYTES
+        self.bytes, self.owner, self.questions = limits.TEMPLATE_BYTES, os.getpid(), 0
         pipe, nowhere = subprocess.PIPE, subprocess.DEVNULL
         command = [sys.executable, "-P", str(PROGRAM)]
         try:
@@ -63,8 +64,8 @@ class TemplateProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process answers no more questions."""
-        return self.process.poll() is not None
+        """Whether the process answers no more questions of this program; a fork of the program needs one of its own."""
+        return self.owner != os.getpid() or self.process.poll() is not None
 
     def texts(self, question: dict[str, Any]) -> list[str]:
         """Return the text of each conversation. Raises ValueError if the template fails, or needs too much."""
@@ -76,8 +77,10 @@ class TemplateProcess:
         return list(answer["texts"])
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, if this program has started it."""
         atexit.unregister(self.close)
+        if self.owner != os.getpid():
+            return
         self.process.kill()
         self.process.wait()
         assert self.process.stdin is not None
@@ -86,13 +89,16 @@ class TemplateProcess:
 
     def _answer(self, question: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Return the answer. Raises ValueError and ends the process after `seconds`, or if it needs too much memory."""
+        self.questions += 1
         try:
-            self._ask(question)
-            line = self._next_line(seconds)
+            self._ask(question | {"number": self.questions})
+            while True:  # an answer to another question is passed over
+                answer = dict(json.loads(self._next_line(seconds)))
+                if answer["number"] == self.questions:
+                    return answer
         except BaseException:  # also Ctrl-C: an answer may still come, which belongs to no later question
             self.close()
             raise
-        return dict(json.loads(line))
 
     def _ask(self, question: dict[str, Any]) -> None:
         assert self.process.stdin is not None

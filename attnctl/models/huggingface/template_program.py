@@ -1,8 +1,8 @@
 """Fill chat templates in a process with bounded memory: the program that `template_process` starts.
 
-A question is a line of JSON, and so is its answer. The first question is `{"path": …, "bytes": …, "limit": …}`: where
-packages are, how much memory the templates may take, and whether to ask the system for a limit; its answer is
-`{"limited": …}`. Each further question holds a template, conversations and variables; its answer is `{"texts": …}` or
+A question is a line of JSON with a number, and so is its answer. The first question is
+`{"path": …, "bytes": …, "limit": …}`: where packages are, how much memory the templates may take, and whether to ask the
+system for a limit; its answer is `{"limited": …}`. Each further question holds a template, conversations and variables; its answer is `{"texts": …}` or
 `{"error": …}`. The program is run as a file, so that it imports nothing of attnctl.
 """
 
@@ -27,7 +27,8 @@ def main() -> None:
     start = json.loads(sys.stdin.readline())
     sys.path[:] = start["path"]
     render = templates_module().render_jinja_template
-    print(json.dumps({"limited": start["limit"] and limit_memory(start["bytes"])}), flush=True)
+    limited = start["limit"] and limit_memory(start["bytes"])
+    print(json.dumps({"number": start["number"], "limited": limited}), flush=True)
     for line in sys.stdin:
         try:
             answer = filled(render, **json.loads(line))
@@ -36,16 +37,17 @@ def main() -> None:
         print(answer, flush=True)
 
 
-def filled(render: Any, template: str, conversations: Any, variables: Any, characters: int) -> str:
-    """Return the answer to one question as JSON. Raises MemoryError if the template needs too much memory."""
+def filled(render: Any, number: int, template: str, conversations: Any, variables: Any, characters: int) -> str:
+    """Return the answer to question `number` as JSON. Raises MemoryError if the template needs too much memory."""
     try:
         rendered = render(conversations=conversations, chat_template=template, **variables)[0]
         texts = [str(text) for text in rendered]
     except MemoryError:
         raise
     except Exception as error:  # a template may raise any error
-        return json.dumps({"error": " ".join(str(error).split())[:MESSAGE_CHARACTERS] or type(error).__name__})
-    return json.dumps({"texts": None if sum(map(len, texts)) > characters else texts})
+        message = " ".join(str(error).split())[:MESSAGE_CHARACTERS] or type(error).__name__
+        return json.dumps({"number": number, "error": message})
+    return json.dumps({"number": number, "texts": None if sum(map(len, texts)) > characters else texts})
 
 
 def templates_module() -> Any:
