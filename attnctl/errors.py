@@ -240,6 +240,11 @@ def print_complaint(message: str) -> None:
     print(line, file=stream)
 
 
+def print_details(text: str) -> None:
+    """Print the lines that belong to a complaint on stderr, as they are: the traceback of the user's own code."""
+    print(text, end="", file=_complaints.get() or sys.stderr)
+
+
 @contextmanager
 def telling_errors(what: str) -> Iterator[None]:
     """Raise every error of a tokenizer's library, its panics too, as one AttnctlError; drop what it prints."""

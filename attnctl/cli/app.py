@@ -30,6 +30,7 @@ from attnctl.errors import (
     lossy_stderr,
     options_as_flags,
     print_complaint,
+    print_details,
     until_end,
     waiting,
 )
@@ -198,7 +199,7 @@ def _report_error(error: BaseException, name: str, session: Session | None) -> i
     if isinstance(error, AttnctlError):
         print_complaint(str(error))
         if details := getattr(error, "details", ""):  # the traceback of the user's own code
-            print(details, end="", file=sys.stderr)
+            print_details(details)
         return error.exit_code
     if hasattr(error, "format_message"):  # Typer's
         print_complaint(_usage_message(error, name))

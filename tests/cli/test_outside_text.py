@@ -255,7 +255,7 @@ def test_json_reads_back_as_it_was(text: str) -> None:
     clean(harmless_text(text))
 
 
-DOORS = ("cli/output.py", "errors.py", "render/terminal/console.py", "__main__.py")
+DOORS = ("cli/output.py", "errors.py", "template_program.py", "render/terminal/console.py", "__main__.py")
 
 
 def test_nothing_is_written_past_the_door() -> None:

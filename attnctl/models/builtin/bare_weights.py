@@ -57,6 +57,11 @@ def hides_cells(sampled: Trace) -> bool:
     return not all(np.isfinite(layer.all_weights()).all() for layer in sampled.layers)  # (heads, rows, n_k) each
 
 
+def lacks_weight(sampled: Trace) -> bool:
+    """Return whether a trace of some rows has a row without weight in any head."""
+    return not all(layer.all_weights().any((0, 2)).all() for layer in sampled.layers)  # (heads, rows, n_k) each
+
+
 def with_masks_of_rows(trace: Trace, rows: Sequence[int], sampled: Trace) -> Trace:
     """Return a trace of rows on demand with the mask that some rows imply: `sampled` holds `rows` of each head.
 

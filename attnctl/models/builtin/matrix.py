@@ -17,7 +17,7 @@ from attnctl.formats.arrays import axes_of_weights, finite_numbers, map_weights,
 from attnctl.formats.validation import check_unpickled, read_npz
 from attnctl.layer import LayerAttention, LayerTrace
 from attnctl.layer.computed import ComputedLayer
-from attnctl.models.builtin.bare_weights import axes_notes, hides_cells, with_masks, with_masks_of_rows
+from attnctl.models.builtin.bare_weights import axes_notes, hides_cells, lacks_weight, with_masks, with_masks_of_rows
 from attnctl.models.builtin.stack import Settings, chosen_settings, stack_info
 from attnctl.runtime.arrays import Floats, device_for_length, place_array
 from attnctl.runtime.files import read_bytes
@@ -62,6 +62,9 @@ class GivenQKV(TextModel):
         with suppress(StopForward):
             visit(ComputedLayer.of_call(0, self.settings.call_of_layer(0, q, k, v)))
         return Run(Subject(text, tuple(tokens), self.info))
+
+
+COUNTED = 1 << 26  # numbers of a file whose rows without weight are counted
 
 
 def open_qkv(*, qkv: str, tokenizer: str | None = None, seed: int = 0, **how: Any) -> GivenQKV:
@@ -143,12 +146,13 @@ def trace_of_matrix(
 def trace_of_mapped_matrix(path: str, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> Trace:
     """Return what `trace_of_matrix` returns for a large .npy file, whose weights are read row by row when needed.
 
-    Some rows of each head say whether the weights are a causal model's. A file that hides other cells is read whole.
+    Some rows of each head say whether the weights are a causal model's. A file that hides other cells is read whole, and
+    one with rows without weight if it has COUNTED numbers at most.
     """
     shape, grids = map_weights(path)
     trace = _trace_of_grids(path, grids, rows or (), columns or ())
     sampled = _some_rows(trace)
-    if hides_cells(sampled):
+    if hides_cells(sampled) or (lacks_weight(sampled) and math.prod(shape) <= COUNTED):
         limits.check_memory(16.0 * math.prod(shape), f"reading {path}", "give some layers or heads of it")
         return trace_of_matrix(path, rows, columns)
     trace = with_masks_of_rows(trace, sampled.layers[0].rows or (), sampled)
