@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import attnctl
+from tests.cli.conftest import _here as _here  # each test stands in an empty folder
 from tests.conftest import Refused, Run
 
 TEXT = "Alice will eat pizza"

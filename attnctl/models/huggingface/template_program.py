@@ -1,6 +1,7 @@
 """Fill chat templates in a process with bounded memory: the program that `template_process` starts.
 
-A question is a line of JSON with a number, and so is its answer. The first, `{"path": …, "bytes": …, "limit": …}`, says where packages are, how much memory the templates may take, and whether to ask the system for a limit; its answer is
+A question is a line of JSON with a number, and so is its answer. The first question says where packages are, how much memory
+the templates may take, and whether to ask the system for a limit: `{"path": …, "bytes": …, "limit": …}`; its answer is
 `{"limited": …}`. Each further question holds a template, conversations and variables; its answer is `{"texts": …}` or
 `{"error": …}`. The program is run as a file, so that it imports nothing of attnctl.
 """
