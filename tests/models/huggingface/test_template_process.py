@@ -84,6 +84,18 @@ def test_a_process_that_was_ended_from_outside_is_replaced() -> None:
     assert rendered("{{ messages[0].content }}") == "Alice will eat" and template_process._child.process.pid != ended
 
 
+def test_an_answer_to_another_question_is_passed_over_and_a_fork_has_its_own_process() -> None:
+    assert rendered("{{ messages[0].content }}") == "Alice will eat"
+    child = template_process._child
+    assert child is not None
+    child.lines.put('{"number": 0, "texts": ["of another question"]}\n')
+    assert rendered("{{ messages[0].content }}") == "Alice will eat" and template_process._child is child
+    child.owner = 0  # as in a fork of the program that started it
+    assert rendered("{{ messages[0].content }}") == "Alice will eat" and template_process._child is not child
+    child.owner = os.getpid()
+    child.close()
+
+
 def test_one_process_serves_a_run() -> None:
     """Also after a template that refuses."""
     assert rendered("{{ messages[0].content }}") == "Alice will eat"
