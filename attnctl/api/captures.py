@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from attnctl.api.generation import Beginning, joined_forwards
 from attnctl.attention import Array
 from attnctl.checks.argument_types import check_types
 from attnctl.errors import UsageError
@@ -99,6 +100,10 @@ class Captures(list[Captured]):
 
     unseen = ""
 
+    def __init__(self, calls: Iterable[Captured] = ()) -> None:
+        super().__init__(calls)
+        self.beginnings: list[Beginning] = []  # what each forward of the model began with
+
     @property
     def report(self) -> str:
         """Return how many calls were recorded, how each was read, and how far they are from torch's kernel at most."""
@@ -125,22 +130,26 @@ class Captures(list[Captured]):
         attention_mask: Array | None = None,
         key_attention_mask: Array | None = None,
         item: int = 0,
-        step: int = 0,
+        step: int | None = None,
         kind: str | None = None,
     ) -> Trace:
         """Return one text of the batch as a Trace, with `.figure()`, `.save()`, and its page in a notebook.
+
+        The forwards of `generate` are joined: a row for each token that was read, the prompt's and each new one's, as in one
+        forward of the whole text. The last new token was not read, and has no row.
 
         `tokens` names every position (of cross attention the queries, `key_tokens` the keys); without names, tokens are
         numbered. An `attention_mask` (batch, n), 0 for padding, leaves the padding out; `key_attention_mask` does so for the
         keys of cross attention. Positions after the mask's are no padding.
 
-        `item` is the index of the text in the batch, `step` the index of the forward; `kind` is required if several kinds
-        of attention were recorded. Raises UsageError if no such call was recorded, or the names do not
-        fit.
+        `item` is the index of the text in the batch, `step` the index of one forward (of `generate`: 0 is the prompt);
+        `kind` is required if several kinds of attention were recorded. Raises UsageError if no such call was recorded, the
+        names do not fit, or the texts of a batch changed places between the forwards of `generate` (beams).
         """
-        check_types("trace", int, item=item, step=step)
+        check_types("trace", int, item=item)
+        check_types("trace", int | None, step=step)
         check_types("trace", str | None, kind=kind)
-        calls = _calls_of_step(self, step, kind, self.unseen)
+        calls, step_notes, joined = self._calls(step, kind, item)
         first = calls[0]
         batch, _, n_q, n_k = first.weights.shape
         if not -batch <= item < batch:
@@ -155,7 +164,8 @@ class Captures(list[Captured]):
         query_rows = first.rows if first.rows is not None else tuple(range(n_q))
         start = 0 if cross else max(n_k - first.n_queries, 0)  # tokens read in earlier forwards
         rows = tuple(start + row for row in query_rows)
-        named = _tokens_for("tokens", tokens, first.n_queries if cross else n_k)
+        names = tokens if not joined else _names_that_were_read(tokens, first.n_queries)
+        named = _tokens_for("tokens", names, first.n_queries if cross else n_k, "".join(step_notes))
         columns = _tokens_for("key_tokens", key_tokens, n_k) if cross else None
         whole = rows == tuple(range(len(named)))
         layers = tuple(_layer_of_call(call, item, None if whole else rows) for call in calls)
@@ -178,10 +188,23 @@ class Captures(list[Captured]):
             dtype=str(first.weights.dtype).removeprefix("torch."),
         )
         text = " ".join(token.text for token in named)
-        notes = (NOTE, *(SINK_NOTE,) * any(call.has_sink for call in calls))
+        notes = (NOTE, *(SINK_NOTE,) * any(call.has_sink for call in calls), *step_notes)
         notes += _nan_notes(calls, item)
         notes += (f"{self.unseen[0].upper()}{self.unseen[1:]}.",) if self.unseen else ()
         return Trace(Subject(text, named, info, columns, notes=notes), layers)
+
+    def _calls(self, step: int | None, kind: str | None, item: int) -> tuple[list[Captured], tuple[Note, ...], bool]:
+        """Return one call for each layer, notes about the forwards, and whether these are joined; None joins what can be."""
+        first = _calls_of_step(self, step or 0, kind, self.unseen)
+        last = max(call.step for call in self if call.kind == first[0].kind)
+        if step is not None or not last or not -len(first[0].weights) <= item < len(first[0].weights):
+            return first, (), False
+        forwards = [_calls_of_step(self, number, first[0].kind, self.unseen) for number in range(last + 1)]
+        joined = joined_forwards(forwards, self.beginnings, item)
+        if joined is None:
+            note = f"This is the first of {last + 1} forwards, each of which begins anew; step={last} is the last."
+            return first, (Note(note, "input"),), False
+        return *joined, True
 
 
 def _calls_of_step(calls: Sequence[Captured], step: int, kind: str | None, unseen: str) -> list[Captured]:
@@ -206,17 +229,33 @@ def _calls_of_step(calls: Sequence[Captured], step: int, kind: str | None, unsee
     return [by_layer[layer] for layer in sorted(by_layer)]
 
 
-def _tokens_for(name: str, names: Sequence[str] | None, count: int) -> tuple[Token, ...]:
+def _names_that_were_read(tokens: Sequence[str] | None, count: int) -> Sequence[str] | None:
+    """Return names without that of the last new token, which no forward read; others unchanged.
+
+    Raises UsageError, with the reason, for another number of names than `count`.
+    """
+    if isinstance(tokens, str) or not isinstance(tokens, Sequence) or len(tokens) == count:
+        return tokens
+    if len(tokens) == count + 1:
+        return tokens[:-1]
+    raise UsageError(
+        f"tokens has {len(tokens)} names for {count} positions: the prompt and each new token, of which the last may be "
+        "left out (step=0 is the prompt alone)"
+    )
+
+
+def _tokens_for(name: str, names: Sequence[str] | None, count: int, about_forward: str = "") -> tuple[Token, ...]:
     """Return tokens with these names, or numbered tokens without names.
 
-    Raises TypeError for anything but names, UsageError if their number is not `count`.
+    Raises TypeError for anything but names, UsageError, with a sentence `about_forward`, if their number is not `count`.
     """
     if names is None:
         return tuple(named_tokens([str(index) for index in range(count)]))
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(item, str) for item in names):
         raise TypeError(f"trace(): {name} is a list of str, a name for each token, not {type(names).__name__}")
     if len(names) != count:
-        raise UsageError(f"{name} has {len(names)} names for {count} positions")
+        what = f": {about_forward.rstrip('.')}" if about_forward else ""
+        raise UsageError(f"{name} has {len(names)} names for {count} positions{what}")
     return tuple(named_tokens(names))
 
 

@@ -15,6 +15,7 @@ import torch
 
 from attnctl import attention
 from attnctl.api.captures import STEPS, Captured, Captures
+from attnctl.api.generation import watch_cache
 from attnctl.api.module_recording import ModuleRecording, Selection
 from attnctl.attention import Array, Attended, Call
 from attnctl.checks.argument_types import check_module, check_types, checked_selection, is_network
@@ -129,7 +130,7 @@ def capture(
         recorded = _record_network(model, chosen, traces)
     else:
         recorded = _record_module(model, parts, chosen, traces)
-    with recorded:
+    with recorded, watch_cache(model, traces.beginnings):
         yield traces
     if traces.unseen:
         warnings.warn(f"{architecture_name(model)}: {traces.unseen}", stacklevel=3)
