@@ -45,7 +45,7 @@ def _marked_sentence(line: str) -> Sentence:
 
 def word_place(words: Sequence[str], name: str) -> int:
     """Return the place of a word in a sentence: `name`, or `name#2` for the second. Raises ValueError if it is missing."""
-    match = re.fullmatch(r"(.+)#(\d)", name)
+    match = re.fullmatch(r"(.+)#(\d+)", name)
     word, count = (match[1], int(match[2])) if match else (name, 1)
     places = [place for place, spelling in enumerate(words) if spelling == word]
     if len(places) < count:
