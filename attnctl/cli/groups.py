@@ -34,7 +34,7 @@ from attnctl.text import value_text
 
 # values for completion
 MODELS = (
-    "attnctl.models:REGISTRY",
+    "attnctl.models:BUILT_IN",
     "attnctl.models.huggingface.hub:KNOWN",
     "attnctl.models.gguf.ollama:completions",
 )

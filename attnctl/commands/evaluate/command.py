@@ -285,14 +285,14 @@ def _counted_census(
 
 def _is_model(corpus: list[str]) -> bool:
     """Return whether the argument names a model, not a corpus: `attnctl evaluate demo-causal`, `attnctl evaluate run/`."""
-    from attnctl.models import REGISTRY
+    from attnctl.models import BUILT_IN
 
     if len(corpus) != 1 or corpus[0] == "-":
         return False
     path = Path(corpus[0])
     if len(os.fsencode(path.name)) > 255:
         raise UsageError("this name is too long for a model or a corpus")
-    if corpus[0] in REGISTRY or path.suffix in (".safetensors", ".npz") or (path / "weights.safetensors").is_file():
+    if corpus[0] in BUILT_IN or path.suffix in (".safetensors", ".npz") or (path / "weights.safetensors").is_file():
         return True
     if not path.exists():
         raise UsageError(f"no model and no corpus {corpus[0]!r}: give a CoNLL-U file and --model NAME")
