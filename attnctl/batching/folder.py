@@ -51,7 +51,7 @@ def file_patterns(forms: Iterable[str]) -> tuple[re.Pattern[str], re.Pattern[str
     A file is of one text (`Item.file_stem`), of several, or made of all at the end of a run.
     """
     names = "|".join(map(re.escape, forms))
-    shared = rf"traces\.parquet|\.tallies|\.({names})"
+    shared = rf"(traces|weights)\.parquet|\.tallies|\.({names})"
     of_texts = rf"(\d{{7,}}/)?\d{{7,}}(-[a-z0-9-]+)?\.({'|'.join(FILES)})"
     of_all = rf"{re.escape(LINES)}|({names})(-means)?\.(csv|jsonl?)"
     return re.compile(rf"{of_texts}|({shared})/\d{{7,}}[-.][a-z0-9.]+|{of_all}"), re.compile(rf"\d{{7,}}|{shared}")

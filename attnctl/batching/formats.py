@@ -28,8 +28,16 @@ if TYPE_CHECKING:
 PICTURES = format_names()
 FILES = (*PICTURES, "npz")  # formats with a file for each text; json has a line for each text
 # formats that hold many texts in a file → "module:class"; packages add others (attnctl.batch_formats)
-SHARED = {"parquet": "attnctl.batching.columns:Tables", "statistics": "attnctl.batching.formats:Statistics"}
+SHARED = {
+    "parquet": "attnctl.batching.columns:Tables",
+    "headlines": "attnctl.batching.tables:Headlines",
+    "statistics": "attnctl.batching.formats:Statistics",
+    "weights": "attnctl.batching.tables:Weights",
+    "weights-parquet": "attnctl.batching.columns:WeightTables",
+}
 SHARED |= BATCH_FORMATS | PROMPT_FORMATS
+# in --format → its format; and the format if a trace keeps its weights alone
+TABLES = {"csv": ("headlines", "weights"), "parquet": ("parquet", "weights-parquet")}
 
 NamedFiles = list[tuple[str, bytes]]
 
@@ -108,7 +116,7 @@ def format_named(name: str) -> type[BatchFormat]:
 
 def known_formats() -> tuple[str, ...]:
     """Return the names of attnctl's own formats."""
-    return ("json", "npz", "parquet", *PICTURES, *(name for name in SHARED if name != "parquet"))
+    return ("json", "npz", *TABLES, *PICTURES, "statistics", *BATCH_FORMATS, *PROMPT_FORMATS)
 
 
 def formats_of_packages() -> dict[str, EntryPoint]:

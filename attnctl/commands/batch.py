@@ -43,7 +43,7 @@ from attnctl.cli.groups import (
 from attnctl.cli.output import put_bytes, say_unless_quiet
 from attnctl.cli.progress import items_progress
 from attnctl.cli.suggestions import completing
-from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
+from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, option_name, print_complaint
 from attnctl.formats.pictures import BatchLook, Look, format_names
 from attnctl.registry import BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.text import either
@@ -57,7 +57,8 @@ if TYPE_CHECKING:
     Do = Callable[..., Iterator[list[Result]]]  # takes items and flowing=, yields lists of results in their order
 
 PICTURES = format_names()
-OF_WEIGHTS = ("json", "npz", "parquet", *PICTURES)
+OF_WEIGHTS = ("json", "npz", "csv", "parquet", *PICTURES)
+LINES = ("json", "csv")  # formats that may go to standard output
 FORMATS = (*OF_WEIGHTS, "statistics", *BATCH_FORMATS, *PROMPT_FORMATS)
 OF_PROMPTS = f" ({', '.join(PROMPT_FORMATS)})" if PROMPT_FORMATS else ""  # in a help
 NOTES = 100  # at most this many different notes are printed: each text may have its own
@@ -66,7 +67,7 @@ USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("layer", "head"): (*OF_WEIGHTS, "statistics", *BATCH_FORMATS),
     ("query",): (*OF_WEIGHTS, "statistics"),
     ("words", "measure", "drop", "renormalise"): OF_WEIGHTS,
-    ("steps",): ("json", "npz", "parquet"),
+    ("steps",): ("json", "npz", "csv", "parquet"),
     ("parameters", "predict"): ("json", "npz"),
     tuple(field.name for field in dataclasses.fields(Look)): PICTURES,
     ("spans", "budget", "remove"): tuple(PROMPT_FORMATS),
@@ -88,7 +89,7 @@ def batch_command(
     ] = None,
     *,
     output: Annotated[
-        str | None, output_option("Where to write: a folder [default: JSON lines to stdout].", "FOLDER")
+        str | None, output_option("Where to write: a folder [default: JSON lines, or the CSV, to stdout].", "FOLDER")
     ] = None,
     format: Annotated[
         str,
@@ -125,7 +126,7 @@ def batch_command(
         str | None,
         Option(
             "--steps",
-            help="Keep only these steps: weights, or scores,weights,… (json, npz, parquet).",
+            help="Keep only these steps: weights (for csv and parquet: a row a weight), or scores,weights,…",
             metavar="STEPS",
             autocompletion=completing("attnctl.trace.steps:NAMES", joined=True),
             rich_help_panel=LOOK,
@@ -199,23 +200,29 @@ def batch_command(
     failed, the exit code is 3. A line of JSON has "text", or "messages" (a conversation), and optionally "id", "text_pair",
     "tokens", "answer", "options".
     """
-    formats = _chosen_formats(format, output)
+    typed = _chosen_formats(format, output)
     by = engine_of(context, engine)
     step_names = None if steps is None else tuple(name.strip() for name in steps.split(","))
     if step_names is not None:
         refuse_unused(context, "parameters", because="--steps says what a trace keeps")
     if step_names is not None and "prediction" not in step_names:
         refuse_unused(context, "predict", because="--steps leaves the prediction out")
-    _refuse_unused_by(context, formats)
+    _refuse_unused_by(context, typed)
+    if "csv" in typed and step_names not in (None, ("weights",)):
+        why = f"with {option_name('format', 'csv')} it is weights; without it the table holds the headline of each text"
+        raise UsageError(why, option="steps", value=steps)
     if (source is None) == (model.chat is None):
         raise UsageError("give a file or folder of texts, or --chat and a file of conversations, one a line")
 
     from attnctl.batching.engines import results_of_items
+    from attnctl.batching.formats import TABLES
     from attnctl.batching.passes import most_together
     from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Work, open_work_model
     from attnctl.source import Changes
 
+    of_weights = step_names == ("weights",)
+    formats = tuple(TABLES[name][of_weights] if name in TABLES else name for name in typed)
     texts = TextStream(str(model.chat if source is None else source), input, column, id_column)
     of_model = dataclasses.replace(model, chat=None)
     prompts: OptionValues = {}
@@ -243,7 +250,7 @@ def batch_command(
         raise UsageError("is for a folder: name it with -o", option="replace")
     do = partial(results_of_items, work, by=by, jobs=jobs, model=opened, alone=folder is None)
     if folder is None:
-        return PARTIAL if _write_lines(do, texts, strict) else DONE
+        return PARTIAL if _write_lines(do, texts, formats[0], strict) else DONE
     return PARTIAL if _fill_folder(work, do, texts, folder, strict, replace) else DONE
 
 
@@ -258,15 +265,13 @@ def _chosen_formats(listed: str, output: str | None) -> tuple[str, ...]:
             from attnctl.batching.formats import format_named
 
             format_named(name)
-    if output in (None, "-") and formats != ("json",):
-        raise UsageError(
-            "it needs a folder to write: name it with -o (stdout takes json alone)", option="format", value=listed
-        )
+    if output in (None, "-") and not (len(formats) == 1 and formats[0] in LINES):
+        why = "it needs a folder to write: name it with -o (stdout takes json or csv, alone)"
+        raise UsageError(why, option="format", value=listed)
     suffix = "" if output is None else output[output.rfind(".") :].lower()
     if suffix[1:] in ("json", "jsonl", "npz", "parquet", "csv", *PICTURES):
-        raise UsageError(
-            f"-o {output}: a batch writes a folder; for lines in one file leave -o out, and write > {output}"
-        )
+        asked = f" --format csv > {output}" if suffix == ".csv" else f" > {output}"
+        raise UsageError(f"-o {output}: a batch writes a folder; for lines in one file leave -o out, and write{asked}")
     alone = next((name for name in formats if name in PROMPT_FORMATS), None)
     if alone is not None and len(formats) > 1:
         raise UsageError(
@@ -292,21 +297,25 @@ def _refuse_unused_by(context: Context, formats: tuple[str, ...]) -> None:
         refuse_unused(context, "batch_size", *model_options, because=because)
 
 
-def _write_lines(do: Do, texts: TextStream, strict: bool) -> int:
-    """Write JSON lines to stdout, each when its text is finished; return how many texts failed, and files were cut off."""
+def _write_lines(do: Do, texts: TextStream, form: str, strict: bool) -> int:
+    """Write each text's lines of `form` to stdout when it is finished; return how many failed, and files were cut off."""
+    from attnctl.batching.formats import format_named
+
+    if form != "json":
+        put_bytes(format_named(form).heading())
     failed = count = 0
     noted: set[str] = set()
     for chunk in do(texts, flowing=texts.path == "-"):
         count += len(chunk)
         for result in chunk:
             failed += _report_result(result, strict, noted)
-            put_bytes(result.outputs["json"])
+            put_bytes(result.outputs.get(form, b""))
         sys.stdout.flush()
     for sentence in texts.unread:
         print_complaint(sentence)
     if not count:
         say_unless_quiet(f"note: there are no texts in {texts.path}")
-    if sys.stdout.isatty():
+    if form == "json" and sys.stdout.isatty():
         say_unless_quiet(
             "note: these are traces as JSON, one a line, for a program to read: > runs.jsonl keeps them, and "
             "-o FOLDER --format png makes pictures"

@@ -146,12 +146,14 @@ def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = N
                 continue
             weights = part.head_weights(h)  # (rows, n)
             for row, query in enumerate(range(len(weights)) if part.rows is None else part.rows):
+                if not sentence.asks(family, query):
+                    continue
                 whole = np.zeros(len(trace.tokens), weights.dtype)  # (n,)
                 whole[keys] = weights[row]
                 other_weights = whole.round(EQUAL_DIGITS)
                 other_weights[query] = -1  # the head finds the word with its largest weight, except the query itself
                 key = int(np.argmax(other_weights))
-                if other_weights[key] > 0 and sentence.asks(family, query) and sentence.fits(family, query, key):
+                if other_weights[key] > 0 and sentence.fits(family, query, key):
                     role = sentence.role_name(relations, query, key)
                     link_evidence = evidence(sentence, family, query, key, whole)
                     place = keys.index(key)
