@@ -237,8 +237,11 @@ def _names_of_axis(arrays: dict[str, Array], name: str, path: str) -> tuple[str,
     return tuple(map(str, axis))
 
 
-def read_batch(path: str) -> Mapping[str, Array]:
-    """Return the tensors of a batch by name, from .safetensors, .npz or JSON. Raises AttnctlError without input_ids."""
+def read_batch(path: str, *, needs_ids: bool = True) -> Mapping[str, Array]:
+    """Return the tensors of a batch by name, from .safetensors, .npz or JSON.
+
+    Raises AttnctlError without input_ids, if it `needs_ids`, or for anything but names with numbers.
+    """
     data, suffix = read_bytes(path), Path(path).suffix.lower()
     check_unpickled(data, path, named=True)
     if data[:2] == b"PK" or suffix == ".npz":
@@ -251,6 +254,8 @@ def read_batch(path: str) -> Mapping[str, Array]:
             batch = load(data)
     else:
         batch = parse_json(data, path)
+    if isinstance(batch, Mapping) and batch and not needs_ids:
+        return batch
     if not isinstance(batch, Mapping) or "input_ids" not in batch:
         raise AttnctlError(f"{path} is not a batch: it has no input_ids")
     return batch

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,6 +72,25 @@ class ModuleModel(TextModel):
     def tokens_of_keys(self, tokens: Sequence[Token], text: str) -> tuple[Token, ...] | None:
         """Return numbered keys if the module attends to another tensor than its queries come from; else None."""
         return self._read(text)[2]
+
+    def inputs_of_text(self, text: str) -> Inputs:
+        """Return what the module is called with for a text, and its tokens, if a tokenizer tells them."""
+        return self._inputs_of(text)
+
+    def packed(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Return a batch of one row that holds several texts, one after the other, with the number of each token's text.
+
+        The positions start at 0 in each text, if the module takes position_ids. Raises UsageError without a tokenizer.
+        """
+        if not hasattr(self.reader, "encode"):
+            raise UsageError(f"needs a tokenizer, and {self.name} returned none", option="pack")
+        ids = [[token.id for token in self._inputs_of(text).tokens or ()] for text in texts]
+        if [] in ids:
+            raise UsageError(f"text {ids.index([])} of these is empty: give at least one word", option="pack")
+        batch = {"input_ids": [list(chain(*ids))], "segments": [[n for n, part in enumerate(ids) for _ in part]]}
+        if "position_ids" in inspect.signature(self.module.forward).parameters:
+            batch["position_ids"] = [[place for part in ids for place in range(len(part))]]
+        return batch
 
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
         """Run the text through the module; `visit` receives each layer's attention of its main kind."""

@@ -66,7 +66,7 @@ def test_what_fills_the_memory_is_no_leak(run: Run, model: str, room: Path, monk
     def full(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("attnctl.commands.leaks.compute.LeakSearch._outputs", full)
+    monkeypatch.setattr("attnctl.commands.leaks.compute.NetworkLeaks.outputs", full)
     made = run("leaks", str(room / "packed.json"), "--model", model)
     assert made.code == 1 and made.err == "attnctl: not enough memory: ask for less\n"
 

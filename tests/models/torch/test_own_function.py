@@ -1,5 +1,6 @@
 """`--model file.py:function`: what it may call, what it reads, and which commands work with it."""
 
+import json
 import re
 from pathlib import Path
 
@@ -30,6 +31,13 @@ def vectors(text):
 
 def with_function():
     return Own(), vectors
+
+class Rows(Own):
+    def forward(self, x):
+        return self.head(self.attend(x, x, x, need_weights=False, attn_mask=torch.ones(4, 4).triu(1).bool())[0])
+
+def with_rows():
+    return Rows(), vectors
 
 def with_names():
     return Own(), lambda text: {"x": vectors(text), "scale": 2.0}
@@ -158,7 +166,7 @@ ARGUMENTS = {
     "heatmap": ["a b c", "-o", "map.png"],
     "view": ["a b c", "-o", "page.html"],
     "batch": ["texts.txt"],
-    "leaks": ["batch.json"],
+    "leaks": ["batch.json", "--expect", "causal"],
 }
 
 
@@ -166,7 +174,10 @@ ARGUMENTS = {
 @pytest.mark.parametrize(("command", "first", "second"), TABLE)
 def test_the_table_of_commands(run: Run, command: str, first: str, second: str, model: str) -> None:
     Path("texts.txt").write_text("a b c\nd e f\n")
-    Path("batch.json").write_text('{"input_ids": [[1, 2, 3]]}')
+    Path("batch.json").write_text('{"input_ids": [[1, 2, 3, 4]]}')
+    if command == "leaks" and model != TINY:
+        Path("batch.json").write_text(json.dumps({"x": torch.randn(1, 4, 8).tolist()}))
+        model = "mine.py:with_rows"
     done = run(command, *ARGUMENTS.get(command, ["a b c"]), "--model", model)
     works = first if model == TINY else second
     if works == "yes":
