@@ -75,7 +75,8 @@ TextArgument = Annotated[
 SourceArgument = Annotated[
     str | None,
     Argument(
-        help='The text, a trace or overview (.json, .npz), bare weights (.npy, .npz, .csv), or "-" for standard input.',
+        help="The text, a trace or overview (.json, .npz), bare weights (.npy, .npz, .safetensors, .json, .csv, "
+        '.parquet: attnctl docs my-checkpoint), or "-" for standard input.',
         metavar="[TEXT|FILE|-]",
     ),
 ]

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from attnctl.checks import limits
 from attnctl.errors import AttnctlError, UsageError, about_value, option_name
 from attnctl.formats.arrays import is_table
+from attnctl.formats.attention_files import FORMS, begins_as_lists, holds_attention, is_safetensors
 from attnctl.formats.validation import PICKLES, check_unpickled
+from attnctl.formats.weight_tables import PARQUET, is_weight_table
 from attnctl.models import answering_model, names_model
 from attnctl.models.gguf.files import begins_as_gguf
 from attnctl.models.gguf.ollama import SCHEME
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
 
 MAPPED_BYTES = 64 << 20  # a larger .npy file is read in blocks of rows
 
-TRACES, MATRICES = (".json", ".jsonl", ".npz"), (".npy", ".npz", ".csv", ".tsv")
+TRACES, MATRICES = (".json", ".jsonl", ".npz"), (".npy", ".npz", ".csv", ".tsv", ".parquet")
+
+UNREAD = (".h5", ".hdf5", ".keras", ".msgpack", ".onnx", ".mat", ".feather", ".arrow", ".xlsx")  # binary, of others
 
 Opener = Callable[[], Model]  # opens the requested model when a text needs one
 
@@ -120,7 +124,7 @@ def text_of(text: str | None, file: str | None) -> str:
 
 # suffixes by which a word without spaces is a file name, not a text
 _FILE_NAME = re.compile(
-    r"[^\s]+\.(txt|md|html?|json|jsonl|csv|tsv|npz|npy|png|jpe?g|webp|bmp|tiff?|svg|pdf|gif|safetensors|gguf|conllu|parquet|gz|zst|py|toml|wav|flac|mp3|pth?|pkl|pickle)",
+    r"[^\s]+\.(txt|md|html?|json|jsonl|csv|tsv|npz|npy|png|jpe?g|webp|bmp|tiff?|svg|pdf|gif|safetensors|gguf|conllu|parquet|gz|zst|py|toml|wav|flac|mp3|pth?|pkl|pickle|h5|hdf5|keras|msgpack|onnx|mat|feather|arrow|xlsx)",
     re.I,
 )
 
@@ -136,6 +140,8 @@ def check_no_file(text: str) -> None:
             files.check_regular(name)
             if Path(name).suffix.lower() in (".npy", ".npz", *PICKLES):
                 raise UsageError(f"{name} is a file of arrays, without the model that this needs: give a text")
+            if Path(name).suffix.lower() in UNREAD:
+                raise UsageError(f"{name} is in a form that attnctl does not read: {FORMS}")
             raise UsageError(f"{name} is a file: a text in it is read with {option_name('file')} {for_pasting(name)}")
         raise AttnctlError(f"no file {name[:200]}: there is no such file here, and a text would have several words")
     if not name or re.search(r"\s|\0", name) or len(name) >= limits.NAME_BYTES:
@@ -255,11 +261,18 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
         is_file = Path(source).is_file()
     except (OSError, ValueError):  # too long for a file name, or with a NUL in it
         is_file = False
+    if is_file and Path(source).suffix.lower() in UNREAD:
+        return None  # `check_no_file` refuses it
     if is_file and Path(source).suffix.lower() == ".txt" and not _holds_numbers(source):
         raise UsageError(f"{source} is a file of text: read it with {option_name('file')} {for_pasting(source)}")
     if is_file and (Path(source).suffix.lower() in (".safetensors", ".gguf") or begins_as_gguf(Path(source))):
+        if Path(source).suffix.lower() == ".safetensors" and holds_attention(source):
+            return source, files.read_bytes(source)
         advice = f"{option_name('model')} {for_pasting(source)}"
-        raise UsageError(f"{source} holds a model's weights: give a text, and {advice}")
+        raise UsageError(
+            f"{source} holds a model's weights: give a text, and {advice} (attention has a tensor named weights or "
+            "attention, or rows that sum to 1)"
+        )
     if is_file and (any(char in source for char in "/\\") or _holds_numbers(source)):
         return source, files.read_bytes(source)
     return None
@@ -272,7 +285,8 @@ def _holds_numbers(path: str) -> bool:
 
 
 def _begins_as_numbers(start: bytes) -> bool:
-    return start[:6] == b"\x93NUMPY" or start[:4] == b"PK\x03\x04" or (start[:1] == b"{" and b'"schema"' in start)
+    known = (b"\x93NUMPY", b"PK\x03\x04", PARQUET)
+    return start.startswith(known) or (start[:1] == b"{" and b'"schema"' in start) or is_weight_table(start)
 
 
 def _most_bytes(start: bytes) -> int:
@@ -289,7 +303,11 @@ def _kind_of_input(where: str, data: bytes, named: bool) -> str:
         return "matrix"
     if data[:2] == b"PK":
         return "npz"
+    if is_weight_table(data) or is_safetensors(data):
+        return "matrix"
     suffix = Path(where).suffix.lower() if where != "standard input" else ""
+    if begins_as_lists(data, suffix == ".json"):
+        return "matrix"
     if start[:1] == b"{" and (suffix in TRACES or b'"schema"' in start[:200]):
         return "trace"
     if where.lower().endswith(".npz") and not is_table(data):

@@ -13,11 +13,22 @@ import numpy as np
 
 from attnctl.checks import limits
 from attnctl.errors import AttnctlError, UsageError, about_value, option_name
-from attnctl.formats.arrays import axes_of_weights, finite_numbers, map_weights, read_array, weights_or_scores
+from attnctl.formats.arrays import axes_of_weights, finite_numbers, map_weights
+from attnctl.formats.attention_files import read_attention
 from attnctl.formats.validation import check_unpickled, read_npz
+from attnctl.formats.weight_tables import WeightTable, is_weight_table, read_weight_table
 from attnctl.layer import LayerAttention, LayerTrace
 from attnctl.layer.computed import ComputedLayer
-from attnctl.models.builtin.bare_weights import axes_notes, hides_cells, lacks_weight, with_masks, with_masks_of_rows
+from attnctl.models.builtin.bare_weights import (
+    CAUSAL_NOTE,
+    as_causal,
+    axes_notes,
+    hides_cells,
+    lacks_weight,
+    looks_causal,
+    with_masks,
+    with_masks_of_rows,
+)
 from attnctl.models.builtin.stack import Settings, chosen_settings, stack_info
 from attnctl.runtime.arrays import Floats, device_for_length, place_array
 from attnctl.runtime.files import read_bytes
@@ -25,8 +36,9 @@ from attnctl.source.model import TextModel
 from attnctl.text import counted
 from attnctl.text.tokens import Token, Tokenize, named_tokens, open_tokenizer
 from attnctl.trace import Trace
-from attnctl.trace.consistency import CELLS, check_head_count
+from attnctl.trace.consistency import CELLS, check_head_count, weights_notes
 from attnctl.trace.model_info import ModelInfo
+from attnctl.trace.notes import Note
 from attnctl.trace.run import Run, StopForward
 from attnctl.trace.subject import Subject
 
@@ -128,19 +140,63 @@ def trace_of_matrix(
     columns: Sequence[str] | None = None,
     data: bytes | None = None,
 ) -> Trace:
-    """Return a Trace of the bare weights in a .npy, .npz or .csv file: (n, n), (heads, n, n) or (layers, heads, n, n).
+    """Return a Trace of the bare weights in a file: an array, an archive of arrays, JSON, or a table.
 
     `rows` and `columns` name the tokens, in place of the names in the file; `data` are the bytes of the file if they
     have been read already. Raises AttnctlError if it holds no grid of weights or the names do not fit.
     """
-    names = ("weights", "attention", "attentions")
-    array, own_rows, own_columns = read_array(path, names, data, weights_or_scores)
-    shape, array = array.shape, array.reshape(axes_of_weights(array.shape, path))  # (layers, heads, n_q, n_k)
+    data = read_bytes(path) if data is None else data
+    if is_weight_table(data):
+        return _trace_of_table(read_weight_table(data, path), path, rows, columns)
+    given = read_attention(path, data)
+    shape, array = given.array.shape, given.array
+    array = array.reshape(axes_of_weights(shape, path))  # (layers, heads, n_q, n_k)
+    own_rows, own_columns = given.rows, given.columns
     if own_rows == own_columns or (not own_rows and array.shape[-2] == array.shape[-1]):
         own_rows, own_columns = own_columns, ()  # one list for both axes
     axes = own_rows if rows is None else rows, own_columns if columns is None else columns
     trace = with_masks(_trace_of_grids(path, list(array), *axes), path)
-    return trace.about(notes=(*axes_notes(shape), *trace.notes))
+    axes_told = (Note(given.note, "axes"),) if given.note else axes_notes(shape)
+    return trace.about(notes=(*axes_told, *trace.notes))
+
+
+def _trace_of_table(table: WeightTable, path: str, rows: Sequence[str] | None, columns: Sequence[str] | None) -> Trace:
+    """Return the weights of a table as a Trace; `rows` and `columns` are names in place of the table's own."""
+    queries, keys, notes = list(table.queries), list(table.keys), []
+    n_layers, n_heads = (
+        1 + max(numbers) for numbers in zip(*((t.layer, max(t.heads)) for t in table.layers), strict=True)
+    )
+    trace = _trace_of_grids(path, [table.layers[0].weights], rows or (), columns or ())
+    own_rows: tuple[int, ...] | None = None
+    if table.one_text and rows is None and columns is None:
+        whole = table.queries | table.keys  # number → text of every token
+        tokens = tuple(named_tokens([whole[number] for number in sorted(whole)]))
+        places = {number: place for place, number in enumerate(sorted(whole))}
+        narrow = len(keys) < len(whole)
+        key_tokens = tuple(tokens[places[number]] for number in keys) if narrow else None
+        own_rows = tuple(places[number] for number in queries) if len(queries) < len(whole) else None
+        text = " ".join(token.text for token in tokens) if table.named else ""
+        trace = trace.about(text=text, tokens=tokens, key_tokens=key_tokens)
+        if narrow:
+            notes.append(Note(f"{counted(len(whole) - len(keys), 'key')} of the text left out", "left-out"))
+    elif table.named:
+        names = (
+            list(axis.values()) if names is None else names
+            for axis, names in ((table.queries, rows), (table.keys, columns))
+        )
+        trace = _trace_of_grids(path, [table.layers[0].weights], *names)
+    if table.pool:
+        notes.append(Note(f"Each cell of {path} holds several tokens ({table.pool}).", "axes"))
+    layers = tuple(
+        LayerTrace(t.layer, t.heads, t.heads, weights=t.weights, mask=None if t.seen.all() else t.seen, rows=own_rows)
+        for t in table.layers
+    )
+    model = replace(trace.model, n_heads=n_heads, n_layers=n_layers)
+    trace = replace(trace.about(model=model, notes=tuple(notes)), layers=layers)
+    queried = range(trace.layers[0].n_q) if own_rows is None else own_rows
+    if trace.key_tokens is None and all(looks_causal(t.weights, queried) for t in table.layers):
+        trace = as_causal(trace).about(notes=(*notes, CAUSAL_NOTE))
+    return trace.about(notes=(*weights_notes(trace), *trace.notes))
 
 
 def trace_of_mapped_matrix(path: str, rows: Sequence[str] | None = None, columns: Sequence[str] | None = None) -> Trace:
