@@ -261,7 +261,7 @@ class _Recording:
                 self.check_layers({s.layer for s in session.called if self.selects_kind(s.kind)}, list(silent.values()))
                 self.traces.unseen = unseen_sentence({s: name for s, name in silent.items() if self.selects_site(s)})
 
-    def see_own(self, site: Site, context: Array, weights: Array | None) -> None:
+    def see_own(self, site: Site, call: Call, context: Array, weights: Array | None) -> None:
         """Note what the model's own function gave: context (batch, n_q, heads, d_v), and weights if it returns them."""
         self.own = context, weights
 
