@@ -58,6 +58,11 @@ class BatchFormat:
         """Return the beginning of the names of its files."""
         return cls.prefix or f".{cls.form}/"
 
+    @classmethod
+    def heading(cls) -> bytes:
+        """Return the line before all rows, for a format that may go to standard output."""
+        return b""
+
     @staticmethod
     def make(item: Item, trace: Trace, model: Model) -> Any:
         """Return the result for a text, from its trace without predictions. Raises AttnctlError if there can be none."""

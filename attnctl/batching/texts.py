@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from attnctl.batching.items import Item
 from attnctl.checks import limits
@@ -27,6 +27,9 @@ from attnctl.runtime.files import (
     said_plainly,
 )
 from attnctl.text import as_json
+
+if TYPE_CHECKING:
+    from attnctl.batching.folder import Folder
 
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)  # what reading a damaged compressed file raises
 
@@ -115,6 +118,42 @@ class InputFiles:
         self._raw: IO[bytes] | None = None
         self._size_before = 0  # bytes of the file when it was opened
         self.unread: list[str] = []
+        self._first: float | None = None  # share of the input before the first item that a run had to do
+        self._shares: dict[int, float] = {}  # number of an item to do → share of the input up to its end
+        self._finished = 0.0  # share of the input up to the last item that was done
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield the items; each is read when it is needed."""
+        raise NotImplementedError
+
+    def items_left(self, folder: Folder) -> Iterator[Item]:
+        """Yield the items that are not done in a folder yet, and note where in the input each of them ends."""
+        before = after = 0.0
+
+        def noted_items() -> Iterator[Item]:
+            nonlocal before, after
+            for item in self:
+                before, after = after, self.share_read() or 0.0
+                yield item
+
+        for item in folder.items_to_do(noted_items()):
+            self._first = before if self._first is None else self._first
+            self._shares[item.number] = after
+            yield item
+
+    def note_done(self, items: Iterable[Item]) -> None:
+        """Note that these items are done."""
+        for item in items:
+            self._finished = max(self._finished, self._shares.pop(item.number, 0.0))
+
+    def share_done(self) -> float | None:
+        """Return the share of this run's work that is done, 0 to 1; None if the size of the input is unknown.
+
+        What is read ahead is not done, and what was finished before the run is no part of its work.
+        """
+        if not self._size or self._first is None:
+            return self.share_read()
+        return max(0.0, self._finished - self._first) / max(1.0 - self._first, 1e-9)
 
     def share_read(self) -> float | None:
         """Return the share that was read, 0 to 1; None if the size is unknown."""

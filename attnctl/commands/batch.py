@@ -301,16 +301,17 @@ def _write_lines(do: Do, texts: TextStream, form: str, strict: bool) -> int:
     """Write each text's lines of `form` to stdout when it is finished; return how many failed, and files were cut off."""
     from attnctl.batching.formats import format_named
 
-    if form != "json":
-        put_bytes(format_named(form).heading())
+    heading = b"" if form == "json" else format_named(form).heading()
     failed = count = 0
     noted: set[str] = set()
     for chunk in do(texts, flowing=texts.path == "-"):
         count += len(chunk)
         for result in chunk:
             failed += _report_result(result, strict, noted)
-            put_bytes(result.outputs.get(form, b""))
+            put_bytes(heading + result.outputs.get(form, b""))
+            heading = b""
         sys.stdout.flush()
+    put_bytes(heading)  # of a table without a text
     for sentence in texts.unread:
         print_complaint(sentence)
     if not count:
@@ -337,8 +338,8 @@ def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: boo
     together = SHARED if work.batch_size > 1 else 1
     opened = Folder(output, settings, work.formats, shared, together, start_anew=start_anew)
     flowing = texts.path == "-" and work.batch_size == 1  # the same texts share a pass in every run
-    with opened as folder, items_progress(texts.share_read) as tick:
-        for chunk in do(folder.items_to_do(texts), flowing=flowing):
+    with opened as folder, folder.kept_on_interrupt(), items_progress(texts.share_done) as tick:
+        for chunk in do(texts.items_left(folder), flowing=flowing):
             for index, result in enumerate(chunk):
                 try:
                     _report_result(result, strict, noted)
@@ -346,6 +347,7 @@ def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: boo
                     folder.write_results(chunk[:index])
                     raise
             folder.write_results(chunk)
+            texts.note_done(result.item for result in chunk)
             tick(len(chunk))
         folder.finish_run()
     incomplete = folder.failed_before + len(texts.unread)

@@ -189,7 +189,8 @@ def _explain_steps(
     several = any(picked is not None and len(picked) > 1 for picked in (queries, heads, chosen_layers))
     line = None if names is not None or walk.all or several else headline(trace, head=heads, query=queries[0])
     if line is None:
-        trace, lines, steps_of_heads = walked_heads(trace, layer is None, head is None, heads, queries)
+        alone = names is not None
+        trace, lines, steps_of_heads = walked_heads(trace, layer is None, head is None, heads, queries, alone)
         screen: Explanation | FirstScreen = Explanation(trace, lines, steps_of_heads, names, precision, walk.story)
     else:
         screen = FirstScreen(trace, line, precision, walk.story)

@@ -52,6 +52,12 @@ Tokenize = Callable[[str], tuple[Token, ...]]
 PADDING = "padding-"  # the names of patches that contain only padding of a picture begin so
 WHOLE = "whole-"  # the names of tokens of the small view of a whole picture, beside its tiles, begin so
 BLANKS = ("____", "[MASK]", "<mask>")
+SHORTEST_BLANK = 3  # underscores: three or more are a blank, too
+
+
+def is_blank(text: str) -> bool:
+    """Return whether a token is a blank to fill in: one of BLANKS, or three underscores or more."""
+    return text in BLANKS or len(text) >= SHORTEST_BLANK and not text.strip("_")
 
 
 def split_words(text: str) -> tuple[Token, ...]:

@@ -207,6 +207,9 @@ BRANCHES = {
     ),
     "batch, steps": Branch("batch lines.txt RANDOM --steps weights", f"{SAME} {WORK} --input"),
     "batch, a table": Branch("batch lines.txt RANDOM -o out --format parquet", f"{SAME} {WORK} --replace --input"),
+    # --head is that of the headline
+    "batch, headlines": Branch("batch lines.txt RANDOM --format csv", f"{SAME} {WORK} --input --head"),
+    "batch, weights": Branch("batch lines.txt RANDOM --format csv --steps weights", f"{SAME} {WORK} --input"),
     "batch, statistics": Branch(
         "batch lines.txt RANDOM -o out --format statistics", f"{SAME} {WORK} --replace --input"
     ),

@@ -258,7 +258,7 @@ def _counted_census(
 
     model = compute.open_census_model(work)
     report = compute.SkipReport(folder is not None, print_complaint)
-    with items_progress(treebank.share_read) as tick:
+    with items_progress(treebank.share_done) as tick:
 
         def hear(chunk: list[Result]) -> None:
             report.hear(chunk)

@@ -20,7 +20,7 @@ from attnctl.layer import LayerTrace
 from attnctl.readings.questions.headline import ROLES, headline
 from attnctl.source.model import Predicts
 from attnctl.text import counted, number_text, percent, visible_text
-from attnctl.text.tokens import BLANKS
+from attnctl.text.tokens import BLANKS, is_blank
 from attnctl.trace import Headline, Trace
 from attnctl.trace.steps import is_default_scale, reach_of_mask
 from attnctl.watched.effects import Effects, HeadEffect
@@ -86,7 +86,7 @@ def questions_of_trace(
     if len(questions) < 3 or not isinstance(model, Predicts) or not model.predicts_words:
         return questions
     tokens = model.tokenize(text)
-    if not model.info.causal and not any(token.text in BLANKS for token in tokens):
+    if not model.info.causal and not any(is_blank(token.text) for token in tokens):
         # a bidirectional model predicts a hidden word: hide the last one
         last = next((token for token in reversed(tokens) if token.text.isalpha()), tokens[-1])
         text = f"{text[: last.start]}{BLANKS[0]}{text[last.end :]}"
@@ -379,7 +379,7 @@ def removal_question(effects: Effects, dice: random.Random) -> QuizQuestion | No
     word, before, best = visible_text(effects.target.text.strip()), effects.baseline, first.best
     turned = best is not None and before.best is not None and best.text != before.best.text
     instead = f", and the likeliest word is “{visible_text(best.text.strip())}”" if best is not None and turned else ""
-    text, blank = visible_text(effects.text), next((blank for blank in BLANKS if blank in effects.text), None)
+    text, blank = visible_text(effects.text), next((token.text for token in effects.tokens if is_blank(token.text)), None)
     place = f"After “{text}”" if blank is None else f"At {blank} in “{text}”"
     return QuizQuestion(
         "removal",

@@ -31,7 +31,7 @@ from attnctl.render.forms import (
 )
 from attnctl.runtime.arrays import Floats
 from attnctl.text import counted, number_text, percent, sentence_percent
-from attnctl.text.tokens import BLANKS, Token
+from attnctl.text.tokens import Token, is_blank
 from attnctl.trace import Headline, Trace
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.notes import notes_of_kind
@@ -528,7 +528,7 @@ def prediction_lines(trace: Trace) -> Iterator[Line]:
 
 def predicted_place(trace: Trace, position: int) -> str:
     """Return where a predicted word stands: after a token, or in place of it; "at" if the model does not say which."""
-    if trace.tokens[position].text in BLANKS or trace.model.causal is False:
+    if is_blank(trace.tokens[position].text) or trace.model.causal is False:
         return "in place of"
     return "after" if trace.model.causal else "at"
 
