@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ FORMS = (
 )
 MOST_CANDIDATES = 20  # of a file of tensors that may be attention; a model has more
 MOST_LETTERS = 100  # of a name in a message
+SAMPLE_BYTES = 1 << 20  # of an array, whose rows are summed
 MOST_NAMED = 6  # names in a message
 _ATTENTION = re.compile(r"att(e)?n(tion)?s?|weights?|probs|softmax|qk", re.I)
 
@@ -125,12 +127,13 @@ def holds_attention(path: str) -> bool:
         begin = 8 + int.from_bytes(file.read(8), "little")
         for candidate in candidates:
             entry = header[candidate.names[0]]
-            first, last = entry["data_offsets"]
-            if entry["dtype"] in _DTYPES and last - first <= limits.ALWAYS_FREE_BYTES:
-                file.seek(begin + first)
-                array = np.frombuffer(file.read(last - first), _DTYPES[entry["dtype"]]).reshape(candidate.shape)
-                if rows_sum_to_one(with_bfloat16(array)):
-                    return True
+            if (dtype := _DTYPES.get(entry["dtype"])) is None:
+                continue
+            row = candidate.shape[-1] * np.dtype(dtype).itemsize  # bytes
+            file.seek(begin + entry["data_offsets"][0])
+            data = file.read(min(math.prod(candidate.shape[:-1]), 1 + SAMPLE_BYTES // row) * row)
+            if rows_sum_to_one(with_bfloat16(np.frombuffer(data, dtype).reshape(-1, candidate.shape[-1]))):
+                return True
     return False
 
 
@@ -176,11 +179,13 @@ def _candidates(shapes: Mapping[str, tuple[int, ...]]) -> list[Candidate]:
             parts = re.split(r"(\d{1,9})", name)
             numbers = tuple(map(int, parts[1::2]))
             forms.setdefault(("#".join(parts[::2]), shape), {})[numbers] = name
-    for (form, shape), members in forms.items():  # Keras: attention, attention_1, attention_2
-        later = forms.get((f"{form}_#", shape))
-        for numbers in list(members):
-            if later is not None and (*numbers, 0) not in later:
-                later[*numbers, 0] = members.pop(numbers)
+    for (form, shape), members in forms.items():  # Keras and torch leave out a first number: attention, attention_1
+        for match in re.finditer("_#", form):
+            first = forms.get((form[: match.start()] + form[match.end() :], shape), {})
+            place = form[: match.start()].count("#")
+            for numbers in list(first):
+                if (counted := (*numbers[:place], 0, *numbers[place:])) not in members:
+                    members[counted] = first.pop(numbers)
     candidates = []
     for (_, shape), members in forms.items():
         for group in _groups(members):

@@ -143,7 +143,9 @@ def _checkpoint_opener(name: str) -> tuple[str, str]:
     if is_checkpoint(name):
         return "attnctl.models.huggingface.opening", "open_checkpoint"
     from attnctl.formats.validation import PICKLES, check_unpickled
+    from attnctl.models.unread import check_runs
 
+    check_runs(name)
     if name.lower().endswith(PICKLES) and Path(name).is_file():
         with open_regular(name) as file:
             check_unpickled(file.read(1000), name, named=True)

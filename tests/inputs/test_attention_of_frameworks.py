@@ -95,6 +95,7 @@ FLAX = "intermediates/Block_{}/MultiHeadDotProductAttention_0/attention_weights"
         ([f"layer_{layer}" for layer in range(12)], ()),
         ([FLAX.format(layer) for layer in range(12)], (1, 1)),  # sow keeps a tuple, and each text has an axis
         (["multi_head_attention", *(f"multi_head_attention_{layer}" for layer in range(1, 12))], (1,)),  # Keras
+        (["sdpa_weights", *(f"sdpa_{layer}_weights" for layer in range(1, 12))], (1,)),  # torch.onnx.export
         ([f"/encoder/layer.{layer}/attention/Softmax_output_0" for layer in range(12)], (1,)),  # ONNX
     ],
 )
