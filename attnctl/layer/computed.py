@@ -249,11 +249,10 @@ class ComputedLayer(LayerAttention):
         """Return the statistics of each row, and the whole pooled to at most grid × grid even cells."""
         if self._in_numpy:
             return super().statistics(marks, grid)
-        from attnctl.blockwise.sweep import measure_rows
+        from attnctl.blockwise.matrix import measure_matrix
 
-        keys, queries = even_edges(self.n_k, grid), even_edges(self.n_q, grid)
-        statistics = measure_rows(self.call, key_edges=keys, row_edges=queries, marks=marks, rows=True, tick=self.tick)
-        self.__dict__["_logsumexp"] = statistics.logsumexp
+        edges = even_edges(self.n_k, grid), even_edges(self.n_q, grid)
+        statistics, self.__dict__["_built"] = measure_matrix(self.call, *edges, marks)
         return statistics
 
     def visible_at(self, rows: Array, columns: Array) -> Bools:
@@ -367,8 +366,12 @@ class SweptLayer(ComputedLayer):
 
         Raises AttnctlError if keys are left out: statistics are about whole rows.
         """
+        from attnctl.blockwise.sweep import measure_rows
+
         self._every_key("statistics")
-        statistics = super().statistics(marks, grid)
+        keys, queries = even_edges(self.n_k, grid), even_edges(self.n_q, grid)
+        statistics = measure_rows(self.call, key_edges=keys, row_edges=queries, marks=marks, rows=True, tick=self.tick)
+        self.__dict__["_logsumexp"] = statistics.logsumexp
         # other weights are no softmax of the model's scores
         return statistics if self.changed is None else statistics._replace(max_logit=None, min_logit=None)
 
