@@ -196,7 +196,7 @@ def _on_picture(layer: LayerAttention, tokens: Sequence[Token], ahead: bool, las
     The query is the `last` token; for a picture without text, if its tokens look `ahead`, it is the first token outside the
     picture (CLS). For tiles and a small view of the whole the entropy is that of the tiles; several pictures have none.
     """
-    boxes = {index: token.box for index, token in enumerate(tokens) if token.box is not None}
+    boxes = {index: token.box for index, token in enumerate(tokens) if token.box is not None and token.is_patch}
     beside = [index for index in range(len(tokens)) if index not in boxes and PADDING not in tokens[index].text]
     if not boxes or not beside:
         return None, None

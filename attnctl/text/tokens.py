@@ -19,7 +19,7 @@ from attnctl.text import LABEL_CHARACTERS, isolated, shortened, visible_text
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-    from attnctl.checks.document_fields import ALWAYS, Index, about
+    from attnctl.checks.document_fields import ALWAYS, Index, Portion, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Token:
     unknown: Annotated[bool, about("The model has no such word and reads its unknown token.")] = False
     box: Annotated[
         tuple[int, int, int, int] | None,
-        about("Of a patch: left, top, right, bottom in pixels, the last two one past."),
+        about("Of a patch or an object: left, top, right, bottom in pixels, the last two one past."),
     ] = None
     seconds: Annotated[tuple[float, float] | None, about("Of a frame of sound: when it begins and ends.")] = None
     word: Annotated[Index | None, about("Which word of the text it is part of, as the tokenizer counts words.")] = None
@@ -45,6 +45,15 @@ class Token:
     type: Annotated[
         Index | None, about("Token type: which of two texts it is of, as the tokenizer tells the model.")
     ] = None
+    score: Annotated[
+        Portion | None,
+        about("Of a query of a detector: how sure it is of the object in its box, as its processor counts, 0 to 1."),
+    ] = None
+
+    @property
+    def is_patch(self) -> bool:
+        """Return whether it is a part of a picture that the model reads, and no object that the model found there."""
+        return self.box is not None and self.score is None
 
 
 Tokenize = Callable[[str], tuple[Token, ...]]

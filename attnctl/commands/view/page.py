@@ -114,7 +114,7 @@ def _fitting_layers(source: Source, layer: Selection, head: Selection, say: Say 
 
     An overview does not help: it pools patches row by row, so that its cells would not be places in the picture.
     """
-    if layer is not None or all(token.box is None for token in source.tokens):
+    if layer is not None or not any(token.is_patch for token in source.tokens):
         return layer
     n_layers, count = source.counts[0], prepare(source, head=head).head_count
     size = count // n_layers * len(source.tokens) * len(source.key_tokens)
@@ -128,7 +128,7 @@ def _fitting_layers(source: Source, layer: Selection, head: Selection, say: Say 
 
 def _photograph_of_source(source: Source) -> Image | None:
     """Return the picture of a source whose tokens are patches; None for a text or a file of numbers."""
-    if not isinstance(source, TextSource) or all(token.box is None for token in source.tokens):
+    if not isinstance(source, TextSource) or not any(token.is_patch for token in source.tokens):
         return None
     photograph = source.model.photograph
     return read_photograph(source.text) if photograph is None else photograph

@@ -621,7 +621,8 @@ class Checkpoint:
             likeliest = zip(values.tolist(), ids.tolist(), strict=True)
             return tuple(Prediction(position, str(classes[i]), i, share, True) for share, i in likeliest)
         vocabulary = config_value(self.network.config.get_text_config(), "vocab_size") or 0
-        if logits is None or logits.ndim != 3 or logits.shape[-1] < vocabulary or self.kind in ("encoder", "cross"):
+        writes = self.reader.tokenizer is not None and self.kind not in ("encoder", "cross")
+        if logits is None or logits.ndim != 3 or logits.shape[-1] < vocabulary or not writes:
             return ()
         causal = self.kind == "decoder" or causal
         if lacks_head(self.network) or not bool(torch.isfinite(logits).all()):

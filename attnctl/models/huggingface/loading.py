@@ -197,8 +197,10 @@ class Loading:
         fused = self.model_class._can_set_attn_implementation() and self.model_class._supports_sdpa
         # two models in one: the class does not say what its decoder supports (TrOCR: eager)
         fused = fused and not all(isinstance(self.settings.get(half), dict) for half in ("encoder", "decoder"))
-        # None: each part of the network uses what it supports (PaliGemma 2: eager for the text, fused for the picture)
-        fused_kernel = None if config.get_text_config() is not config else "sdpa"
+        # None: each part of the network uses what it supports (PaliGemma 2: eager for the text, fused for the picture; DETR:
+        # a backbone without attention)
+        in_parts = config.get_text_config() is not config or getattr(config, "backbone_config", None) is not None
+        fused_kernel = None if in_parts else "sdpa"
         network, info = self.model_class.from_pretrained(
             self.folder if weights is None else None,
             config=config,

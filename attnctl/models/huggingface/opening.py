@@ -25,6 +25,12 @@ from attnctl.models.huggingface.network import (
     position_limit,
 )
 from attnctl.models.huggingface.opened import OpenedCheckpoint
+from attnctl.models.huggingface.readers.detector import (
+    DetectionTokensReader,
+    DetectorReader,
+    check_attends_to_map,
+    is_detector,
+)
 from attnctl.models.huggingface.readers.picture_and_target import open_captioner
 from attnctl.models.huggingface.readers.text import SourceTargetReader, TextReader
 from attnctl.models.huggingface.readers.two_towers import TextTowerReader
@@ -95,6 +101,8 @@ def open_checkpoint(
     texts |= {"text_pair": text_pair, "source_language": source_language, "target_language": request.target_language}
     texts["tokenizer"] = tokenizer
     if (takes := _input_other_than_text(settings)) is not None:
+        if is_detector(settings):
+            texts["target"] = request.target
         for option in (option for option, value in texts.items() if value):
             does = "hears" if takes == "sound" else "reads pictures"
             raise UsageError(f"is for models of text, and {opened.name} {does}", option=option)
@@ -147,13 +155,27 @@ def _open_sounds(opened: _Opened, network: PreTrainedModel, request: DecoderRequ
     return OpenedCheckpoint(info, network, reader, opened.kind, request.target, notes=opened.notes)
 
 
+def _open_detector(opened: _Opened, network: PreTrainedModel) -> Checkpoint:
+    from attnctl.models.huggingface.readers.picture import open_picture_reader
+
+    check_attends_to_map(network, opened.name, opened.kind)
+    info = replace(network_info(network, opened.name, opened.kind), causal=False, **opened.origin())
+    reader = open_picture_reader(opened.folder, opened.name)
+    reader = DetectorReader(reader.name, reader.processor)
+    return OpenedCheckpoint(info, network, reader, opened.kind, notes=opened.notes)
+
+
 def _open_pictures(opened: _Opened, network: PreTrainedModel) -> Checkpoint:
     from attnctl.models.huggingface.readers.picture import open_picture_reader
 
+    if is_detector(opened.settings) and opened.settings.get("is_encoder_decoder"):
+        return _open_detector(opened, network)
     within = "patch_size" not in opened.settings
     tower = getattr(network, "vision_model", network) if within else network
     info = replace(network_info(tower, opened.name, opened.kind), causal=False, **opened.origin())
     reader = open_picture_reader(opened.folder, opened.name)
+    if is_detector(opened.settings):
+        reader = DetectionTokensReader(reader.name, reader.processor)
     return OpenedCheckpoint(info, network, reader, "vision" if within else "self", notes=opened.notes)
 
 
@@ -259,7 +281,7 @@ def _input_other_than_text(settings: Document) -> str | None:
     # a model of text and pictures has patch_size in its vision_config; a classifier runs only that part
     architectures = settings.get("architectures") or []
     classifies = "vision_config" in settings and str(architectures[:1]).endswith("ForImageClassification']")
-    return "picture" if "patch_size" in settings or classifies else None
+    return "picture" if "patch_size" in settings or classifies or is_detector(settings) else None
 
 
 def _has_two_towers(network: PreTrainedModel) -> bool:
@@ -295,7 +317,7 @@ def _kind_of_model(settings: Document, request: DecoderRequest, name: str) -> st
         if attention == "encoder":
             raise UsageError(f"has no effect with {option_name('attention', attention)}", option=option)
         return attention or "cross"
-    return attention or "encoder"
+    return attention or ("cross" if is_detector(settings) else "encoder")
 
 
 def _token_limit(network: PreTrainedModel, tokenizer_limit: int | None = None) -> int | None:

@@ -228,7 +228,7 @@ def facts_line(info: ModelInfo, n_tokens: int, layers: Sequence[Document]) -> st
 
 def packed_tokens(tokens: tuple[Token, ...], text: str) -> Document:
     """Return the tokens' labels, boxes and words, and which are special, unknown or without a space before them."""
-    boxes = [token.box for token in tokens]
+    boxes = [token.box if token.is_patch else None for token in tokens]
     return ({"boxes": boxes} if any(boxes) else {}) | {
         "labels": [page_label(token.text) + "†" * token.unknown for token in tokens],
         "special": [index for index, token in enumerate(tokens) if token.special],

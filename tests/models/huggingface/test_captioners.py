@@ -85,10 +85,13 @@ def test_a_word_of_the_caption_is_drawn_over_the_picture(
     folder, target = str(written(tmp_path / "m", "vit", "trocr")), ("--target", "at eat")
     cross = ("heatmap", photograph, "--model", folder, "--attention", "cross", *target)
     assert run(*cross, "-o", str(tmp_path / "x.png")).code == 0 and (tmp_path / "x.png").stat().st_size > 1000
-    rows = [
-        run(*cross, "--layer", "0", "--head", "0", *query).out for query in ((), ("--query", "-1"), ("--query", "0"))
-    ]
-    assert rows[0] == rows[1] != rows[2]  # the last word by default
+    last = run(*cross, "--layer", "0", "--head", "0", "--query", "-1").out.splitlines()
+    each = run(*cross, "--layer", "0", "--head", "0").out.splitlines()  # a panel for each word by default
+    assert {line.split("\t")[2] for line in each[1:]} == {"at", "e"}  # the pieces at, e, at
+    n_keys = len(last) - 1
+    assert len(each) == 1 + 3 * n_keys
+    assert [line.replace("\tat\t", "\t", 1) for line in each[-n_keys:]] == last[1:]
+    assert run(*cross, "--layer", "0", "--head", "0", "--query", "each").out.splitlines() == each
     decoder = ("heatmap", photograph, "--model", folder, "--attention", "decoder", *target)
     line = refused(*decoder, "-o", str(tmp_path / "y.png"), code=2)
     assert "words look at words, not at the picture: see --attention cross" in line
