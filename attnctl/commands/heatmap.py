@@ -268,7 +268,8 @@ def _write_cells(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, o
     """Write the cells as JSON."""
     from attnctl.formats.storage import save_value
 
-    refuse_unused(context, WeightOptions, Look, because="the output is JSON, the cells of the weights")
+    refuse_unused(context, Look, because="the output is JSON, the cells of the weights")
+    refuse_unused(context, "drop", because="JSON numbers every key: leave it out when the file is read")
     prepared, _ = _prepare(opener(), chosen)
     save_value(_read_cells(prepared, zoom), output)
 

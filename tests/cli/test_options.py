@@ -138,8 +138,10 @@ BRANCHES = {
     # layer 1 is the last one, which is shown; fewer dots than a picture of vectors has at least
     "heatmap of a photograph": Branch("heatmap photo.png VISION", f"{SAME} --layer"),
     "heatmap of a photograph in a terminal": Branch("heatmap photo.png VISION", f"{SAME} --layer", terminal=True),
-    "heatmap of a photograph, picture": Branch("heatmap photo.png VISION -o map.svg", f"{SAME} {GRID} --layer --dpi"),
-    "film, moving": Branch("film training TEXT -o map.gif --layer 1", f"{DEMO} --causal {GRID}"),
+    "heatmap of a photograph, picture": Branch(
+        "heatmap photo.png VISION -o map.svg --head=0", f"{SAME} {GRID} --layer --dpi"
+    ),
+    "film, moving": Branch("film training TEXT -o map.gif --layer 1 --size=4x3 --dpi=40", f"{DEMO} --causal {GRID}"),
     "film": Branch("film training TEXT -o map.svg --layer 1", f"{DEMO} --causal {GRID}"),
     "heads": Branch("heads TEXT RANDOM", f"{SAME} --tokens --census"),
     "heads of a trace": Branch("heads run.json", f"{SAME} --census"),
@@ -306,7 +308,7 @@ def write_vision_model(place: Path) -> None:
     from tests.models.huggingface.test_photographs import saved
 
     saved(place / "VISION", "Dinov2")
-    Image.linear_gradient("L").convert("RGB").save(place / "photo.png")
+    Image.linear_gradient("L").convert("RGB").resize((32, 24)).save(place / "photo.png")
 
 
 MADE = (
