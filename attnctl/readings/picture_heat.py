@@ -144,7 +144,8 @@ def lie_over_each_other(keys: Sequence[Token]) -> bool:
 def heading_of_row(row: LongRow) -> str:
     """Return the heading of a picture of the row."""
     query, text = visible_text(row.tokens[row.query].text), visible_text(row.text)
-    where = text if names_picture(row.text) else f"the picture, asked “{text}”"
+    is_asked = any(token.box is None and not token.special for token in (*row.tokens, *row.key_axis))
+    where = text if names_picture(row.text) else f"the picture, asked “{text}”" if is_asked else "the picture"
     return f"{row.model.name}: where {query} looks in {where}, {counted(len(row.weights), 'head')}"
 
 

@@ -49,10 +49,14 @@ class FigureOptions(TypedDict, total=False):
     vmin: float | None
     vmax: float | None
     colorbar: bool | None
+    picture: Any
+    query: int | str | None
 
 
 FIGURE_TYPES: dict[str, Types] = {
     **dict.fromkeys(("layer", "head"), object),  # checked by `checked_selection`
+    "picture": object,  # checked by `photograph_of`
+    "query": int | str,
     **dict.fromkeys(("renormalise", "values", "log", "colorbar"), bool),
     **dict.fromkeys(("dpi", "font_size", "vmin", "vmax"), int | float),
     **dict.fromkeys(("cmap", "title"), str),
@@ -171,8 +175,9 @@ class Trace(HoldsSubject):
         """Return a matplotlib Figure of the weights.
 
         The options are those of `attnctl heatmap`; `layer` and `head` select (None: all), `size` is width and height in
-        inches. Raises TypeError, naming the option, for an unknown option or a wrong type, UsageError for an impossible
-        value.
+        inches. With a `picture`, a file or an image of Pillow, the weights of one `query` (None: CLS) in the last layer are
+        drawn over it, if the trace has the places of its patches. Raises TypeError, naming the option, for an unknown option
+        or a wrong type, UsageError for an impossible value.
         """
         chosen = checked_figure_options(options)
         figure: Figure = resolve_name("attnctl.render.figure.heatmap:figure_of_trace")(self, **chosen)

@@ -385,7 +385,7 @@ def test_each_command_has_a_branch() -> None:
 
 
 def test_an_option_of_a_picture_is_one_of_python() -> None:
-    chosen = {"layer", "head", "drop", "renormalise"}  # what is drawn, and not how it looks
+    chosen = {"layer", "head", "drop", "renormalise", "picture", "query"}  # what is drawn, and not how it looks
     names = {field.name for field in fields(Look)}
     assert set(get_type_hints(FigureOptions)) - chosen == set(FIGURE_TYPES) - chosen == names
     assert {option.name for option in load_command("heatmap").params} >= names

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -14,14 +15,17 @@ import torch
 
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.formats.photographs import read_photograph
 from attnctl.layer import LayerAttention, LayerTrace
 from attnctl.layer.computed import share_of_sink
 from attnctl.models.torch.fused import Steps
 from attnctl.models.torch.own_errors import own_error
+from attnctl.models.torch.picture_tokens import grid_of_tokens, lines_of_transform, patches_in, tokens_of_grid
 from attnctl.models.torch.traced import TracedCall
 from attnctl.models.torch.watching import AnyCall, check_seen, watch_module
 from attnctl.runtime.arrays import as_numpy
-from attnctl.source.model import TextModel
+from attnctl.runtime.files import names_picture
+from attnctl.source.model import Model, TextModel, check_text
 from attnctl.text.tokens import Token, named_tokens, split_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.notes import SINK_NOTE, Note
@@ -29,6 +33,7 @@ from attnctl.trace.run import Prediction, Run, StopForward
 from attnctl.trace.subject import Subject
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
     from torch.nn import Module
 
     from attnctl.models.torch.sites import Place
@@ -39,11 +44,22 @@ PREDICTED = 5  # words after the text
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What a module is called with, and the tokens of the text; None: their number is known only once it ran."""
+    """What a module is called with, and the tokens of the text; None: their number is known only once it ran.
+
+    `photograph` is the picture that was named in place of a text.
+    """
 
     args: tuple[Any, ...] = ()
     keywords: Mapping[str, Any] = field(default_factory=dict)
     tokens: tuple[Token, ...] | None = None
+    photograph: Image | None = None
+
+    @property
+    def side(self) -> tuple[int, int] | None:
+        """Return height and width of the picture that the module reads; None without one."""
+        values = [value for value in (*self.args, *self.keywords.values()) if isinstance(value, torch.Tensor)]
+        picture = next((value for value in values if value.ndim == 4), None)
+        return None if picture is None else (int(picture.shape[2]), int(picture.shape[3]))
 
 
 @dataclass(eq=False)
@@ -64,6 +80,15 @@ class ModuleModel(TextModel):
         """Return the model of what a function returned: a module, and a tokenizer, a function, or None."""
         info = ModelInfo(type(module).__name__, "module", source=name, dtype=_number_type(module))
         return cls(info, module, reader, name)
+
+    def model_for(self, text: str) -> Model:
+        """Return the model itself; it reads a picture if a function turns it into inputs, in place of a text.
+
+        Raises UsageError for a picture and a tokenizer, or for a sound.
+        """
+        if not names_picture(text) or hasattr(self.reader, "encode") or self.reader is None:
+            check_text(text, self.name, "return (module, transform of a picture)")
+        return self
 
     def tokenize(self, text: str, /) -> tuple[Token, ...]:
         """Return the tokens of a text; of a function that gives inputs, the module runs to tell how many there are."""
@@ -111,18 +136,46 @@ class ModuleModel(TextModel):
                 )
             queries, keys = inputs.tokens, None
             sizes = _Sizes()
-            self._forward(inputs, sizes)
+            with sizes.of_convolutions(self.module):
+                self._forward(inputs, sizes)
             n_q, n_k, kind = sizes.main
             self.info = replace(self.info, n_layers=sizes.layers[kind], n_heads=sizes.heads[kind])
-            if queries is None or len(queries) != n_q:
+            if inputs.photograph is not None:
+                queries = self._patches(inputs, sizes)
+            elif queries is None or len(queries) != n_q:
                 queries = _names(text, n_q)
             if kind == "cross":
                 keys = tuple(named_tokens([str(index) for index in range(n_k)]))
                 whole = inputs.tokens or ()
                 keys = tuple(whole) if len(whole) == n_k else keys
+                if inputs.photograph is not None:
+                    keys, queries = queries, _names(text, n_q)
             self.known.clear()
             self.known[text] = inputs, queries, keys
         return self.known[text]
+
+    def _patches(self, inputs: Inputs, sizes: _Sizes) -> tuple[Token, ...]:
+        """Return the tokens of a picture's keys, each patch with its box in the photograph.
+
+        Raises AttnctlError if they are no grid, or of a part of the picture alone.
+        """
+        photograph, (_, n_k, kind) = inputs.photograph, sizes.main
+        assert photograph is not None
+        if sizes.texts[kind] > 1:
+            raise AttnctlError(
+                f"{self.name} attends within {sizes.texts[kind]} windows of the picture: there is no map of all of it; in "
+                "Python, attnctl.capture shows each window as an item of the batch"
+            )
+        grid = grid_of_tokens(n_k, inputs.side, sizes.grids)
+        if grid is None:
+            raise AttnctlError(f"the {n_k} tokens of {self.name} are no grid of patches: their places are unknown")
+        try:
+            lines = lines_of_transform(self.reader, photograph)
+        except AttnctlError:
+            raise
+        except Exception as error:
+            raise own_error(self.name, error) from error
+        return tokens_of_grid(n_k, grid, patches_in(photograph, grid, lines))
 
     def _inputs_of(self, text: str) -> Inputs:
         reader = self.reader
@@ -131,15 +184,19 @@ class ModuleModel(TextModel):
                 f"{self.name} returned a module alone, which reads no text: return (module, tokenizer), or (module, "
                 "function from text to inputs)"
             )
+        photograph = read_photograph(text).convert("RGB") if names_picture(text) else None
         try:
             if hasattr(reader, "encode"):
                 return _tokenized(reader, text, self.module)
-            given = reader(text)
+            given = reader(text if photograph is None else photograph)
         except Exception as error:
             raise own_error(self.name, error) from error
         if isinstance(given, Mapping):
-            return Inputs(keywords=dict(given))
-        return Inputs(tuple(given) if isinstance(given, (tuple, list)) else (given,))
+            return Inputs(keywords=dict(given), photograph=photograph)
+        args = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+        if photograph is not None:  # a transform returns one picture
+            args = tuple(part[None] if isinstance(part, torch.Tensor) and part.ndim == 3 else part for part in args)
+        return Inputs(args, photograph=photograph)
 
     def _forward(self, inputs: Inputs, visitor: Any) -> Any:
         """Call the module, watched. Raises OwnCodeError for an exception in it, AttnctlError if no attention is seen."""
@@ -177,6 +234,8 @@ class _Sizes:
     """How many queries and keys the attention of each kind has."""
 
     by_kind: dict[str, tuple[int, int]] = field(default_factory=dict)
+    texts: dict[str, int] = field(default_factory=dict)  # items of the batch
+    grids: dict[tuple[int, int], None] = field(default_factory=dict)  # rows and columns that convolutions gave
     layers: dict[str, int] = field(default_factory=dict)
     heads: dict[str, int] = field(default_factory=dict)
 
@@ -186,6 +245,20 @@ class _Sizes:
         self.heads[place.kind] = max(self.heads.get(place.kind, 0), n_heads)
         size = (n_q, n_k) if place.chunk is None else (place.chunk[1], n_k)
         self.by_kind.setdefault(place.kind, size)
+        self.texts.setdefault(place.kind, math.prod(atom.size for atom in call.groups[0]))
+
+    @contextmanager
+    def of_convolutions(self, module: Module) -> Iterator[None]:
+        """Note the sizes of what convolutions give, which cut a picture into patches, within this context."""
+
+        def note(_: Module, __: object, output: Array) -> None:
+            self.grids[int(output.shape[-2]), int(output.shape[-1])] = None
+
+        with ExitStack() as stack:
+            for part in module.modules():
+                if isinstance(part, torch.nn.Conv2d):
+                    stack.callback(part.register_forward_hook(note).remove)
+            yield
 
     @property
     def main(self) -> tuple[int, int, str]:

@@ -15,9 +15,10 @@ from matplotlib.patches import Rectangle
 
 from attnctl.checks.document_fields import Box
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.formats.photographs import photograph_of
 from attnctl.formats.pictures import CMAP, DPI, Look
 from attnctl.readings.overview import LongRow, Overview
-from attnctl.readings.picture_heat import heat_of_boxes, panels_of, sentences_of_heat
+from attnctl.readings.picture_heat import heat_of_boxes, panels_of, query_of_picture, sentences_of_heat
 from attnctl.render.figure.heatmap import colour_map
 from attnctl.render.figure.labels import Labels
 from attnctl.render.figure.layout import LEAST, Drawing, colour_norm
@@ -27,6 +28,9 @@ from attnctl.runtime.arrays import Floats
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+    from attnctl.layer import LayerTrace
+    from attnctl.trace import Trace
 
 SIDE = 560  # pixels of a panel's longer side, at most
 PANEL, GAP, HEAD, FOOT, BAR = 2.4, 0.1, 0.36, 0.3, 1.0  # inches
@@ -90,6 +94,42 @@ def _outline(axes: Axes, box: Box, size: tuple[int, int]) -> None:
     axes.plot(*outline, color="white", lw=2.4, clip_on=False)
     axes.plot(*outline, color=MARK, lw=1.2, clip_on=False)
     axes.set(xlim=(0, size[0]), ylim=(size[1], 0))
+
+
+def photograph_of_trace(
+    trace: Trace,
+    picture: object,
+    query: int | str | None,
+    layers: Sequence[int] | None,
+    heads: Sequence[int] | None,
+    look: Look,
+) -> Drawing:
+    """Draw the weights of one query of a trace over the picture: of the last layer, unless layers are given.
+
+    Raises UsageError if its tokens have no places in a picture, or if there is no such query, layer or head.
+    """
+    if not any(token.box is not None for token in trace.key_axis):
+        raise UsageError(
+            "the tokens of this trace have no places in a picture: name it in trace(picture=…)", option="picture"
+        )
+    place = query_of_picture(trace.tokens, None if query is None else str(query), bool(trace.model.causal))
+    weights = {}
+    for layer in trace.layers[-1:] if layers is None else [trace.layer(number) for number in layers]:
+        rows = range(len(trace.tokens)) if layer.rows is None else layer.rows
+        if place not in rows or layer.weights is None:
+            raise UsageError(f"layer {layer.layer} of this trace does not hold it", option="query", value=query)
+        for number in chosen_places(layer, heads):
+            weights[layer.layer, number] = layer.weights[layer.heads.index(number), list(rows).index(place)]
+    row = LongRow(trace.subject, place, weights)
+    return draw_over_photograph(row, photograph_of("figure", picture), look)
+
+
+def chosen_places(layer: LayerTrace, heads: Sequence[int] | None) -> Sequence[int]:
+    """Return the chosen heads of a layer (None: all). Raises UsageError for one that it does not hold."""
+    for head in heads or ():
+        if head not in layer.heads:
+            raise UsageError(f"layer {layer.layer} of this trace does not hold it", option="head", value=head)
+    return layer.heads if heads is None else heads
 
 
 class RegionValues(NamedTuple):
