@@ -379,7 +379,10 @@ def removal_question(effects: Effects, dice: random.Random) -> QuizQuestion | No
     word, before, best = visible_text(effects.target.text.strip()), effects.baseline, first.best
     turned = best is not None and before.best is not None and best.text != before.best.text
     instead = f", and the likeliest word is “{visible_text(best.text.strip())}”" if best is not None and turned else ""
-    text, blank = visible_text(effects.text), next((token.text for token in effects.tokens if is_blank(token.text)), None)
+    text, blank = (
+        visible_text(effects.text),
+        next((token.text for token in effects.tokens if is_blank(token.text)), None),
+    )
     place = f"After “{text}”" if blank is None else f"At {blank} in “{text}”"
     return QuizQuestion(
         "removal",
