@@ -226,6 +226,10 @@ class Command(TyperCommand):
             first = ctx.params.get(text)
             if first is None or first == "-" or Path(first).is_file():
                 raise UsageError(f"{words[0]!r} is one argument too many: {self.name} reads one text, or one file")
+            second = [word for word in (first, *words) if len(word.split()) > 1][1:2]
+            if second:  # words without quotes are one text, but two quoted texts are a mistake
+                whole = "put it all in one pair of quotes; attnctl batch reads many texts, attnctl compare two"
+                raise UsageError(f"{second[0]!r} is a second text, and {self.name} reads one: {whole}")
             ctx.params[text] = " ".join([first, *words])
             ctx.args = []
         set_flags({parameter.name: flag_of(self.params, parameter.name) for parameter in self.params if parameter.name})

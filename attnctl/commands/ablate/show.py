@@ -286,6 +286,10 @@ def _without_what(effects: Effects, effect: HeadEffect | SpanEffect) -> str:
             f"{without} the {quantity} of {bare_word(effects.target.text)} would move by {size:+.2f}, to first order."
         )
     word, was, now = bare_word(effects.target.text), sentence_percent(before), sentence_percent(after)
+    lead = effects.baseline.logit_difference
+    if was == now and effects.against is not None and lead is not None and effect.logit_difference is not None:
+        moved = f"{lead:.2f} to {lead + effect.logit_difference:.2f}"
+        return f"{without} {word} stays at {was}; its logits above {bare_word(effects.against.text)} go from {moved}."
     if was == now:
         return f"{without} {word} stays at {was}."
     return f"{without} {word} {'falls' if after < before else 'rises'} from {was} to {now}."

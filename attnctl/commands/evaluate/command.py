@@ -178,6 +178,8 @@ def evaluate_command(
         put_bytes(treebank_text(sentences, bool(model_of(options).info.causal)).encode(), write_corpus)
         return DONE
     if not paths:
+        of_corpus = "attnctl evaluate CORPUS.conllu -o FILE writes the census of a corpus; for these sentences: --json"
+        refuse_unused(context, "output", because=of_corpus)
         refuse_unused(context, *COUNTING, *COUNTED, because="use it with a corpus of your own")
         _evaluate_bundled(options, sentences, json)
         return DONE

@@ -108,11 +108,13 @@ def largest_change(traces: Sequence[Trace | Overview]) -> list[Document]:
         pair = compare_traces(a, b)
     except AttnctlError:  # no common token or head: the page still shows them side by side
         return []
-    layer, head, i, j = pair.largest_difference()
+    layer, head, i, j = pair.largest_difference(*pair.telling_place())
     if not pair.gap_of_head((layer, head)):
         return []
     queries, keys = ((i, i), (j, j)) if pair.aligned is None else (pair.aligned.queries[i], pair.aligned.keys[j])
-    place = {"layer": layer, "head": head, "reason": "the largest change of all"}
+    is_largest = (layer, head) == pair.largest_difference()[:2]
+    reason = "the largest change of all" if is_largest else "the largest change of a head that was measured"
+    place = {"layer": layer, "head": head, "reason": reason}
     return [place | {"query": query, "key": key} for query, key in zip(queries, keys, strict=True)]
 
 

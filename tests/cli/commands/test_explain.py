@@ -308,3 +308,14 @@ def test_three_underscores_or_more_are_a_blank(run: Run) -> None:
         [one["text"] for one in asked[0]["predictions"]]
     ] * 2
     assert "predictions" not in asked[3] and asked[1]["tokens"][3]["text"] == "___"
+
+
+def test_words_without_quotes_are_a_text_and_a_line_of_json_is_said(run: Run) -> None:
+    assert run("explain", "Alice", "will", "eat", "--json").out == run("explain", "Alice will eat", "--json").out
+    assert run("explain", "Alice will", "eat", "--json").out == run("explain", "Alice will eat", "--json").out
+    line = b'{"text": "Alice will eat"}\n'
+    for command in ("explain", "heatmap", "heads"):
+        piped = run(command, "-", "--model", "random", stdin=line)
+        assert piped.code == 0 and "the input is JSON but no trace" in piped.err and "attnctl batch" in piped.err
+    assert run("explain", line.decode(), "--model", "random").err == ""
+    assert run("explain", "-", "--model", "random", stdin=b"{Alice} eats").err == ""

@@ -130,3 +130,25 @@ def test_the_three_grids_hold_the_numbers_of_the_json(asked: tuple[str, ...], la
     assert (largest["layer"], largest["head"]) != (layer, head) or marked(screen) == [query]
     alone = "A alone has Alice; B alone has some, tall, man, a"
     assert (alone in " ".join(screen.split())) == (asked[-1] == "random")
+
+
+def test_two_sentences_show_the_measured_head_in_which_they_differ_most(run: Run) -> None:
+    """A head without a name that differs a little more says nothing; without measured heads all count."""
+    texts = TEXT, "Alice will drink soup"
+    a, b = (run("explain", text, "--json").json for text in texts)
+    named = {(one["layer"], one["head"]) for one in a["model"]["finds"]}
+    gaps = {
+        (layer["layer"], head["head"]): np.abs(
+            np.array(other["layers"][i]["heads"][j]["weights"]) - np.array(head["weights"])
+        ).max()
+        for other in (b,)
+        for i, layer in enumerate(a["layers"])
+        for j, head in enumerate(layer["heads"])
+    }
+    best, of_all = max(named, key=gaps.__getitem__), max(gaps, key=gaps.__getitem__)
+    assert of_all not in named, "else the sentences show nothing"
+    screen = " ".join(run("compare", *texts).out.split())
+    assert screen.startswith("layer {}, head {} A ".format(*best)) and "the largest change in this head" in screen
+    assert "the largest change of all, in layer {}, head {}".format(*of_all) in screen
+    untrained = run("compare", *texts, "--model", "random", "--layers", "2", "--heads", "2").out
+    assert "in this head" not in untrained and "the largest change of all" in " ".join(untrained.split())
