@@ -192,7 +192,11 @@ class ChangedReading(Generic[Result]):
         measure, notes, embeddings = prepared.values_measure, list[str](), run.embeddings
         # a checkpoint's reader knows its tokenizer
         if isinstance(source, TextSource) and not subject.model.nature.is_network:
-            notes += (Note(sentence, "input") for sentence in dropped_letters(source.text, source.tokens))
+            keys = source.subject.key_axis
+            tokens = (
+                keys if set(source.tokens) <= set(keys) else source.tokens
+            )  # the last tokens of a text, as with a cache
+            notes += (Note(sentence, "input") for sentence in dropped_letters(source.text, tokens))
         if measure is not None:
             notes.append(measure.note if self._knows_w_o else measure.note_without_w_o or measure.note)
         if prepared.change_notes:
