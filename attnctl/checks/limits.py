@@ -151,6 +151,7 @@ HEADS = Range(1, 10_000, "heads")  # ten times the number in the largest models
 LAYERS = Range(1, 10_000, "layers")  # ten times the number in the largest models
 SEED = Range(0, EXACT)  # JSON readers of every language keep it exact
 WINDOW = Range(1, EXACT, "tokens")  # a window of 0 hides everything
+OFFSET = Range(0, EXACT, "keys")  # where the first query stands among the keys
 SCALE = Range(-FLOAT32, FLOAT32)  # scores are float32
 TEMPERATURE = Range(0, FLOAT32, above=True)  # scores are divided by it
 ROPE_THETA = Range(0, FLOAT32, above=True)  # angles are divided by its powers

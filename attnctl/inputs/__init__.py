@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,10 @@ def open_input(
     """
     named = {"tokens": tokens, "key_tokens": key_tokens}
     typed = next((option for option, names in named.items() if names is not None), None)
+    if has_rows and key_tokens is not None:
+        open_model = partial(_with_key_names, open_model, token_names(key_tokens, "key_tokens"))
+        named = {"tokens": tokens}
+        typed = None if tokens is None else "tokens"
     if chat is not None:
         if typed is not None:
             raise UsageError(
@@ -98,6 +103,15 @@ def open_input(
     computed(where)
     numbers = _computed_input(where, data, named, typed)
     return TraceSource(numbers, where) if isinstance(numbers, Trace) else OverviewSource(numbers, where)
+
+
+def _with_key_names(open_model: Opener, names: list[str]) -> Model:
+    """Return the model of Q, K and V with names of its keys."""
+    from attnctl.models.builtin.matrix import GivenQKV
+
+    model = open_model()
+    assert isinstance(model, GivenQKV)
+    return model.with_key_names(names)
 
 
 def text_of(text: str | None, file: str | None) -> str:

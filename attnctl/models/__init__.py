@@ -88,6 +88,9 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
             why = f"it cannot be combined with {option_name('qkv')}: Q, K and V come from the file"
             raise UsageError(why, option="model", value=name)
         module, attribute = "attnctl.models.builtin.matrix", "open_qkv"
+    elif chosen.get("offset") is not None:
+        why = f"has no effect here: queries and keys are the same tokens, use it with {option_name('qkv', 'FILE')}"
+        raise UsageError(why, option="offset")
     elif name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")
     elif Path(name).suffix.lower() in (".safetensors", ".npz") or (Path(name) / "weights.safetensors").is_file():

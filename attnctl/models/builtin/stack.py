@@ -190,6 +190,7 @@ class Settings:
     temperature: float = 1.0
     window: int | None = None
     first_window: int | None = None  # of the first layer, if there is no `window` for all
+    offset: int | None = None  # the position of the first query among keys of another number
     positions: str | None = None  # sinusoidal, or None
     rope_theta: float | None = None
     rope_pairs: Literal["half", "interleaved"] = "half"
@@ -227,6 +228,7 @@ class Settings:
             scale=self.scale,
             causal=self.causal,
             window=self.window_of_layer(layer),
+            offset=self.offset,
             temperature=self.temperature,
             keep=keep,
             dropout=self.dropout,
