@@ -96,6 +96,7 @@ COMMANDS = {
         documents={
             "alignment": "attnctl.commands.align.result:AlignedSpeech",
             "text-alignment": "attnctl.commands.align.result:AlignedText",
+            "alignment-score": "attnctl.commands.align.result:AlignmentScore",
         },
     ),
     "leaks": CommandPackage(

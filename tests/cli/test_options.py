@@ -182,12 +182,15 @@ BRANCHES = {
     # what is removed changes too little to be drawn
     "sources, picture": Branch("sources PROMPT FOLDER --generate 2 -o sources.svg", f"{TINY} --remove"),
     "sources of an answer": Branch("sources PROMPT FOLDER --answer pizza", TINY),
-    # 1.0 is the head that is chosen; subtitles round the times
+    # 1.0 is the head that is chosen; subtitles round the times; where links are written, their score is a note
     "align speech": Branch("align tone.wav WHISPER", "--device --heads"),
     "align speech, subtitles": Branch("align tone.wav WHISPER -o words.srt", "--device --heads --dtype"),
-    "align texts, picture": Branch("align TEXT T5 --target soup -o links.svg", "--device --words"),
+    "align speech, CTM": Branch("align tone.wav WHISPER -o words.ctm", "--device --heads --dtype"),
+    "align texts, links": Branch("align TEXT T5 --target soup -o links.pharaoh", "--device --gold --dtype --heads"),
+    "align, a score": Branch("align links --gold gold"),
+    "align texts, picture": Branch("align TEXT T5 --target soup -o links.svg", "--device --words --gold"),
     "align texts": Branch("align TEXT T5 --target soup --json", "--device --words"),
-    "align one text": Branch("align MARKED FOLDER", "--device"),
+    "align one text": Branch("align MARKED FOLDER", "--device --gold"),
     "leaks": Branch("leaks padded.json FOLDER --json", "--device"),
     "leaks, picture": Branch("leaks packed.json FOLDER -o leaks.svg", "--device"),
     "leaks of texts": Branch("leaks Alice Bob --pack FOLDER", "--device"),
@@ -250,7 +253,7 @@ VALUES = {
     "address": "auto", "gpus_per_worker": "1", "budget": "2", "relations": "names.csv", "least": "3", "sentences": "30",
     "write_corpus": "made.conllu", "answer": "tea", "needle": "a fact", "question": "which?",
     "expect": "that", "haystack": "lines.txt", "lengths": "100", "depths": "0", "switch_off": "0", "length": "100",
-    "setting": "seed=4", "unset": "layer", "site": "site", "watch": "Alice will", "max_steps": "2", "lr": "0.1",
+    "gold": "gold-one", "gold_from": "1", "setting": "seed=4", "unset": "layer", "site": "site", "watch": "Alice will", "max_steps": "2", "lr": "0.1",
     "objective": "masked-word", "heads": "1.0", "texts": "lines.txt", "dtype_b": "bfloat16", "device_b": "cpu",
     "kernel_b": "eager",
 }  # fmt: skip
@@ -292,6 +295,9 @@ def place(tmp_path_factory: pytest.TempPathFactory, room: Path) -> Path:
     (path / "spans.csv").write_text("name,start,end\nfirst,0,12\nrest,12,30\n")
     (path / "corpus.conllu").write_text(CONLLU)
     (path / "names.csv").write_text("nsubj,subject\nnsubj:pass,passive\n")
+    (path / "links").write_text("1-1 2-2\n0-0\n")
+    (path / "gold").write_text("0-0 1-1\n1p1\n")
+    (path / "gold-one").write_text("1-1 0p0\n")
     (path / "chats.jsonl").write_text('[{"role": "user", "content": "hi"}]\n')
     return path
 
