@@ -74,7 +74,12 @@ WORDS = {
 }
 
 
-OF_OTHERS = {"--format effects": "ablate", "--format sources": "sources", "--effects": "ablate"}
+OF_OTHERS = {
+    "--format effects": "ablate",
+    "--format pharaoh": "align",
+    "--format sources": "sources",
+    "--effects": "ablate",
+}
 
 
 def can_run(line: str) -> bool:
@@ -215,6 +220,10 @@ BRANCHES = {
     ),
     "batch, effects": Branch("batch lines.txt -o out --format effects", f"{DEMO} {WORK} --replace --input"),
     "batch, sources": Branch("batch lines.txt FOLDER -o out --format sources", f"{TINY} {WORK} --replace --input"),
+    # two words have few links: another head may have the same
+    "batch, links": Branch(
+        "batch pairs.txt T5 -o out --format pharaoh", f"{TINY} {WORK} --replace --input --head --layer --predict"
+    ),
     # a conversation has no columns, a checkpoint no matrices that a trace keeps
     "batch of conversations": Branch(
         "batch --chat chats.jsonl FOLDER", f"{TINY} {WORK} --column --id-column --parameters"
@@ -295,6 +304,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, room: Path) -> Path:
     (path / "spans.csv").write_text("name,start,end\nfirst,0,12\nrest,12,30\n")
     (path / "corpus.conllu").write_text(CONLLU)
     (path / "names.csv").write_text("nsubj,subject\nnsubj:pass,passive\n")
+    (path / "pairs.txt").write_text("Alice will eat pizza ||| Alice eats pizza\n")
     (path / "links").write_text("1-1 2-2\n0-0\n")
     (path / "gold").write_text("0-0 1-1\n1p1\n")
     (path / "gold-one").write_text("1-1 0p0\n")

@@ -195,9 +195,12 @@ def _parted(intervals: Sequence[tuple[float, float, str]]) -> list[tuple[float, 
     return parted
 
 
-def time_marks(aligned: AlignedSpeech) -> str:
-    """Return the words as CTM: recording, channel 1, start, duration, word, confidence, a line each."""
-    recording = _without_blanks(Path(aligned.audio).stem).replace(";", "_")  # ;; begins a comment
+def time_marks(aligned: AlignedSpeech, name: str | None = None) -> str:
+    """Return the words as CTM: recording, channel 1, start, duration, word, confidence, a line each.
+
+    The recording's `name` is by default that of its file, without suffix.
+    """
+    recording = _without_blanks(Path(aligned.audio).stem if name is None else name).replace(";", "_")  # ;; is a comment
     lines = (
         (recording, "1", f"{word.start:.3f}", f"{word.end - word.start:.3f}", _without_blanks(word.text))
         + (f"{word.confidence:.4f}",)
