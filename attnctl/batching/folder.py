@@ -36,6 +36,7 @@ from attnctl.batching.manifest import (
 )
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.model_documents import ManifestFile, ManifestLine
+from attnctl.registry import SUFFIXES
 from attnctl.runtime.files import LOCK, TEMPORARY, check_no_links, lock_folder, said_plainly, write_whole
 from attnctl.text import counted
 
@@ -53,8 +54,8 @@ def file_patterns(forms: Iterable[str]) -> tuple[re.Pattern[str], re.Pattern[str
     """
     names = "|".join(map(re.escape, forms))
     shared = rf"(traces|weights)\.parquet|\.tallies|\.({names})"
-    of_texts = rf"(\d{{7,}}/)?\d{{7,}}(-[a-z0-9-]+)?\.({'|'.join(FILES)})"
-    of_all = rf"{re.escape(LINES)}|({names})(-means)?\.(csv|jsonl?)"
+    of_texts = rf"(\d{{7,}}/)?\d{{7,}}(-[a-z0-9-]+)?\.({'|'.join((*FILES, *SUFFIXES))})"
+    of_all = rf"{re.escape(LINES)}|({names})(-means)?\.(csv|jsonl?)|aligned\.({names})"
     return re.compile(rf"{of_texts}|({shared})/\d{{7,}}[-.][a-z0-9.]+|{of_all}"), re.compile(rf"\d{{7,}}|{shared}")
 
 

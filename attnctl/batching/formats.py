@@ -17,7 +17,7 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.pictures import format_names
 from attnctl.models import Model
 from attnctl.readings.head_statistics import STATISTICS, head_statistics
-from attnctl.registry import BATCH_FORMATS, PROMPT_FORMATS
+from attnctl.registry import ALIGNED_FORMATS, BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.runtime.files import write_whole
 from attnctl.text import as_json, csv_table
 from attnctl.trace import Trace
@@ -35,7 +35,7 @@ SHARED = {
     "weights": "attnctl.batching.tables:Weights",
     "weights-parquet": "attnctl.batching.columns:WeightTables",
 }
-SHARED |= BATCH_FORMATS | PROMPT_FORMATS
+SHARED |= BATCH_FORMATS | PROMPT_FORMATS | ALIGNED_FORMATS
 # in --format → its format; and the format if a trace keeps its weights alone
 TABLES = {"csv": ("headlines", "weights"), "parquet": ("parquet", "weights-parquet")}
 
@@ -51,6 +51,7 @@ class BatchFormat:
     form = ""  # the name in --format
     prefix = ""  # the beginning of its file names, before the number of the first text in each; `.FORM/` if empty
     task: Any = None  # for a format that is not made of traces: the class that makes it, a Task
+    reads_sounds = False  # whether a folder's texts are its sounds
     first: int | None = None  # number of the first item that is not in a file yet
 
     @classmethod

@@ -19,9 +19,11 @@ from attnctl.batching.items import Item
 from attnctl.checks import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name, waiting
 from attnctl.runtime.files import (
+    SOUND,
     check_json_memory,
     check_regular,
     names_picture,
+    names_sound,
     need_pyarrow,
     open_regular,
     said_plainly,
@@ -220,10 +222,13 @@ class TextStream(InputFiles):
         if names_picture(path):
             raise UsageError(f"{path} is a picture: give a file with the names of pictures, one a line")
         self.path, self.form, self.column, self.id_column = path, form, column, id_column
+        self.sounds = False  # whether the items of a folder are its sounds
 
     def __iter__(self) -> Iterator[Item]:
         folder = Path(self.path)
         is_folder = self.path != "-" and folder.is_dir()
+        if self.sounds and names_sound(self.path):
+            return numbered([_of_sound(folder, folder.parent)])
         return numbered(self._items_of_folder(folder) if is_folder else self._items_of_file(self.path))
 
     def _items_of_folder(self, folder: Path) -> Iterator[Item]:
@@ -236,6 +241,11 @@ class TextStream(InputFiles):
             for name in sorted(names):
                 path = Path(where, name)
                 form = form_of_path(name)
+                if self.sounds:
+                    if SOUND.fullmatch(name) and not name.startswith("."):
+                        any_there = True
+                        yield _of_sound(path, folder)
+                    continue
                 if form is None or name.startswith("."):
                     continue
                 any_there = True
@@ -253,6 +263,8 @@ class TextStream(InputFiles):
             reason = (error.strerror or str(error)).lower()
             name = _readable(Path(error.filename).name)
             yield Item(0, error.filename, id=name, error=f"this folder cannot be read: {reason}")
+        if not any_there and self.sounds:
+            raise AttnctlError(f"{folder} holds no sounds: it may hold .wav, .flac, .ogg, .mp3, .aiff, .caf and .au")
         if not any_there:
             raise AttnctlError(f"{folder} holds no texts: it may hold {', '.join(SUFFIXES)}, also .gz and .zst")
 
@@ -418,6 +430,11 @@ class TextStream(InputFiles):
                     yield of_row(f"{path}, row {number}", row, column, id_column)
         except pa.ArrowInvalid as error:
             raise AttnctlError(f"{path} is not a sound Parquet file: {in_one_line(error)}") from error
+
+
+def _of_sound(path: Path, folder: Path) -> Item:
+    """Return a sound file as an item, whose text is its path."""
+    return Item(0, str(path), str(path), _readable(path.relative_to(folder).with_suffix("").as_posix()))
 
 
 def _rows_of(batch: Any) -> list[dict[str, object]]:

@@ -21,7 +21,7 @@ from attnctl.formats.pictures import heatmap_bytes
 from attnctl.measures import check_measure, needs_of
 from attnctl.models import Model, open_named_model
 from attnctl.readings.trace_reading import TraceReading
-from attnctl.registry import BATCH_FORMATS, PROMPT_FORMATS
+from attnctl.registry import ALIGNED_FORMATS, BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.runtime.files import need_pyarrow
 from attnctl.source import (
     NO_CHANGES,
@@ -76,12 +76,20 @@ class Work:
             if form in PROMPT_FORMATS:
                 task: Task = format_named(form).task(self.options, self.prompts, model)
                 return task
+            if form in ALIGNED_FORMATS:
+                aligning: Task = format_named(form).task(self, model)
+                return aligning
         return Traces(self, model)
 
     @property
     def answers_prompts(self) -> bool:
         """Return whether the texts are prompts whose answers a command's format reads."""
         return any(form in PROMPT_FORMATS for form in self.formats)
+
+    @property
+    def aligns(self) -> bool:
+        """Return whether a command's format aligns the texts or sounds."""
+        return any(form in ALIGNED_FORMATS for form in self.formats)
 
     def request(self) -> dict[str, Any]:
         """Return the request for run.json; prompts and steps only if they were set."""
@@ -392,6 +400,8 @@ def open_work_model(work: Work) -> Model:
         selected_indices(spec, count or 1, axis, model.info.name)
     if work.answers_prompts and not (isinstance(model, Generates) and model.kind == "self" and model.info.causal):
         raise UsageError(f"{model.info.name} answers no prompts: name a checkpoint that continues texts (smollm2, …)")
+    if work.aligns:
+        work.task(model)  # which raises the error of a model that cannot align
     if {"parquet", "weights-parquet"} & {*work.formats}:
         need_pyarrow(option_name("format", "parquet"))
     if work.draws_pictures:

@@ -157,6 +157,7 @@ TEMPERATURE = Range(0, FLOAT32, above=True)  # scores are divided by it
 ROPE_THETA = Range(0, FLOAT32, above=True)  # angles are divided by its powers
 DROPOUT = Range(0, math.nextafter(1.0, 0.0))  # the kept weights grow by 1 / (1 - dropout)
 GENERATE = Range(1, 100_000, "tokens")  # each token is a pass through the model
+FIRST_WORD = Range(0, 1, "")  # from which the words of an alignment are counted
 PRECISION = Range(0, 9, "decimals")  # float32 has no more decimals
 TOP = Range(1, 10**9)  # a larger number than exist shows all
 SWITCHED_OFF = Range(0, 10_000, "heads")  # more than the largest models have

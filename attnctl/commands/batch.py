@@ -45,7 +45,7 @@ from attnctl.cli.progress import items_progress
 from attnctl.cli.suggestions import completing
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, option_name, print_complaint
 from attnctl.formats.pictures import BatchLook, Look, format_names
-from attnctl.registry import BATCH_FORMATS, PROMPT_FORMATS
+from attnctl.registry import ALIGNED_FORMATS, BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.text import either
 
 if TYPE_CHECKING:
@@ -59,12 +59,12 @@ if TYPE_CHECKING:
 PICTURES = format_names()
 OF_WEIGHTS = ("json", "npz", "csv", "parquet", *PICTURES)
 LINES = ("json", "csv")  # formats that may go to standard output
-FORMATS = (*OF_WEIGHTS, "statistics", *BATCH_FORMATS, *PROMPT_FORMATS)
+FORMATS = (*OF_WEIGHTS, "statistics", *BATCH_FORMATS, *PROMPT_FORMATS, *ALIGNED_FORMATS)
 OF_PROMPTS = f" ({', '.join(PROMPT_FORMATS)})" if PROMPT_FORMATS else ""  # in a help
 NOTES = 100  # at most this many different notes are printed: each text may have its own
 # names of options → the formats that use them
 USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
-    ("layer", "head"): (*OF_WEIGHTS, "statistics", *BATCH_FORMATS),
+    ("layer", "head"): (*OF_WEIGHTS, "statistics", *BATCH_FORMATS, *ALIGNED_FORMATS),
     ("query",): (*OF_WEIGHTS, "statistics"),
     ("words", "measure", "drop", "renormalise"): OF_WEIGHTS,
     ("steps",): ("json", "npz", "csv", "parquet"),
@@ -215,7 +215,7 @@ def batch_command(
         raise UsageError("give a file or folder of texts, or --chat and a file of conversations, one a line")
 
     from attnctl.batching.engines import results_of_items
-    from attnctl.batching.formats import TABLES
+    from attnctl.batching.formats import TABLES, format_named
     from attnctl.batching.passes import most_together
     from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Work, open_work_model
@@ -244,7 +244,10 @@ def batch_command(
         prompts=prompts,
     )
     opened = open_work_model(work)  # raises errors that concern every text
-    work = dataclasses.replace(work, batch_size=1 if work.answers_prompts else most_together(opened, batch_size))
+    work = dataclasses.replace(
+        work, batch_size=1 if work.answers_prompts or work.aligns else most_together(opened, batch_size)
+    )
+    texts.sounds = work.aligns and format_named(formats[0]).reads_sounds
     folder = None if output == "-" else output
     if replace and folder is None:
         raise UsageError("is for a folder: name it with -o", option="replace")
@@ -279,6 +282,10 @@ def _chosen_formats(listed: str, output: str | None) -> tuple[str, ...]:
             option="format",
             value=alone,
         )
+    if not set(formats).isdisjoint(ALIGNED_FORMATS) and not set(formats) <= ALIGNED_FORMATS.keys():
+        other = next(name for name in formats if name not in ALIGNED_FORMATS)
+        why = f"it cannot be combined with {either(list(ALIGNED_FORMATS))}, which align, and keep no traces"
+        raise UsageError(why, option="format", value=other)
     return formats
 
 
@@ -295,6 +302,9 @@ def _refuse_unused_by(context: Context, formats: tuple[str, ...]) -> None:
         model_options = [field.name for field in dataclasses.fields(ModelOptions) if field.name not in prompt_options]
         because = f"--format {formats[0]} asks a checkpoint, one prompt after the other"
         refuse_unused(context, "batch_size", *model_options, because=because)
+    if formats[0] in ALIGNED_FORMATS:
+        because = f"--format {formats[0]} aligns one text after the other"
+        refuse_unused(context, "batch_size", "max_tokens", "chat", because=because)
 
 
 def _write_lines(do: Do, texts: TextStream, form: str, strict: bool) -> int:

@@ -14,7 +14,7 @@ from attnctl.runtime.files import read_bytes
 
 RATE = 16_000  # samples a second that Whisper reads
 # the first bytes of sounds that soundfile may read. It chooses among 25 formats by content, and most are seldom tested.
-SOUNDS = re.compile(rb"(?s)(RIFF|RF64)....WAVE|fLaC|OggS|ID3|\xff[\xe0-\xff]")
+SOUNDS = re.compile(rb"(?s)(RIFF|RF64)....WAVE|FORM....AIF[FC]|caff\x00\x01|\.snd|fLaC|OggS|ID3|\xff[\xe0-\xff]")
 
 
 def read_audio(path: str) -> Floats:
@@ -31,7 +31,9 @@ def read_audio(path: str) -> Floats:
     if not data:
         raise AttnctlError(f"{name} is empty: it holds no sound")
     if not SOUNDS.match(data):
-        raise AttnctlError(f"cannot read the sound of {name}: it is not WAV, FLAC, Ogg or MP3, or it is damaged")
+        raise AttnctlError(
+            f"cannot read the sound of {name}: it is not WAV, FLAC, Ogg, MP3, AIFF, CAF or AU, or it is damaged"
+        )
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             # hours of silence are a small file when compressed

@@ -138,7 +138,7 @@ def text_of(text: str | None, file: str | None) -> str:
 
 # suffixes by which a word without spaces is a file name, not a text
 _FILE_NAME = re.compile(
-    r"[^\s]+\.(txt|md|html?|json|jsonl|csv|tsv|npz|npy|png|jpe?g|webp|bmp|tiff?|svg|pdf|gif|safetensors|gguf|conllu|parquet|gz|zst|py|toml|wav|flac|mp3|pth?|pkl|pickle|h5|hdf5|keras|msgpack|onnx|mat|feather|arrow|xlsx)",
+    r"[^\s]+\.(txt|md|html?|json|jsonl|csv|tsv|npz|npy|png|jpe?g|webp|bmp|tiff?|svg|pdf|gif|safetensors|gguf|conllu|parquet|gz|zst|py|toml|wav|flac|mp3|aif[fc]?|caf|pth?|pkl|pickle|h5|hdf5|keras|msgpack|onnx|mat|feather|arrow|xlsx)",
     re.I,
 )
 

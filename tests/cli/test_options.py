@@ -74,7 +74,12 @@ WORDS = {
 }
 
 
-OF_OTHERS = {"--format effects": "ablate", "--format sources": "sources", "--effects": "ablate"}
+OF_OTHERS = {
+    "--format effects": "ablate",
+    "--format pharaoh": "align",
+    "--format sources": "sources",
+    "--effects": "ablate",
+}
 
 
 def can_run(line: str) -> bool:
@@ -184,12 +189,15 @@ BRANCHES = {
     # what is removed changes too little to be drawn
     "sources, picture": Branch("sources PROMPT FOLDER --generate 2 -o sources.svg", f"{TINY} --remove"),
     "sources of an answer": Branch("sources PROMPT FOLDER --answer pizza", TINY),
-    # 1.0 is the head that is chosen; subtitles round the times
+    # 1.0 is the head that is chosen; subtitles round the times; where links are written, their score is a note
     "align speech": Branch("align tone.wav WHISPER", "--device --heads"),
     "align speech, subtitles": Branch("align tone.wav WHISPER -o words.srt", "--device --heads --dtype"),
-    "align texts, picture": Branch("align TEXT T5 --target soup -o links.svg", "--device --words"),
+    "align speech, CTM": Branch("align tone.wav WHISPER -o words.ctm", "--device --heads --dtype"),
+    "align texts, links": Branch("align TEXT T5 --target soup -o links.pharaoh", "--device --gold --dtype --heads"),
+    "align, a score": Branch("align links --gold gold"),
+    "align texts, picture": Branch("align TEXT T5 --target soup -o links.svg", "--device --words --gold"),
     "align texts": Branch("align TEXT T5 --target soup --json", "--device --words"),
-    "align one text": Branch("align MARKED FOLDER", "--device"),
+    "align one text": Branch("align MARKED FOLDER", "--device --gold"),
     "leaks": Branch("leaks padded.json FOLDER --json", "--device"),
     "leaks, picture": Branch("leaks packed.json FOLDER -o leaks.svg", "--device"),
     "leaks of texts": Branch("leaks Alice Bob --pack FOLDER", "--device"),
@@ -217,6 +225,10 @@ BRANCHES = {
     ),
     "batch, effects": Branch("batch lines.txt -o out --format effects", f"{DEMO} {WORK} --replace --input"),
     "batch, sources": Branch("batch lines.txt FOLDER -o out --format sources", f"{TINY} {WORK} --replace --input"),
+    # two words have few links: another head may have the same
+    "batch, links": Branch(
+        "batch pairs.txt T5 -o out --format pharaoh", f"{TINY} {WORK} --replace --input --head --layer --predict"
+    ),
     # a conversation has no columns, a checkpoint no matrices that a trace keeps
     "batch of conversations": Branch(
         "batch --chat chats.jsonl FOLDER", f"{TINY} {WORK} --column --id-column --parameters"
@@ -255,7 +267,7 @@ VALUES = {
     "address": "auto", "gpus_per_worker": "1", "budget": "2", "relations": "names.csv", "least": "3", "sentences": "30",
     "write_corpus": "made.conllu", "answer": "tea", "needle": "a fact", "question": "which?",
     "expect": "that", "haystack": "lines.txt", "lengths": "100", "depths": "0", "switch_off": "0", "length": "100",
-    "setting": "seed=4", "unset": "layer", "site": "site", "watch": "Alice will", "max_steps": "2", "lr": "0.1",
+    "gold": "gold-one", "gold_from": "1", "setting": "seed=4", "unset": "layer", "site": "site", "watch": "Alice will", "max_steps": "2", "lr": "0.1",
     "objective": "masked-word", "heads": "1.0", "texts": "lines.txt", "dtype_b": "bfloat16", "device_b": "cpu",
     "kernel_b": "eager",
 }  # fmt: skip
@@ -297,6 +309,10 @@ def place(tmp_path_factory: pytest.TempPathFactory, room: Path) -> Path:
     (path / "spans.csv").write_text("name,start,end\nfirst,0,12\nrest,12,30\n")
     (path / "corpus.conllu").write_text(CONLLU)
     (path / "names.csv").write_text("nsubj,subject\nnsubj:pass,passive\n")
+    (path / "pairs.txt").write_text("Alice will eat pizza ||| Alice eats pizza\n")
+    (path / "links").write_text("1-1 2-2\n0-0\n")
+    (path / "gold").write_text("0-0 1-1\n1p1\n")
+    (path / "gold-one").write_text("1-1 0p0\n")
     (path / "chats.jsonl").write_text('[{"role": "user", "content": "hi"}]\n')
     return path
 
