@@ -80,7 +80,9 @@ def _measure_heads(
     entropy = total.log() - logs.mul_(weights).sum(-1)  # (heads, n_q)
     middle = n_k // 2
     local = torch.arange(n_k, dtype=dtype, device=keys.device) - middle  # (n_k,)
-    factors = local[None] if marks is None else torch.cat([local.expand(*marks.shape[:-2], 1, n_k), marks.to(dtype)], -2)
+    factors = (
+        local[None] if marks is None else torch.cat([local.expand(*marks.shape[:-2], 1, n_k), marks.to(dtype)], -2)
+    )
     sums = weights @ factors.mT  # (heads, n_q, 1 + marks)
     mean, marked = sums[..., 0], sums[..., 1:].mT
     # squared about the row's own mean, since a difference of squares would cancel
