@@ -48,6 +48,24 @@ def fused_context(call: Call) -> Array:
     return context.numpy() if isinstance(call.queries, np.ndarray) else context
 
 
+def masked_context(call: Call) -> Array:
+    """Return the context of a batch of calls (batch, heads, n_q, d_v), by torch's kernel where a mask alone hides keys."""
+    bent = call.bends_scores or call.sinks is not None or call.keep is not None
+    plain = not bent and not call.causal and call.window is None and call.values.shape[-1] == call.queries.shape[-1]
+    if not plain or call.mask is None or isinstance(call.queries, np.ndarray):
+        return attention.run_call(call).context
+    import torch
+
+    return torch.nn.functional.scaled_dot_product_attention(
+        call.queries,
+        call.keys,
+        call.values,
+        attn_mask=call.mask[:, None] if call.mask.ndim == 3 else call.mask,
+        scale=call.effective_scale / call.temperature,
+        enable_gqa=call.queries.shape[-3] != call.keys.shape[-3],
+    )
+
+
 Cells = Callable[[Array, Array], Array]  # queries (grids, r), keys (grids, c) → something of (…, grids, r, c)
 
 
@@ -195,7 +213,7 @@ def strongest_keys(weights: Array, count: int) -> tuple[Array, Array]:
     return np.take_along_axis(keys, best, -1), np.take_along_axis(candidates, best, -1)
 
 
-TILE = 64  # queries that share the keys near them
+TILE = 32  # queries that share the keys near them
 TILES = 1 << 20  # scores of tiles at a time
 
 
@@ -212,7 +230,7 @@ def streaming_change_of_call(call: Call, context: Array, first: int, last: int) 
     changes = []
     for lo in range(0, len(starts), step):
         rows = starts[lo : lo + step, None] + np.arange(TILE)  # (tiles, rows); the last rows may be beyond the text
-        after = attention.run_call(_streaming(call, np.minimum(rows, call.n_q - 1), first, last)).context
+        after = masked_context(_streaming(call, np.minimum(rows, call.n_q - 1), first, last))
         after = xp.reshape(xp.permute_dims(after, (1, 0, 2, 3)), (heads, rows.size, -1))  # (heads, rows, d_v)
         begin, end = int(rows[0, 0]), min(int(rows[-1, -1]) + 1, call.n_q)
         changes.append(relative_change(after[:, : end - begin], context[:, begin:end]))

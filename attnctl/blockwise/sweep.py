@@ -49,8 +49,8 @@ from attnctl.runtime.arrays import as_numpy, one_thread
 
 Result = TypeVar("Result")
 
-KEYS = {"cpu": 256}  # keys in a block; elsewhere 512
-ELEMENTS = {"cpu": 1 << 19}  # numbers in a block's buffer, to stay in a CPU's cache; elsewhere 1 << 26
+KEYS = {"cpu": 128}  # keys in a block; elsewhere 512
+ELEMENTS = {"cpu": 1 << 21}  # numbers in a block's buffer, to stay in a CPU's shared cache; elsewhere 1 << 26
 BINS = 16  # in a block at most, if bins are narrow: to sum many bins takes longer than a second block
 
 
@@ -177,7 +177,9 @@ def sweep_keys(
     cuts = block_cuts(edges, size if call.queries.is_cuda else min(size, max(narrow, size // 4)))
     widest = max(b - a for a, b in neighbouring_edges(cuts))
     elements = max(ELEMENTS.get(call.queries.device.type, 1 << 26), widest)
-    n_heads, step = call.queries.shape[0], max(1, elements // (widest * n_q))
+    n_heads = call.queries.shape[0]
+    of_thread = n_heads if call.queries.is_cuda else -(-n_heads // torch.get_num_threads())
+    step = max(1, min(elements // (widest * n_q), of_thread))
 
     stop = Event()
     of_all = of_head = None
