@@ -18,7 +18,7 @@ from attnctl.checks.argument_types import (
     plain_number,
     require_type,
 )
-from attnctl.errors import AttnctlError
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerTrace
 from attnctl.text import counted, number_list, quoted_beginning
 from attnctl.text.tokens import Token, word_numbers
@@ -180,7 +180,10 @@ class Trace(HoldsSubject):
         or a wrong type, UsageError for an impossible value.
         """
         chosen = checked_figure_options(options)
-        figure: Figure = resolve_name("attnctl.render.figure.heatmap:figure_of_trace")(self, **chosen)
+        if "query" in chosen and "picture" not in chosen:
+            raise UsageError("is for weights over a picture: give the picture, too", option="query")
+        module = "photograph:figure_over_picture" if "picture" in chosen else "heatmap:figure_of_trace"
+        figure: Figure = resolve_name(f"attnctl.render.figure.{module}")(self, **chosen)
         return figure
 
     def _repr_html_(self) -> str:

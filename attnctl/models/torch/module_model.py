@@ -21,7 +21,7 @@ from attnctl.layer.computed import share_of_sink
 from attnctl.models.torch.fused import Steps
 from attnctl.models.torch.own_errors import own_error
 from attnctl.models.torch.picture_tokens import grid_of_tokens, lines_of_transform, patches_in, tokens_of_grid
-from attnctl.models.torch.traced import TracedCall
+from attnctl.models.torch.traced_call import TracedCall
 from attnctl.models.torch.watching import AnyCall, check_seen, watch_module
 from attnctl.runtime.arrays import as_numpy
 from attnctl.runtime.files import names_picture

@@ -38,27 +38,14 @@ def figure_of_trace(
     head: Sequence[int] | None = None,
     drop: Sequence[str] = (),
     renormalise: bool = False,
-    picture: Any = None,
-    query: int | str | None = None,
     **look: Any,
 ) -> Figure:
-    """Return a matplotlib Figure with the weights of a trace; over a `picture`, those of one `query`.
+    """Return a matplotlib Figure with the weights of a trace.
 
     `layer` and `head` choose layers and heads (None: all). `drop` leaves keys out ("first", "special", a token or its
     index), `renormalise` then rescales the rows; the picture says so. Other keywords are the fields of `Look`.
     Raises AttnctlError if there is nothing to draw, UsageError for an option that is not possible.
     """
-    if picture is not None:
-        from attnctl.render.figure.photograph import photograph_of_trace
-
-        unused = {"drop": drop, "renormalise": renormalise} | {
-            name: look.get(name) for name in ("values", "size", "font_size")
-        }
-        for name in (name for name, value in unused.items() if value):
-            raise UsageError("has no effect over a picture", option=name)
-        return photograph_of_trace(trace, picture, query, layer, head, Look(**look)).figure
-    if query is not None:
-        raise UsageError("is for weights over a picture: give the picture, too", option="query")
     grid = read_heatmap(trace, layers=layer, heads=head, drop=drop, renormalise=renormalise)
     return draw_heatmap(grid, Look(**look)).figure
 

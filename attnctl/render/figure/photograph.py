@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -96,32 +96,36 @@ def _outline(axes: Axes, box: Box, size: tuple[int, int]) -> None:
     axes.set(xlim=(0, size[0]), ylim=(size[1], 0))
 
 
-def photograph_of_trace(
+def figure_over_picture(
     trace: Trace,
+    *,
     picture: object,
-    query: int | str | None,
-    layers: Sequence[int] | None,
-    heads: Sequence[int] | None,
-    look: Look,
-) -> Drawing:
-    """Draw the weights of one query of a trace over the picture: of the last layer, unless layers are given.
+    query: int | str | None = None,
+    layer: Sequence[int] | None = None,
+    head: Sequence[int] | None = None,
+    **options: Any,
+) -> Figure:
+    """Return a matplotlib Figure of one query's weights over the picture: of the last layer, unless layers are given.
 
-    Raises UsageError if its tokens have no places in a picture, or if there is no such query, layer or head.
+    Raises UsageError if the trace's tokens have no places in a picture, if there is no such query, layer or head, or for an
+    option that has no effect.
     """
+    for name in (name for name in ("drop", "renormalise", "values", "size", "font_size") if options.get(name)):
+        raise UsageError("has no effect over a picture", option=name)
     if not any(token.box is not None for token in trace.key_axis):
         raise UsageError(
             "the tokens of this trace have no places in a picture: name it in trace(picture=…)", option="picture"
         )
     place = query_of_picture(trace.tokens, None if query is None else str(query), bool(trace.model.causal))
     weights = {}
-    for layer in trace.layers[-1:] if layers is None else [trace.layer(number) for number in layers]:
-        rows = range(len(trace.tokens)) if layer.rows is None else layer.rows
-        if place not in rows or layer.weights is None:
-            raise UsageError(f"layer {layer.layer} of this trace does not hold it", option="query", value=query)
-        for number in chosen_places(layer, heads):
-            weights[layer.layer, number] = layer.weights[layer.heads.index(number), list(rows).index(place)]
+    for part in trace.layers[-1:] if layer is None else [trace.layer(number) for number in layer]:
+        rows = range(len(trace.tokens)) if part.rows is None else part.rows
+        if place not in rows or part.weights is None:
+            raise UsageError(f"layer {part.layer} of this trace does not hold it", option="query", value=query)
+        for number in chosen_places(part, head):
+            weights[part.layer, number] = part.weights[part.heads.index(number), list(rows).index(place)]
     row = LongRow(trace.subject, place, weights)
-    return draw_over_photograph(row, photograph_of("figure", picture), look)
+    return draw_over_photograph(row, photograph_of("figure", picture), Look(**options)).figure
 
 
 def chosen_places(layer: LayerTrace, heads: Sequence[int] | None) -> Sequence[int]:
