@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Context, Option
@@ -163,6 +164,7 @@ def _explain_steps(
     from attnctl.checks.selection import find_several, selected_indices
     from attnctl.readings.questions.headline import headline, walked_heads
     from attnctl.source import is_long, prepare
+    from attnctl.source.probe import probe_positions
     from attnctl.trace.steps import check_steps
 
     layer, head, query = chosen.layer, chosen.head, chosen.query
@@ -186,8 +188,11 @@ def _explain_steps(
     queries = [None] if query is None else find_several(trace.tokens, query)
     precision = 2 if walk.precision is None else walk.precision
     chosen_layers = selected_indices(layer, opened.counts[0], "layer", opened.name)
+
     several = any(picked is not None and len(picked) > 1 for picked in (queries, heads, chosen_layers))
-    line = None if names is not None or walk.all or several else headline(trace, head=heads, query=queries[0])
+    line = None
+    if not (names is not None or walk.all or several):
+        line = headline(trace, head=heads, query=queries[0], positions=partial(probe_positions, opened))
     if line is None:
         alone = names is not None
         trace, lines, steps_of_heads = walked_heads(trace, layer is None, head is None, heads, queries, alone)

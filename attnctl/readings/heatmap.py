@@ -246,6 +246,8 @@ def labelled_grid(
 
 def with_headline(grid: HeatmapGrid, trace: Trace, line: Headline) -> HeatmapGrid:
     """Return the grids with the trace's headline as a first remark and, if they hold its cell, a ring around the cell."""
+    if not line.stands_out:
+        return grid
     number = trace.key_numbers[line.key]
     query, key = visible_text(trace.tokens[line.query].text), visible_text(trace.key_axis[line.key].text)
     sure = f" ({line.certainty})" if line.certainty else ""

@@ -58,12 +58,12 @@ class Cells(NamedTuple):
 def may_have_sinks(model: ModelInfo, rows: int, reads_itself: bool) -> bool:
     """Return whether a bright column of a map with `rows` rows may be a sink.
 
-    A head that was measured to find a relation parks nothing: it looks at the word that it finds. The demo's heads keep
-    attention on the token itself.
+    A head of weights that was measured to find a relation parks nothing: it looks at the word that it finds. The demo's
+    heads keep attention on the token itself. In a checkpoint such heads are few.
     """
     if model.nature.is_given:
         return reads_itself and rows >= FEWEST_ROWS
-    return model.nature.is_trained and not model.nature.is_demo and model.finds is None
+    return model.nature.is_network or model.nature.is_trained and not model.nature.is_demo and model.finds is None
 
 
 def _rows_that_see(cells: Cells, layer: int, rows: int) -> Bools:

@@ -108,6 +108,7 @@ class Headline:
     probability: float | None = None
     sure: bool | None = None
     reason: str = ""
+    stands_out: bool = True  # False: the largest weight, which says nothing of this text, as `reason` tells
 
     @property
     def certainty(self) -> Literal["sure", "unsure"] | None:

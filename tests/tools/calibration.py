@@ -14,7 +14,7 @@ import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -22,7 +22,15 @@ import numpy as np
 
 import attnctl
 from attnctl.readings.questions import certainty
-from attnctl.readings.questions.certainty import ANTECEDENT, FAMILIES, Certainty
+from attnctl.readings.questions.certainty import (
+    ANTECEDENT,
+    FAMILIES,
+    POSSESSIVE,
+    SUBJECT_VERB,
+    VERB_OBJECT,
+    Certainty,
+    Sentence,
+)
 from attnctl.readings.questions.headline import Candidate, candidates, headline
 from attnctl.text.tokens import Token
 from attnctl.trace import Headline, Trace
@@ -30,11 +38,15 @@ from samples.english.marked import word_place
 
 TRAINING = Path(__file__).parents[1] / "training"
 CERTAINTY = Path(certainty.__file__).with_name("certainty.json")
-MODELS = ("demo", "demo-causal")
+MODELS = ("demo", "demo-causal", "minilm", "smollm2")
 FAMILY_OF_MARK = {
-    "vs": "subject", "vp": "subject", "ov": "object", "pn": "antecedent", "it": "antecedent", "an": "described",
+    "vs": "subject", "vp": "subject", "ov": "object", "pn": "pronoun", "it": "pronoun", "an": "described",
     "dn": "determined", "pp": "governor", "cl": "opening mark", "in": "repeated",
 }  # fmt: skip
+BACKWARDS = {
+    SUBJECT_VERB.name: "subject",
+    VERB_OBJECT.name: "object",
+}  # from the word that is marked to the marked word
 AUXILIARIES = frozenset(
     [
         "is",
@@ -58,10 +70,26 @@ AUXILIARIES = frozenset(
         "must",
     ]
 )
-FITTED, UNSEEN = "calibration.txt", "headlines.txt"
+FITTED = ("calibration.txt", "constructions-fitted.txt")
+UNSEEN = ("headlines.txt", "constructions.txt")
 FOLDS = 10
+LONGEST = 30  # words: longer sentences take a checkpoint too long
 PENALTY = 1.0  # on the squares of the coefficients of evidence that is scaled to a spread of 1
 MOST_WRONG = 0.01  # of the sure headlines
+LEAST_SURE = 0.9  # a smaller probability is never called sure, though few of such links were wrong
+FEWEST_LINKS = 20  # links of which a share is kept
+KIND = "# kind: "
+FEWEST = 100  # headlines, or links, that give a family its threshold
+STEPS = (
+    0.1,
+    0.3,
+    0.5,
+    0.7,
+    0.8,
+    0.9,
+    0.95,
+    1.0,
+)  # of probability: of the links up to each, the share that is right is kept
 
 
 @dataclass(frozen=True)
@@ -79,15 +107,18 @@ class Marked:
 
     def word_of(self, token: Token) -> int:
         """Return the number of the word that a token is, or is a piece of ("Hye-jin" is three tokens)."""
-        assert token.start is not None
-        return self.word_of_letter[token.start]
+        assert token.start is not None and token.end is not None  # a token may begin with its space
+        return self.word_of_letter[token.end - 1]
 
     def holds(self, family: str, trace: Trace, link: Candidate | Headline) -> bool:
         """Return whether a link is one of the marks; that of an auxiliary to the subject of the verb behind it counts."""
         query, key = (self.word_of(trace.tokens[i]) for i in (link.query, link.key))
+        if family in BACKWARDS:
+            family, query, key = BACKWARDS[family], key, query
         if family == "subject" and self.words[query].lower() in AUXILIARIES:
             query = next((other for other in range(query, len(self.words)) if (family, other) in self.right), query)
-        return key in self.right.get((family, query), ())
+        kind = "pronoun" if family in (ANTECEDENT.name, POSSESSIVE.name) else family
+        return key in self.right.get((kind, query), ())
 
 
 def read_sentences(name: str) -> list[Marked]:
@@ -110,15 +141,21 @@ def _read_line(line: str) -> Marked:
     return Marked(words, dict(right), ambiguous)
 
 
+FamilyLink = tuple[str, float, bool]  # the name of its family, its probability, and whether it is right
 Case = tuple[Marked, Trace, list[Candidate]]
 
 
-def read_cases(name: str, model: str) -> list[Case]:
-    """Return each sentence of a file with its trace and its candidates."""
+def read_cases(names: str | Sequence[str], model: str) -> list[Case]:
+    """Return each sentence of a file, or of several, with its trace and its candidates."""
     opened = attnctl.open_model(model)
+    is_network, layers = opened.info.nature.is_network, sorted({layer for layer, *_ in opened.info.finds or ()})
     cases = []
-    for marked in read_sentences(name):
-        trace = attnctl.attend(" ".join(marked.words), opened)
+    for marked in (
+        marked for name in ([names] if isinstance(names, str) else names) for marked in read_sentences(name)
+    ):
+        if is_network and len(marked.words) > LONGEST:
+            continue
+        trace = attnctl.attend(" ".join(marked.words), opened, layer=layers if is_network else None)
         cases.append((marked, trace, list(candidates(trace))))
     return cases
 
@@ -169,12 +206,8 @@ class Outcome:
     marked: Marked
     trace: Trace
     line: Headline
+    family: str  # empty: nothing was measured of its head
     right: bool
-
-    @property
-    def is_of_pronoun(self) -> bool:
-        """Whether the headline is about what a pronoun stands for."""
-        return self.line.role.startswith(ANTECEDENT.starts)
 
     @property
     def ambiguous(self) -> bool:
@@ -195,27 +228,32 @@ def outcomes(cases: Sequence[Case], model: str, measured: Certainty) -> Iterator
         for marked, trace, _ in cases:
             line = headline(trace)
             assert line is not None
-            family = next((f.name for f in FAMILIES if line.role and line.role.startswith(f.starts)), "")
-            yield Outcome(marked, trace, line, marked.holds(family, trace, line))
+            of_role = Sentence(trace.tokens).family_of(line.role, line.query) if line.role else None
+            family = of_role.name if of_role else ""
+            yield Outcome(marked, trace, line, family, marked.holds(family, trace, line))
     finally:
         known[model] = before or certainty.UNMEASURED
 
 
-def thresholds(judged: Sequence[Outcome]) -> dict[str, float]:
-    """Return from which probability on a headline is sure: of a pronoun, and of others."""
-    of_pronouns = [outcome for outcome in judged if outcome.is_of_pronoun]
-    others = [outcome for outcome in judged if not outcome.is_of_pronoun]
-    return {ANTECEDENT.name: _threshold(of_pronouns), "others": _threshold(others)}
+def thresholds(judged: Sequence[Outcome], links: Sequence[FamilyLink]) -> dict[str, float]:
+    """Return from which probability on a link of each family is sure: by headlines, or by all links if these are few."""
+    sure_from = {}
+    for family in FAMILIES:
+        shown = [(o.line.probability or 0.0, o.right) for o in judged if o.family == family.name]
+        every = [(probability, right) for name, probability, right in links if name == family.name]
+        if len(every) >= FEWEST:
+            sure_from[family.name] = _threshold(shown if len(shown) >= FEWEST else every)
+    return sure_from
 
 
-def _threshold(judged: Sequence[Outcome]) -> float:
-    """Return the lowest probability from which on at most MOST_WRONG of the headlines are wrong."""
-    ranked = sorted(judged, key=lambda outcome: -(outcome.line.probability or 0.0))
+def _threshold(links: Sequence[tuple[float, bool]]) -> float:
+    """Return the lowest probability from which on at most MOST_WRONG of the links are wrong, LEAST_SURE or more."""
     wrong, best = 0, 1.0
-    for count, outcome in enumerate(ranked, 1):
-        wrong += not outcome.right
-        if outcome.line.probability is not None and wrong <= MOST_WRONG * count:
-            best = outcome.line.probability
+    ranked = sorted((link for link in links if link[0] >= LEAST_SURE), key=lambda link: -link[0])
+    for count, (probability, right) in enumerate(ranked, 1):
+        wrong += not right
+        if wrong <= MOST_WRONG * count:
+            best = probability
     return round(best - 5e-4, 3)
 
 
@@ -249,8 +287,8 @@ def report(judged: Sequence[Outcome], title: str, show: bool) -> None:
             print(f"    {name} {'+' if outcome.right else '-'}{'?' if outcome.ambiguous else ' '} {outcome}")
 
 
-def judged_by_the_others(cases: Sequence[Case], model: str) -> tuple[list[Outcome], dict[str, float]]:
-    """Return the headline of each case under what the other folds fit, and from which probability on it is sure."""
+def judged_by_the_others(cases: Sequence[Case], model: str) -> tuple[list[Outcome], Certainty]:
+    """Return the headline of each case under what the other folds fit, and the measurement of all of them."""
     folds = [cases[fold::FOLDS] for fold in range(FOLDS)]
     fits = [fit([case for other in folds if other is not fold for case in other]) for fold in folds]
 
@@ -258,9 +296,57 @@ def judged_by_the_others(cases: Sequence[Case], model: str) -> tuple[list[Outcom
         pairs = zip(folds, fits, strict=True)
         return [o for fold, fitted in pairs for o in outcomes(fold, model, Certainty(fitted, sure_from))]
 
-    sure_from = thresholds(judged({"others": 0.0}))
-    sure_from = thresholds(judged(sure_from))  # what is sure changes which link is shown
-    return judged(sure_from), sure_from
+    links = [
+        (
+            link.family.name,
+            Certainty(fitted).probability(link.family, link.evidence),
+            marked.holds(link.family.name, trace, link),
+        )
+        for fold, fitted in zip(folds, fits, strict=True)
+        for marked, trace, own_links in fold
+        for link in own_links
+    ]
+    sure_from = thresholds(judged({"others": 0.0}), links)
+    sure_from = thresholds(judged(sure_from), links)  # what is sure changes which link is shown
+    right = {
+        family.name: steps
+        for family in FAMILIES
+        if (steps := _shares_right([(probability, holds) for name, probability, holds in links if name == family.name]))
+    }
+    return judged(sure_from), Certainty(fit(cases), sure_from, right)
+
+
+def _shares_right(links: Sequence[tuple[float, bool]]) -> list[tuple[float, float]]:
+    """Return (probability, share): of the links up to it, down to the one before it, the share that is right."""
+    shares, waiting = list[tuple[float, float]](), list[bool]()
+    for start, end in zip((-1.0, *STEPS), STEPS, strict=False):
+        waiting += [right for probability, right in links if start < probability <= end]
+        if len(waiting) >= FEWEST_LINKS:
+            shares.append((end, round(sum(waiting) / len(waiting), 3)))
+            waiting = []
+    if waiting and shares:
+        shares[-1] = (1.0, shares[-1][1])
+    return shares
+
+
+def kinds_of(name: str) -> list[str]:
+    """Return the kind of each sentence of a file; "" before its first line with a kind."""
+    kinds, kind = list[str](), ""
+    for line in (TRAINING / name).read_text(encoding="utf-8").splitlines():
+        if line.startswith(KIND):
+            kind = line.removeprefix(KIND)
+        elif line and not line.startswith("#"):
+            kinds.append(kind)
+    return kinds
+
+
+def report_kinds(judged: Sequence[Outcome], kinds: Sequence[str]) -> None:
+    """Print how many headlines of each kind of sentence are sure, and wrong."""
+    for kind in dict.fromkeys(kinds):
+        some = [outcome for outcome, own in zip(judged, kinds, strict=True) if own == kind]
+        sure = [outcome for outcome in some if outcome.line.sure]
+        wrong = interval(sum(not o.right for o in sure), len(some))
+        print(f"  {kind:30} sure {len(sure):3} of {len(some)}; sure and wrong {wrong}")
 
 
 def main() -> None:
@@ -268,16 +354,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write certainty.json")
     parser.add_argument("--show", action="store_true", help="print every headline that is unsure or wrong")
+    parser.add_argument("--model", choices=MODELS, help="only this model, without writing")
     asked = parser.parse_args()
     document = {}
-    for model in MODELS:
+    for model in [asked.model] if asked.model else MODELS:
         cases = read_cases(FITTED, model)
-        judged, sure_from = judged_by_the_others(cases, model)
-        report(judged, f"{model}, {FITTED}, each tenth by the others: sure from {sure_from}", asked.show)
-        measured = Certainty(fit(cases), sure_from)
-        report(list(outcomes(read_cases(UNSEEN, model), model, measured)), f"{model}, {UNSEEN}", asked.show)
-        document[model] = {"sure_from": sure_from, "coefficients": measured.coefficients}
-    if asked.write:
+        judged, measured = judged_by_the_others(cases, model)
+        report(judged, f"{model}, each tenth by the others: sure from {measured.sure_from}", asked.show)
+        ordinary, constructions = UNSEEN
+        report(list(outcomes(read_cases(ordinary, model), model, measured)), f"{model}, {ordinary}", asked.show)
+        of_kinds = list(outcomes(read_cases(constructions, model), model, measured))
+        report(of_kinds, f"{model}, {constructions}", asked.show)
+        report_kinds(of_kinds, kinds_of(constructions))
+        document[model] = asdict(measured)
+    if asked.write and not asked.model:
         CERTAINTY.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         print(f"\nwritten: {CERTAINTY.name}", file=sys.stderr)
 

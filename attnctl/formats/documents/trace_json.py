@@ -93,7 +93,10 @@ class TracePrediction(Made):
 
 
 class TraceHeadline(Part):
-    """The link to look at first. Role and certainty are absent if the model's heads and links were never measured."""
+    """The link to look at first; absent if no head stands out.
+
+    Role and certainty are absent if the model's heads and links were never measured.
+    """
 
     layer: Index
     head: Index
@@ -133,7 +136,7 @@ def trace_to_json(trace: Trace, headline: Headline | None = None) -> bytes:
     embeddings = UNSET if trace.embeddings is None else _contiguous(_finite(trace.embeddings, "embeddings"))
     layers = tuple(map(_layer_document, trace.layers))
     model = _text_known(trace.model, "model", lambda: Fragment(as_json(plain(model_document(trace.model)))))
-    line = None if headline is None else _headline_document(headline)
+    line = _headline_document(headline) if headline is not None and headline.stands_out else None
     document = document_of(TraceDocument, trace, embeddings=embeddings, layers=layers, model=model, headline=line)
     return write_json(document, "trace", in_form=True)
 

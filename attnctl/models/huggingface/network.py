@@ -24,6 +24,7 @@ from attnctl.models.huggingface.optional_fields import config_value, generation_
 from attnctl.models.huggingface.quantisation import Quantisation, computed_in, folder_quantisation, refused
 from attnctl.models.huggingface.stored_tensors import stored_tensors
 from attnctl.models.huggingface.unused_tensors import UnusedTensors, named
+from attnctl.readings.questions.head_roles import measured_checkpoints
 from attnctl.runtime import light_import
 from attnctl.runtime.arrays import one_thread
 from attnctl.runtime.files import state_of_files, write_whole
@@ -71,11 +72,16 @@ def origin_of(path: Path, name: str = "") -> Document:
     A snapshot in the hub's cache is named by its repository and commit; anything else by its name and the digest of its
     weights, which is computed once and stored in the user's cache. A well-known `name` gives the repository of a folder.
     """
+    weights = sorted(path.glob("*.safetensors"))
     if snapshot := SNAPSHOT.search(path.as_posix()):
-        return {"source": f"{snapshot['owner']}/{snapshot['name']}", "revision": snapshot["revision"]}
+        source = f"{snapshot['owner']}/{snapshot['name']}"
+        is_measured = any(source == checkpoint.source for checkpoint in measured_checkpoints().values())
+        digest = (
+            digest_of(weights[0]) if is_measured and len(weights) == 1 else {}
+        )  # the roles are those of these weights
+        return {"source": source, "revision": snapshot["revision"]} | digest
     if path.is_file():
         return {"source": name if name.startswith(SCHEME) else path.name} | digest_of(path) | quantisation_of(path)
-    weights = sorted(path.glob("*.safetensors"))
     known = known_checkpoint(name)
     source = path.name if known is None else known.hub_id
     return {"source": source} | (digest_of(weights[0]) if len(weights) == 1 else {})

@@ -35,6 +35,7 @@ from attnctl.models.huggingface.readers.picture_and_target import open_captioner
 from attnctl.models.huggingface.readers.text import SourceTargetReader, TextReader
 from attnctl.models.huggingface.readers.two_towers import TextTowerReader
 from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
+from attnctl.readings.questions.head_roles import with_measured_roles
 from attnctl.runtime.light_import import import_lightly
 from attnctl.text.tokens import Token
 
@@ -255,7 +256,7 @@ def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, reque
         reader = _text_reader(kind, pieces)
     else:
         reader = TextTowerReader(pieces, whole_network, opened.folder)
-    info = replace(network_info(network, name, kind), **opened.origin())
+    info = with_measured_roles(replace(network_info(network, name, kind), **opened.origin()))
     model = OpenedCheckpoint(info, network, reader, kind, request.target, request.generate or 0, notes=opened.notes)
     return _with_direction(model)
 

@@ -2,15 +2,17 @@
 
 If heads of the model were measured to find relations, every link that can be such a relation is a candidate: a layer, a
 head, and a query with its largest key. Each has a probability of being right (certainty.py). The most probable link wins,
-first among the links of pronouns to their antecedents, then among verbs with their subjects and objects, then among the
-other relations. Without these ranks the relations of "the" would win: most of them are right, but they say little.
+first among the sure links of pronouns to their antecedents, then among verbs with their subjects and objects, possessives
+with their owners, and links of these kinds that are unsure; the other relations come last. Without these ranks the
+relations of "the" would win: most of them are right, but they say little.
 
-For other models it is the largest weight on a token that is neither the query nor a sink.
+For another checkpoint it is the weight that is larger than its position explains, by the most; if none is by a margin, no
+head stands out. For other models it is the largest weight on a token that is neither the query nor a sink.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,17 +21,23 @@ import numpy as np
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.certainty import (
     ANTECEDENT,
+    DETERMINED,
     FAMILIES,
     OBJECT,
+    POSSESSIVE,
     SUBJECT,
+    SUBJECT_VERB,
+    VERB_OBJECT,
     Certainty,
     Family,
     Sentence,
     certainty_of_model,
     evidence,
 )
+from attnctl.readings.questions.positions import FEWEST_ROWS, Positions, explained_by_the_text
 from attnctl.text import percent, visible_text
-from attnctl.trace import Headline, Trace
+from attnctl.text.tokens import Token
+from attnctl.trace import Headline, Trace, joined_word, word_groups
 from attnctl.trace.model_info import ModelInfo
 
 if TYPE_CHECKING:
@@ -41,16 +49,20 @@ EQUAL_DIGITS = (
 )
 LEAST = 0.6  # a head that is right on this share of held-out sentences bears the relation's name
 SINK = 0.5  # a key that takes more than this mean share of the other rows' attention is a sink
+LIKELY = 0.5  # a link with a smaller probability is probably wrong
 FEWEST_KEYS = 3  # keys that a query must see: of two, one has a large weight by chance
 
 # the head that was measured to find the verb of an object was trained for subjects, auxiliaries and adverbs as well
 VERB_OF_WORD = "word → its verb"
 ROLE_OF_RELATION = {"object → verb": VERB_OF_WORD}
-# role of a head → the end of a sentence that begins with "usually links"
+# role of a head → the end of a sentence that begins with "links"
 ROLES = {
     "verb → subject": "a verb to its subject",
     "verb → subject past others": "a verb to its subject, past other nouns",
     VERB_OF_WORD: "a word to its verb",
+    "subject → verb": "a subject to its verb",
+    "object → verb": "an object to its verb",
+    "verb → object": "a verb to its object",
     "pronoun → antecedent": "a pronoun to what it stands for",
     "it → its noun, by meaning": "“it” to the noun that it means",
     "adjective → noun": "an adjective to its noun",
@@ -62,14 +74,27 @@ ROLES = {
 
 MEASURED = "the head was measured to find {role}"
 LARGEST = "the largest weight on a token that is neither the query itself nor a sink"
+MARGIN = 0.5  # a weight stands out if it is larger than what its position explains by this much
+EXPLAINED = 0.25  # a weight at an offset of which the position explains more is the head's habit
+COMMON = 0.3  # a key with a larger mean share of the other rows' attention says little about one of them
+FEWEST_WORDS = 4  # in a shorter text every weight is large
+UNEXPLAINED = "its weight is {more} more than the head gives to this distance in other texts"
+NOTHING = "every large weight is at a distance that its head often looks at, or on a sink or a mark"
 NO_OTHER = "no token but the query itself, or a sink, gets attention here"
 
 
 def headline(
-    trace: Trace, layer: int | None = None, head: int | Collection[int] | None = None, query: int | None = None
+    trace: Trace,
+    layer: int | None = None,
+    head: int | Collection[int] | None = None,
+    query: int | None = None,
+    positions: Callable[[], Positions | None] | None = None,
 ) -> Headline | None:
     """Return the link to look at first, within the given layer, heads and query.
 
+    `positions` returns what the position explains of a checkpoint's weights; it is called if no measured head has a likely
+    link. Without it, the other rows of a text that is long enough tell that. A link with `stands_out` False says nothing of
+    the text.
     Return None for a trace without weights, or a query that it does not hold.
     """
     heads = None if head is None else (head,) if isinstance(head, int) else tuple(head)
@@ -84,6 +109,8 @@ def headline(
         if chosen is None or marked is None or marked.key != chosen.key:
             return chosen
         return replace(marked, reason="")
+    if marked is None and trace.model.nature.is_network and trace.reads_itself and trace.measure is None:
+        return _standing_out(trace, places, query, None if positions is None else positions())
     largest = marked or _largest_link(trace, _without_induction(trace, places), query)
     return replace(largest, sure=False) if largest and marked is None and _certainty_of(trace).is_measured else largest
 
@@ -136,7 +163,12 @@ def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = N
     roles, keys = roles_of_heads(trace.model), _own_keys(trace)
     if not roles or keys is None:
         return
-    sentence = Sentence(trace.tokens)
+    words = _words(trace)
+    sentence = Sentence([word.token for word in words])
+    word_of_query = {word.index: number for number, word in enumerate(words)}
+    pool = np.zeros((len(trace.tokens), len(words)), np.float32)  # (n, words): which tokens a word is
+    for number, word in enumerate(words):
+        pool[word.pieces, number] = 1
     if places is None:
         places = [(part, h) for part in trace.layers for h in part.heads]
     for part, h in places:
@@ -144,20 +176,48 @@ def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = N
             relations = [role for role in roles.get((part.layer, h), ()) if role.startswith(family.starts)]
             if not relations:
                 continue
-            weights = part.head_weights(h)  # (rows, n)
-            for row, query in enumerate(range(len(weights)) if part.rows is None else part.rows):
-                if not sentence.asks(family, query):
+            weights = part.head_weights(h)  # (rows, n_k)
+            of_words = weights @ pool[keys]  # (rows, words)
+            for row, token in enumerate(range(len(weights)) if part.rows is None else part.rows):
+                if (query := word_of_query.get(token)) is None or not sentence.asks(family, query):
                     continue
-                whole = np.zeros(len(trace.tokens), weights.dtype)  # (n,)
-                whole[keys] = weights[row]
+                whole = of_words[row]  # (words,)
                 other_weights = whole.round(EQUAL_DIGITS)
                 other_weights[query] = -1  # the head finds the word with its largest weight, except the query itself
                 key = int(np.argmax(other_weights))
+                if not words[key].is_single or words[key].index not in keys:
+                    continue
                 if other_weights[key] > 0 and sentence.fits(family, query, key):
                     role = sentence.role_name(relations, query, key)
                     link_evidence = evidence(sentence, family, query, key, whole)
-                    place = keys.index(key)
-                    yield Candidate(family, part.layer, h, query, place, float(whole[key]), role, link_evidence)
+                    place = keys.index(words[key].index)
+                    yield Candidate(family, part.layer, h, token, place, float(whole[key]), role, link_evidence)
+
+
+class _Word(NamedTuple):
+    """A word of a text: its token, the tokens that it is in pieces, and the one that may be a query or a key."""
+
+    token: Token
+    pieces: list[int]
+    index: int
+
+    @property
+    def is_single(self) -> bool:
+        """Return whether the word is one token, so that its weight is that of a link."""
+        return len(self.pieces) == 1
+
+
+def _words(trace: Trace) -> list[_Word]:
+    """Return the words of a text: its tokens, or for a checkpoint its tokens joined to words, without special ones."""
+    if not trace.model.nature.is_network:
+        return [_Word(token, [i], i) for i, token in enumerate(trace.tokens)]
+    words = []
+    for pieces in word_groups(trace.tokens, trace.text):
+        token = joined_word([trace.tokens[i] for i in pieces], trace.text)
+        if not token.special and token.start is not None:
+            spelling = trace.text[token.start : token.end].strip() or token.text.strip()
+            words.append(_Word(Token(spelling, unknown=False), pieces, pieces[0] if len(pieces) == 1 else -1))
+    return words
 
 
 def _own_keys(trace: Trace) -> list[int] | None:
@@ -173,14 +233,36 @@ def _relation_headline(trace: Trace, places: Sequence[tuple[LayerTrace, int]], q
     links = [link for link in candidates(trace, places) if query in (None, link.query)]
     if not links:
         return None
-    return max((_judged(link, certainty) for link in links), key=lambda judged: judged[0])[1]
+    rank, line = max((_judged(link, certainty) for link in links), key=lambda judged: judged[0])
+    is_likely = rank.place > PLACES.index("is probably wrong")
+    # the demo has a head for each relation; of a checkpoint's many heads, one that is probably wrong is no answer
+    return line if is_likely or not trace.model.nature.is_network else None
 
 
-def _judged(link: Candidate, certainty: Certainty) -> tuple[tuple[int, float, bool, float], Headline]:
-    """Return the rank of a candidate among others, and the candidate as a headline.
+class Rank(NamedTuple):
+    """The rank of a link among others: the largest is shown. A later field counts where the earlier ones are equal."""
 
-    Among probabilities that differ by less than a hundredth (their own uncertainty is larger) a verb's subject comes first.
-    """
+    place: int  # its number in PLACES
+    probability: float  # in hundredths: their own uncertainty is larger
+    is_subject: bool
+    exact_probability: float
+
+
+# what a link must be to be shown before others, the last first
+PLACES = (
+    "keeps more for the query itself",
+    "is probably wrong",
+    "a sure determiner",
+    "another sure link",
+    "an unsure pronoun, subject, object or possessive",
+    "a sure possessive",
+    "a sure subject or object",
+    "a sure pronoun, or one with a rival of the same kind",
+)
+
+
+def _judged(link: Candidate, certainty: Certainty) -> tuple[Rank, Headline]:
+    """Return the rank of a candidate among others, and the candidate as a headline."""
     probability = certainty.probability(link.family, link.evidence)
     measured = certainty.is_measured
     judged = Headline(
@@ -194,20 +276,25 @@ def _judged(link: Candidate, certainty: Certainty) -> tuple[tuple[int, float, bo
         certainty.is_sure(link.family, probability) and link.weight >= link.evidence["own"] if measured else None,
         MEASURED.format(role=link.role),
     )
-    return (_rank(link, judged), round(probability, 2), link.family is SUBJECT, probability), judged
+    place = PLACES.index(_place(link, judged))
+    return Rank(place, round(probability, 2), link.family is SUBJECT, probability), judged
 
 
-def _rank(link: Candidate, judged: Headline) -> int:
-    """Return 2 for a pronoun's link, 1 for a subject or object, 0 for other links and for one that is probably wrong.
+def _place(link: Candidate, judged: Headline) -> str:
+    """Return which of PLACES a link has: what says more comes first, and a determiner with its noun says least.
 
-    A doubtful pronoun with a rival of the same kind keeps rank 2, so that the reader sees the doubt. A link whose query
-    keeps more attention for itself comes last.
+    A doubtful pronoun with a rival of the same kind comes first, too, so that the reader sees the doubt.
     """
+    *_, wrong, determiner, other, unsure, possessive, verb, pronoun = PLACES
     if link.weight < link.evidence["own"]:
-        return -1
-    if link.family is ANTECEDENT:
-        return 2 if judged.sure is not False or link.evidence["rivals_alike"] else 0
-    return int(link.family in (SUBJECT, OBJECT) and (judged.probability is None or judged.probability >= 0.5))
+        return PLACES[0]
+    sure = judged.sure is not False
+    if link.family is ANTECEDENT and (sure or link.evidence["rivals_alike"]):
+        return pronoun
+    if link.family in (ANTECEDENT, SUBJECT, OBJECT, POSSESSIVE):
+        told = {SUBJECT: verb, SUBJECT_VERB: verb, OBJECT: verb, VERB_OBJECT: verb, POSSESSIVE: possessive}
+        return told.get(link.family, unsure) if sure else unsure if (judged.probability or 0.0) >= LIKELY else wrong
+    return wrong if not sure else determiner if link.family is DETERMINED else other
 
 
 def _certainty_of(trace: Trace) -> Certainty:
@@ -224,8 +311,9 @@ def other_headlines(trace: Trace, line: Headline) -> list[Headline]:
     )
     places = {(line.layer, line.head)}
     headlines = []
-    for (rank, *_), candidate in ranked:
-        if rank > 0 and candidate.sure and (candidate.layer, candidate.head) not in places:
+    least = PLACES.index("a sure possessive")
+    for rank, candidate in ranked:
+        if rank.place >= least and candidate.sure and (candidate.layer, candidate.head) not in places:
             places.add((candidate.layer, candidate.head))
             headlines.append(candidate)
     return headlines
@@ -237,16 +325,26 @@ def doubt_of(trace: Trace, line: Headline) -> str:
     if line.sure is not False or "guess" in trace.noted:  # a note says why
         return ""
     if not line.role:
-        return "No head finds here what it was measured to find."
-    sentence = Sentence(trace.tokens)
+        return "Nothing was measured of this link: no head finds here what it was measured to find."
+    words = _words(trace)
+    sentence = Sentence([word.token for word in words])
+    number_of = {word.index: number for number, word in enumerate(words)}
+    query_word, key_word = number_of[line.query], number_of[key]
+    family = sentence.family_of(line.role, query_word)
+    assert family is not None
     unknown = [visible_text(trace.tokens[i].text) for i in (line.query, key) if trace.tokens[i].unknown]
-    family = next(family for family in FAMILIES if line.role.startswith(family.starts))
-    rivals = [visible_text(trace.tokens[j].text) for j in sentence.rivals(family, line.query, key)]
+    rivals = [visible_text(sentence.words[j]) for j in sentence.rivals(family, query_word, key_word)]
     if family is ANTECEDENT and rivals:
-        return f"“{visible_text(trace.tokens[line.query].text)}” may stand for “{rivals[-1]}” as well."
+        return f"“{visible_text(sentence.words[query_word])}” may stand for “{rivals[-1]}” as well."
     if unknown:
         return f"The model does not know “{'” and “'.join(dict.fromkeys(unknown))}”: it reads only the letters."
-    return f"Links like this one are right in {percent(line.probability or 0.0)} of marked sentences."
+    right, of = _spoken_share(_certainty_of(trace).share_right(family, line.probability or 0.0))
+    return f"Links like this one were right in {right} of {of} marked sentences."
+
+
+def _spoken_share(share: float) -> tuple[int, int]:
+    """Return a share as a number of tenths, or of twentieths close to none and to all."""
+    return (round(10 * share), 10) if 0.075 <= share < 0.925 else (min(max(round(20 * share), 1), 19), 20)
 
 
 # --- models without a measurement --------------------------------------------------------------------------------
@@ -298,6 +396,58 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
         if best is None or rank > best[0]:
             best = rank, Headline(part.layer, h, i, int(key), weight, reason=reason)
     return None if best is None else best[1]
+
+
+def _standing_out(
+    trace: Trace, places: Sequence[tuple[LayerTrace, int]], query: int | None, positions: Positions | None
+) -> Headline | None:
+    """Return the weight that is larger than its position explains, by the most; with the reason NOTHING if none stands out.
+
+    A sink, a special token, a mark, the same word and another piece of the word do not count.
+    """
+    groups = word_groups(trace.tokens, trace.text)
+    words = {i: number for number, pieces in enumerate(groups) for i in pieces}
+    spellings = [token.text.strip().lower() for token in trace.tokens]
+    is_word = np.array(
+        [not t.special and any(map(str.isalnum, word)) for t, word in zip(trace.tokens, spellings, strict=True)]
+    )
+    telling = is_word[:, None] & is_word[None, :]  # (n, n)
+    telling[:, 0] = False  # checkpoints park attention on their first token
+    for i, word in enumerate(spellings):
+        telling[i, [j for j, other in enumerate(spellings) if other == word or words[j] == words[i]]] = False
+    best: tuple[float, Headline] | None = None
+    for part, h in places:
+        weights = part.head_weights(h).astype(np.float64)  # (rows, n)
+        queries = list(range(len(weights)) if part.rows is None else part.rows)
+        if weights.shape[1] != len(trace.tokens):
+            continue
+        explained, is_known = _explained(part, h, weights, queries, positions)
+        own = weights[np.arange(len(queries)), queries]
+        shares = (weights.sum(axis=0) - np.bincount(queries, own, weights.shape[1])) / max(len(queries) - 1, 1)  # (n,)
+        excess = np.where(telling[queries] & (shares <= COMMON) & (explained <= EXPLAINED), weights - explained, -1.0)
+        excess[[i for i, token in enumerate(queries) if query not in (None, token)]] = -2.0
+        row, key = np.unravel_index(int(np.argmax(excess.round(EQUAL_DIGITS))), excess.shape)
+        value = float(excess[row, key]) - 2 * (not is_known)
+        if excess[row, key] > -2 and (best is None or round(value, EQUAL_DIGITS) > round(best[0], EQUAL_DIGITS)):
+            reason = UNEXPLAINED.format(more=percent(float(excess[row, key])))
+            best = value, Headline(part.layer, h, queries[row], int(key), float(weights[row, key]), reason=reason)
+    if best is not None and best[0] >= MARGIN and is_word.sum() >= FEWEST_WORDS:
+        return best[1]
+    if query is not None and best is not None and best[0] > 0:
+        return best[1]  # of one word the user wants an answer, as far as there is one
+    largest = _largest_link(trace, places, query)
+    return largest and replace(largest, reason=NOTHING, stands_out=False)
+
+
+def _explained(
+    part: LayerTrace, head: int, weights: np.ndarray, queries: list[int], positions: Positions | None
+) -> tuple[np.ndarray, bool]:
+    """Return what the position explains of a head's weights (rows, n), and whether that is known."""
+    if positions is not None:
+        return positions.explained(part.layer, head, queries, weights.shape[1]), True
+    if len(weights) == weights.shape[1] and len(weights) >= FEWEST_ROWS:
+        return explained_by_the_text(weights), True
+    return np.zeros(weights.shape), False
 
 
 def _without_induction(trace: Trace, places: Sequence[tuple[LayerTrace, int]]) -> list[tuple[LayerTrace, int]]:

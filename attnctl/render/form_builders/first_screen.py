@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from attnctl.errors import option_name
-from attnctl.readings.questions.headline import ROLES, other_headlines
+from attnctl.readings.questions.head_roles import role_figure
+from attnctl.readings.questions.headline import LEAST, ROLES, other_headlines
 from attnctl.render.form_builders.explanation import (
     NAMED,
     Arithmetic,
@@ -38,6 +39,16 @@ class FirstScreen:
         """Yield the sentence, the headline, the row as bars, the steps of the head, and where to go on."""
         yield from self._answer_forms()
         line = self.headline
+        if not line.stands_out:
+            yield ""
+            one, every = f"{option_name('query')}, {option_name('head')}", option_name("all")
+            yield Line(
+                "Where each head looks: attnctl heads. Which heads a prediction needs: attnctl ablate. "
+                f"One row, or one head: {one}. Every layer: {every}.",
+                "dim",
+                2,
+            )
+            return
         part = self.trace.layer(line.layer)
         only = replace(self.trace, layers=(part,))
         steps = Explanation(only, [line], {line.layer: (line.head,)}, STEPS, self.precision, self.story, brief=True)
@@ -57,6 +68,10 @@ class FirstScreen:
         for note in trace.notes:
             yield Line(note, "dim", 2)
         yield ""
+        if not line.stands_out:
+            yield Line([("No head stands out in this text", "bold accent")], indent=2)
+            yield Line(f"{trace.model.name}: {line.reason}", "dim", 2)
+            return
         yield Line([(self._sentence(), "bold accent")], indent=2, right=(line.certainty or "", "dim"))
         yield Line(self._head_sentence(), "dim", 2)
         if doubt := conclusion_of(trace, line):
@@ -92,7 +107,15 @@ class FirstScreen:
         where = place_name(model, line.layer, line.head)
         place = f"{where} of {model.name}" if where else model.name
         if line.role:
-            return f"{place}: usually links {ROLES.get(line.role, line.role)}"
+            links = f"links {ROLES.get(line.role, line.role)}"
+            if (measured := role_figure(model, line.layer, line.head, line.role)) is None:
+                return f"{place}: usually {links}"
+            figure, corpus = measured
+            often = "usually" if figure.share >= LEAST else "often"
+            return (
+                f"{place}: {often} {links} ({percent(figure.share)} of them in {corpus}; by distance alone "
+                f"{percent(figure.by_distance)})"
+            )
         return f"{place}: {line.reason}" if line.reason else place
 
     def _short_link(self, line: Headline) -> str:

@@ -12,15 +12,29 @@ import pytest
 import attnctl
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions import certainty
-from attnctl.readings.questions.certainty import ANTECEDENT, OBJECT, SUBJECT, Certainty, Sentence, log_odds
-from attnctl.readings.questions.headline import LARGEST, NO_OTHER, doubt_of, headline, other_headlines
+from attnctl.readings.questions.certainty import (
+    ANTECEDENT,
+    OBJECT,
+    POSSESSIVE,
+    SUBJECT,
+    SUBJECT_VERB,
+    Certainty,
+    Family,
+    Sentence,
+    certainty_of_model,
+    log_odds,
+)
+from attnctl.readings.questions.head_roles import measured_checkpoints, with_measured_roles
+from attnctl.readings.questions.headline import LARGEST, NOTHING, candidates, doubt_of, headline, other_headlines
+from attnctl.readings.questions.positions import FARTHEST, Positions, explained_by_the_text, profile_of
 from attnctl.readings.questions.word_classes import classes_in_sentence, is_name, usual_gender, word_classes
 from attnctl.text.tokens import Token, split_words
-from attnctl.trace import Trace
+from attnctl.trace import Headline, Trace
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.subject import Subject
 from tests.conftest import Run
-from tests.tools.calibration import interval, outcomes, read_cases
+from tests.tools.calibration import interval, outcomes, read_cases, read_sentences
+from tests.tools.head_roles import roles_of
 
 
 def trace_of(words: str, *heads: list[list[float]], kind: str = "matrix", finds: Any = None) -> Trace:
@@ -54,14 +68,59 @@ def test_the_largest_weight_on_no_sink_and_not_on_itself() -> None:
     assert line.role == "" and line.certainty is None
 
 
-def test_the_first_token_of_a_checkpoint_and_special_tokens_are_sinks() -> None:
-    weights = [[0.9, 0.0, 0.1, 0.0], [0.9, 0.0, 0.1, 0.0], [0.1, 0.1, 0.7, 0.1], [0.55, 0.45, 0.0, 0.0]]
-    trace = trace_of("a b c d", weights, kind="checkpoint")
-    line = headline(trace)
-    assert line is not None and (line.query, line.key) == (3, 1)
-    special = tuple(replace(token, special=token.text in ("b", "c", "d")) for token in trace.tokens)
-    alone = headline(trace.about(tokens=special))
-    assert alone is not None and alone.reason == NO_OTHER
+# of five words each looks at the word before it, and in a second head the last word looks at the second
+BEFORE = [[1.0, 0, 0, 0, 0], [0.9, 0.1, 0, 0, 0], [0, 0.9, 0.1, 0, 0], [0, 0, 0.9, 0.1, 0], [0, 0, 0, 0.9, 0.1]]
+FAR = [[1.0, 0, 0, 0, 0], [0.2, 0.8, 0, 0, 0], [0.4, 0.2, 0.4, 0, 0], [0.3, 0.1, 0.1, 0.5, 0], [0, 0.8, 0, 0.1, 0.1]]
+
+
+def no_habit(*heads: int, previous: float = 0.9) -> Positions:
+    """Profiles of one layer: in head 0 the weight of the word before is `previous`, in `heads` no offset has any."""
+    profiles = {(0, head): np.zeros(2 * FARTHEST + 1, np.float32) for head in (0, *heads)}
+    profiles[0, 0][FARTHEST - 1] = previous
+    return Positions(profiles)
+
+
+def test_of_a_checkpoint_a_weight_stands_out_that_its_position_does_not_explain() -> None:
+    trace = trace_of("a b c d e", BEFORE, FAR, kind="checkpoint")
+    line = headline(trace, positions=lambda: no_habit(1))
+    assert line is not None and (line.head, line.query, line.key, line.stands_out) == (1, 4, 1, True)
+    assert "80 % more" in line.reason
+    line = headline(trace, positions=lambda: no_habit(1, previous=0.2))  # the head does not always look there
+    assert line is not None and (line.head, line.key) == (1, 1)
+    for other in (
+        trace_of("a b c d b", BEFORE, FAR),
+        trace_of("a , c d e", BEFORE, FAR),
+        trace_of("a b c d e", BEFORE),
+    ):
+        line = headline(
+            other.about(model=trace.model), positions=lambda: no_habit(1)
+        )  # the same word, a mark, no such head
+        assert line is not None and not line.stands_out and line.reason == NOTHING, other.text
+
+
+def test_of_a_checkpoint_nothing_stands_out_on_sinks_special_tokens_and_in_short_texts() -> None:
+    first = [[1.0, 0, 0, 0, 0], [0.9, 0.1, 0, 0, 0], [0.9, 0, 0.1, 0, 0], [0.9, 0, 0, 0.1, 0], [0.9, 0, 0, 0, 0.1]]
+    for weights in (first, np.roll(first, 2, axis=1).tolist()):  # the first token, and a column that most rows look at
+        line = headline(trace_of("a b c d e", weights, kind="checkpoint"), positions=lambda: no_habit(0, previous=0.0))
+        assert line is not None and not line.stands_out
+    far = trace_of("a b c d e", FAR, kind="checkpoint")
+    special = far.about(tokens=tuple(replace(token, special=token.text == "b") for token in far.tokens))
+    short = trace_of("a b c", [row[:3] for row in FAR[:3]], kind="checkpoint")
+    for trace in (special, short, far):  # of the last, nothing tells what the position explains
+        line = headline(trace)
+        assert line is not None and not line.stands_out
+    asked = headline(far, query=4, positions=lambda: no_habit(0, previous=0.0))
+    assert asked is not None and (asked.key, asked.stands_out) == (1, True)
+
+
+def test_the_other_rows_of_a_text_explain_a_weight() -> None:
+    weights = np.array([[0.5, 0.5, 0.0], [0.2, 0.2, 0.6], [0.1, 0.8, 0.1]])
+    explained = explained_by_the_text(weights)
+    assert explained[0, 1] == pytest.approx(0.6) and explained[1, 2] == pytest.approx(0.5)  # one row behind each
+    assert explained[0, 0] == pytest.approx((0.2 + 0.1) / 2) and explained[0, 2] == 0
+    assert profile_of(weights)[FARTHEST + 1] == pytest.approx(0.55)
+    known = Positions({(0, 0): profile_of(weights)}).explained(0, 0, [1], 3)
+    assert known[0] == pytest.approx([0.5, 0.8 / 3, 0.55])
 
 
 def test_no_reason_where_everything_was_asked_for() -> None:
@@ -194,6 +253,80 @@ def test_of_sentences_that_nothing_was_fitted_to_at_most_one_percent_are_sure_an
     assert interval(sum(not outcome.right for outcome in sure), len(sure)) in page
 
 
+def test_of_each_construction_at_most_one_percent_are_sure_and_wrong() -> None:
+    """Of every ninth sentence: `python -m tests.tools.calibration` measures all, and by kind."""
+    with pytest.MonkeyPatch.context() as patch:
+        every = read_sentences("constructions.txt")
+        patch.setattr(
+            "tests.tools.calibration.read_sentences",
+            lambda name: [marked for marked in every[::9] if len(marked.words) < 30],
+        )
+        judged = list(outcomes(read_cases("constructions.txt", "demo"), "demo", certainty.measured()["demo"]))
+    sure = [outcome for outcome in judged if outcome.line.sure]
+    assert len(judged) > 95 and len(sure) >= 0.85 * len(judged)
+    assert sum(not outcome.right for outcome in sure) <= 0.01 * len(sure)
+
+
+def test_an_unsure_link_tells_how_often_such_links_were_right() -> None:
+    measured = Certainty({"subject": {"intercept": 0.0}}, {}, {"subject": [(0.5, 0.2), (0.9, 0.88), (1.0, 0.99)]})
+    assert [measured.share_right(SUBJECT, p) for p in (0.3, 0.5, 0.6, 0.95)] == [0.2, 0.2, 0.88, 0.99]
+    assert measured.share_right(OBJECT, 0.7) == 0.7  # nothing was counted
+    trace = attnctl.attend("Anybody home sings")
+    unsure = Headline(1, 0, 2, 1, 0.9, "verb → subject", probability=0.85, sure=False)
+    share = certainty.measured()["demo"].share_right(SUBJECT, 0.85)
+    assert doubt_of(trace, unsure) == f"Links like this one were right in {round(10 * share)} of 10 marked sentences."
+
+
+def test_a_role_is_that_of_its_pronoun() -> None:
+    relations = ("pronoun → antecedent", "it → its noun, by meaning")
+    for size in ("big", "small"):
+        words = f"The trophy does not fit in the suitcase because it is too {size}"
+        names = {sentence(words).role_name(relations, 9, key) for key in (1, 7)}
+        assert names == {"it → its noun, by meaning"}
+    assert sentence("The girls saw the boy because they waved").role_name(relations, 6, 1) == "pronoun → antecedent"
+
+
+def test_a_possessive_comes_before_a_determiner_and_behind_a_subject() -> None:
+    trace = attnctl.attend("Fatima sold her old car")
+    families = {link.family.name for link in candidates(trace)}
+    line = headline(trace)
+    assert {"possessive", "subject", "determined"} <= families and line is not None
+    assert (line.query, line.key, line.role) == (1, 0, "verb → subject")
+    line = headline(trace, query=2)
+    assert line is not None and (line.key, line.role) == (0, "pronoun → antecedent")
+
+
+def test_only_the_measured_weights_of_a_checkpoint_have_roles() -> None:
+    (digest, measured), *_ = measured_checkpoints().items()
+    info = ModelInfo("any name", "checkpoint", n_layers=6, n_heads=12, sha256=digest)
+    assert with_measured_roles(info).finds == tuple(row[:3] for row in measured.roles)
+    assert certainty_of_model(info).is_measured and not certainty_of_model(info.with_heads_off({0: (1,)})).is_measured
+    for other in (replace(info, sha256="0" * 64), replace(info, sha256=None), replace(info, kind="weights")):
+        assert with_measured_roles(other).finds is None and not certainty_of_model(other).is_measured
+    assert all(row.share > row.by_distance + 0.1 for row in measured.roles)
+
+
+def test_a_head_has_a_role_if_it_beats_the_best_distance_by_ten_points() -> None:
+    best = {"layer": 0, "head": 1, "accuracy": 0.7}
+    row = {
+        "relation": "obj",
+        "direction": "dependent→head",
+        "cases": 200,
+        "best": best,
+        "correct": [[90, 140], [110, 20]],
+    }
+    rules = {"offset": {"offset": -2, "accuracy": 0.4}}
+    assert [(r["layer"], r["head"], r["share"]) for r in roles_of({"relations": [row | {"rules": rules}]})] == [
+        (0, 1, 0.7),
+        (1, 0, 0.55),
+    ]
+    rules = {"offset": {"offset": -2, "accuracy": 0.61}}
+    assert roles_of({"relations": [row | {"rules": rules}]}) == []
+    assert (
+        roles_of({"relations": [row | {"rules": rules, "cases": 20}, row | {"relation": "det", "rules": rules}]}) == []
+    )
+
+
 def test_a_probability_is_a_logistic_regression_of_the_evidence() -> None:
     measured = Certainty({"subject": {"intercept": 1.0, "odds": 0.5}}, {"antecedent": 0.95, "others": 0.9})
     assert measured.probability(SUBJECT, {"odds": 2.0, "lead": 9.0}) == pytest.approx(1 / (1 + np.exp(-2.0)))
@@ -255,6 +388,36 @@ def test_a_relation_joins_words_of_its_classes_in_their_order() -> None:
 def test_what_a_pronoun_may_stand_for(text: str, key: int, fits: bool) -> None:
     words = text.split()
     assert sentence(text).fits(ANTECEDENT, len(words) - 1, key) == fits
+
+
+@pytest.mark.parametrize(
+    ("text", "family", "query", "key", "fits"),
+    [
+        ("The boys' teacher smiled", SUBJECT, "smiled", "boys", False),
+        ("The boys' teacher smiled", SUBJECT, "smiled", "teacher", True),
+        ("The boys' teacher smiled", SUBJECT_VERB, "teacher", "smiled", True),
+        ("We met the boys' teacher", OBJECT, "boys", "met", False),
+        ("We met the boys' teacher", OBJECT, "teacher", "met", True),
+        ("Who did the police arrest ?", SUBJECT, "did", "Who", False),
+        ("Who did the police arrest ?", SUBJECT, "arrest", "police", True),
+        ("The letter Anna wrote to Peter got lost", SUBJECT, "wrote", "letter", False),
+        ("The letter Anna wrote to Peter got lost", SUBJECT, "wrote", "Anna", True),
+        ("The letter Anna wrote to Peter got lost", SUBJECT, "got", "letter", True),
+        ("The phone we bought rang", SUBJECT, "bought", "phone", False),
+        ("The phone we bought rang", SUBJECT, "rang", "phone", True),
+        ("The dog we found barks", OBJECT, "barks", "found", False),
+        ("The leaking tap annoyed Mary", SUBJECT, "tap", "leaking", False),
+        ("Fatima sold her car", POSSESSIVE, "her", "Fatima", True),
+        ("Omar sold her car", POSSESSIVE, "her", "Omar", False),
+        ("Omar saw her", POSSESSIVE, "her", "Omar", False),
+        ("The girls love their dog", POSSESSIVE, "their", "girls", True),
+    ],
+)
+def test_words_that_a_construction_allows(text: str, family: Family, query: str, key: str, fits: bool) -> None:
+    tokens = split_words(text)
+    words, read = [token.text for token in tokens], Sentence(tokens)
+    asks = read.asks(family, words.index(query)) and read.fits(family, words.index(query), words.index(key))
+    assert asks == fits
 
 
 def test_names_and_their_usual_gender() -> None:
