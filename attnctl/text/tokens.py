@@ -437,6 +437,29 @@ def _clusters(text: str, kinds: dict[str, int]) -> Iterator[Span]:
         yield start, len(text)
 
 
+def joins_within_word(text: str) -> Callable[[int], bool]:
+    """Return a function that says whether a tokenizer's word may not end before a character of the text.
+
+    It may not end inside a character as a reader sees it (UAX 29), beside a mark inside a word of `word_spans` (a
+    tokenizer that takes marks for signs cuts नमस्ते at each), or between two digits of a number.
+    """
+    word_at = word_numbers(text)
+    kinds = {} if text.isascii() else _character_kinds(text)
+    marked = any(kinds.values())
+    starts = {start for start, _ in _clusters(text, kinds)} if marked else set[int]()
+
+    def joins(place: int) -> bool:
+        if not 0 < place < len(text):
+            return False
+        before, after = text[place - 1], text[place]
+        inside = place in word_at and word_at[place] == word_at.get(place - 1)
+        if marked and (place not in starts or inside and kinds[before] in (_EXTENDS, _JOINER)):
+            return True
+        return inside and before.isdigit() and after.isdigit()
+
+    return joins
+
+
 def _stand_ins(text: str) -> str:
     """Return the text with one character for all characters of unspaced scripts: one expression then reads every script."""
     alone = {ord(char): _HAN for char in set(text) if any(ends[0] <= char <= ends[1] for ends in _ALONE)}

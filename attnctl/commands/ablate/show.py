@@ -59,6 +59,13 @@ def effects_forms(effects: Effects, top: int | None = None) -> Iterator[Form]:
     yield from effects_sentences(effects)
 
 
+def effects_page_forms(effects: Effects, top: int | None = None) -> Iterator[Form]:
+    """Yield the forms of a page: the text first, unless it follows in shades, since nobody has just typed it there."""
+    if effects.parts not in (WORDS, SENTENCE_PARTS):
+        yield Line(visible_text(" ".join(effects.text.split())), "bold", lines=LINES)
+    yield from effects_forms(effects, top)
+
+
 def _omitted_line(count: int, singular: str, plural: str) -> Iterator[Form]:
     if count > 0:
         yield Line(

@@ -13,7 +13,7 @@ from attnctl.formats.photographs import read_photograph
 from attnctl.measures import check_measure
 from attnctl.readings.overview import LongRow, Overview
 from attnctl.readings.picture_heat import query_of_picture
-from attnctl.readings.questions.headline import headline
+from attnctl.readings.questions.headline import doubt_of, headline
 from attnctl.readings.rows import ExactBlock
 from attnctl.render.page import page_html
 from attnctl.source import NO_CHANGES, Changes, OverviewSource, Say, Source, TextSource, prepare
@@ -97,6 +97,7 @@ def page_of_sources(
         line = headline(first, query=chosen["query"]) if isinstance(first, Trace) else None
         if line is not None:
             chosen |= {"layer": line.layer, "head": line.head, "key": line.key, "reason": line.reason}
+            chosen |= {"certainty": line.certainty or "", "doubt": doubt_of(first, line)}
     return page_html(
         traces,
         labels=labels,
