@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 from attnctl.checks import limits
 from attnctl.errors import AttnctlError, UsageError, about_value, option_name
 from attnctl.formats.arrays import is_table
-from attnctl.formats.attention_files import FORMS, begins_as_lists, holds_attention, is_safetensors
 from attnctl.formats.validation import PICKLES, check_unpickled
-from attnctl.formats.weight_tables import PARQUET, is_weight_table
 from attnctl.models import answering_model, names_model
 from attnctl.models.gguf.files import begins_as_gguf
 from attnctl.models.gguf.ollama import SCHEME
@@ -155,6 +153,8 @@ def check_no_file(text: str) -> None:
             if Path(name).suffix.lower() in (".npy", ".npz", *PICKLES):
                 raise UsageError(f"{name} is a file of arrays, without the model that this needs: give a text")
             if Path(name).suffix.lower() in UNREAD:
+                from attnctl.formats.attention_files import FORMS
+
                 raise UsageError(f"{name} is in a form that attnctl does not read: {FORMS}")
             raise UsageError(f"{name} is a file: a text in it is read with {option_name('file')} {for_pasting(name)}")
         raise AttnctlError(f"no file {name[:200]}: there is no such file here, and a text would have several words")
@@ -280,6 +280,8 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
     if is_file and Path(source).suffix.lower() == ".txt" and not _holds_numbers(source):
         raise UsageError(f"{source} is a file of text: read it with {option_name('file')} {for_pasting(source)}")
     if is_file and (Path(source).suffix.lower() in (".safetensors", ".gguf") or begins_as_gguf(Path(source))):
+        from attnctl.formats.attention_files import holds_attention
+
         if Path(source).suffix.lower() == ".safetensors" and holds_attention(source):
             return source, files.read_bytes(source)
         advice = f"{option_name('model')} {for_pasting(source)}"
@@ -299,6 +301,8 @@ def _holds_numbers(path: str) -> bool:
 
 
 def _begins_as_numbers(start: bytes) -> bool:
+    from attnctl.formats.weight_tables import PARQUET, is_weight_table
+
     known = (b"\x93NUMPY", b"PK\x03\x04", PARQUET)
     return start.startswith(known) or (start[:1] == b"{" and b'"schema"' in start) or is_weight_table(start)
 
@@ -311,6 +315,9 @@ def _most_bytes(start: bytes) -> int:
 
 def _kind_of_input(where: str, data: bytes, named: bool) -> str:
     """Return what the bytes are: trace, matrix, npz or text; `named` says that the user names the tokens, as of a matrix."""
+    from attnctl.formats.attention_files import begins_as_lists, is_safetensors
+    from attnctl.formats.weight_tables import is_weight_table
+
     check_unpickled(data, where)
     start = data[:4096].removeprefix(b"\xef\xbb\xbf").lstrip()
     if data[:6] == b"\x93NUMPY":

@@ -56,8 +56,6 @@ def converted(
     Raises UsageError if the file does not say how many heads it has, or has another number of them, AttnctlError for
     several attentions, or for one with tensors that change scores in other ways.
     """
-    if any(re.fullmatch(r"(layers\.\d+\.)?W_[QKV]", name) for name in tensors):
-        return None
     places = _places(tensors)
     if not places:
         return None

@@ -218,6 +218,8 @@ def _in_own_layout(
     file: WeightFile, n_heads: int | None, n_kv_heads: int | None
 ) -> tuple[WeightFile, tuple[str, ...] | None]:
     """Return a file with the projections of a framework as W_Q, …, and notes; None in their place for any other file."""
+    if any(re.fullmatch(r"(layers\.\d+\.)?W_[QKV]", name) for name in file.tensors):
+        return file, None
     sizes = {"n_heads": n_heads, "n_kv_heads": n_kv_heads}
     for name, number in sizes.items():
         sizes[name] = file.metadata_number(name, whole_number) if number is None else number
