@@ -14,6 +14,7 @@ from attnctl.checks import limits
 from attnctl.errors import AttnctlError, UsageError, about_value, option_name
 from attnctl.formats.arrays import is_table
 from attnctl.formats.attention_files import FORMS, begins_as_lists, holds_attention, is_safetensors
+from attnctl.formats.soft_alignments import begins_as_soft_alignment
 from attnctl.formats.validation import PICKLES, check_unpickled
 from attnctl.formats.weight_tables import PARQUET, is_weight_table
 from attnctl.models import answering_model, names_model
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.prompts import Prompt
     from attnctl.readings.overview import LongRow, Overview
 
+START_BYTES = 4096  # of a file, by which it is known: a soft alignment begins with the weights of a whole source
 MAPPED_BYTES = 64 << 20  # a larger .npy file is read in blocks of rows
 
 TRACES, MATRICES = (".json", ".jsonl", ".npz"), (".npy", ".npz", ".csv", ".tsv", ".parquet")
@@ -295,12 +297,13 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
 def _holds_numbers(path: str) -> bool:
     """Return whether a file is a trace, an overview or an array by its first bytes, whatever its name."""
     with files.open_regular(path) as file, files.said_plainly("read", path):
-        return _begins_as_numbers(file.read(400))
+        return _begins_as_numbers(file.read(START_BYTES))
 
 
 def _begins_as_numbers(start: bytes) -> bool:
     known = (b"\x93NUMPY", b"PK\x03\x04", PARQUET)
-    return start.startswith(known) or (start[:1] == b"{" and b'"schema"' in start) or is_weight_table(start)
+    is_trace = start[:1] == b"{" and b'"schema"' in start
+    return start.startswith(known) or is_trace or is_weight_table(start) or begins_as_soft_alignment(start)
 
 
 def _most_bytes(start: bytes) -> int:
@@ -317,7 +320,7 @@ def _kind_of_input(where: str, data: bytes, named: bool) -> str:
         return "matrix"
     if data[:2] == b"PK":
         return "npz"
-    if is_weight_table(data) or is_safetensors(data):
+    if is_weight_table(data) or is_safetensors(data) or begins_as_soft_alignment(data):
         return "matrix"
     suffix = Path(where).suffix.lower() if where != "standard input" else ""
     if begins_as_lists(data, suffix == ".json"):
