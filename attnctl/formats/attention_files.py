@@ -16,8 +16,9 @@ from attnctl.checks import limits
 from attnctl.checks.tolerances import OWN_ROW
 from attnctl.errors import AttnctlError
 from attnctl.formats.arrays import axis_names, read_array, safetensors_header, weights_or_scores
+from attnctl.formats.soft_alignments import begins_as_soft_alignment, read_soft_alignment
 from attnctl.formats.validation import WEIGHTS_KEYS, check_unpickled, read_npz, telling_unsound, with_bfloat16
-from attnctl.runtime.files import open_regular, parse_json
+from attnctl.runtime.files import decode_text, open_regular, parse_json
 from attnctl.text import shortened
 
 if TYPE_CHECKING:
@@ -80,6 +81,9 @@ def read_attention(path: str, data: bytes) -> GivenAttention:
         document = parse_json(data, path)
         arrays = document if isinstance(document, dict) else {WEIGHTS_KEYS[0]: document}
         return attention_among(_arrays_of_json(arrays, path), path)
+    if begins_as_soft_alignment(data):
+        weights, names = read_soft_alignment(decode_text(data, path), path)
+        return GivenAttention(weights, names, ())
     named = read_array(path, (), data, weights_or_scores)
     return GivenAttention(named.array, named.rows, named.columns)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 
 import numpy as np
 
@@ -35,7 +36,7 @@ def read_audio(path: str) -> Floats:
             f"cannot read the sound of {name}: it is not WAV, FLAC, Ogg, MP3, AIFF, CAF or AU, or it is damaged"
         )
     try:
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
+        with soundfile.SoundFile(io.BytesIO(_with_length(data))) as file:
             # hours of silence are a small file when compressed
             limits.check_memory(8.0 * file.frames * file.channels, f"reading {name}", "give a shorter sound")
             rate, samples = file.samplerate, file.read(dtype="float32", always_2d=True)  # (n, channels)
@@ -48,3 +49,20 @@ def read_audio(path: str) -> Floats:
     if not len(mean):
         raise AttnctlError(f"{name} holds no sound: it has no samples")
     return mean
+
+
+def _with_length(data: bytes) -> bytes:
+    """Return a sound's bytes; a CAF that was written into a pipe (its data chunk has the size -1) gets its length.
+
+    The chunk is then the last one, by Apple's specification. libsndfile refuses such a file.
+    """
+    start, head = 8, struct.Struct(">4sq")  # chunks follow the file's header, each with its name and size
+    while data[:4] == b"caff" and start + head.size <= len(data):
+        name, size = head.unpack_from(data, start)
+        start += head.size
+        if name == b"data" and size == -1:
+            return data[: start - 8] + struct.pack(">q", len(data) - start) + data[start:]
+        if size < 0:
+            break
+        start += size
+    return data

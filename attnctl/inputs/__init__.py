@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.prompts import Prompt
     from attnctl.readings.overview import LongRow, Overview
 
+START_BYTES = 4096  # of a file, by which it is known: a soft alignment begins with the weights of a whole source
 MAPPED_BYTES = 64 << 20  # a larger .npy file is read in blocks of rows
 
 TRACES, MATRICES = (".json", ".jsonl", ".npz"), (".npy", ".npz", ".csv", ".tsv", ".parquet")
@@ -297,14 +298,16 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
 def _holds_numbers(path: str) -> bool:
     """Return whether a file is a trace, an overview or an array by its first bytes, whatever its name."""
     with files.open_regular(path) as file, files.said_plainly("read", path):
-        return _begins_as_numbers(file.read(400))
+        return _begins_as_numbers(file.read(START_BYTES))
 
 
 def _begins_as_numbers(start: bytes) -> bool:
+    from attnctl.formats.soft_alignments import begins_as_soft_alignment
     from attnctl.formats.weight_tables import PARQUET, is_weight_table
 
     known = (b"\x93NUMPY", b"PK\x03\x04", PARQUET)
-    return start.startswith(known) or (start[:1] == b"{" and b'"schema"' in start) or is_weight_table(start)
+    is_trace = start[:1] == b"{" and b'"schema"' in start
+    return start.startswith(known) or is_trace or is_weight_table(start) or begins_as_soft_alignment(start)
 
 
 def _most_bytes(start: bytes) -> int:
@@ -316,6 +319,7 @@ def _most_bytes(start: bytes) -> int:
 def _kind_of_input(where: str, data: bytes, named: bool) -> str:
     """Return what the bytes are: trace, matrix, npz or text; `named` says that the user names the tokens, as of a matrix."""
     from attnctl.formats.attention_files import begins_as_lists, is_safetensors
+    from attnctl.formats.soft_alignments import begins_as_soft_alignment
     from attnctl.formats.weight_tables import is_weight_table
 
     check_unpickled(data, where)
@@ -324,7 +328,7 @@ def _kind_of_input(where: str, data: bytes, named: bool) -> str:
         return "matrix"
     if data[:2] == b"PK":
         return "npz"
-    if is_weight_table(data) or is_safetensors(data):
+    if is_weight_table(data) or is_safetensors(data) or begins_as_soft_alignment(data):
         return "matrix"
     suffix = Path(where).suffix.lower() if where != "standard input" else ""
     if begins_as_lists(data, suffix == ".json"):

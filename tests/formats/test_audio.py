@@ -41,11 +41,12 @@ def as_aiff(samples: np.ndarray, kind: bytes = b"AIFF", coding: bytes = b"") -> 
     return apple_chunk(b"FORM", kind + common + apple_chunk(b"SSND", bytes(8) + data))
 
 
-def as_caf(samples: np.ndarray) -> bytes:
-    """CAF by Apple's definition: 16 bits, little-endian (flag 2)."""
+def as_caf(samples: np.ndarray, *, piped: bool = False) -> bytes:
+    """CAF by Apple's definition: 16 bits, little-endian (flag 2); `piped` without the size of its data, as ffmpeg pipes it."""
     description = struct.pack(">d4sIIIII", 16_000, b"lpcm", 2, 2, 1, 1, 16)
     head = b"caff" + struct.pack(">HH", 1, 0) + b"desc" + struct.pack(">q", len(description)) + description
-    return head + b"data" + struct.pack(">qI", 4 + 2 * len(samples), 0) + samples.astype("<i2").tobytes()
+    size = -1 if piped else 4 + 2 * len(samples)
+    return head + b"data" + struct.pack(">qI", size, 0) + samples.astype("<i2").tobytes()
 
 
 def as_au(samples: np.ndarray) -> bytes:
@@ -58,7 +59,8 @@ APPLE_AND_SUN = {
     "b.AIF": lambda samples: as_aiff(samples, b"AIFC", b"NONE\x0enot compressed\0"),
     "c.aifc": lambda samples: as_aiff(samples, b"AIFC", b"sowt\0\0"),
     "d.caf": as_caf,
-    "e.au": as_au,
+    "e.caf": lambda samples: as_caf(samples, piped=True),
+    "f.au": as_au,
 }
 
 

@@ -49,7 +49,7 @@ def read_pharaoh(path: str, first: int = 0, option: str | None = None) -> list[L
 
 def _links_of_line(line: str, first: int, where: str) -> Links:
     sure, possible = set[Link](), set[Link]()
-    for word in line.split():
+    for word in line.rpartition("|||")[2].split():  # Marian writes the translation before
         match = _LINK.fullmatch(word)
         if match is None:
             raise AttnctlError(
