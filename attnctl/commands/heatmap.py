@@ -231,7 +231,7 @@ def _value_of_photograph(opener: Opener, chosen: Chosen, query: str | None) -> L
         instead = option_name("attention", "cross")
         raise UsageError(f"shows where words look at words, not at the picture: see {instead}", option="attention")
     n_new = getattr(getattr(opened, "model", None), "generate", 0) if opened.info.causal else 0
-    numbers, each = queries_of_picture(opened.tokens, opened.key_tokens, query, bool(opened.info.causal), n_new)
+    numbers, each = queries_of_picture(opened.tokens, opened.text, query, bool(opened.info.causal), n_new)
     if chosen.layer is None and chosen.changes.measure in (None, "weights") and opened.counts[0] > 1:
         chosen = chosen._replace(layer=str(opened.counts[0] - 1))
         say_note(f"shown is layer {chosen.layer}, the last one (--layer names others)")

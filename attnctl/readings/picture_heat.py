@@ -41,21 +41,21 @@ class PictureHeat(NamedTuple):
 
 
 def queries_of_picture(
-    tokens: tuple[Token, ...], keys: tuple[Token, ...], query: str | None, causal: bool, n_new: int = 0
+    tokens: tuple[Token, ...], text: str, query: str | None, causal: bool, n_new: int = 0
 ) -> tuple[list[int], bool]:
     """Return the queries to show, and whether each has a panel of its own; a single one has a panel for each head.
 
-    By default these are the objects that a detector found, the surest first, the words of a caption, or the `n_new` tokens
-    that a model generated; else CLS, or the last token of a text. Raises the errors of `query_of_picture`, and UsageError
-    if no token is an object or a word.
+    By default these are the objects that a detector found, the surest first, the words of a caption, if `text` is the name
+    of a picture, or the `n_new` tokens that a model generated; else CLS, or the last token of a text. Raises the errors of
+    `query_of_picture`, and UsageError if no token is an object or a word.
     """
     if query not in (None, EACH):
         named = find_several(tokens, query)
         return named, len(named) > 1
     if objects := _objects_found(tokens):
         return objects, True
-    crossed = not any(token.box is not None for token in tokens) and any(key.is_patch for key in keys)
-    if query is None and not (crossed or n_new):
+    about_picture = names_picture(text) and (has_text(tokens) or not any(token.is_patch for token in tokens))
+    if query is None and not (about_picture or n_new):
         return [query_of_picture(tokens, None, causal)], False
     first = max((place + 1 for place, token in enumerate(tokens) if token.is_patch), default=0)
     first = max(first, len(tokens) - n_new) if n_new else first
@@ -176,8 +176,9 @@ def panels_of_queries(overview: Overview) -> PictureHeat:
         by_layer.setdefault(layer, []).append(head)
     panels = []
     for layer, heads in by_layer.items():
-        mean = np.mean([grid.weights[layer, head] for head in heads], axis=0, dtype=np.float64).astype(np.float32)
-        for part, weights in zip(grid.rows, list(mean), strict=True):
+        stacked = np.stack([grid.weights[layer, head] for head in heads])  # (heads, rows, columns)
+        mean: Floats = stacked.mean(0, dtype=np.float64).astype(np.float32)
+        for part, weights in zip(grid.rows, mean, strict=True):
             token = overview.tokens[part.first_token]
             name = visible_text(token.text)
             title = name if token.score is None else f"{name} {100 * token.score:.0f} %"

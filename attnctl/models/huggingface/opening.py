@@ -31,7 +31,7 @@ from attnctl.models.huggingface.readers.detector import (
     check_attends_to_map,
     is_detector,
 )
-from attnctl.models.huggingface.readers.picture_and_target import open_captioner
+from attnctl.models.huggingface.readers.picture_and_target import is_captioner, open_captioner
 from attnctl.models.huggingface.readers.text import SourceTargetReader, TextReader
 from attnctl.models.huggingface.readers.two_towers import TextTowerReader
 from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
@@ -239,7 +239,7 @@ def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, reque
     n_layers = network_info(network, name, kind).n_layers
     if n_layers is not None and n_layers < 1:
         raise AttnctlError(f"{name} has no layers, by its config.json")
-    captions = network.config.model_type == "vision-encoder-decoder"
+    captions = is_captioner(opened.settings)
     if network.main_input_name != "input_ids" and not captions:
         raise AttnctlError(_no_text_sentence(network, name))
     if kind == "cross" and merges_source(network):
@@ -251,7 +251,7 @@ def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, reque
     pieces = replace(pieces, limit=_token_limit(network, pieces.limit))
     reader: TextReader
     if captions:
-        reader = open_captioner(opened.folder, network, name, pieces)
+        reader, network = open_captioner(opened.folder, network, name, pieces)
     elif whole_network is network:
         reader = _text_reader(kind, pieces)
     else:
@@ -302,7 +302,13 @@ def short_name(name: str) -> str:
 
 def _kind_of_model(settings: Document, request: DecoderRequest, name: str) -> str:
     attention, target, generate, language = request
-    is_encoder_decoder = bool(settings.get("is_encoder_decoder"))
+    is_encoder_decoder = bool(settings.get("is_encoder_decoder")) or is_captioner(settings)
+    if settings.get("model_type") == "git" and is_captioner(settings):
+        if attention is not None:
+            raise UsageError(
+                f"is for encoder-decoders, and {name} has one sequence", option="attention", value=attention
+            )
+        return "self"
     if attention is not None and attention not in KINDS:
         raise UsageError(f"it is {', '.join(KINDS)}", option="attention", value=attention)
     if not is_encoder_decoder:

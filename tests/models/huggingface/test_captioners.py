@@ -109,20 +109,23 @@ def test_the_encoder_is_shown_without_a_target(photograph: str, run: Run, tmp_pa
 
 
 def test_another_captioner_names_the_part_that_can_be_recorded(refused: Refused, tmp_path: Path) -> None:
-    text = {
-        "vocab_size": 300,
-        "hidden_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 4,
-        "encoder_hidden_size": 32,
-    }
-    picture = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "image_size": 16, "patch_size": 8}
-    sizes = {"intermediate_size": 48}
-    config = transformers.BlipConfig(text_config=text | sizes, vision_config=picture | sizes)
-    transformers.BlipForConditionalGeneration(config).save_pretrained(tmp_path)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 48}
+    config = transformers.Blip2Config(
+        vision_config=sizes | {"image_size": 16, "patch_size": 8},
+        qformer_config=sizes | {"vocab_size": 300, "encoder_hidden_size": 32},
+        text_config=transformers.OPTConfig(
+            vocab_size=300,
+            hidden_size=32,
+            ffn_dim=48,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            word_embed_proj_dim=32,
+        ),
+    )
+    transformers.Blip2ForConditionalGeneration(config).save_pretrained(tmp_path)
     folders.tokenizer().save(str(tmp_path / "tokenizer.json"))
     line = refused("heatmap", "at eat", "--model", str(tmp_path))
-    assert "reads pixel values, not text: in Python, attnctl.capture(model.text_decoder) records" in line
+    assert "reads pixel values, not text: in Python, attnctl.capture(model.language_model) records" in line
 
 
 def test_a_spectrogram_is_read_by_its_own_extractor(tmp_path: Path) -> None:
