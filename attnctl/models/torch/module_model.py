@@ -18,12 +18,14 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.photographs import read_photograph
 from attnctl.layer import LayerAttention, LayerTrace
 from attnctl.layer.computed import share_of_sink
+from attnctl.layer.interventions import Intervention
 from attnctl.models.torch.fused import Steps
+from attnctl.models.torch.intervention import apply_to_module
 from attnctl.models.torch.own_errors import own_error
 from attnctl.models.torch.picture_tokens import grid_of_tokens, lines_of_transform, patches_in, tokens_of_grid
 from attnctl.models.torch.traced_call import TracedCall
 from attnctl.models.torch.watching import AnyCall, check_seen, watch_module
-from attnctl.runtime.arrays import as_numpy
+from attnctl.runtime.arrays import Floats, as_numpy
 from attnctl.runtime.files import names_picture
 from attnctl.source.model import Model, TextModel, check_text
 from attnctl.text.tokens import Token, named_tokens, split_words
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from attnctl.models.torch.sites import Place
+    from attnctl.watched.measure import Watched
 
 KEPT = frozenset(["queries", "keys", "values", "scores", "scaled_scores", "mask", "context"])
 PREDICTED = 5  # words after the text
@@ -88,6 +91,8 @@ class ModuleModel(TextModel):
         """
         if not names_picture(text) or hasattr(self.reader, "encode") or self.reader is None:
             check_text(text, self.name, "return (module, transform of a picture)")
+        if text.strip():
+            self._read(text)  # its layers and heads are known from now on
         return self
 
     def tokenize(self, text: str, /) -> tuple[Token, ...]:
@@ -101,6 +106,75 @@ class ModuleModel(TextModel):
     def inputs_of_text(self, text: str) -> Inputs:
         """Return what the module is called with for a text, and its tokens, if a tokenizer tells them."""
         return self._inputs_of(text)
+
+    # --- changed ---
+
+    @property
+    def intervention(self) -> Intervention | None:
+        """Return None: heads are off only while a prediction is watched."""
+        return None
+
+    def with_heads_off(self, heads: Mapping[int, tuple[int, ...]]) -> ModuleModel:
+        """Raise UsageError unless there are none: in Python, `attnctl.intervene` switches them off."""
+        if heads:
+            raise UsageError(f"is not for {self.name}: in Python, attnctl.intervene switches heads off", option="off")
+        return self
+
+    def contexts_of_heads(self, text: str) -> dict[int, Array]:
+        """Return layer → the context of each head at each position: (heads, n, d_v)."""
+        contexts: dict[int, Array] = {}
+
+        def see(place: Place, call: AnyCall) -> None:
+            if place.kind == "self" and not place.recurrence:
+                contexts[place.layer] = call.context()[0]
+
+        self._forward(self._read(text)[0], _Seeing(see))
+        return contexts
+
+    def run_with_zeroed_values(self, *_: object, **__: object) -> Run:
+        """Raise AttnctlError: the layers of a module are not run again."""
+        raise AttnctlError(f"the layers of {self.name} cannot be run again with other values")
+
+    def watch(self, text: str, query: str | None, base: Intervention) -> Watched:
+        """Return the text with the prediction at `query` watched. Raises AttnctlError without logits for each token."""
+        from attnctl.models.torch.module_watched import watch_module_text
+
+        return watch_module_text(self, text, query, base)
+
+    def ids_of(self, text: str) -> list[int]:
+        """Return the ids of a text, by the tokenizer."""
+        return [int(token.id) for token in self._inputs_of(text).tokens or () if token.id is not None]
+
+    def text_of_id(self, number: int) -> str:
+        """Return the text of one id, by the tokenizer."""
+        return str(self.reader.decode([number]))
+
+    def logits_under(self, intervention: Intervention, text: str) -> Array:
+        """Return the logits (1, n, vocabulary) under an intervention.
+
+        Raises AttnctlError if the module puts out none for each token, or has no tokenizer to name them.
+        """
+        inputs = self._read(text)[0]
+        with apply_to_module(self.module, intervention, "self"):
+            logits = _logits_of(self._forward(inputs, _Seeing(lambda *_: None)))
+        n = len(inputs.tokens or ())
+        if not hasattr(self.reader, "decode") or logits is None or logits.ndim != 3 or logits.shape[1] != n:
+            raise AttnctlError(
+                f"{self.name} puts out no logits for each token of a tokenizer: no prediction can be watched"
+            )
+        return logits
+
+    def weights_under(self, intervention: Intervention, text: str, take: Callable[[int, Floats], None]) -> None:
+        """Call `take` with each layer and its weights (heads, n, n) under an intervention."""
+
+        def see(place: Place, call: AnyCall) -> None:
+            if place.kind == "self" and not place.recurrence:
+                take(place.layer, as_numpy(call.steps().weights[0].float()))
+
+        with apply_to_module(self.module, intervention, "self"):
+            self._forward(self._read(text)[0], _Seeing(see))
+
+    # --- several texts ---
 
     def packed(self, texts: Sequence[str]) -> dict[str, Any]:
         """Return a batch of one row that holds several texts, one after the other, with the number of each token's text.
@@ -216,9 +290,8 @@ class ModuleModel(TextModel):
     def _predictions(self, output: Any, inputs: Inputs) -> tuple[Prediction, ...]:
         """Return the likeliest words after the text, if the module gives logits of its tokenizer's vocabulary."""
         decode = getattr(self.reader, "decode", None)
-        logits = getattr(output, "logits", output[0] if isinstance(output, tuple) and output else output)
-        n = len(inputs.tokens or ())
-        if decode is None or not isinstance(logits, torch.Tensor) or logits.ndim != 3 or logits.shape[1] != n or not n:
+        logits, n = _logits_of(output), len(inputs.tokens or ())
+        if decode is None or logits is None or logits.ndim != 3 or logits.shape[1] != n or not n:
             return ()
         shares = torch.softmax(logits[0, -1].float(), -1)
         best = shares.topk(min(PREDICTED, len(shares)))
@@ -227,6 +300,22 @@ class ModuleModel(TextModel):
             with suppress(Exception):  # a number that the tokenizer does not know
                 found.append(Prediction(n - 1, str(decode([number])), number, share))
         return tuple(found)
+
+
+def _logits_of(output: Any) -> Array | None:
+    """Return the logits of an output: its field of that name, the first of several, or itself; None for something else."""
+    logits = getattr(output, "logits", output[0] if isinstance(output, tuple) and output else output)
+    return logits if isinstance(logits, torch.Tensor) else None
+
+
+@dataclass(eq=False)
+class _Seeing:
+    """A visitor that is a function."""
+
+    look: Callable[[Place, AnyCall], None]
+
+    def see(self, place: Place, call: AnyCall) -> None:
+        self.look(place, call)
 
 
 @dataclass(eq=False)

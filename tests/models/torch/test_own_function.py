@@ -93,6 +93,34 @@ def test_a_function_from_text_to_inputs(run: Run, function: str) -> None:
     assert shown.code == 0 and "Own" in shown.out
 
 
+def test_a_head_that_is_ablated_is_one_without_its_output_projection(run: Run) -> None:
+    """The columns of W_O that read the head are set to 0 by hand."""
+    from samples.own_model.tiny import build
+
+    done = run("ablate", "eat pizza", "--model", TINY, "--target", "z", "--json")
+    effects = {(one["layer"], one["head"]): one["log_probability"] for one in json.loads(done.out)["heads"]}
+    assert len(effects) == 8
+
+    def log_probability(layer: int, head: int) -> float:
+        model, tokenizer = build()
+        with torch.no_grad():
+            if layer >= 0:
+                model.layers.layers[layer].self_attn.out_proj.weight[:, 8 * head : 8 * head + 8] = 0
+            logits = model.eval()(torch.tensor([tokenizer.encode("eat pizza")]))[0, -1]
+        return float(logits.double().log_softmax(-1)[ord("z")])
+
+    base = log_probability(-1, 0)
+    for (layer, head), effect in effects.items():
+        assert effect == pytest.approx(log_probability(layer, head) - base, abs=1e-5)
+
+
+def test_what_cannot_be_ablated_is_one_line(refused: Refused) -> None:
+    assert "it is 2 tokens" in refused("ablate", "eat pizza", "--model", TINY, "--target", "zz", code=2)
+    assert "known only once it ran" in refused("explain", "eat pizza", "--model", TINY, "--off", "0.0", code=2)
+    assert "is for checkpoints" in refused("ablate", "eat pizza", "--model", TINY, "--approximate", code=2)
+    assert "no logits for each token" in refused("ablate", "a b c", "--model", "mine.py:with_function")
+
+
 def test_it_is_called_only_where_it_is_typed(run: Run, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATTNCTL_MODEL", "mine.py:with_function")
     assert "only where it is typed" in refused("explain", "a b c", code=2)
