@@ -165,7 +165,7 @@ def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = N
         return
     words = _words(trace)
     sentence = Sentence([word.token for word in words])
-    word_of_query = {word.index: number for number, word in enumerate(words)}
+    word_of_query = {word.place: number for number, word in enumerate(words)}
     pool = np.zeros((len(trace.tokens), len(words)), np.float32)  # (n, words): which tokens a word is
     for number, word in enumerate(words):
         pool[word.pieces, number] = 1
@@ -185,12 +185,12 @@ def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = N
                 other_weights = whole.round(EQUAL_DIGITS)
                 other_weights[query] = -1  # the head finds the word with its largest weight, except the query itself
                 key = int(np.argmax(other_weights))
-                if not words[key].is_single or words[key].index not in keys:
+                if not words[key].is_single or words[key].place not in keys:
                     continue
                 if other_weights[key] > 0 and sentence.fits(family, query, key):
                     role = sentence.role_name(relations, query, key)
                     link_evidence = evidence(sentence, family, query, key, whole)
-                    place = keys.index(words[key].index)
+                    place = keys.index(words[key].place)
                     yield Candidate(family, part.layer, h, token, place, float(whole[key]), role, link_evidence)
 
 
@@ -199,7 +199,7 @@ class _Word(NamedTuple):
 
     token: Token
     pieces: list[int]
-    index: int
+    place: int
 
     @property
     def is_single(self) -> bool:
@@ -328,7 +328,7 @@ def doubt_of(trace: Trace, line: Headline) -> str:
         return "Nothing was measured of this link: no head finds here what it was measured to find."
     words = _words(trace)
     sentence = Sentence([word.token for word in words])
-    number_of = {word.index: number for number, word in enumerate(words)}
+    number_of = {word.place: number for number, word in enumerate(words)}
     query_word, key_word = number_of[line.query], number_of[key]
     family = sentence.family_of(line.role, query_word)
     assert family is not None

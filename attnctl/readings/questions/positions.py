@@ -72,7 +72,7 @@ def profile_of(weights: Floats) -> Floats:
 def explained_by_the_text(weights: Floats) -> Floats:
     """Return what the other rows of a text explain of each weight → (n, n): their mean weight at the same offset."""
     n = len(weights)
-    explained = np.zeros((n, n))
+    explained: Floats = np.zeros((n, n), np.float32)
     for offset in range(1 - n, n):
         diagonal = np.diagonal(weights, offset)
         if diagonal.size > 1:
