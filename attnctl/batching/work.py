@@ -17,7 +17,7 @@ from attnctl.checks import limits
 from attnctl.checks.model_options import model_arguments
 from attnctl.checks.selection import selected_indices
 from attnctl.errors import AttnctlError, UsageError, error_place, in_one_line, option_name, options_as_flags
-from attnctl.formats.pictures import heatmap_bytes
+from attnctl.formats.pictures import CMAP, heatmap_bytes
 from attnctl.measures import check_measure, needs_of
 from attnctl.models import Model, open_named_model
 from attnctl.readings.trace_reading import TraceReading
@@ -407,7 +407,7 @@ def open_work_model(work: Work) -> Model:
     if work.draws_pictures:
         from attnctl.render.figure.heatmap import colour_map
 
-        colour_map(work.look.get("cmap", "viridis"))
+        colour_map(work.look.get("cmap", CMAP))
     return model
 
 

@@ -19,7 +19,7 @@ from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.headline import ROLES, headline
 from attnctl.source.model import Predicts
-from attnctl.text import counted, number_text, percent, visible_text
+from attnctl.text import counted, number_text, sentence_percent, visible_text
 from attnctl.text.tokens import BLANKS, is_blank
 from attnctl.trace import Headline, Trace
 from attnctl.trace.steps import is_default_scale, reach_of_mask
@@ -359,6 +359,7 @@ MAKERS: tuple[Callable[[QuizRow], QuizQuestion | None], ...] = (
 
 
 CHOICES = 4  # heads to choose from
+LIKELY = 0.01  # of a word that is less likely nobody says that the model expects it
 CLEAR = 1.25  # the largest drop is at least this many times the next; else nobody could tell
 
 
@@ -368,6 +369,8 @@ def removal_question(effects: Effects, dice: random.Random) -> QuizQuestion | No
         (head for head in effects.heads if _lost_probability(head) > 0.05), key=lambda head: -_lost_probability(head)
     )
     if effects.target is None or len(effects.heads) < 2 or not drops:
+        return None
+    if (effects.baseline.probability or 0.0) < LIKELY:
         return None
     first = drops[0]
     if len(drops) > 1 and _lost_probability(first) < CLEAR * _lost_probability(drops[1]):
@@ -386,12 +389,12 @@ def removal_question(effects: Effects, dice: random.Random) -> QuizQuestion | No
     place = f"After “{text}”" if blank is None else f"At {blank} in “{text}”"
     return QuizQuestion(
         "removal",
-        f"{place} the model expects “{word}” with {percent(before.probability or 0)}. Which "
+        f"{place} the model expects “{word}” with {sentence_percent(before.probability)}. Which "
         "of these heads, switched off, brings that down most?",
         tuple(_removal_fact(effects, head) for head in several),
         _head_name(first),
         tuple(_head_name(head) for head in several),
-        why=f"Without {_head_name(first)} it is {percent(first.probability or 0, 1)}{instead}: attnctl ablate measures it. "
+        why=f"Without {_head_name(first)} it is {sentence_percent(first.probability)}{instead}: attnctl ablate measures it. "
         "What a head writes is a hint, but later layers and the softmax can change its effect.",
     )
 

@@ -95,7 +95,7 @@ def page_of_sources(
     if query is not None:
         chosen = {"query": find_token(first.tokens, query)}
         line = headline(first, query=chosen["query"]) if isinstance(first, Trace) else None
-        if line is not None:
+        if line is not None and isinstance(first, Trace):
             chosen |= {"layer": line.layer, "head": line.head, "key": line.key, "reason": line.reason}
             chosen |= {"certainty": line.certainty or "", "doubt": doubt_of(first, line)}
     return page_html(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 from tests.conftest import Refused, Run
 from tests.tools.screen import cells, marked, told
@@ -152,3 +153,17 @@ def test_two_sentences_show_the_measured_head_in_which_they_differ_most(run: Run
     assert "the largest change of all, in layer {}, head {}".format(*of_all) in screen
     untrained = run("compare", *texts, "--model", "random", "--layers", "2", "--heads", "2").out
     assert "in this head" not in untrained and "the largest change of all" in " ".join(untrained.split())
+
+
+def test_titles_of_panels_are_whole() -> None:
+    """A title that is wider than its panel goes on below; it was cut, beside an empty line."""
+    import attnctl
+    from attnctl.commands.compare.figure import comparison_panels
+
+    texts = "Mary thanked Tom because he likes tea", "Mary thanked Anna because she likes tea"
+    pair = attnctl.compare(*map(attnctl.attend, texts), names=texts)
+    drawn = [text.get_text() for text in comparison_panels(pair, 1, 2).figure.findobj(Text)]
+    whole = " ".join(drawn)
+    for text in texts:
+        assert all(word in whole for word in text.split()) and f"{text[:12]}…" not in whole
+    assert not any("…" in text for text in drawn)
