@@ -257,7 +257,7 @@ VALUES = {
     "tokens": "a b c d e f g", "key_tokens": "t u v w x y z", "layer": "1", "head": "1", "query": "1", "steps": "weights", "precision": "4", "top": "1",
     "spans": "spans.csv", "chat": "chat.json", "model": "dot", "tokenizer": "chars", "embeddings": "rows.npy",
     "qkv": "rows.npy", "d_model": "12", "d_k": "3", "n_heads": "1", "n_kv_heads": "1", "n_layers": "2", "predict": "1",
-    "off": "0.1", "seed": "3", "window": "2", "scale": "2", "temperature": "2", "positions": "sinusoidal",
+    "off": "0.1", "seed": "3", "window": "2", "offset": "1", "scale": "2", "temperature": "2", "positions": "sinusoidal",
     "rope_theta": "100", "rope_pairs": "interleaved", "dropout": "0.5", "attention": "cross", "target": "soup",
     "generate": "1", "dtype": "bfloat16", "device": "cpu", "drop": "first", "measure": "value-norm", "cmap": "cividis",
     "size": "3x3", "dpi": "50", "title": "hello", "font_size": "4", "vmin": "0.1", "vmax": "0.4", "rows": "0-2",
