@@ -2,7 +2,7 @@
 # libsndfile 1.2.2 (soundfile 0.14.0): a Core Audio file whose length is not known is refused as malformed.
 #
 # Apple's specification of CAF says that the size of the audio data chunk may be -1 if it is not known and the chunk is the last
-# one: a program that writes into a pipe, or was ended while it recorded, cannot go back and fill it in. The audio then goes
+# one: a program that writes into a pipe (ffmpeg: libavformat/cafenc.c), or was ended while it recorded, cannot fill it in later. It goes
 # to the end of the file. libsndfile reads such a file of AU (whose length may be 0xFFFFFFFF for the same reason), but not of CAF.
 #
 # Seen with soundfile 0.14.0, which brings libsndfile 1.2.2:
