@@ -33,33 +33,41 @@ def weights_between(call: Call, logsumexp: Array, rows: Array, columns: Array) -
     `logsumexp` (heads, n_q) comes from `measure_rows`.
     """
     with products_of(call.queries.shape[0] * rows.size * columns.shape[1] * call.queries.shape[-1]):
-        return as_numpy(_weights_between(as_torch(call), logsumexp, rows, columns))
+        weights = _weights_between(as_torch(call), logsumexp, rows, columns)
+        visible = grids_visible(call, rows, columns)  # (grids, r, c)
+        if not visible.all():
+            weights.masked_fill_(place_array(~visible, weights)[:, None], 0)
+        return as_numpy(weights.transpose(1, 2).reshape(-1, *visible.shape))
 
 
 def mass_between(call: Call, logsumexp: Array, rows: Array, columns: Array, counts: Array) -> Array:
-    """Return each row's sum of the weights of `weights_between` where `counts` (grids, r, c) is true → (heads, grids, r)."""
+    """Return each row's sum of the weights of `weights_between` where `counts` (grids, r, c) is true → (heads, grids, r).
+
+    `counts` is false for hidden keys.
+    """
     with products_of(call.queries.shape[0] * rows.size * columns.shape[1] * call.queries.shape[-1]):
-        weights = _weights_between(as_torch(call), logsumexp, rows, columns)  # (heads, grids, r, c)
-        return as_numpy(weights.mul_(place_array(counts, weights)).sum(-1))
+        weights = _weights_between(as_torch(call), logsumexp, rows, columns)
+        mass = weights.mul_(place_array(counts, weights)[:, None]).sum(-1)  # (kv_heads, grids, share, r)
+        return as_numpy(mass.transpose(1, 2).reshape(-1, *rows.shape))
 
 
 def _weights_between(call: Call, logsumexp: Array, rows: Array, columns: Array) -> torch.Tensor:
+    """Return weights of small grids as if every key were visible, 1 at most → (kv_heads, grids, share, r, c)."""
     kv_heads, (n_heads, n_q, d), n_k = call.keys.shape[0], call.queries.shape, call.n_k
-    (grids, r), c = rows.shape, columns.shape[1]
+    grids, r = rows.shape
     i, j = (place_array(places, call.queries) for places in (rows, columns))
-    q = _wide(call.queries.reshape(kv_heads, -1, n_q, d)[:, :, i])  # (kv_heads, share, grids, r, d)
-    k = _wide(call.keys[:, j])  # (kv_heads, grids, c, d)
-    share = q.shape[1]
+
+    def by_key_head(array: torch.Tensor) -> torch.Tensor:
+        """Return an array (heads, grids, r, …) of the queries as (kv_heads, grids, share, r, …)."""
+        return array.unflatten(0, (kv_heads, -1)).transpose(1, 2)
+
+    q = by_key_head(_wide(call.queries[:, i])).reshape(kv_heads, grids, -1, d)  # (kv_heads, grids, share · r, d)
     # the heads that share a key are rows of one product
-    together = q.transpose(1, 2).reshape(kv_heads, grids, share * r, d) @ k.mT  # (kv_heads, grids, share · r, c)
-    raw = together.view(kv_heads, grids, share, r, c).transpose(1, 2).reshape(n_heads, grids, r, c)
+    raw = (q @ _wide(call.keys[:, j]).mT).unflatten(2, (-1, r))  # (kv_heads, grids, share, r, c)
     bias = None
     if call.bias is not None:
-        bias = call.bias.broadcast_to(n_heads, n_q, n_k)[:, i[:, :, None], j[:, None, :]]
-    visible = grids_visible(call, rows, columns)  # (grids, r, c)
-    seen = None if visible.all() else place_array(visible, raw)
-    lse = place_array(logsumexp, raw)[:, i][..., None]  # (heads, grids, r, 1)
-    return _exponentials(call, raw, bias, seen, lse)
+        bias = by_key_head(call.bias.broadcast_to(n_heads, n_q, n_k)[:, i[:, :, None], j[:, None, :]])
+    return _exponentials(call, raw, bias, by_key_head(place_array(logsumexp, raw)[:, i])[..., None])
 
 
 def weights_at_offset(call: Call, logsumexp: Array, offset: int) -> Array:
@@ -88,25 +96,21 @@ def weights_at_offset(call: Call, logsumexp: Array, offset: int) -> Array:
             bias = bias.broadcast_to(n_heads, n_q, n_k).diagonal(diagonal, -2, -1)  # (heads, rows)
         if seen is not None:
             seen = seen.broadcast_to(n_q, n_k).diagonal(diagonal)  # (rows,)
-        weights = _exponentials(call, raw, bias, seen, place_array(logsumexp[:, lo:hi], raw))
-        result[:, lo:hi] = as_numpy(weights)
+        weights = _exponentials(call, raw, bias, place_array(logsumexp[:, lo:hi], raw))
+        result[:, lo:hi] = as_numpy(weights if seen is None else weights.masked_fill_(~seen, 0))
     return result
 
 
-def _exponentials(
-    call: Call, raw: torch.Tensor, bias: torch.Tensor | None, seen: torch.Tensor | None, lse: torch.Tensor
-) -> torch.Tensor:
-    """Return the weights of raw scores, 0 where not `seen` (None: all are): shapes that broadcast; `raw` is overwritten."""
+def _exponentials(call: Call, raw: torch.Tensor, bias: torch.Tensor | None, lse: torch.Tensor) -> torch.Tensor:
+    """Return the weights of raw scores, 1 at most: shapes that broadcast; `raw` is overwritten."""
+    scale = call.effective_scale
     if call.bends_scores:
-        scaled = call.scaled_part(raw, None if bias is None else bias.to(raw.dtype)) / call.temperature
-    else:
-        scaled = raw.mul_(call.effective_scale / call.temperature)
-    # above 0 only by the rounding of large scores
-    gaps = scaled.sub_(lse.to(scaled.dtype)).clamp_(max=0)
-    weights = gaps.mul_(LOG2_E).exp2_()
-    hidden = ~lse.isfinite()  # -inf for a row that sees nothing
-    hidden = hidden if seen is None else hidden | ~seen
-    return weights.masked_fill_(hidden, 0) if seen is not None or bool(hidden.any()) else weights
+        raw, scale = call.scaled_part(raw, None if bias is None else bias.to(raw.dtype)), 1.0
+    # above 0 only by the rounding of large scores, or for a hidden key; exp2 is faster than exp for results near 0
+    powers = raw.mul_(scale / call.temperature * LOG2_E).sub_(lse.to(raw.dtype) * LOG2_E).clamp_(max=0)
+    odd = ~lse.isfinite()  # -inf for a row that sees nothing
+    weights = powers.exp2_()
+    return weights.masked_fill_(odd, 0) if bool(odd.any()) else weights
 
 
 def _wide(array: torch.Tensor) -> torch.Tensor:
