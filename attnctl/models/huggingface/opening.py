@@ -303,6 +303,9 @@ def short_name(name: str) -> str:
 def _kind_of_model(settings: Document, request: DecoderRequest, name: str) -> str:
     attention, target, generate, language = request
     is_encoder_decoder = bool(settings.get("is_encoder_decoder")) or is_captioner(settings)
+    if is_encoder_decoder and target is not None and generate:
+        conflict = f"{option_name('generate')}: the one gives the decoder's text, the other makes it"
+        raise UsageError(f"cannot be combined with {conflict}", option="target")
     if settings.get("model_type") == "git" and is_captioner(settings):
         if attention is not None:
             raise UsageError(
@@ -316,9 +319,6 @@ def _kind_of_model(settings: Document, request: DecoderRequest, name: str) -> st
             if value is not None:
                 raise UsageError(f"is for encoder-decoders, and {name} is not one{instead_of(option)}", option=option)
         return "self"
-    if target is not None and generate:
-        conflict = f"{option_name('generate')}: the one gives the decoder's text, the other makes it"
-        raise UsageError(f"cannot be combined with {conflict}", option="target")
     decoder_options = {"target": target, "generate": generate or None, "target_language": language}
     for option in (option for option, value in decoder_options.items() if value is not None):
         if attention == "encoder":

@@ -129,6 +129,7 @@ def test_each_word_is_drawn_over_the_picture(
     assert {line[2] for line in lines} == {"at", "e"}
     told = np.array([float(line[-1]) for line in lines]).reshape(3, -1)
     assert np.abs(told - weights[-3:].numpy()).max() < 1e-5
+    assert "cannot be combined with --generate" in refused(*command, "--generate", "2", code=2)
     assert "give a file's name" in refused("heatmap", "at eat", "--model", str(folder), *cross)
 
 
