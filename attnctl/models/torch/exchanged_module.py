@@ -21,6 +21,7 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.exchange import Block, other_rows
 from attnctl.models.huggingface.attention_interface import check_inference, uncompiled
 from attnctl.models.huggingface.block_recorder import BlockCall
+from attnctl.models.torch.fused import HIDDEN
 from attnctl.models.torch.own_errors import own_error
 from attnctl.models.torch.text_inputs import documents_of, real_tokens, text_entry
 from attnctl.models.torch.watching import AnyCall, Watched, watch_module
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from attnctl.models.torch.sites import Place
-
-HIDDEN = -5e3  # a score below it whose weight is 0 is that of a hidden key: models add from -1e4 on
 
 
 class Attended(NamedTuple):

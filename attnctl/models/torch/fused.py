@@ -36,6 +36,10 @@ class Changed(NamedTuple):
     weights: Array | None = None
 
 
+HIDDEN = -5e3  # no score is below it of itself
+NO_WEIGHT = 110.0  # exp of minus this is 0 in float32
+
+
 def softmax_or_zero(scores: Array) -> Array:
     """Return the softmax over the last axis; a row of -inf is 0, as in torch's kernels."""
     if not scores.shape[-1]:
@@ -48,7 +52,11 @@ def softmax_or_zero(scores: Array) -> Array:
 
 def visible_of(masked_scores: Array) -> Array | None:
     """Return where no score (batch, heads, n_q, n_k) is hidden for all heads → (batch, n_q, n_k); None if none is."""
-    visible = (masked_scores > torch.finfo(masked_scores.dtype).min / 2).any(1)
+    shown = masked_scores > torch.finfo(masked_scores.dtype).min / 2
+    if masked_scores.shape[-1]:  # models also add -1e4 or -1e9: a key is hidden if that leaves it no weight
+        best = masked_scores.amax(-1, keepdim=True)
+        shown &= (masked_scores > HIDDEN) | (masked_scores > best - NO_WEIGHT)
+    visible = shown.any(1)
     visible = visible | (~visible.any(-1, keepdim=True) & masked_scores.isfinite().any(1))
     return None if bool(visible.all()) else visible
 

@@ -325,3 +325,15 @@ def test_a_wrong_reference_fails() -> None:
     with attnctl.capture(model) as traces:
         model(texts())
     assert (traces[0].weights - softmax64(model.expected[0].log() * 1.01)).abs().max() > EXACT
+
+
+def test_a_key_under_a_large_negative_number_is_hidden() -> None:
+    """Written out with -1e9: the mask of the trace is the model's own, and no statistic reads the number."""
+    from tests.models.torch.faulty import DOCUMENTS, IDS, Writer, causal
+
+    model = Writer(causal)
+    with torch.no_grad(), attnctl.capture(model) as traces:
+        model(IDS, doc_ids=DOCUMENTS)
+    shown = causal(8) & (DOCUMENTS[0][:, None] == DOCUMENTS[0])
+    assert (traces[0].mask == shown).all()
+    assert min(one.values["min_logit"] for one in attnctl.heads(traces.trace())) > -100
