@@ -104,7 +104,8 @@ class FirstScreen:
         place = f"{where} of {model.name}" if where else model.name
         if line.role:
             links = f"links {ROLES.get(line.role, line.role)}"
-            if (measured := role_figure(model, line.layer, line.head, line.role)) is None:
+            measured = role_figure(model, line.layer, line.head, line.role) if model.nature.is_network else None
+            if measured is None:
                 return f"{place}: usually {links}"
             figure, corpus = measured
             often = "usually" if figure.share >= LEAST else "often"
