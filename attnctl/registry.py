@@ -22,6 +22,10 @@ class CommandPackage(NamedTuple):
     documents: Mapping[str, str] = {}  # attnctl schema NAME → "module:Struct"
     batch_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", a BatchFormat
     prompt_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", a BatchFormat that answers prompts
+    aligned_formats: Mapping[
+        str, str
+    ] = {}  # batch --format NAME → "module:class", a BatchFormat that aligns texts, sounds
+    suffixes: tuple[str, ...] = ()  # of the files that these write for each text
     # "module:function" that other commands call; they work without it if this command is deleted
     measures_training: str = ""  # for train: measures what the heads of a model learned, one Struct for each relation
     names_heads: str = ""  # for heads: reads a file as `NamesHeads`
@@ -96,7 +100,18 @@ COMMANDS = {
         documents={
             "alignment": "attnctl.commands.align.result:AlignedSpeech",
             "text-alignment": "attnctl.commands.align.result:AlignedText",
+            "alignment-score": "attnctl.commands.align.result:AlignmentScore",
         },
+        aligned_formats={
+            "pharaoh": "attnctl.commands.align.batch:PharaohLinks",
+            "textgrid": "attnctl.commands.align.batch:TextGrids",
+            "ctm": "attnctl.commands.align.batch:TimeMarks",
+            "srt": "attnctl.commands.align.batch:SubRips",
+            "vtt": "attnctl.commands.align.batch:WebVideoTexts",
+            "labels": "attnctl.commands.align.batch:Labels",
+            "words": "attnctl.commands.align.batch:Documents",
+        },
+        suffixes=("TextGrid", "srt", "vtt", "txt", "json"),
     ),
     "leaks": CommandPackage(
         LOOK,
@@ -196,6 +211,8 @@ MOVED = {
 
 BATCH_FORMATS = {name: place for package in COMMANDS.values() for name, place in package.batch_formats.items()}
 PROMPT_FORMATS = {name: place for package in COMMANDS.values() for name, place in package.prompt_formats.items()}
+ALIGNED_FORMATS = {name: place for package in COMMANDS.values() for name, place in package.aligned_formats.items()}
+SUFFIXES = tuple(suffix for package in COMMANDS.values() for suffix in package.suffixes)
 # attnctl schema NAME → "module:Struct"; the documents of the core, then those of the commands
 DOCUMENTS = {
     "trace": "attnctl.formats.documents.trace_json:TraceDocument",

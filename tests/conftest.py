@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import math
@@ -36,6 +37,9 @@ def give_children_default_signals() -> None:
 
 
 give_children_default_signals()
+gc.set_threshold(
+    20_000
+)  # of the million objects of torch and transformers, which each full collection walks, none is freed
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import shlex
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,9 +43,15 @@ def odd_room(room: Path) -> Path:
     return room
 
 
-def files_in(folder: Path) -> list[tuple[Path, int]]:
-    paths = (path for path in folder.rglob("*") if path.suffix != ".lock")  # a lock beside a file holds nothing
-    return sorted((path, path.lstat().st_mtime_ns) for path in paths)
+def files_in(folder: Path) -> dict[str, int]:
+    """Every file and folder in a folder, and when it changed; of 700 rows, pathlib would take seconds."""
+    found, left = {}, [str(folder)]
+    while left:
+        for entry in os.scandir(left.pop()):
+            if not entry.name.endswith(".lock"):  # a lock beside a file holds nothing
+                found[entry.path] = entry.stat(follow_symlinks=False).st_mtime_ns
+                left += [entry.path] * entry.is_dir(follow_symlinks=False)
+    return found
 
 
 @pytest.mark.parametrize("row", [line for line in LINES if line[:1].isdigit()])

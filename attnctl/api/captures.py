@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from attnctl.api.generation import Beginning, joined_forwards
 from attnctl.attention import Array
 from attnctl.checks.argument_types import check_types
 from attnctl.errors import UsageError
@@ -23,6 +25,8 @@ from attnctl.trace.notes import SINK_NOTE, Note
 from attnctl.trace.subject import Subject
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from attnctl.runtime.arrays import Bools
 
 
@@ -85,10 +89,14 @@ class Captured:
         attention_mask: Array | None = None,
         key_attention_mask: Array | None = None,
         item: int = 0,
+        grid: tuple[int, int] | None = None,
+        picture: str | os.PathLike[str] | Image | None = None,
+        transform: Callable[[Any], Any] | None = None,
     ) -> Trace:
         """Return this call as a Trace of one text of its batch: see `Captures.trace`."""
         masks = {"attention_mask": attention_mask, "key_attention_mask": key_attention_mask}
-        return Captures([self]).trace(tokens, key_tokens=key_tokens, **masks, item=item, step=self.step)
+        place = PictureOptions(grid, picture, transform)
+        return Captures([self])._traced(tokens, key_tokens, masks, item, self.step, None, place)
 
 
 class Captures(list[Captured]):
@@ -98,6 +106,10 @@ class Captures(list[Captured]):
     """
 
     unseen = ""
+
+    def __init__(self, calls: Iterable[Captured] = ()) -> None:
+        super().__init__(calls)
+        self.beginnings: list[Beginning] = []  # what each forward of the model began with
 
     @property
     def report(self) -> str:
@@ -125,22 +137,48 @@ class Captures(list[Captured]):
         attention_mask: Array | None = None,
         key_attention_mask: Array | None = None,
         item: int = 0,
-        step: int = 0,
+        step: int | None = None,
         kind: str | None = None,
+        grid: tuple[int, int] | None = None,
+        picture: str | os.PathLike[str] | Image | None = None,
+        transform: Callable[[Any], Any] | None = None,
     ) -> Trace:
         """Return one text of the batch as a Trace, with `.figure()`, `.save()`, and its page in a notebook.
+
+        The forwards of `generate` are joined: a row for each token that was read, the prompt's and each new one's, as in one
+        forward of the whole text. The last new token was not read, and has no row.
 
         `tokens` names every position (of cross attention the queries, `key_tokens` the keys); without names, tokens are
         numbered. An `attention_mask` (batch, n), 0 for padding, leaves the padding out; `key_attention_mask` does so for the
         keys of cross attention. Positions after the mask's are no padding.
 
-        `item` is the index of the text in the batch, `step` the index of the forward; `kind` is required if several kinds
-        of attention were recorded. Raises UsageError if no such call was recorded, or the names do not
-        fit.
+        `item` is the index of the text in the batch, `step` the index of one forward (of `generate`: 0 is the prompt);
+        `kind` is required if several kinds of attention were recorded. Raises UsageError if no such call was recorded, the
+        names do not fit, or the texts of a batch changed places between the forwards of `generate` (beams).
+
+        Of a model that reads a picture, the keys are patches: a `grid` of (rows, columns), row by row, behind CLS and
+        registers. With the `picture`, a file or an image of Pillow, each patch has its box in it, and the grid follows from
+        the number of keys; with the `transform` that made the model's input of it, also after a crop. Then
+        `trace.figure(picture=picture)` draws the weights over it.
         """
-        check_types("trace", int, item=item, step=step)
+        masks = {"attention_mask": attention_mask, "key_attention_mask": key_attention_mask}
+        return self._traced(tokens, key_tokens, masks, item, step, kind, PictureOptions(grid, picture, transform))
+
+    def _traced(
+        self,
+        tokens: Sequence[str] | None,
+        key_tokens: Sequence[str] | None,
+        masks: Mapping[str, Array | None],
+        item: int,
+        step: int | None,
+        kind: str | None,
+        place: PictureOptions,
+    ) -> Trace:
+        attention_mask, key_attention_mask = masks["attention_mask"], masks["key_attention_mask"]
+        check_types("trace", int, item=item)
+        check_types("trace", int | None, step=step)
         check_types("trace", str | None, kind=kind)
-        calls = _calls_of_step(self, step, kind, self.unseen)
+        calls, step_notes, joined = self._calls(step, kind, item)
         first = calls[0]
         batch, _, n_q, n_k = first.weights.shape
         if not -batch <= item < batch:
@@ -155,8 +193,15 @@ class Captures(list[Captured]):
         query_rows = first.rows if first.rows is not None else tuple(range(n_q))
         start = 0 if cross else max(n_k - first.n_queries, 0)  # tokens read in earlier forwards
         rows = tuple(start + row for row in query_rows)
-        named = _tokens_for("tokens", tokens, first.n_queries if cross else n_k)
-        columns = _tokens_for("key_tokens", key_tokens, n_k) if cross else None
+        queries = tokens if not joined else _names_that_were_read(tokens, first.n_queries)
+        forwards = "".join(step_notes)
+        name, names = ("key_tokens", key_tokens) if cross else ("tokens", queries)
+        if not place.is_empty:
+            keys = place.tokens(n_k, name, names)
+        else:
+            keys = _tokens_for(name, names, n_k, "" if cross else forwards)
+        named = _tokens_for("tokens", queries, first.n_queries, forwards) if cross else keys
+        columns = keys if cross else None
         whole = rows == tuple(range(len(named)))
         layers = tuple(_layer_of_call(call, item, None if whole else rows) for call in calls)
         real = _real_positions("attention_mask", attention_mask, item, len(named))
@@ -177,11 +222,80 @@ class Captures(list[Captured]):
             n_layers=max(call.layer for call in calls) + 1,
             dtype=str(first.weights.dtype).removeprefix("torch."),
         )
-        text = " ".join(token.text for token in named)
-        notes = (NOTE, *(SINK_NOTE,) * any(call.has_sink for call in calls))
+        text = place.name or " ".join(token.text for token in named)
+        notes = (NOTE, *(SINK_NOTE,) * any(call.has_sink for call in calls), *step_notes)
         notes += _nan_notes(calls, item)
         notes += (f"{self.unseen[0].upper()}{self.unseen[1:]}.",) if self.unseen else ()
         return Trace(Subject(text, named, info, columns, notes=notes), layers)
+
+    def _calls(self, step: int | None, kind: str | None, item: int) -> tuple[list[Captured], tuple[Note, ...], bool]:
+        """Return one call for each layer, notes about the forwards, and whether these are joined; None joins what can be."""
+        first = _calls_of_step(self, step or 0, kind, self.unseen)
+        last = max(call.step for call in self if call.kind == first[0].kind)
+        if step is not None or not last or not -len(first[0].weights) <= item < len(first[0].weights):
+            return first, (), False
+        forwards = [_calls_of_step(self, number, first[0].kind, self.unseen) for number in range(last + 1)]
+        joined = joined_forwards(forwards, self.beginnings, item)
+        if joined is None:
+            note = f"This is the first of {last + 1} forwards, each of which begins anew; step={last} is the last."
+            return first, (Note(note, "input"),), False
+        return *joined, True
+
+
+@dataclass(frozen=True)
+class PictureOptions:
+    """What a caller tells of the picture that a model read."""
+
+    grid: tuple[int, int] | None = None
+    picture: str | os.PathLike[str] | Image | None = None
+    transform: Callable[[Any], Any] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing is told."""
+        return self.grid is None and self.picture is None and self.transform is None
+
+    @property
+    def name(self) -> str:
+        """Return the name of the picture's file, "" without one."""
+        return os.fspath(self.picture) if isinstance(self.picture, (str, os.PathLike)) else ""
+
+    def tokens(self, n: int, argument: str, names: object) -> tuple[Token, ...]:
+        """Return n tokens, the patches with their places in the picture.
+
+        Raises TypeError for something else than a grid or a picture, UsageError if n is no such grid.
+        """
+        from attnctl.formats.photographs import photograph_of
+        from attnctl.models.torch.picture_tokens import (
+            grid_of_tokens,
+            lines_of_transform,
+            patches_in,
+            picture_values,
+            tokens_of_grid,
+        )
+
+        if names is not None:
+            raise UsageError("the patches of a picture have names of their own", option=argument)
+        if self.transform is not None and self.picture is None:
+            raise UsageError("needs the picture that it was given", option="transform")
+        photograph = None if self.picture is None else photograph_of("trace", self.picture)
+        grid = self.grid
+        if grid is None:
+            side = (1, 1)
+            if self.transform is not None and photograph is not None:
+                height, width = picture_values(self.transform(photograph)).shape
+                side = height, width
+            grid = grid_of_tokens(n, side)
+        elif not isinstance(grid, (tuple, list)) or [type(side) for side in grid] != [int, int]:
+            raise TypeError(f"trace(): grid is (rows, columns), not {grid!r}")
+        if grid is None:
+            raise UsageError(f"has {n} keys that are no grid of patches: say which (grid)", option="picture")
+        if min(grid) < 1 or grid[0] * grid[1] > n:
+            raise UsageError(f"there are {n} keys", option="grid", value=tuple(grid))
+        if photograph is None:
+            return tokens_of_grid(n, (grid[0], grid[1]))
+        lines = (None, None) if self.transform is None else lines_of_transform(self.transform, photograph)
+        return tokens_of_grid(n, (grid[0], grid[1]), patches_in(photograph, (grid[0], grid[1]), lines))
 
 
 def _calls_of_step(calls: Sequence[Captured], step: int, kind: str | None, unseen: str) -> list[Captured]:
@@ -206,17 +320,33 @@ def _calls_of_step(calls: Sequence[Captured], step: int, kind: str | None, unsee
     return [by_layer[layer] for layer in sorted(by_layer)]
 
 
-def _tokens_for(name: str, names: Sequence[str] | None, count: int) -> tuple[Token, ...]:
+def _names_that_were_read(tokens: Sequence[str] | None, count: int) -> Sequence[str] | None:
+    """Return names without that of the last new token, which no forward read; others unchanged.
+
+    Raises UsageError, with the reason, for another number of names than `count`.
+    """
+    if isinstance(tokens, str) or not isinstance(tokens, Sequence) or len(tokens) == count:
+        return tokens
+    if len(tokens) == count + 1:
+        return tokens[:-1]
+    raise UsageError(
+        f"tokens has {len(tokens)} names for {count} positions: the prompt and each new token, of which the last may be "
+        "left out (step=0 is the prompt alone)"
+    )
+
+
+def _tokens_for(name: str, names: Sequence[str] | None, count: int, about_forward: str = "") -> tuple[Token, ...]:
     """Return tokens with these names, or numbered tokens without names.
 
-    Raises TypeError for anything but names, UsageError if their number is not `count`.
+    Raises TypeError for anything but names, UsageError, with a sentence `about_forward`, if their number is not `count`.
     """
     if names is None:
         return tuple(named_tokens([str(index) for index in range(count)]))
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(item, str) for item in names):
         raise TypeError(f"trace(): {name} is a list of str, a name for each token, not {type(names).__name__}")
     if len(names) != count:
-        raise UsageError(f"{name} has {len(names)} names for {count} positions")
+        what = f": {about_forward.rstrip('.')}" if about_forward else ""
+        raise UsageError(f"{name} has {len(names)} names for {count} positions{what}")
     return tuple(named_tokens(names))
 
 

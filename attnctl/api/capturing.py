@@ -15,6 +15,7 @@ import torch
 
 from attnctl import attention
 from attnctl.api.captures import STEPS, Captured, Captures
+from attnctl.api.generation import watch_cache
 from attnctl.api.module_recording import ModuleRecording, Selection
 from attnctl.attention import Array, Attended, Call
 from attnctl.checks.argument_types import check_module, check_types, checked_selection, is_network
@@ -129,7 +130,7 @@ def capture(
         recorded = _record_network(model, chosen, traces)
     else:
         recorded = _record_module(model, parts, chosen, traces)
-    with recorded:
+    with recorded, watch_cache(model, traces.beginnings):
         yield traces
     if traces.unseen:
         warnings.warn(f"{architecture_name(model)}: {traces.unseen}", stacklevel=3)
@@ -260,7 +261,7 @@ class _Recording:
                 self.check_layers({s.layer for s in session.called if self.selects_kind(s.kind)}, list(silent.values()))
                 self.traces.unseen = unseen_sentence({s: name for s, name in silent.items() if self.selects_site(s)})
 
-    def see_own(self, site: Site, context: Array, weights: Array | None) -> None:
+    def see_own(self, site: Site, call: Call, context: Array, weights: Array | None) -> None:
         """Note what the model's own function gave: context (batch, n_q, heads, d_v), and weights if it returns them."""
         self.own = context, weights
 

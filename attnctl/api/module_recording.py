@@ -14,7 +14,7 @@ from attnctl.attention import Array
 from attnctl.checks.selection import chosen_indices
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.torch.fused import Changed
-from attnctl.models.torch.traced import TracedCall
+from attnctl.models.torch.traced_call import TracedCall
 from attnctl.models.torch.watching import AnyCall, Watched, check_seen, watch_module
 from attnctl.trace.run import StopForward
 

@@ -1,4 +1,4 @@
-"""Write traces to Parquet, as rows of a table, one for each layer and head. Needs pyarrow."""
+"""Write traces to Parquet: a row for each layer and head, or for each weight. Needs pyarrow."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from attnctl.batching.formats import BatchFormat, NamedFiles
 from attnctl.batching.items import Item
+from attnctl.batching.tables import blocks_of_text
 from attnctl.layer import HEAD_FIELD_ARRAYS, LayerTrace
 from attnctl.models import Model
 from attnctl.trace import Trace
@@ -40,6 +41,19 @@ SCHEMA = pa.schema(
         *((array.name, _GRID if len(array.axes) == 2 else _ROW) for array in HEAD_FIELD_ARRAYS),
     ]
 )
+WEIGHT_SCHEMA = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("id", pa.string()),
+        ("layer", pa.int64()),
+        ("head", pa.int64()),
+        ("query", pa.int64()),
+        ("key", pa.int64()),
+        ("query_text", pa.string()),
+        ("key_text", pa.string()),
+        ("weight", pa.float32()),  # null: hidden
+    ]
+)
 
 
 class Tables(BatchFormat):
@@ -63,7 +77,7 @@ class Tables(BatchFormat):
         return bytes(sink.getvalue())
 
     @staticmethod
-    def failed(item: Item, why: str) -> bytes:
+    def failed(item: Item, why: str) -> bytes | None:
         """Return the row of a text that failed, as an Arrow stream."""
         row = {"number": item.number, "id": None if item.id is None else str(item.id), "error": why}
         sink = pa.BufferOutputStream()
@@ -84,6 +98,26 @@ class Tables(BatchFormat):
         pq.write_table(pa.concat_tables(self._rows), out, compression="zstd")
         self._rows, self._bytes = [], 0
         return [(self.name_of_part(".parquet"), out.getvalue())]
+
+
+class WeightTables(Tables):
+    """The format `weights.parquet/NUMBER.parquet`: a row for each weight, with the columns of `weights.csv`."""
+
+    form, prefix = "weights-parquet", "weights.parquet/"
+
+    @staticmethod
+    def make(item: Item, trace: Trace, model: Model) -> bytes:
+        """Return the rows of a text as an Arrow stream. Raises AttnctlError for a trace without weights."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, WEIGHT_SCHEMA) as stream:
+            for block in blocks_of_text(item, trace):
+                columns = [pa.array(block[field.name], field.type, from_pandas=True) for field in WEIGHT_SCHEMA]
+                stream.write_batch(pa.record_batch(columns, schema=WEIGHT_SCHEMA))
+        return bytes(sink.getvalue())
+
+    @staticmethod
+    def failed(item: Item, why: str) -> None:
+        """Return None: a failed text has no weights."""
 
 
 def _text_columns(trace: Trace, item: Item) -> Document:

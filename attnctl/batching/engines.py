@@ -29,6 +29,7 @@ from attnctl.errors import AttnctlError, current_flags, in_one_line, lossy_stder
 from attnctl.models import Model
 from attnctl.runtime import light_import
 from attnctl.runtime.interrupts import POSIX, kept_from_children
+from attnctl.source import NO_CHANGES
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 FEW = {True: 24, False: 1000}  # items, with pictures or without: for fewer, other processes are not worth their start
 SHARED = 64  # items among which texts of similar length are chosen to share a pass through a checkpoint
+LINES = 256  # the same of other models, whose results are lines of JSON: some 80 ms of work, lost if a run is killed
 LETTERS = 20_000  # in the texts of a chunk: their results are in memory at the same time
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 END_SECONDS = 5.0  # to wait for processes that were told to end
@@ -74,7 +76,7 @@ def results_of_items(
     `flowing`: the items come from a pipe, and each result is written as soon as possible. `alone`: use one process, since
     line-by-line input is seldom worth more.
     """
-    size = SHARED if work.batch_size > 1 else 8 if work.draws_pictures else 32  # items that a worker has at a time
+    size = _items_of_worker(work, several=True)
     few = FEW[work.draws_pictures]
     if by.engine == "ray":
         return by.results(work, chunks_of_items(items, size), jobs, model)
@@ -86,8 +88,19 @@ def results_of_items(
     items = iter(items)
     head = list(islice(items, few)) if jobs > 1 else []
     jobs = jobs if len(head) == few else 1
-    size = size if jobs > 1 or work.batch_size > 1 else 1 if work.draws_pictures else 16
+    size = _items_of_worker(work, several=jobs > 1)
     return by.results(work, chunks_of_items(chain(head, items), size), jobs, model)
+
+
+def _items_of_worker(work: Work, *, several: bool) -> int:
+    """Return how many items a worker has at a time, which of `several` waits for the others' results."""
+    if work.batch_size > 1:
+        return SHARED
+    if work.formats == ("json",) and work.changes == NO_CHANGES:
+        return LINES
+    if work.draws_pictures:
+        return 8 if several else 1
+    return 32 if several else 16
 
 
 def chunks_of_items(

@@ -11,7 +11,7 @@ import io
 import re
 import time
 from collections.abc import Container, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -36,7 +36,9 @@ from attnctl.batching.manifest import (
 )
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.model_documents import ManifestFile, ManifestLine
+from attnctl.registry import SUFFIXES
 from attnctl.runtime.files import LOCK, TEMPORARY, check_no_links, lock_folder, said_plainly, write_whole
+from attnctl.text import counted
 
 if TYPE_CHECKING:
     from attnctl.text import Document
@@ -51,9 +53,9 @@ def file_patterns(forms: Iterable[str]) -> tuple[re.Pattern[str], re.Pattern[str
     A file is of one text (`Item.file_stem`), of several, or made of all at the end of a run.
     """
     names = "|".join(map(re.escape, forms))
-    shared = rf"traces\.parquet|\.tallies|\.({names})"
-    of_texts = rf"(\d{{7,}}/)?\d{{7,}}(-[a-z0-9-]+)?\.({'|'.join(FILES)})"
-    of_all = rf"{re.escape(LINES)}|({names})(-means)?\.(csv|jsonl?)"
+    shared = rf"(traces|weights)\.parquet|\.tallies|\.({names})"
+    of_texts = rf"(\d{{7,}}/)?\d{{7,}}(-[a-z0-9-]+)?\.({'|'.join((*FILES, *SUFFIXES))})"
+    of_all = rf"{re.escape(LINES)}|({names})(-means)?\.(csv|jsonl?)|aligned\.({names})"
     return re.compile(rf"{of_texts}|({shared})/\d{{7,}}[-.][a-z0-9.]+|{of_all}"), re.compile(rf"\d{{7,}}|{shared}")
 
 
@@ -112,6 +114,18 @@ class Folder:
         parts += [f"{self.moved:,} with another number than their place in the input"] if self.moved else []
         parts += [damage] if (damage := self.damage_sentence()) else []
         return f"{', '.join(parts)}: see {self.path}/{MANIFEST}"
+
+    @contextmanager
+    def kept_on_interrupt(self) -> Iterator[None]:
+        """Within this context, let a KeyboardInterrupt say how many texts the folder keeps, and how to go on."""
+        try:
+            yield
+        except KeyboardInterrupt as interrupt:
+            kept = self.kept_before + self.done + self.failed - len(self._group)
+            if not kept:
+                raise
+            sentence = f"{self.path} keeps {counted(kept, 'text')} of the input: the same command goes on from there"
+            raise KeyboardInterrupt(sentence) from interrupt
 
     # --- opening and closing ---------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.pictures import format_names
 from attnctl.models import Model
 from attnctl.readings.head_statistics import STATISTICS, head_statistics
-from attnctl.registry import BATCH_FORMATS, PROMPT_FORMATS
+from attnctl.registry import ALIGNED_FORMATS, BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.runtime.files import write_whole
 from attnctl.text import as_json, csv_table
 from attnctl.trace import Trace
@@ -28,8 +28,16 @@ if TYPE_CHECKING:
 PICTURES = format_names()
 FILES = (*PICTURES, "npz")  # formats with a file for each text; json has a line for each text
 # formats that hold many texts in a file → "module:class"; packages add others (attnctl.batch_formats)
-SHARED = {"parquet": "attnctl.batching.columns:Tables", "statistics": "attnctl.batching.formats:Statistics"}
-SHARED |= BATCH_FORMATS | PROMPT_FORMATS
+SHARED = {
+    "parquet": "attnctl.batching.columns:Tables",
+    "headlines": "attnctl.batching.tables:Headlines",
+    "statistics": "attnctl.batching.formats:Statistics",
+    "weights": "attnctl.batching.tables:Weights",
+    "weights-parquet": "attnctl.batching.columns:WeightTables",
+}
+SHARED |= BATCH_FORMATS | PROMPT_FORMATS | ALIGNED_FORMATS
+# in --format → its format; and the format if a trace keeps its weights alone
+TABLES = {"csv": ("headlines", "weights"), "parquet": ("parquet", "weights-parquet")}
 
 NamedFiles = list[tuple[str, bytes]]
 
@@ -43,12 +51,18 @@ class BatchFormat:
     form = ""  # the name in --format
     prefix = ""  # the beginning of its file names, before the number of the first text in each; `.FORM/` if empty
     task: Any = None  # for a format that is not made of traces: the class that makes it, a Task
+    reads_sounds = False  # whether a folder's texts are its sounds
     first: int | None = None  # number of the first item that is not in a file yet
 
     @classmethod
     def folder(cls) -> str:
         """Return the beginning of the names of its files."""
         return cls.prefix or f".{cls.form}/"
+
+    @classmethod
+    def heading(cls) -> bytes:
+        """Return the line before all rows, for a format that may go to standard output."""
+        return b""
 
     @staticmethod
     def make(item: Item, trace: Trace, model: Model) -> Any:
@@ -108,7 +122,7 @@ def format_named(name: str) -> type[BatchFormat]:
 
 def known_formats() -> tuple[str, ...]:
     """Return the names of attnctl's own formats."""
-    return ("json", "npz", "parquet", *PICTURES, *(name for name in SHARED if name != "parquet"))
+    return ("json", "npz", *TABLES, *PICTURES, "statistics", *BATCH_FORMATS, *PROMPT_FORMATS)
 
 
 def formats_of_packages() -> dict[str, EntryPoint]:

@@ -72,11 +72,11 @@ def input_paths(paths: Iterable[str], folder: str | Path) -> list[str]:
 
 def fingerprint_model(name: str | None) -> str | None:
     """Return a hash of names, sizes and times of the model's files; None if `name` is not a path."""
-    from attnctl.models import REGISTRY
+    from attnctl.models import BUILT_IN
     from attnctl.models.gguf.ollama import SCHEME, find_model
     from attnctl.models.huggingface.hub import known_checkpoint
 
-    if name is None or name in REGISTRY or known_checkpoint(name):
+    if name is None or name in BUILT_IN or known_checkpoint(name):
         return None
     path = find_model(name).path if name.startswith(SCHEME) else Path(name)
     if not path.exists():

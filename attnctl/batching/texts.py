@@ -13,20 +13,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from attnctl.batching.items import Item
 from attnctl.checks import limits
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name, waiting
 from attnctl.runtime.files import (
+    SOUND,
     check_json_memory,
     check_regular,
     names_picture,
+    names_sound,
     need_pyarrow,
     open_regular,
     said_plainly,
 )
 from attnctl.text import as_json
+
+if TYPE_CHECKING:
+    from attnctl.batching.folder import Folder
 
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)  # what reading a damaged compressed file raises
 
@@ -115,6 +120,42 @@ class InputFiles:
         self._raw: IO[bytes] | None = None
         self._size_before = 0  # bytes of the file when it was opened
         self.unread: list[str] = []
+        self._first: float | None = None  # share of the input before the first item that a run had to do
+        self._shares: dict[int, float] = {}  # number of an item to do → share of the input up to its end
+        self._finished = 0.0  # share of the input up to the last item that was done
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield the items; each is read when it is needed."""
+        raise NotImplementedError
+
+    def items_left(self, folder: Folder) -> Iterator[Item]:
+        """Yield the items that are not done in a folder yet, and note where in the input each of them ends."""
+        before = after = 0.0
+
+        def noted_items() -> Iterator[Item]:
+            nonlocal before, after
+            for item in self:
+                before, after = after, self.share_read() or 0.0
+                yield item
+
+        for item in folder.items_to_do(noted_items()):
+            self._first = before if self._first is None else self._first
+            self._shares[item.number] = after
+            yield item
+
+    def note_done(self, items: Iterable[Item]) -> None:
+        """Note that these items are done."""
+        for item in items:
+            self._finished = max(self._finished, self._shares.pop(item.number, 0.0))
+
+    def share_done(self) -> float | None:
+        """Return the share of this run's work that is done, 0 to 1; None if the size of the input is unknown.
+
+        What is read ahead is not done, and what was finished before the run is no part of its work.
+        """
+        if not self._size or self._first is None:
+            return self.share_read()
+        return max(0.0, self._finished - self._first) / max(1.0 - self._first, 1e-9)
 
     def share_read(self) -> float | None:
         """Return the share that was read, 0 to 1; None if the size is unknown."""
@@ -181,10 +222,13 @@ class TextStream(InputFiles):
         if names_picture(path):
             raise UsageError(f"{path} is a picture: give a file with the names of pictures, one a line")
         self.path, self.form, self.column, self.id_column = path, form, column, id_column
+        self.sounds = False  # whether the items of a folder are its sounds
 
     def __iter__(self) -> Iterator[Item]:
         folder = Path(self.path)
         is_folder = self.path != "-" and folder.is_dir()
+        if self.sounds and names_sound(self.path):
+            return numbered([_of_sound(folder, folder.parent)])
         return numbered(self._items_of_folder(folder) if is_folder else self._items_of_file(self.path))
 
     def _items_of_folder(self, folder: Path) -> Iterator[Item]:
@@ -197,6 +241,11 @@ class TextStream(InputFiles):
             for name in sorted(names):
                 path = Path(where, name)
                 form = form_of_path(name)
+                if self.sounds:
+                    if SOUND.fullmatch(name) and not name.startswith("."):
+                        any_there = True
+                        yield _of_sound(path, folder)
+                    continue
                 if form is None or name.startswith("."):
                     continue
                 any_there = True
@@ -214,6 +263,8 @@ class TextStream(InputFiles):
             reason = (error.strerror or str(error)).lower()
             name = _readable(Path(error.filename).name)
             yield Item(0, error.filename, id=name, error=f"this folder cannot be read: {reason}")
+        if not any_there and self.sounds:
+            raise AttnctlError(f"{folder} holds no sounds: it may hold .wav, .flac, .ogg, .mp3, .aiff, .caf and .au")
         if not any_there:
             raise AttnctlError(f"{folder} holds no texts: it may hold {', '.join(SUFFIXES)}, also .gz and .zst")
 
@@ -379,6 +430,11 @@ class TextStream(InputFiles):
                     yield of_row(f"{path}, row {number}", row, column, id_column)
         except pa.ArrowInvalid as error:
             raise AttnctlError(f"{path} is not a sound Parquet file: {in_one_line(error)}") from error
+
+
+def _of_sound(path: Path, folder: Path) -> Item:
+    """Return a sound file as an item, whose text is its path."""
+    return Item(0, str(path), str(path), _readable(path.relative_to(folder).with_suffix("").as_posix()))
 
 
 def _rows_of(batch: Any) -> list[dict[str, object]]:

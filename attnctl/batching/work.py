@@ -17,11 +17,11 @@ from attnctl.checks import limits
 from attnctl.checks.model_options import model_arguments
 from attnctl.checks.selection import selected_indices
 from attnctl.errors import AttnctlError, UsageError, error_place, in_one_line, option_name, options_as_flags
-from attnctl.formats.pictures import heatmap_bytes
+from attnctl.formats.pictures import CMAP, heatmap_bytes
 from attnctl.measures import check_measure, needs_of
 from attnctl.models import Model, open_named_model
 from attnctl.readings.trace_reading import TraceReading
-from attnctl.registry import BATCH_FORMATS, PROMPT_FORMATS
+from attnctl.registry import ALIGNED_FORMATS, BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.runtime.files import need_pyarrow
 from attnctl.source import (
     NO_CHANGES,
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from attnctl.checks.model_options import OptionValues
 
 NONE = "[]"  # the key of a model without options of an item
+# formats that read nothing of a trace but the kept steps, and the weights
+WEIGHTS_OR_STEPS = frozenset(("json", "npz", "parquet", "headlines", "weights", "weights-parquet"))
 OPENED = 8  # models kept open if items have their own options
 
 
@@ -74,12 +76,20 @@ class Work:
             if form in PROMPT_FORMATS:
                 task: Task = format_named(form).task(self.options, self.prompts, model)
                 return task
+            if form in ALIGNED_FORMATS:
+                aligning: Task = format_named(form).task(self, model)
+                return aligning
         return Traces(self, model)
 
     @property
     def answers_prompts(self) -> bool:
         """Return whether the texts are prompts whose answers a command's format reads."""
         return any(form in PROMPT_FORMATS for form in self.formats)
+
+    @property
+    def aligns(self) -> bool:
+        """Return whether a command's format aligns the texts or sounds."""
+        return any(form in ALIGNED_FORMATS for form in self.formats)
 
     def request(self) -> dict[str, Any]:
         """Return the request for run.json; prompts and steps only if they were set."""
@@ -101,7 +111,7 @@ class Work:
     @property
     def reads_kept_steps(self) -> bool:
         """Return whether nothing but the kept steps is read of a trace."""
-        return self.changes == NO_CHANGES and {"json", "npz", "parquet"}.issuperset(self.formats)
+        return self.changes == NO_CHANGES and WEIGHTS_OR_STEPS.issuperset(self.formats)
 
     def narrowed(self, trace: Trace) -> Trace:
         """Return the part of a trace to keep."""
@@ -117,7 +127,7 @@ class Work:
     @property
     def draws_pictures(self) -> bool:
         """Return whether pictures are drawn, which takes longer than everything else together."""
-        return not {"json", "npz", "parquet"}.issuperset(self.formats)
+        return not WEIGHTS_OR_STEPS.issuperset(self.formats)
 
 
 class Task:
@@ -338,9 +348,12 @@ class Traces(Task):
         if form in PICTURES:
             return self._picture_of_trace(form, item, trace, notes)
         if form == "json":
+            from attnctl.batching.tables import headline_of
             from attnctl.formats.documents.trace_json import trace_to_json
 
-            return trace_to_json(self.work.narrowed(trace)) + b"\n"
+            # whoever names the steps asks for these alone: a headline takes longer than the weights of a short text
+            line = headline_of(trace) if self.work.steps is None else None
+            return trace_to_json(self.work.narrowed(trace), line) + b"\n"
         if form == "npz":
             from attnctl.formats.storage import trace_to_npz
 
@@ -387,12 +400,14 @@ def open_work_model(work: Work) -> Model:
         selected_indices(spec, count or 1, axis, model.info.name)
     if work.answers_prompts and not (isinstance(model, Generates) and model.kind == "self" and model.info.causal):
         raise UsageError(f"{model.info.name} answers no prompts: name a checkpoint that continues texts (smollm2, …)")
-    if "parquet" in work.formats:
+    if work.aligns:
+        work.task(model)  # which raises the error of a model that cannot align
+    if {"parquet", "weights-parquet"} & {*work.formats}:
         need_pyarrow(option_name("format", "parquet"))
     if work.draws_pictures:
         from attnctl.render.figure.heatmap import colour_map
 
-        colour_map(work.look.get("cmap", "viridis"))
+        colour_map(work.look.get("cmap", CMAP))
     return model
 
 

@@ -17,6 +17,7 @@ from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.runtime.arrays import as_numpy
 
+LOG2_E = math.log2(math.e)
 FLOOR = -1e30  # a hidden score: finite, so that a block with nothing visible still adds up; its exponential is 0
 Tick = Callable[[float], None]  # receives, from any thread, the share of the work that was just done
 
@@ -29,7 +30,7 @@ class RowStatistics(NamedTuple):
     entropy: Array = None  # (heads, n_q), nats; a sink's share has no term
     distance: Array = None  # (heads, n_q), mean of |i - j| over what the row attends to, tokens
     spread: Array = None  # (heads, n_q), standard deviation of j, tokens
-    marked: Array = None  # (heads, marks, n_q), mass on each set of marked keys
+    marked: Array = None  # (heads, marks, n_q), mass on each set of marked keys, or the sum of weights times factors
     largest: Array = None  # (heads, n_q), the largest weight
     mass: Array = None  # (heads, n_q), mass on all keys: below 1 where a learned sink takes the rest
     max_logit: Array = None  # (heads, n_q), the largest scaled score of a visible key; -inf if no key is visible
@@ -60,8 +61,8 @@ def pool_rows(masses: Array, edges: Sequence[int], peaks: bool = False) -> Array
 def statistics_of_rows(weights: Array, positions: Array, marks: Array, logits: Array = None) -> RowStatistics:
     """Return entropy, distance, spread and marked mass of rows with stored weights (heads, rows, n_k).
 
-    `positions` (rows,) are the positions of the queries among the keys, `marks` (marks, n_k) those of `measure_rows`,
-    `logits` (heads, rows, n_k) the scaled scores, -inf for a hidden key; None if they are unknown.
+    `positions` (rows,) are the positions of the queries among the keys, `marks` ([heads,] marks, n_k) those of
+    `measure_rows`, `logits` (heads, rows, n_k) the scaled scores, -inf for a hidden key; None if they are unknown.
     """
     mass = weights.sum(-1)  # (heads, rows)
     total = np.where(mass == 0, 1, mass)  # (heads, rows)
@@ -69,13 +70,13 @@ def statistics_of_rows(weights: Array, positions: Array, marks: Array, logits: A
     gap = np.abs(positions[:, None] - j)  # (rows, n_k)
     logs = np.log(weights, out=np.zeros_like(weights), where=weights > 0)  # (heads, rows, n_k)
     mean = (weights @ j / total)[..., None]  # (heads, rows, 1)
-    marked = np.asarray([] if marks is None else marks, weights.dtype).reshape(-1, len(j))  # (marks, n_k)
+    marked = np.zeros((0, len(j)), weights.dtype) if marks is None else np.asarray(marks, weights.dtype)
     return RowStatistics(
         None,
         entropy=-(weights * logs).sum(-1),
         distance=(weights * gap).sum(-1) / total,
         spread=np.sqrt((weights * (j - mean) ** 2).sum(-1) / total),
-        marked=np.swapaxes(weights @ marked.T, -1, -2),
+        marked=np.swapaxes(weights @ np.swapaxes(marked, -1, -2), -1, -2),
         largest=weights.max(-1),
         mass=mass,
         max_logit=None if logits is None else logits.max(-1),

@@ -12,13 +12,12 @@ import triton
 
 from attnctl import attention
 from attnctl.attention import Array, Call
-from attnctl.blockwise import FLOOR, RowStatistics, Tick, neighbouring_edges
+from attnctl.blockwise import FLOOR, LOG2_E, RowStatistics, Tick, neighbouring_edges
 from attnctl.blockwise.kernels import first_pass, second_pass
 from attnctl.blockwise.row_tally import Rows, row_fields, share_with_sinks
 
 Tensor = torch.Tensor
 
-LOG2_E = math.log2(math.e)
 ROWS, KEYS = 128, 64  # rows and keys of a tile
 FAR = 1 << 30  # a gap that no text reaches
 CELLS = 1 << 26  # tiles whose sums are kept at a time: 256 MiB
@@ -86,7 +85,8 @@ class FusedSweep:
     ) -> tuple[Tensor | None, Rows | None]:
         """Return the pooled weights (heads, row bins, key bins) and the statistics of the rows; each may be None.
 
-        `share` (heads, n_q) is the mass of a row on all keys: the pooled weights include it, the rows do not.
+        `share` (heads, n_q) is the mass of a row on all keys: the pooled weights include it, the rows do not. `marks` are
+        ([heads,] marks, n_k).
         """
         call, device = self.call, self.queries.device
         n_heads, n_q, n_k = len(self.queries), call.n_q, call.n_k
@@ -104,12 +104,13 @@ class FusedSweep:
         n_rows, n_keys = len(row_cuts) - 1, len(key_cuts) - 1
         cells = torch.zeros((n_heads, n_rows, n_keys) if pooled else (1,), device=device)
         entropy, distance, variance = torch.zeros((3, n_heads, n_q) if self.moments else (3, 1), device=device)
-        n_marks = 0 if marks is None else len(marks)
+        n_marks = 0 if marks is None else marks.shape[-2]
         marked = torch.zeros((n_heads, n_marks, n_q) if n_marks else (1,), device=device)
         second_pass[n_rows, n_heads](
             self.queries, self.keys, self.lse, self.mean, share.contiguous(),
             cells if marks is None else marks.float().contiguous(), *tables, cells, entropy, distance, variance, marked,
-            n_q, n_k, n_rows, n_keys, n_marks, offset, *self._reach, self._scale, self._cap, self.queries.stride(0),
+            n_q, n_k, n_rows, n_keys, n_marks, 0 if marks is None or marks.ndim == 2 else n_marks * n_k, offset,
+            *self._reach, self._scale, self._cap, self.queries.stride(0),
             k_head=self.keys.stride(0), ROWS=self.rows_of_tile, KEYS=narrow, POOLED=pooled, PEAKS=peaks,
             MOMENTS=self.moments, BOTH_SIDES=least < 0, MARKS=n_marks > 0, num_warps=self.warps, **self._layout,
         )  # fmt: skip
@@ -150,7 +151,8 @@ def fused_sweep(
             lse = sweep.lse / LOG2_E  # (heads, n_q), nats
             visible = sweep.lse > FLOOR / 2  # (heads, n_q), rows that see a key
             lse, log_share = share_with_sinks(call, heads, lse)
-            pooled, tally = sweep.weigh(key_edges, row_edges, marked, peaks, log_share.exp() * visible)
+            marks_here = marked if marked is None or marked.ndim == 2 else marked[heads.start : heads.stop]
+            pooled, tally = sweep.weigh(key_edges, row_edges, marks_here, peaks, log_share.exp() * visible)
             fields: tuple[Array | None, ...] = (None,) * 8
             if tally is not None:
                 fields = row_fields(tally, lse, log_share, visible, call.temperature)

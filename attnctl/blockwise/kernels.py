@@ -75,9 +75,9 @@ def first_pass(
 @triton.jit
 def second_pass(
     q_ptr, k_ptr, lse_ptr, mean_ptr, share_ptr, marks_ptr, row_cuts, key_cuts, first_tiles, last_tiles, cells_ptr,
-    entropy_ptr, distance_ptr, variance_ptr, marked_ptr, n_q, n_k, n_row_tiles, n_key_tiles, n_marks, offset, least,
-    greatest, scale, cap, q_head, q_row: tl.constexpr, k_head, k_row: tl.constexpr, SHARE: tl.constexpr, D: tl.constexpr,
-    WIDE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, FLOOR: tl.constexpr, CAPPED: tl.constexpr,
+    entropy_ptr, distance_ptr, variance_ptr, marked_ptr, n_q, n_k, n_row_tiles, n_key_tiles, n_marks, marks_head, offset,
+    least, greatest, scale, cap, q_head, q_row: tl.constexpr, k_head, k_row: tl.constexpr, SHARE: tl.constexpr,
+    D: tl.constexpr, WIDE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, FLOOR: tl.constexpr, CAPPED: tl.constexpr,
     POOLED: tl.constexpr, PEAKS: tl.constexpr, MOMENTS: tl.constexpr, BOTH_SIDES: tl.constexpr, MARKS: tl.constexpr,
 ):  # fmt: skip
     """Store the sum (or largest) of the weights of each tile, and each row's entropy, distance, variance and marked mass."""
@@ -123,7 +123,7 @@ def second_pass(
         if MARKS:
             m = tl.arange(0, 16)
             marks = tl.load(
-                marks_ptr + m[None, :] * n_k + keys[:, None],
+                marks_ptr + head.to(tl.int64) * marks_head + m[None, :] * n_k + keys[:, None],
                 mask=(keys[:, None] < b) & (m[None, :] < n_marks),
                 other=0.0,
             )  # (keys, 16)

@@ -48,38 +48,25 @@ def fused_context(call: Call) -> Array:
     return context.numpy() if isinstance(call.queries, np.ndarray) else context
 
 
+def masked_context(call: Call) -> Array:
+    """Return the context of a batch of calls (batch, heads, n_q, d_v), by torch's kernel where a mask alone hides keys."""
+    bent = call.bends_scores or call.sinks is not None or call.keep is not None
+    plain = not bent and not call.causal and call.window is None and call.values.shape[-1] == call.queries.shape[-1]
+    if not plain or call.mask is None or isinstance(call.queries, np.ndarray):
+        return attention.run_call(call).context
+    import torch
+
+    return torch.nn.functional.scaled_dot_product_attention(
+        call.queries,
+        call.keys,
+        call.values,
+        attn_mask=call.mask[:, None] if call.mask.ndim == 3 else call.mask,
+        scale=call.effective_scale / call.temperature,
+        enable_gqa=call.queries.shape[-3] != call.keys.shape[-3],
+    )
+
+
 Cells = Callable[[Array, Array], Array]  # queries (grids, r), keys (grids, c) → something of (…, grids, r, c)
-
-
-def weights_between(call: Call, logsumexp: Array, rows: Array, columns: Array) -> Array:
-    """Return exact weights of small grids of the matrix: rows (grids, r), columns (grids, c) → (heads, grids, r, c).
-
-    `logsumexp` (heads, n_q) comes from `measure_rows`. With r = c = 1, these are single weights (i, j), each in O(d).
-    """
-    queries, keys = call.queries, call.keys
-    n_heads, (n_q, n_k) = queries.shape[0], (call.n_q, call.n_k)
-    share = n_heads // keys.shape[0]
-    visible = grids_visible(call, rows, columns)  # (grids, r, c)
-    bias = None if call.bias is None else _broadcast_heads(call.bias, (n_heads, n_q, n_k))
-    weights = np.empty((n_heads, *visible.shape), np.float32)
-    for head in range(n_heads):
-        q = _single_precision(queries[head][rows])  # (grids, r, d)
-        k = _single_precision(keys[head // share][columns])  # (grids, c, d)
-        raw = (q * k).sum(-1)[..., None] if q.shape[1] == k.shape[1] == 1 else attention.scores(q, k)
-        part = None  # (grids, r, c)
-        if bias is not None:
-            part = _single_precision(bias[head][rows[:, :, None], columns[:, None, :]])
-        scaled = call.scaled_part(raw, part) / call.temperature  # (grids, r, c)
-        lse = logsumexp[head][rows][..., None]  # (grids, r, 1)
-        with np.errstate(over="ignore"):  # -inf then, and exp of it 0
-            gap = as_numpy(scaled) - lse  # (grids, r, c); above 0 only by the rounding of large scores
-        weights[head] = np.exp(np.where(visible & np.isfinite(lse), np.minimum(gap, 0), -np.inf))
-    return weights
-
-
-def _single_precision(array: Array) -> Array:
-    """Return the array as float32 if it has half precision."""
-    return array if isinstance(array, np.ndarray) or array.dtype.itemsize >= 4 else array.float()
 
 
 def _broadcast_heads(array: Array, shape: tuple[int, ...]) -> Array:
@@ -111,13 +98,18 @@ def weights_at_offset(cells: Cells, positions: Array, n_k: int, offset: int) -> 
     return result
 
 
-def weights_on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: int) -> Array:
+Masses = Callable[
+    [Array, Array, Array], Array
+]  # queries (grids, r), keys (grids, c), counted (grids, r, c) → (…, grids, r)
+
+
+def weights_on_copies(masses: Masses, visible: Cells, ids: Sequence[int], shift: int) -> Array:
     """Return each query's mass on the keys `shift` positions after other copies of its token → (heads, n).
 
     Shift 0 measures who looks at duplicates, 1 who looks at the tokens after them (induction: Olsson et al. 2022).
-    Queries and keys are the tokens `ids`; `cells` and `visible` return weights and mask of small grids, of at most
-    about MEMORY >> 8 cells. A token's own position does not count. NaN if a token sees no copy; (1, n) if no token has
-    a copy.
+    Queries and keys are the tokens `ids`; `masses` and `visible` return sums of counted weights and the mask of small
+    grids, of at most about MEMORY >> 8 cells. A token's own position does not count. NaN if a token sees no copy; (1, n)
+    if no token has a copy.
     """
     names = np.asarray(ids)
     n = len(names)
@@ -135,14 +127,26 @@ def weights_on_copies(cells: Cells, visible: Cells, ids: Sequence[int], shift: i
             columns = np.minimum(occurrences + shift, n - 1)  # (distinct, copies)
             counts = (rows[:, :, None] != occurrences[:, None, :]) & (columns[:, None, :] != rows[:, :, None])
             counts &= (occurrences + shift < n)[:, None, :] & visible(rows, columns)  # (distinct, rows, copies)
-            weights = cells(rows, columns)  # (heads, distinct, rows, copies)
-            mass = np.einsum("hdrc,drc->hdr", weights, counts)  # (heads, distinct, rows)
-            result = np.full((len(weights), n), np.nan, np.float32) if result is None else result
+            mass = masses(rows, columns, counts)  # (heads, distinct, rows)
+            result = np.full((len(mass), n), np.nan, np.float32) if result is None else result
             result[:, rows] = np.where(counts.any(-1), np.minimum(mass, 1), np.nan)
     return np.full((1, n), np.nan, np.float32) if result is None else result
 
 
 # --- whole rows --------------------------------------------------------------------------------------------------
+
+
+def scores_of_heads(call: Call, queries: Sequence[int]) -> tuple[Array, Array]:
+    """Return the scaled scores of one query of each head, and its mask: (heads, n_k) each, as NumPy."""
+    heads, places = np.arange(len(queries)), np.asarray(queries)
+    kv_heads = call.keys.shape[0]
+    index = tuple(place_array(part, call.queries) for part in (heads, places))
+    xp = attention.array_namespace(call.queries)
+    rows = xp.reshape(call.queries[index], (kv_heads, len(heads) // kv_heads, -1))  # (kv_heads, share, d)
+    raw = xp.reshape(attention.scores(rows, call.keys), (len(heads), -1))  # (heads, n_k)
+    shape = (len(heads), call.n_q, call.n_k)
+    bias = None if call.bias is None else _broadcast_heads(call.bias, shape)[index]  # (heads, n_k)
+    return as_numpy(call.scaled_part(raw, bias)), grids_visible(call, places[:, None], np.arange(call.n_k)[None])[:, 0]
 
 
 def exact_rows(call: Call, rows: Sequence[int]) -> Array:
@@ -209,7 +213,8 @@ def strongest_keys(weights: Array, count: int) -> tuple[Array, Array]:
     return np.take_along_axis(keys, best, -1), np.take_along_axis(candidates, best, -1)
 
 
-TILE = 256  # queries at a time
+TILE = 32  # queries that share the keys near them
+TILES = 1 << 20  # scores of tiles at a time
 
 
 def streaming_change_of_call(call: Call, context: Array, first: int, last: int) -> Array:
@@ -218,40 +223,54 @@ def streaming_change_of_call(call: Call, context: Array, first: int, last: int) 
     ‖after - before‖ / ‖before‖ for every query with more tokens before it: (heads, queries). `context` (heads, n_q,
     d_v) is the context over all keys. Work and memory grow with n, not n².
     """
-    places = call_positions(call)  # (n_q,)
+    xp, heads = attention.array_namespace(call.queries), call.queries.shape[-3]
+    start = min(call.n_q, max(0, first + last - call.first_position))
+    starts = np.arange(start, call.n_q, TILE)
+    step = max(1, TILES // (heads * TILE * (first + last + TILE)))
     changes = []
-    for lo in range(int((places < first + last).sum()), call.n_q, TILE):
-        hi = min(lo + TILE, call.n_q)
-        after = as_numpy(attention.run_call(_streaming(call, places[lo:hi], lo, hi, first, last)).context)
-        before = as_numpy(context[:, lo:hi])  # (heads, rows, d_v)
-        changes.append(relative_change(after, before))
-    heads = call.queries.shape[-3]
+    for lo in range(0, len(starts), step):
+        rows = starts[lo : lo + step, None] + np.arange(TILE)  # (tiles, rows); the last rows may be beyond the text
+        after = masked_context(_streaming(call, np.minimum(rows, call.n_q - 1), first, last))
+        after = xp.reshape(xp.permute_dims(after, (1, 0, 2, 3)), (heads, rows.size, -1))  # (heads, rows, d_v)
+        begin, end = int(rows[0, 0]), min(int(rows[-1, -1]) + 1, call.n_q)
+        changes.append(relative_change(after[:, : end - begin], context[:, begin:end]))
     return np.concatenate(changes, -1) if changes else np.zeros((heads, 0), np.float32)
 
 
-def _streaming(call: Call, rows: Array, lo: int, hi: int, first: int, last: int) -> Call:
-    """Return the call of queries [lo, hi) at the positions `rows`, with the keys that any of them still sees."""
-    near = max(first, int(rows[0]) - last + 1)
-    keys = np.r_[0:first, near : min(call.n_k, int(rows[-1]) + 1)]  # (keys,)
+def _streaming(call: Call, rows: Array, first: int, last: int) -> Call:
+    """Return a batch of calls, one for each tile of queries (tiles, rows), with the keys that any of them still sees."""
+    places = rows + call.first_position  # (tiles, rows)
+    near = places[:, :1] - last + 1 + np.arange(last + rows.shape[1] - 1)  # (tiles, keys)
+    keys = np.concatenate([np.broadcast_to(np.arange(first), (len(rows), first)), near], axis=1)  # (tiles, keys)
+    gaps = places[:, :, None] - keys[:, None, :]  # (tiles, rows, keys)
+    streamed = (keys[:, None, :] < first) | (gaps < last)
+    keys, before = np.minimum(keys, call.n_k - 1), gaps >= 0
+    n_heads, cells = call.queries.shape[-3], (rows[:, :, None], keys[:, None, :])
+
+    def select(array: Array, places: Array) -> Array:
+        """Return the queries, keys or values at `places` (tiles, places), of (heads, n, d) → (tiles, heads, places, d)."""
+        return attention.array_namespace(array).permute_dims(array[:, place_array(places, array)], (1, 0, 2, 3))
+
     mask = call.mask
     if mask is not None:
-        whole = as_numpy(mask)  # (n_q or 1, n_k)
-        mask = (whole[lo:hi] if whole.shape[-2] == call.n_q else whole)[:, keys]  # (rows or 1, keys)
-    visible = attention.visibility_mask(rows, keys, causal=call.causal, window=call.window, mask=mask)
-    streamed = (keys < first) | (keys > rows[:, None] - last)  # (rows, keys)
-    visible = streamed if visible is None else streamed & visible  # (rows, keys)
-    bias = call.bias
+        mask = _broadcast_heads(as_numpy(mask), (call.n_q, call.n_k))[cells]  # (tiles, rows, keys)
+    visible = attention.visibility_mask(places, keys, causal=call.causal, window=call.window, mask=mask)
+    streamed &= before if visible is None else before & visible  # (tiles, rows, keys)
+    bias, sinks = call.bias, call.sinks
     if bias is not None:
-        bias = bias[..., lo:hi, :] if bias.shape[-2] == call.n_q else bias
-        bias = bias[..., place_array(keys, bias)] if bias.shape[-1] == call.n_k else bias
+        bias = _broadcast_heads(bias, (n_heads, call.n_q, call.n_k))
+        bias = bias[(slice(None), *(place_array(part, bias) for part in cells))]  # (heads, tiles, rows, keys)
+        bias = attention.array_namespace(bias).permute_dims(bias, (1, 0, 2, 3))
+    if sinks is not None and sinks.ndim > 1:
+        sinks = attention.array_namespace(sinks).permute_dims(sinks[:, place_array(rows, sinks)], (1, 0, 2))
     return replace(
         call,
-        queries=call.queries[..., lo:hi, :],
-        keys=call.keys[..., place_array(keys, call.keys), :],
-        values=call.values[..., place_array(keys, call.values), :],
-        mask=place_array(visible, call.queries),
+        queries=select(call.queries, rows),
+        keys=select(call.keys, keys),
+        values=select(call.values, keys),
+        mask=place_array(streamed, call.queries),
         bias=bias,
-        sinks=call.sinks if call.sinks is None or call.sinks.ndim == 1 else call.sinks[..., lo:hi],
+        sinks=sinks,
         causal=False,
         window=None,
         offset=None,
@@ -260,7 +279,10 @@ def _streaming(call: Call, rows: Array, lo: int, hi: int, first: int, last: int)
 
 
 def relative_change(after: Array, before: Array) -> Array:
-    """Return ‖after - before‖ / ‖before‖ over the last axis; 0 if both are 0."""
-    size = np.linalg.norm(before, axis=-1)  # (heads, rows)
-    gap = np.linalg.norm(after - before, axis=-1)  # (heads, rows)
+    """Return ‖after - before‖ / ‖before‖ over the last axis, as NumPy; 0 if both are 0."""
+    xp = attention.array_namespace(after)
+    if xp.finfo(after.dtype).bits < 32:
+        after, before = xp.astype(after, xp.float32), xp.astype(before, xp.float32)
+    norm = xp.linalg.vector_norm
+    size, gap = (as_numpy(norm(array, axis=-1)) for array in (before, after - before))  # (heads, rows) each
     return gap / np.where(size == 0, 1, size)

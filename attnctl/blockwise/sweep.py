@@ -18,13 +18,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
 from threading import Event
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
 from attnctl.attention import Array, Call
-from attnctl.blockwise import FLOOR, Parts, Ranges, RowStatistics, Tick, cut_call, joined_bins, neighbouring_edges
+from attnctl.blockwise import (
+    FLOOR,
+    LOG2_E,
+    Parts,
+    Ranges,
+    RowStatistics,
+    Tick,
+    cut_call,
+    joined_bins,
+    neighbouring_edges,
+)
 from attnctl.blockwise.row_tally import Rows, row_fields, share_with_sinks
 from attnctl.blockwise.tiles import (
     FUSED_MARKS,
@@ -39,9 +49,8 @@ from attnctl.runtime.arrays import as_numpy, one_thread
 
 Result = TypeVar("Result")
 
-LOG2_E = math.log2(math.e)
-KEYS = {"cpu": 256}  # keys in a block; elsewhere 512
-ELEMENTS = {"cpu": 1 << 19}  # numbers in a block's buffer, to stay in a CPU's cache; elsewhere 1 << 26
+KEYS = {"cpu": 128}  # keys in a block; elsewhere 512
+ELEMENTS = {"cpu": 1 << 21}  # numbers in a block's buffer, to stay in a CPU's shared cache; elsewhere 1 << 26
 BINS = 16  # in a block at most, if bins are narrow: to sum many bins takes longer than a second block
 
 
@@ -151,11 +160,11 @@ def sweep_keys(
 
     `key_edges` 0 … n_k and `row_edges` 0 … n_q cut keys and rows into bins: the mass of a row bin on a key bin,
     averaged over its rows, or with `peaks` the largest weight between them. `rows` requests entropy, distance, spread,
-    and the mass on each set of `marks` (marks, n_k), true for a key in the set. Long calls on a CUDA device go through
-    the fused kernels (see `is_fusible`).
+    and the mass on each set of `marks` ([heads,] marks, n_k), true for a key in the set; numbers in their place are
+    factors of the weights. Long calls on a CUDA device go through the fused kernels (see `is_fusible`).
     """
     n_q, n_k = call.n_q, call.n_k
-    if is_fusible(call) and (marks is None or len(marks) <= FUSED_MARKS):
+    if is_fusible(call) and (marks is None or np.shape(marks)[-2] <= FUSED_MARKS):
         from attnctl.blockwise.fused import fused_sweep
 
         return fused_sweep(
@@ -168,18 +177,26 @@ def sweep_keys(
     cuts = block_cuts(edges, size if call.queries.is_cuda else min(size, max(narrow, size // 4)))
     widest = max(b - a for a, b in neighbouring_edges(cuts))
     elements = max(ELEMENTS.get(call.queries.device.type, 1 << 26), widest)
-    n_heads, step = call.queries.shape[0], max(1, elements // (widest * n_q))
+    n_heads = call.queries.shape[0]
+    of_thread = n_heads if call.queries.is_cuda else -(-n_heads // torch.get_num_threads())
+    step = max(1, min(elements // (widest * n_q), of_thread))
 
     stop = Event()
+    of_all = of_head = None
+    if marked is not None and rows:
+        marked = marked.to(torch.float64 if call.queries.dtype == torch.float64 else torch.float32)
+        of_all, of_head = (marked, None) if marked.ndim == 2 else (None, marked)
+    blocks = key_blocks(call.queries, edges, cuts, of_all, rows, peaks)
 
     def sweep_heads(heads: range) -> tuple[Array | None, ...]:
-        tally = BlockTally.empty(open_group(call, heads, elements), edges, cuts, marked, rows, peaks)
-        for a, b in neighbouring_edges(cuts):
+        own = None if of_head is None else of_head[heads.start : heads.stop]
+        tally = BlockTally.empty(open_group(call, heads, elements), edges, blocks, own, rows, peaks)
+        for block in blocks:
             if stop.is_set():
                 break
-            tally.take_keys(a, b)
+            tally.take_keys(block)
             if tick is not None:
-                tick((b - a) / n_k * len(heads) / n_heads)
+                tick((block.b - block.a) / n_k * len(heads) / n_heads)
         return tally.finish_fields(row_edges if key_edges is not None else None)
 
     fields = map_groups(
@@ -199,6 +216,48 @@ def block_cuts(edges: Sequence[int], size: int) -> list[int]:
     return sorted({*cuts, edges[-1]})
 
 
+class KeyBlock(NamedTuple):
+    """The keys [a, b), which are whole bins or a part of one bin."""
+
+    a: int
+    b: int
+    span: int  # its number
+    bins: slice  # the bins of its span
+    inner: Sequence[tuple[int, int]]  # its part of each bin that it touches, from its first key
+    columns: torch.Tensor  # (columns, keys), factors of the keys: their bins, then positions and marks of all heads
+
+
+def key_blocks(
+    like: torch.Tensor,
+    edges: Sequence[int],
+    cuts: Sequence[int],
+    marks: torch.Tensor | None,
+    rows: bool,
+    peaks: bool,
+) -> list[KeyBlock]:
+    """Return the blocks of keys between `cuts`; the blocks of one span hold the same bins.
+
+    `edges` are those of the bins, `marks` (marks, n_k) are of all heads; where `peaks` are kept, the masses have one bin.
+    """
+    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+    marked = like.new_zeros(0, edges[-1], dtype=dtype) if marks is None else marks
+    spans = [(0, 1)] if peaks else neighbouring_edges([bisect_left(edges, cut) for cut in cuts if cut in set(edges)])
+    blocks = []
+    for a, b in neighbouring_edges(cuts):
+        first, last = bisect_right(edges, a) - 1, bisect_left(edges, b)  # the bins that the block touches
+        inner = [(max(edges[index], a) - a, min(edges[index + 1], b) - a) for index in range(first, last)]
+        span = 0 if peaks else bisect_right(spans, first, key=lambda span: span[0]) - 1
+        parts = [(0, b - a)] if peaks else inner
+        columns = marked.new_zeros(len(parts) + rows * (1 + len(marked)), b - a)
+        for index, (x, y) in enumerate(parts):
+            columns[index, x:y] = 1
+        if rows:
+            columns[len(parts)] = torch.arange(a, b, device=like.device) - (a + b) // 2
+            columns[len(parts) + 1 :] = marked[:, a:b]
+        blocks.append(KeyBlock(a, b, span, slice(*spans[span]), inner, columns))
+    return blocks
+
+
 @dataclass
 class BlockTally:
     """The sums of a sweep of one group of heads so far.
@@ -208,11 +267,11 @@ class BlockTally:
 
     group: HeadGroup
     edges: Sequence[int]  # bins of keys
-    spans: Sequence[tuple[int, int]]  # bins [first, last) that share blocks
+    spans: Sequence[slice]  # bins that share blocks
     masses: torch.Tensor  # (heads, bins, n_q), sums of exp(score - top); one bin where peaks are kept
     tops: torch.Tensor  # (heads, spans, n_q), the largest score of each row in the blocks of a span
     peaks: torch.Tensor | None  # (heads, bins, n_q), largest score in each bin
-    marks: torch.Tensor  # (marks, n_k)
+    marks: torch.Tensor | None  # (heads, marks, n_k), factors of the keys of each head
     rows: Rows | None
 
     @classmethod
@@ -220,35 +279,33 @@ class BlockTally:
         cls,
         group: HeadGroup,
         edges: Sequence[int],
-        cuts: Sequence[int],
+        blocks: Sequence[KeyBlock],
         marks: torch.Tensor | None,
         rows: bool,
         peaks: bool,
     ) -> BlockTally:
-        """Return a tally before the first key; the blocks lie between `cuts`."""
-        like, n_q, n_k = group.keys, group.call.n_q, group.call.n_k
+        """Return a tally before the first of the `blocks`."""
+        like, n_q = group.keys, group.call.n_q
         heads, bins = len(like), len(edges) - 1
-        marks = like.new_zeros(0, n_k) if marks is None else marks.to(like)  # (marks, n_k)
-        spans = (
-            [(0, 1)] if peaks else neighbouring_edges([bisect_left(edges, cut) for cut in cuts if cut in set(edges)])
-        )
-        masses = like.new_zeros(heads, spans[-1][1], n_q)
+        spans = list({block.span: block.bins for block in blocks}.values())
+        masses = like.new_zeros(heads, spans[-1].stop, n_q)
         tops = like.new_full((heads, len(spans), n_q), FLOOR)
         highest = like.new_full((heads, bins, n_q), FLOOR) if peaks else None
-        row_tally = Rows.empty(like, heads, n_q, len(marks)) if rows else None
+        row_tally = None
+        if rows:
+            shared = len(blocks[0].columns) - (1 if peaks else len(blocks[0].inner)) - 1
+            row_tally = Rows.empty(like, heads, n_q, shared if marks is None else marks.shape[1])
         return cls(group, edges, spans, masses, tops, highest, marks, row_tally)
 
-    def take_keys(self, a: int, b: int) -> None:
-        """Add the keys [a, b)."""
-        group = self.group
-        first, last = bisect_right(self.edges, a) - 1, bisect_left(self.edges, b)  # the bins that the block touches
-        inner = [(max(self.edges[index], a) - a, min(self.edges[index + 1], b) - a) for index in range(first, last)]
-        columns = self._weighed_columns(a, b, inner if self.peaks is None else [(0, b - a)])  # (columns, keys)
-        at_span = bisect_right(self.spans, first, key=lambda span: span[0]) - 1
-        touched = slice(*self.spans[at_span])
+    def take_keys(self, block: KeyBlock) -> None:
+        """Add the keys of a block."""
+        group, (a, b, span, bins, inner, columns) = self.group, block
+        if self.marks is not None:
+            columns = torch.cat([columns.expand(len(group.keys), -1, -1), self.marks[..., a:b]], 1)
+        first = bisect_right(self.edges, a) - 1
         max_rows = max(1, len(group.buffers[0]) // (len(group.keys) * (b - a)))
         for lo, hi, whole in row_tiles(group.call, a, b, max_rows):
-            tops, masses = self.tops[:, at_span, lo:hi], self.masses[:, touched, lo:hi]  # (heads, [bins,] rows)
+            tops, masses = self.tops[:, span, lo:hi], self.masses[:, bins, lo:hi]  # (heads, [bins,] rows)
             scores = group.masked_scores(a, b, lo, hi, whole)
             if self.peaks is not None:
                 for index, (x, y) in enumerate(inner, first):
@@ -266,25 +323,14 @@ class BlockTally:
             if self.rows is not None:
                 self.rows.add_block(lo, hi, block_rows(group, (top, bottom), mass.sum(1), extra, (a, b, lo, hi)))
 
-    def _weighed_columns(self, a: int, b: int, inner: Sequence[tuple[int, int]]) -> torch.Tensor:
-        """Return the factors of the keys of a block: their bins, then their positions and marks → (columns, keys)."""
-        extra = 0 if self.rows is None else 1 + len(self.marks)
-        columns = self.marks.new_zeros(len(inner) + extra, b - a)
-        bin_of_key = np.repeat(np.arange(len(inner)), [y - x for x, y in inner])  # (keys,)
-        columns[bin_of_key, np.arange(b - a)] = 1
-        if extra:
-            columns[len(inner)] = torch.arange(b - a, device=columns.device) - ((a + b) // 2 - a)
-            columns[len(inner) + 1 :] = self.marks[:, a:b]
-        return columns
-
     def finish_fields(self, row_edges: Sequence[int] | None) -> tuple[Array | None, ...]:
         """Return the fields of RowStatistics, in order; the tally is used up."""
         if self.rows is not None:
             lse = self.rows.logsumexp  # (heads, n_q)
         else:
             lse = torch.full_like(self.tops[:, 0], FLOOR)  # (heads, n_q)
-            for index, (a, b) in enumerate(self.spans):
-                of_span = self.masses[:, a:b].sum(1).log_().add_(self.tops[:, index])  # (heads, n_q)
+            for index, bins in enumerate(self.spans):
+                of_span = self.masses[:, bins].sum(1).log_().add_(self.tops[:, index])  # (heads, n_q)
                 torch.logaddexp(lse, of_span, out=lse)
         sees_key = lse > FLOOR / 2  # (heads, n_q)
         lse, log_share = share_with_sinks(self.group.call, self.group.heads, lse)
@@ -294,8 +340,8 @@ class BlockTally:
             logs = self.tops if self.peaks is None else weights  # (heads, spans or bins, n_q)
             shares = logs.sub_(lse[:, None]).mul_(LOG2_E).exp2_().mul_(sees_key[:, None])
             if self.peaks is None:
-                for index, (a, b) in enumerate(self.spans):
-                    weights[:, a:b].mul_(shares[:, index : index + 1])
+                for index, bins in enumerate(self.spans):
+                    weights[:, bins].mul_(shares[:, index : index + 1])
             weights.clamp_(max=1)  # above only by rounding
             pooled = pool_last(weights, row_edges, self.peaks is not None).mT  # (heads, row bins, bins)
         fields: tuple[Array | None, ...] = (None,) * 8

@@ -151,11 +151,13 @@ HEADS = Range(1, 10_000, "heads")  # ten times the number in the largest models
 LAYERS = Range(1, 10_000, "layers")  # ten times the number in the largest models
 SEED = Range(0, EXACT)  # JSON readers of every language keep it exact
 WINDOW = Range(1, EXACT, "tokens")  # a window of 0 hides everything
+OFFSET = Range(0, EXACT, "keys")  # where the first query stands among the keys
 SCALE = Range(-FLOAT32, FLOAT32)  # scores are float32
 TEMPERATURE = Range(0, FLOAT32, above=True)  # scores are divided by it
 ROPE_THETA = Range(0, FLOAT32, above=True)  # angles are divided by its powers
 DROPOUT = Range(0, math.nextafter(1.0, 0.0))  # the kept weights grow by 1 / (1 - dropout)
 GENERATE = Range(1, 100_000, "tokens")  # each token is a pass through the model
+FIRST_WORD = Range(0, 1, "")  # from which the words of an alignment are counted
 PRECISION = Range(0, 9, "decimals")  # float32 has no more decimals
 TOP = Range(1, 10**9)  # a larger number than exist shows all
 SWITCHED_OFF = Range(0, 10_000, "heads")  # more than the largest models have

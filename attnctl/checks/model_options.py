@@ -42,6 +42,7 @@ class ModelOptions(TypedDict, total=False):
     seed: int | None
     causal: bool | None
     window: int | None
+    offset: int | None
     scale: float | None
     temperature: float | None
     positions: str | None
@@ -70,6 +71,7 @@ RANGES = {
     "n_layers": limits.LAYERS,
     "seed": limits.SEED,
     "window": limits.WINDOW,
+    "offset": limits.OFFSET,
     "scale": limits.SCALE,
     "temperature": limits.TEMPERATURE,
     "rope_theta": limits.ROPE_THETA,
@@ -81,7 +83,9 @@ RANGES = {
 # the type of each option in Python: text if no other type is listed here
 OPTION_TYPES: dict[str, Types] = {
     **dict.fromkeys(ModelOptions.__annotations__, str),
-    **dict.fromkeys(("d_model", "d_k", "n_heads", "n_kv_heads", "n_layers", "seed", "window", "generate"), int),
+    **dict.fromkeys(
+        ("d_model", "d_k", "n_heads", "n_kv_heads", "n_layers", "seed", "window", "offset", "generate"), int
+    ),
     **dict.fromkeys(("scale", "temperature", "rope_theta", "dropout"), float),
     **dict.fromkeys(("output_projection", "causal", "bos", "truncate"), bool),
     **dict.fromkeys(("embeddings", "qkv"), str | os.PathLike),

@@ -223,6 +223,8 @@ def keys_left_out(keys: Sequence[Token], drop: Iterable[str]) -> tuple[int, ...]
 
 def _patch_at_pixel(tokens: Sequence[Token], x: int, y: int, option: str) -> int:
     boxes = {index: token.box for index, token in enumerate(tokens) if token.box is not None}
+    patches = {index: box for index, box in boxes.items() if tokens[index].is_patch}
+    boxes = patches or boxes  # of a detector's queries alone, the object there
     hit = [index for index, box in boxes.items() if box[0] <= x < box[2] and box[1] <= y < box[3]]
     if hit:  # a tile's token before one of the whole picture, which is larger
         return min(hit, key=lambda index: (boxes[index][2] - boxes[index][0]) * (boxes[index][3] - boxes[index][1]))
@@ -233,7 +235,8 @@ def _patch_at_pixel(tokens: Sequence[Token], x: int, y: int, option: str) -> int
         )
         name = "the picture" if picture is None else f"picture {picture}"
         areas.append(f"{min(left)},{min(top)} to {max(right) - 1},{max(bottom) - 1} of {name}")
-    raise UsageError(f"no patch is there: the model sees {' and '.join(areas)}", option=option, value=f"{x},{y}")
+    what = "patch" if patches else "object"
+    raise UsageError(f"no {what} is there: the model sees {' and '.join(areas)}", option=option, value=f"{x},{y}")
 
 
 def _token_of_text(tokens: Sequence[Token], text: str, option: str) -> int:

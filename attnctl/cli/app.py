@@ -189,7 +189,8 @@ def _report_error(error: BaseException, name: str, session: Session | None) -> i
     """Print an error as one line; return its exit code. Raises the error again if it is a fault of the program."""
     if isinstance(error, KeyboardInterrupt) or interrupts.came:  # a library may turn Ctrl-C into another error
         interrupts.forget_interrupt()
-        print_complaint("interrupted")
+        kept = f": {error}" if isinstance(error, KeyboardInterrupt) and error.args else ""  # what is left of long work
+        print_complaint(f"interrupted{kept}")
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):  # the reader has stopped (`| head`): there is nothing more to write
         if session is not None:

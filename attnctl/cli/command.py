@@ -49,6 +49,7 @@ TEXTS = ("text", "source")  # names of a first argument that is a text: its word
 _registered: dict[
     str, tuple[CommandInfo, tuple[str, ...]]
 ] = {}  # command → its information for Typer, and the panels of --help-all
+_made: dict[str, tuple[CommandInfo, Command]] = {}  # command → from what Typer made it, and what it made
 
 
 def command(
@@ -134,15 +135,23 @@ def flag_of(parameters: list[Parameter], name: str) -> str:
 
 
 def load_module(name: str, module: str) -> Command:
-    """Import the module of a command and return the command as Typer makes it."""
+    """Import the module of a command and return the command as Typer makes it, once in a process."""
     import_module(module)
     if name not in _registered:
         raise TypeError(f"{module} has no function {name.replace('-', '_')}_command under @command")
     info, more = _registered[name]
+    if name not in _made or _made[name][0] is not info:  # a module that was imported again registers a new one
+        _made[name] = info, _make_command(info, more)
+    command = _made[name][1]
+    command.context_settings["terminal_width"] = help_width()  # Click's minimum is 50 columns
+    return command
+
+
+def _make_command(info: CommandInfo, more: tuple[str, ...]) -> Command:
+    """Return a command as Typer makes it, with the options that every command has."""
     command = typer.main.get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
     assert isinstance(command, Command)
     command.more = more
-    command.context_settings["terminal_width"] = help_width()  # Click's minimum is 50 columns
     command.params += _shared_options()
     if more:
         command.params.append(
@@ -184,6 +193,7 @@ def _shared_options() -> list[TyperOption]:
 def _print_all_help(context: Context, _: Parameter, value: bool) -> None:
     """Print the help with every panel, and exit."""
     if value and not context.resilient_parsing and isinstance(context.command, Command):
+        context.command = copy.copy(context.command)
         context.command.more = ()
         typer.echo(context.get_help())
         raise typer.Exit
@@ -216,6 +226,10 @@ class Command(TyperCommand):
             first = ctx.params.get(text)
             if first is None or first == "-" or Path(first).is_file():
                 raise UsageError(f"{words[0]!r} is one argument too many: {self.name} reads one text, or one file")
+            second = [word for word in (first, *words) if len(word.split()) > 1][1:2]
+            if second:  # words without quotes are one text, but two quoted texts are a mistake
+                whole = "put it all in one pair of quotes; attnctl batch reads many texts, attnctl compare two"
+                raise UsageError(f"{second[0]!r} is a second text, and {self.name} reads one: {whole}")
             ctx.params[text] = " ".join([first, *words])
             ctx.args = []
         set_flags({parameter.name: flag_of(self.params, parameter.name) for parameter in self.params if parameter.name})

@@ -34,7 +34,7 @@ from attnctl.text import value_text
 
 # values for completion
 MODELS = (
-    "attnctl.models:REGISTRY",
+    "attnctl.models:BUILT_IN",
     "attnctl.models.huggingface.hub:KNOWN",
     "attnctl.models.gguf.ollama:completions",
 )
@@ -75,7 +75,8 @@ TextArgument = Annotated[
 SourceArgument = Annotated[
     str | None,
     Argument(
-        help='The text, a trace or overview (.json, .npz), bare weights (.npy, .npz, .csv), or "-" for standard input.',
+        help="The text, a trace or overview (.json, .npz), bare weights (.npy, .npz, .safetensors, .json, .csv, "
+        '.parquet: attnctl docs my-checkpoint), or "-" for standard input.',
         metavar="[TEXT|FILE|-]",
     ),
 ]
@@ -170,7 +171,7 @@ KeyTokensOption = Annotated[
     str | None,
     Option(
         "--key-tokens",
-        help="Names of the columns of bare weights, if they differ from the names of the rows.",
+        help="Names of the columns of bare weights, or of the keys of --qkv, if they differ from the names of the rows.",
         metavar="TOKENS",
         rich_help_panel=NUMBERS,
     ),
@@ -282,7 +283,7 @@ QkvOption = Annotated[
     str | None,
     Option(
         "--qkv",
-        help="Q, K and V from a file (.npz, .safetensors), with or without a text.",
+        help="Q, K and V from a file (.npz, .safetensors), (n, d) or (heads, n, d), with or without a text.",
         metavar="FILE",
         rich_help_panel=NUMBERS,
     ),
@@ -359,6 +360,16 @@ WindowOption = Annotated[
         help="Sliding window: hide keys that are this many tokens away or more.",
         metavar="N",
         parser=whole(limits.WINDOW),
+        rich_help_panel=MATHEMATICS,
+    ),
+]
+OffsetOption = Annotated[
+    int | None,
+    Option(
+        "--offset",
+        help="Where the first query stands among the keys, for --causal and --window (--qkv) [default: keys − queries].",
+        metavar="N",
+        parser=whole(limits.OFFSET),
         rich_help_panel=MATHEMATICS,
     ),
 ]
@@ -578,6 +589,7 @@ class MathematicsOptions:
     n_kv_heads: NKvHeadsOption = None
     causal: CausalOption = None
     window: WindowOption = None
+    offset: OffsetOption = None
     scale: ScaleOption = None
     no_scale: NoScaleOption = False
     temperature: TemperatureOption = None

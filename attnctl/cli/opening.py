@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from attnctl.checks.model_options import model_arguments
 from attnctl.cli.command import refuse_unused
 from attnctl.cli.groups import CheckpointOptions, option_values
+from attnctl.cli.output import say_note
 from attnctl.cli.progress import WORKING, cost_progress, lines_in_pipe, say_stage, whole_command
 from attnctl.cli.session import kept_models
 from attnctl.errors import until_end
@@ -60,7 +62,24 @@ def open_source(
         has_rows=values.get("qkv") is not None,
         computed=lambda name: refuse_unused(context, *values, because=f"the numbers of {name} are computed already"),
     )
-    return _with_session(opened) if isinstance(opened, TextSource) else opened
+    if not isinstance(opened, TextSource):
+        return opened
+    if chat is None and (file is not None or source in (None, "-")):
+        _note_json(opened.input_text)
+    return _with_session(opened)
+
+
+def _note_json(text: str) -> None:
+    """Print a note if a text from a file or a pipe is a line of JSON: it is read as it stands."""
+    line = text.lstrip().partition("\n")[0]
+    if line.startswith("{") and line.rstrip().endswith("}"):
+        import json
+
+        with suppress(ValueError, RecursionError):
+            json.loads(line)
+            say_note(
+                "the input is JSON but no trace, and is read as a text as it stands: attnctl batch reads JSON lines"
+            )
 
 
 def text_source(options: OptionValues | CheckpointOptions, text: str) -> TextSource:

@@ -43,9 +43,9 @@ from attnctl.cli.groups import (
 from attnctl.cli.output import put_bytes, say_unless_quiet
 from attnctl.cli.progress import items_progress
 from attnctl.cli.suggestions import completing
-from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
+from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, option_name, print_complaint
 from attnctl.formats.pictures import BatchLook, Look, format_names
-from attnctl.registry import BATCH_FORMATS, PROMPT_FORMATS
+from attnctl.registry import ALIGNED_FORMATS, BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.text import either
 
 if TYPE_CHECKING:
@@ -57,16 +57,17 @@ if TYPE_CHECKING:
     Do = Callable[..., Iterator[list[Result]]]  # takes items and flowing=, yields lists of results in their order
 
 PICTURES = format_names()
-OF_WEIGHTS = ("json", "npz", "parquet", *PICTURES)
-FORMATS = (*OF_WEIGHTS, "statistics", *BATCH_FORMATS, *PROMPT_FORMATS)
+OF_WEIGHTS = ("json", "npz", "csv", "parquet", *PICTURES)
+LINES = ("json", "csv")  # formats that may go to standard output
+FORMATS = (*OF_WEIGHTS, "statistics", *BATCH_FORMATS, *PROMPT_FORMATS, *ALIGNED_FORMATS)
 OF_PROMPTS = f" ({', '.join(PROMPT_FORMATS)})" if PROMPT_FORMATS else ""  # in a help
 NOTES = 100  # at most this many different notes are printed: each text may have its own
 # names of options → the formats that use them
 USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
-    ("layer", "head"): (*OF_WEIGHTS, "statistics", *BATCH_FORMATS),
+    ("layer", "head"): (*OF_WEIGHTS, "statistics", *BATCH_FORMATS, *ALIGNED_FORMATS),
     ("query",): (*OF_WEIGHTS, "statistics"),
     ("words", "measure", "drop", "renormalise"): OF_WEIGHTS,
-    ("steps",): ("json", "npz", "parquet"),
+    ("steps",): ("json", "npz", "csv", "parquet"),
     ("parameters", "predict"): ("json", "npz"),
     tuple(field.name for field in dataclasses.fields(Look)): PICTURES,
     ("spans", "budget", "remove"): tuple(PROMPT_FORMATS),
@@ -88,7 +89,7 @@ def batch_command(
     ] = None,
     *,
     output: Annotated[
-        str | None, output_option("Where to write: a folder [default: JSON lines to stdout].", "FOLDER")
+        str | None, output_option("Where to write: a folder [default: JSON lines, or the CSV, to stdout].", "FOLDER")
     ] = None,
     format: Annotated[
         str,
@@ -125,7 +126,7 @@ def batch_command(
         str | None,
         Option(
             "--steps",
-            help="Keep only these steps: weights, or scores,weights,… (json, npz, parquet).",
+            help="Keep only these steps: weights (for csv and parquet: a row a weight), or scores,weights,…",
             metavar="STEPS",
             autocompletion=completing("attnctl.trace.steps:NAMES", joined=True),
             rich_help_panel=LOOK,
@@ -199,23 +200,29 @@ def batch_command(
     failed, the exit code is 3. A line of JSON has "text", or "messages" (a conversation), and optionally "id", "text_pair",
     "tokens", "answer", "options".
     """
-    formats = _chosen_formats(format, output)
+    typed = _chosen_formats(format, output)
     by = engine_of(context, engine)
     step_names = None if steps is None else tuple(name.strip() for name in steps.split(","))
     if step_names is not None:
         refuse_unused(context, "parameters", because="--steps says what a trace keeps")
     if step_names is not None and "prediction" not in step_names:
         refuse_unused(context, "predict", because="--steps leaves the prediction out")
-    _refuse_unused_by(context, formats)
+    _refuse_unused_by(context, typed)
+    if "csv" in typed and step_names not in (None, ("weights",)):
+        why = f"with {option_name('format', 'csv')} it is weights; without it the table holds the headline of each text"
+        raise UsageError(why, option="steps", value=steps)
     if (source is None) == (model.chat is None):
         raise UsageError("give a file or folder of texts, or --chat and a file of conversations, one a line")
 
     from attnctl.batching.engines import results_of_items
+    from attnctl.batching.formats import TABLES, format_named
     from attnctl.batching.passes import most_together
     from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Work, open_work_model
     from attnctl.source import Changes
 
+    of_weights = step_names == ("weights",)
+    formats = tuple(TABLES[name][of_weights] if name in TABLES else name for name in typed)
     texts = TextStream(str(model.chat if source is None else source), input, column, id_column)
     of_model = dataclasses.replace(model, chat=None)
     prompts: OptionValues = {}
@@ -237,13 +244,16 @@ def batch_command(
         prompts=prompts,
     )
     opened = open_work_model(work)  # raises errors that concern every text
-    work = dataclasses.replace(work, batch_size=1 if work.answers_prompts else most_together(opened, batch_size))
+    work = dataclasses.replace(
+        work, batch_size=1 if work.answers_prompts or work.aligns else most_together(opened, batch_size)
+    )
+    texts.sounds = work.aligns and format_named(formats[0]).reads_sounds
     folder = None if output == "-" else output
     if replace and folder is None:
         raise UsageError("is for a folder: name it with -o", option="replace")
     do = partial(results_of_items, work, by=by, jobs=jobs, model=opened, alone=folder is None)
     if folder is None:
-        return PARTIAL if _write_lines(do, texts, strict) else DONE
+        return PARTIAL if _write_lines(do, texts, formats[0], strict) else DONE
     return PARTIAL if _fill_folder(work, do, texts, folder, strict, replace) else DONE
 
 
@@ -258,15 +268,13 @@ def _chosen_formats(listed: str, output: str | None) -> tuple[str, ...]:
             from attnctl.batching.formats import format_named
 
             format_named(name)
-    if output in (None, "-") and formats != ("json",):
-        raise UsageError(
-            "it needs a folder to write: name it with -o (stdout takes json alone)", option="format", value=listed
-        )
+    if output in (None, "-") and not (len(formats) == 1 and formats[0] in LINES):
+        why = "it needs a folder to write: name it with -o (stdout takes json or csv, alone)"
+        raise UsageError(why, option="format", value=listed)
     suffix = "" if output is None else output[output.rfind(".") :].lower()
     if suffix[1:] in ("json", "jsonl", "npz", "parquet", "csv", *PICTURES):
-        raise UsageError(
-            f"-o {output}: a batch writes a folder; for lines in one file leave -o out, and write > {output}"
-        )
+        asked = f" --format csv > {output}" if suffix == ".csv" else f" > {output}"
+        raise UsageError(f"-o {output}: a batch writes a folder; for lines in one file leave -o out, and write{asked}")
     alone = next((name for name in formats if name in PROMPT_FORMATS), None)
     if alone is not None and len(formats) > 1:
         raise UsageError(
@@ -274,6 +282,10 @@ def _chosen_formats(listed: str, output: str | None) -> tuple[str, ...]:
             option="format",
             value=alone,
         )
+    if not set(formats).isdisjoint(ALIGNED_FORMATS) and not set(formats) <= ALIGNED_FORMATS.keys():
+        other = next(name for name in formats if name not in ALIGNED_FORMATS)
+        why = f"it cannot be combined with {either(list(ALIGNED_FORMATS))}, which align, and keep no traces"
+        raise UsageError(why, option="format", value=other)
     return formats
 
 
@@ -290,23 +302,31 @@ def _refuse_unused_by(context: Context, formats: tuple[str, ...]) -> None:
         model_options = [field.name for field in dataclasses.fields(ModelOptions) if field.name not in prompt_options]
         because = f"--format {formats[0]} asks a checkpoint, one prompt after the other"
         refuse_unused(context, "batch_size", *model_options, because=because)
+    if formats[0] in ALIGNED_FORMATS:
+        because = f"--format {formats[0]} aligns one text after the other"
+        refuse_unused(context, "batch_size", "max_tokens", "chat", because=because)
 
 
-def _write_lines(do: Do, texts: TextStream, strict: bool) -> int:
-    """Write JSON lines to stdout, each when its text is finished; return how many texts failed, and files were cut off."""
+def _write_lines(do: Do, texts: TextStream, form: str, strict: bool) -> int:
+    """Write each text's lines of `form` to stdout when it is finished; return how many failed, and files were cut off."""
+    from attnctl.batching.formats import format_named
+
+    heading = b"" if form == "json" else format_named(form).heading()
     failed = count = 0
     noted: set[str] = set()
     for chunk in do(texts, flowing=texts.path == "-"):
         count += len(chunk)
         for result in chunk:
             failed += _report_result(result, strict, noted)
-            put_bytes(result.outputs["json"])
+            put_bytes(heading + result.outputs.get(form, b""))
+            heading = b""
         sys.stdout.flush()
+    put_bytes(heading)  # of a table without a text
     for sentence in texts.unread:
         print_complaint(sentence)
     if not count:
         say_unless_quiet(f"note: there are no texts in {texts.path}")
-    if sys.stdout.isatty():
+    if form == "json" and sys.stdout.isatty():
         say_unless_quiet(
             "note: these are traces as JSON, one a line, for a program to read: > runs.jsonl keeps them, and "
             "-o FOLDER --format png makes pictures"
@@ -328,8 +348,8 @@ def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: boo
     together = SHARED if work.batch_size > 1 else 1
     opened = Folder(output, settings, work.formats, shared, together, start_anew=start_anew)
     flowing = texts.path == "-" and work.batch_size == 1  # the same texts share a pass in every run
-    with opened as folder, items_progress(texts.share_read) as tick:
-        for chunk in do(folder.items_to_do(texts), flowing=flowing):
+    with opened as folder, folder.kept_on_interrupt(), items_progress(texts.share_done) as tick:
+        for chunk in do(texts.items_left(folder), flowing=flowing):
             for index, result in enumerate(chunk):
                 try:
                     _report_result(result, strict, noted)
@@ -337,6 +357,7 @@ def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: boo
                     folder.write_results(chunk[:index])
                     raise
             folder.write_results(chunk)
+            texts.note_done(result.item for result in chunk)
             tick(len(chunk))
         folder.finish_run()
     incomplete = folder.failed_before + len(texts.unread)

@@ -194,7 +194,8 @@ def _explain_steps(
     if not (names is not None or walk.all or several):
         line = headline(trace, head=heads, query=queries[0], positions=partial(probe_positions, opened))
     if line is None:
-        trace, lines, steps_of_heads = walked_heads(trace, layer is None, head is None, heads, queries)
+        alone = names is not None
+        trace, lines, steps_of_heads = walked_heads(trace, layer is None, head is None, heads, queries, alone)
         screen: Explanation | FirstScreen = Explanation(trace, lines, steps_of_heads, names, precision, walk.story)
     else:
         screen = FirstScreen(trace, line, precision, walk.story)

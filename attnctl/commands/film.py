@@ -25,7 +25,7 @@ from attnctl.cli.groups import (
     output_option,
 )
 from attnctl.cli.opening import model_of
-from attnctl.cli.output import put_bytes, say_notes, write_drawing
+from attnctl.cli.output import print_lines, put_bytes, say_notes, write_drawing
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import Look, picture_format, suffixes_listed
 from attnctl.runtime.files import check_writable
@@ -84,10 +84,11 @@ def film_command(
     evolution = _evolution_of_run(steps, labels, run, changes, layer, head)
     if form != "gif":
         write_drawing(draw_strip(evolution, look), form, output)
-        return
-    drawn, notes = moving_picture(evolution, look)
-    put_bytes(drawn, output)
-    say_notes(notes)
+    else:
+        drawn, notes = moving_picture(evolution, look)
+        put_bytes(drawn, output)
+        say_notes(notes)
+    print_lines(output)
 
 
 def _evolution_of_run(

@@ -89,7 +89,8 @@ def heatmap_command(
         Option(
             "--query",
             "-q",
-            help="Query of a photograph: a pixel (120,80), an index or a name [default: CLS, or the last].",
+            help="Query of a photograph: a pixel (120,80), an index or a name; several, or each, for a panel a word or "
+            "object [default: CLS, or the last; each of a detector or a caption].",
             metavar="TOKEN",
             autocompletion=completing(TOKENS, joined=True),
             rich_help_panel=LOOK,
@@ -126,7 +127,8 @@ def heatmap_command(
     Without -o, the grid is drawn in the terminal; in a pipe, its numbers are written tab-separated, with an apostrophe
     before a token that a spreadsheet would read as a formula. A text of more than 512 tokens is pooled to a grid of cells;
     --rows and --columns zoom in. For a photograph (photo.jpg, and a vision model), or --image and a prompt about it, the
-    weights of one query are drawn over the picture.
+    weights of one query are drawn over the picture, a panel for each head. Of a detector each object that it found has a
+    panel, of a captioner each word: the mean of the chosen heads.
     """
     from attnctl.source import Changes
     from attnctl.source.zoom import Zoom
@@ -165,14 +167,14 @@ def heatmap_command(
 def _show_photograph(
     context: Context, opener: Opener, photograph: str, chosen: Chosen, query: str | None, look: Look
 ) -> None:
-    """Show on a terminal where a query looks in a photograph."""
+    """Show on a terminal where queries look in a photograph."""
     from attnctl.formats.photographs import read_photograph
     from attnctl.render.terminal.photograph import PhotographPanels
 
     refuse_unused(context, "title", "log", *PICTURE_ALONE, because="a photograph is shown in a terminal")
     colour = _colour_function(look.cmap)
-    row = _row_of_photograph(opener, chosen, query)
-    safe_console().print(PhotographPanels(row, read_photograph(photograph), colour))
+    value = _value_of_photograph(opener, chosen, query)
+    safe_console().print(PhotographPanels(value, read_photograph(photograph), colour))
 
 
 def _draw_photograph(
@@ -185,15 +187,15 @@ def _draw_photograph(
     form: str,
     output: str,
 ) -> None:
-    """Draw the weights of a query over a photograph."""
+    """Draw the weights of queries over a photograph."""
     from attnctl.formats.photographs import read_photograph
     from attnctl.render.figure.heatmap import colour_map
     from attnctl.render.figure.photograph import draw_over_photograph
 
     refuse_unused(context, "size", "font_size", because="a photograph and its letters have a size of their own")
     colour_map(look.cmap)  # refuses an unknown name before long work
-    row = _row_of_photograph(opener, chosen, query)
-    write_drawing(draw_over_photograph(row, read_photograph(photograph), look), form, output)
+    value = _value_of_photograph(opener, chosen, query)
+    write_drawing(draw_over_photograph(value, read_photograph(photograph), look), form, output)
 
 
 def _write_patches(
@@ -202,35 +204,41 @@ def _write_patches(
     """Write the weight of each patch of a photograph: as JSON or a table into a file, else as lines for a pipe."""
     from attnctl.formats.storage import save_value
     from attnctl.formats.tables import weight_blocks
-    from attnctl.render.terminal.photograph import patches_as_tsv
+    from attnctl.readings.overview import LongRow
+    from attnctl.render.terminal.photograph import patches_as_tsv, patches_of_queries_as_tsv
 
     refuse_unused(context, Look, because="the numbers of the patches are written")
-    row = _row_of_photograph(opener, chosen, query)
+    value = _value_of_photograph(opener, chosen, query)
     if form in TABLES:
-        write_table(weight_blocks(row), str(form), output)
+        write_table(weight_blocks(value), str(form), output)
     elif output is not None:
-        save_value(row, output)
+        save_value(value, output)
     else:
-        print_lines(patches_as_tsv(row).rstrip("\n"))
+        table = patches_as_tsv(value) if isinstance(value, LongRow) else patches_of_queries_as_tsv(value)
+        print_lines(table.rstrip("\n"))
 
 
-def _row_of_photograph(opener: Opener, chosen: Chosen, query: str | None) -> LongRow:
-    """Return the weights of one query; of a model with several layers, the last layer unless the user names others."""
-    from attnctl.readings.picture_heat import query_of_picture
+def _value_of_photograph(opener: Opener, chosen: Chosen, query: str | None) -> LongRow | Overview:
+    """Return the weights of one query, or of several as a grid; the last layer unless the user names others."""
+    from attnctl.readings.picture_heat import queries_of_picture
     from attnctl.source import prepare
-    from attnctl.source.links import query_row
+    from attnctl.source.links import query_row, query_rows
 
     if chosen.head == TELLING:
         raise UsageError("a photograph has no headline: name a head", option="head", value=TELLING)
     opened = opener()
-    if not any(token.box is not None for token in opened.key_tokens):
+    if not any(token.is_patch for token in opened.key_tokens):
         instead = option_name("attention", "cross")
         raise UsageError(f"shows where words look at words, not at the picture: see {instead}", option="attention")
-    number = query_of_picture(opened.tokens, query, bool(opened.info.causal))
+    n_new = getattr(getattr(opened, "model", None), "generate", 0) if opened.info.causal else 0
+    numbers, each = queries_of_picture(opened.tokens, opened.text, query, bool(opened.info.causal), n_new)
     if chosen.layer is None and chosen.changes.measure in (None, "weights") and opened.counts[0] > 1:
         chosen = chosen._replace(layer=str(opened.counts[0] - 1))
         say_note(f"shown is layer {chosen.layer}, the last one (--layer names others)")
-    return query_row(prepare(opened, *chosen, say=say_notes), number)
+    prepared = prepare(opened, *chosen, say=say_notes)
+    value = query_rows(prepared, numbers) if each else query_row(prepared, numbers[0])
+    say_unknown(notes=value.notes)
+    return value
 
 
 # --- a grid of weights ---
@@ -260,7 +268,8 @@ def _write_cells(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, o
     """Write the cells as JSON."""
     from attnctl.formats.storage import save_value
 
-    refuse_unused(context, WeightOptions, Look, because="the output is JSON, the cells of the weights")
+    refuse_unused(context, Look, because="the output is JSON, the cells of the weights")
+    refuse_unused(context, "drop", because="JSON numbers every key: leave it out when the file is read")
     prepared, _ = _prepare(opener(), chosen)
     save_value(_read_cells(prepared, zoom), output)
 

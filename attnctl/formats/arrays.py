@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from attnctl.attention import Array
 from attnctl.checks import limits
 from attnctl.errors import AttnctlError, about_value, in_one_line
-from attnctl.formats.validation import array_header, check_unpickled, read_npy, read_npz, telling_unsound
+from attnctl.formats.validation import array_header, check_unpickled, read_npy, read_npz, telling_unsound, with_bfloat16
 from attnctl.layer import RowsOnDemand
 from attnctl.runtime.arrays import Bools, Floats
 from attnctl.runtime.files import check_regular, decode_text, open_regular, parse_json, read_bytes
@@ -112,8 +112,7 @@ def given_rows(path: str) -> GivenRows:
 
 def finite_numbers(array: npt.NDArray[np.generic], name: str) -> Floats:
     """Return an array as float32. Raises AttnctlError if it holds no numbers, or one that is NaN or infinite."""
-    if array.dtype.kind not in "fiub":
-        raise AttnctlError(f"{name} holds {array.dtype}, not numbers")
+    check_numbers(array.dtype, name)
     with np.errstate(over="ignore"):
         result = np.ascontiguousarray(array, dtype=np.float32)
     if not np.isfinite(result).all():
@@ -122,6 +121,17 @@ def finite_numbers(array: npt.NDArray[np.generic], name: str) -> Floats:
         reason = "which is beyond float32" if np.isfinite(number) else "and every number must be finite"
         raise AttnctlError(f"{name} holds {number:g} at {list(index)}, {reason}")
     return result
+
+
+def check_numbers(dtype: np.dtype[Any], name: str) -> None:
+    """Raise AttnctlError if an array of this type holds no numbers, or numbers of one byte whose type its file lacks."""
+    if dtype == np.dtype("V1"):
+        raise AttnctlError(
+            f"{name} holds one byte a number (V1), without its type: float8_e4m3fn or float8_e5m2? The file does not say: "
+            'convert it as the one it is, numpy.save(FILE, array.view(ml_dtypes.float8_e4m3fn).astype("float32")'
+        )
+    if dtype.kind not in "fiub":
+        raise AttnctlError(f"{name} holds {dtype}, not numbers")
 
 
 def weights_or_scores(array: npt.NDArray[np.generic], name: str) -> Floats:
@@ -175,8 +185,8 @@ def map_weights(path: str) -> tuple[tuple[int, ...], list[RowsOnDemand]]:
         shape, in_columns, dtype = array_header(file)
         start, size = file.tell(), file.seek(0, 2)
     layers, heads, n_q, n_k = axes_of_weights(shape, path)
-    if dtype.kind not in "fiub":
-        raise AttnctlError(f"{path} holds {dtype}, not numbers")
+    if dtype != np.dtype("V2"):  # bfloat16
+        check_numbers(dtype, path)
     if in_columns:
         raise AttnctlError(f"{path} is stored column by column: write it again with numpy.ascontiguousarray")
     grid = n_q * n_k * dtype.itemsize  # bytes
@@ -188,7 +198,7 @@ def map_weights(path: str) -> tuple[tuple[int, ...], list[RowsOnDemand]]:
     def read(head: int, first: int, last: int) -> Floats:
         """Return rows of a head, counted over all layers."""
         block = np.memmap(path, dtype, "r", start + head * grid + first * n_k * dtype.itemsize, (last - first, n_k))
-        return weights_or_scores(np.array(block), f"{path}, rows {first} to {last - 1}")  # (rows, n_k)
+        return weights_or_scores(with_bfloat16(np.array(block)), f"{path}, rows {first} to {last - 1}")  # (rows, n_k)
 
     parts = (tuple(range(layer * heads, (layer + 1) * heads)) for layer in range(layers))
     return shape, [RowsOnDemand(read, part, n_q, n_k) for part in parts]
@@ -217,7 +227,7 @@ def read_array(
     check_unpickled(data, path)
     if data[:2] == b"PK":
         arrays = read_npz(data, path)
-        axes = [_names_of_axis(arrays, name, path) for name in ("tokens", "key_tokens")]
+        axes = [axis_names(arrays, name, path) for name in ("tokens", "key_tokens")]
         matches = [name for name in names if name in arrays] or list(arrays)
         if len(matches) != 1:
             raise AttnctlError(f"{path} holds {', '.join(matches) or 'nothing'}: name one array {' or '.join(names)}")
@@ -229,7 +239,7 @@ def read_array(
     return read_csv(decode_text(data, path), path, numbers)
 
 
-def _names_of_axis(arrays: dict[str, Array], name: str, path: str) -> tuple[str, ...]:
+def axis_names(arrays: dict[str, Array], name: str, path: str) -> tuple[str, ...]:
     """Remove the array called `name` from `arrays` and return it as names. Raises AttnctlError if it is not a list."""
     axis = arrays.pop(name, np.empty(0))
     if axis.ndim != 1:
@@ -237,8 +247,11 @@ def _names_of_axis(arrays: dict[str, Array], name: str, path: str) -> tuple[str,
     return tuple(map(str, axis))
 
 
-def read_batch(path: str) -> Mapping[str, Array]:
-    """Return the tensors of a batch by name, from .safetensors, .npz or JSON. Raises AttnctlError without input_ids."""
+def read_batch(path: str, *, needs_ids: bool = True) -> Mapping[str, Array]:
+    """Return the tensors of a batch by name, from .safetensors, .npz or JSON.
+
+    Raises AttnctlError without input_ids, if it `needs_ids`, or for anything but names with numbers.
+    """
     data, suffix = read_bytes(path), Path(path).suffix.lower()
     check_unpickled(data, path, named=True)
     if data[:2] == b"PK" or suffix == ".npz":
@@ -251,6 +264,8 @@ def read_batch(path: str) -> Mapping[str, Array]:
             batch = load(data)
     else:
         batch = parse_json(data, path)
+    if isinstance(batch, Mapping) and batch and not needs_ids:
+        return batch
     if not isinstance(batch, Mapping) or "input_ids" not in batch:
         raise AttnctlError(f"{path} is not a batch: it has no input_ids")
     return batch
@@ -292,7 +307,7 @@ def read_csv(text: str, path: str, numbers: Numbers = finite_numbers) -> NamedAr
         if all(len(line) == len(header) + 1 for line in lines):
             header = ["", *header]  # R writes no cell in the corner
     labels: tuple[str, ...] = ()
-    empty_corner = bool(header) and not header[0].strip()
+    empty_corner = bool(header) and (not header[0].strip() or _names_its_rows(header, lines))
     if lines and (empty_corner or not any(_is_number(line[0]) or _has_comma(line[0]) for line in lines)):
         labels = tuple(_name_in(line[0]) for line in lines)
         header, lines = header[1:], [line[1:] for line in lines]
@@ -333,7 +348,13 @@ def _header_of(lines: Sequence[list[str]]) -> list[str]:
     counts = all(cell.strip().isdecimal() for cell in first[1:]) or not all(numbers[1:])
     corner = not first[0].strip() and any(line[0].strip() for line in lines_below) and counts
     short = all(len(line) == len(first) + 1 and not _is_number(line[0]) for line in lines_below)
-    return first if corner or short else []
+    return first if corner or short or _names_its_rows(first, lines_below) else []
+
+
+def _names_its_rows(first: Sequence[str], lines_below: Sequence[Sequence[str]]) -> bool:
+    """Return whether a first line begins with a name for rows that count from 0, as a pivot of pandas: query,0,1."""
+    counted_rows = [line[0].strip() for line in lines_below] == [str(number) for number in range(len(lines_below))]
+    return bool(first[0].strip()) and not _is_number(first[0]) and counted_rows and len(lines_below) > 1
 
 
 def _name_in(cell: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from attnctl.runtime.files import read_bytes
 
 RATE = 16_000  # samples a second that Whisper reads
 # the first bytes of sounds that soundfile may read. It chooses among 25 formats by content, and most are seldom tested.
-SOUNDS = re.compile(rb"(?s)(RIFF|RF64)....WAVE|fLaC|OggS|ID3|\xff[\xe0-\xff]")
+SOUNDS = re.compile(rb"(?s)(RIFF|RF64)....WAVE|FORM....AIF[FC]|caff\x00\x01|\.snd|fLaC|OggS|ID3|\xff[\xe0-\xff]")
 
 
 def read_audio(path: str) -> Floats:
@@ -31,9 +32,11 @@ def read_audio(path: str) -> Floats:
     if not data:
         raise AttnctlError(f"{name} is empty: it holds no sound")
     if not SOUNDS.match(data):
-        raise AttnctlError(f"cannot read the sound of {name}: it is not WAV, FLAC, Ogg or MP3, or it is damaged")
+        raise AttnctlError(
+            f"cannot read the sound of {name}: it is not WAV, FLAC, Ogg, MP3, AIFF, CAF or AU, or it is damaged"
+        )
     try:
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
+        with soundfile.SoundFile(io.BytesIO(_with_length(data))) as file:
             # hours of silence are a small file when compressed
             limits.check_memory(8.0 * file.frames * file.channels, f"reading {name}", "give a shorter sound")
             rate, samples = file.samplerate, file.read(dtype="float32", always_2d=True)  # (n, channels)
@@ -46,3 +49,20 @@ def read_audio(path: str) -> Floats:
     if not len(mean):
         raise AttnctlError(f"{name} holds no sound: it has no samples")
     return mean
+
+
+def _with_length(data: bytes) -> bytes:
+    """Return a sound's bytes; a CAF that was written into a pipe (its data chunk has the size -1) gets its length.
+
+    The chunk is then the last one, by Apple's specification. libsndfile refuses such a file.
+    """
+    start, head = 8, struct.Struct(">4sq")  # chunks follow the file's header, each with its name and size
+    while data[:4] == b"caff" and start + head.size <= len(data):
+        name, size = head.unpack_from(data, start)
+        start += head.size
+        if name == b"data" and size == -1:
+            return data[: start - 8] + struct.pack(">q", len(data) - start) + data[start:]
+        if size < 0:
+            break
+        start += size
+    return data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from itertools import accumulate
@@ -24,6 +25,16 @@ GAP = 0.02  # between pictures side by side: a share of the largest height
 def read_photograph(paths: str) -> Image:
     """Return the picture in a file; several, separated by commas, side by side. Errors as in `read_photographs`."""
     return side_by_side(read_photographs(paths))
+
+
+def photograph_of(function: str, picture: object) -> Image:
+    """Return a picture that is an image of Pillow, or the name of its file. Raises TypeError for anything else."""
+    if isinstance(picture, (str, os.PathLike)):
+        return read_photograph(os.fspath(picture)).convert("RGB")
+    if not all(hasattr(picture, name) for name in ("size", "convert", "resize")):
+        raise TypeError(f"{function}(): picture is a file or an image of Pillow, not {type(picture).__name__}")
+    converted: Image = picture.convert("RGB")  # type: ignore[attr-defined]
+    return converted
 
 
 def read_photographs(paths: str) -> tuple[Image, ...]:

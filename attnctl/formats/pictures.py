@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from attnctl.readings.heatmap import HeatmapGrid
 
-CMAP = "viridis"  # perceptually uniform, safe for colour-blind readers, and in order when printed in grey
+CMAP = "heat"  # that of the page: perceptually uniform, safe for colour-blind readers, in order when printed in grey
 DPI = 200
 BATCH_DPI = 100
 # frequent colour maps of matplotlib for grids of weights; a test checks that matplotlib has them
@@ -119,7 +119,7 @@ TitleOption = Annotated[str | None, Option(help="Title; '' for no title.", metav
 
 def completed_map(incomplete: str) -> list[str]:
     """Return the frequent colour maps whose names begin so."""
-    return [name for name in MAPS if name.startswith(incomplete)]
+    return [name for name in (CMAP, *MAPS) if name.startswith(incomplete)]
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class MapLook:
     cmap: Annotated[
         str,
         Option(
-            help="Colour map of matplotlib.",
+            help="Colour map: heat, which pages have, too, or one of matplotlib.",
             metavar="MAP",
             autocompletion=completed_map,
             rich_help_panel=SHOW,

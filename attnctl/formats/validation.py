@@ -95,7 +95,14 @@ def read_npz(data: bytes, source: str) -> dict[str, Array]:
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):
             raise AttnctlError(f"{source} is not a sound .npz file: {name[:40]} is not an array")
-    return arrays
+    return {name: with_bfloat16(array) for name, array in arrays.items()}
+
+
+def with_bfloat16(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """Return an array; one of bfloat16 as float32. NumPy lacks the type, so .npy files hold two bytes a number (V2)."""
+    if array.dtype != np.dtype("V2"):
+        return array
+    return (array.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 PICKLES = (".pt", ".pth", ".pkl", ".pickle")  # suffixes of files by torch.save and pickle
@@ -130,27 +137,20 @@ def torch_refusal(source: str, named: bool = False) -> str:
     return f"{source} is pickled, which attnctl never reads; convert it: python -c {shlex.quote(script)}"
 
 
-WEIGHTS_KEYS = ("weights", "attention", "attentions", "attn")  # the names of bare weights in JSON
+WEIGHTS_KEYS = ("weights", "attention", "attentions", "attn")  # names of an array that is the attention
 
 
 def check_no_bare_weights(document: object, source: str) -> None:
-    """Raise AttnctlError, with the command that converts it, for JSON of bare weights: lists, or an object of them."""
+    """Raise AttnctlError, with the command that makes it a trace, for JSON of bare weights: lists, or an object of them."""
+    rows = document
     if isinstance(document, dict):
         key = None if "schema" in document else next((name for name in WEIGHTS_KEYS if name in document), None)
-        rows, access = document.get(key), f"[{key!r}]".replace("'", '"')
-    else:
-        rows, access = document, ""
-    if not isinstance(rows, list) or not rows or not isinstance(rows[0], list):
-        return
-    file = Path("weights.json" if source in ("-", "standard input") else source)
-    script = (
-        f"import json, numpy; numpy.save({_literal(file.with_suffix('.npy'))}, "
-        f"json.load(open({_literal(file)})){access})"
-    )
-    raise AttnctlError(
-        f"{source} holds bare weights as JSON: attnctl reads them as .npy, .npz or .csv; convert it: "
-        f"python -c {shlex.quote(script)}"
-    )
+        rows = document.get(key)
+    if isinstance(rows, list) and rows and isinstance(rows[0], list):
+        file = shlex.quote("weights.json" if source in ("-", "standard input") else source)
+        raise AttnctlError(
+            f"{source} holds bare weights, not a trace; this writes the trace: attnctl explain {file} -o trace.json"
+        )
 
 
 def _literal(path: Path) -> str:
@@ -187,7 +187,12 @@ def array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[np.ge
     """Return the shape of the array in a .npy file, whether it is stored by columns, and its type. Raises ValueError."""
     old = np.lib.format.read_magic(file) == (1, 0)
     read = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
-    return read(file)
+    try:
+        return read(file)
+    except ValueError as error:
+        if "'<f1'" in str(error):  # what ml_dtypes calls float8_e5m2
+            raise ValueError("its numbers are float8_e5m2, a type that NumPy lacks: write them as float32") from error
+        raise
 
 
 def _check_header(file: IO[bytes], size: int) -> None:
@@ -202,4 +207,4 @@ def read_npy(data: bytes, source: str) -> npt.NDArray[np.generic]:
     with telling_unsound(source, ".npy"):
         _check_header(io.BytesIO(data), len(data))
         array: npt.NDArray[np.generic] = np.load(io.BytesIO(data), allow_pickle=False)
-    return array
+    return with_bfloat16(array)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,9 +33,12 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.prompts import Prompt
     from attnctl.readings.overview import LongRow, Overview
 
+START_BYTES = 4096  # of a file, by which it is known: a soft alignment begins with the weights of a whole source
 MAPPED_BYTES = 64 << 20  # a larger .npy file is read in blocks of rows
 
-TRACES, MATRICES = (".json", ".jsonl", ".npz"), (".npy", ".npz", ".csv", ".tsv")
+TRACES, MATRICES = (".json", ".jsonl", ".npz"), (".npy", ".npz", ".csv", ".tsv", ".parquet")
+
+UNREAD = (".h5", ".hdf5", ".keras", ".msgpack", ".onnx", ".mat", ".feather", ".arrow", ".xlsx")  # binary, of others
 
 Opener = Callable[[], Model]  # opens the requested model when a text needs one
 
@@ -59,6 +63,10 @@ def open_input(
     """
     named = {"tokens": tokens, "key_tokens": key_tokens}
     typed = next((option for option, names in named.items() if names is not None), None)
+    if has_rows and key_tokens is not None:
+        open_model = partial(_with_key_names, open_model, token_names(key_tokens, "key_tokens"))
+        named = {"tokens": tokens}
+        typed = None if tokens is None else "tokens"
     if chat is not None:
         if typed is not None:
             raise UsageError(
@@ -96,6 +104,15 @@ def open_input(
     return TraceSource(numbers, where) if isinstance(numbers, Trace) else OverviewSource(numbers, where)
 
 
+def _with_key_names(open_model: Opener, names: list[str]) -> Model:
+    """Return the model of Q, K and V with names of its keys."""
+    from attnctl.models.builtin.matrix import GivenQKV
+
+    model = open_model()
+    assert isinstance(model, GivenQKV)
+    return model.with_key_names(names)
+
+
 def text_of(text: str | None, file: str | None) -> str:
     """Return the text of an argument, of a file, or of standard input for "-". Raises AttnctlError if there is none."""
     if file is not None:
@@ -120,7 +137,7 @@ def text_of(text: str | None, file: str | None) -> str:
 
 # suffixes by which a word without spaces is a file name, not a text
 _FILE_NAME = re.compile(
-    r"[^\s]+\.(txt|md|html?|json|jsonl|csv|tsv|npz|npy|png|jpe?g|webp|bmp|tiff?|svg|pdf|gif|safetensors|gguf|conllu|parquet|gz|zst|py|toml|wav|flac|mp3|pth?|pkl|pickle)",
+    r"[^\s]+\.(txt|md|html?|json|jsonl|csv|tsv|npz|npy|png|jpe?g|webp|bmp|tiff?|svg|pdf|gif|safetensors|gguf|conllu|parquet|gz|zst|py|toml|wav|flac|mp3|aif[fc]?|caf|pth?|pkl|pickle|h5|hdf5|keras|msgpack|onnx|mat|feather|arrow|xlsx)",
     re.I,
 )
 
@@ -136,6 +153,10 @@ def check_no_file(text: str) -> None:
             files.check_regular(name)
             if Path(name).suffix.lower() in (".npy", ".npz", *PICKLES):
                 raise UsageError(f"{name} is a file of arrays, without the model that this needs: give a text")
+            if Path(name).suffix.lower() in UNREAD:
+                from attnctl.formats.attention_files import FORMS
+
+                raise UsageError(f"{name} is in a form that attnctl does not read: {FORMS}")
             raise UsageError(f"{name} is a file: a text in it is read with {option_name('file')} {for_pasting(name)}")
         raise AttnctlError(f"no file {name[:200]}: there is no such file here, and a text would have several words")
     if not name or re.search(r"\s|\0", name) or len(name) >= limits.NAME_BYTES:
@@ -255,11 +276,20 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
         is_file = Path(source).is_file()
     except (OSError, ValueError):  # too long for a file name, or with a NUL in it
         is_file = False
+    if is_file and Path(source).suffix.lower() in UNREAD:
+        return None  # `check_no_file` refuses it
     if is_file and Path(source).suffix.lower() == ".txt" and not _holds_numbers(source):
         raise UsageError(f"{source} is a file of text: read it with {option_name('file')} {for_pasting(source)}")
     if is_file and (Path(source).suffix.lower() in (".safetensors", ".gguf") or begins_as_gguf(Path(source))):
+        from attnctl.formats.attention_files import holds_attention
+
+        if Path(source).suffix.lower() == ".safetensors" and holds_attention(source):
+            return source, files.read_bytes(source)
         advice = f"{option_name('model')} {for_pasting(source)}"
-        raise UsageError(f"{source} holds a model's weights: give a text, and {advice}")
+        raise UsageError(
+            f"{source} holds a model's weights: give a text, and {advice} (attention has a tensor named weights or "
+            "attention, or rows that sum to 1)"
+        )
     if is_file and (any(char in source for char in "/\\") or _holds_numbers(source)):
         return source, files.read_bytes(source)
     return None
@@ -268,11 +298,16 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
 def _holds_numbers(path: str) -> bool:
     """Return whether a file is a trace, an overview or an array by its first bytes, whatever its name."""
     with files.open_regular(path) as file, files.said_plainly("read", path):
-        return _begins_as_numbers(file.read(400))
+        return _begins_as_numbers(file.read(START_BYTES))
 
 
 def _begins_as_numbers(start: bytes) -> bool:
-    return start[:6] == b"\x93NUMPY" or start[:4] == b"PK\x03\x04" or (start[:1] == b"{" and b'"schema"' in start)
+    from attnctl.formats.soft_alignments import begins_as_soft_alignment
+    from attnctl.formats.weight_tables import PARQUET, is_weight_table
+
+    known = (b"\x93NUMPY", b"PK\x03\x04", PARQUET)
+    is_trace = start[:1] == b"{" and b'"schema"' in start
+    return start.startswith(known) or is_trace or is_weight_table(start) or begins_as_soft_alignment(start)
 
 
 def _most_bytes(start: bytes) -> int:
@@ -283,13 +318,21 @@ def _most_bytes(start: bytes) -> int:
 
 def _kind_of_input(where: str, data: bytes, named: bool) -> str:
     """Return what the bytes are: trace, matrix, npz or text; `named` says that the user names the tokens, as of a matrix."""
+    from attnctl.formats.attention_files import begins_as_lists, is_safetensors
+    from attnctl.formats.soft_alignments import begins_as_soft_alignment
+    from attnctl.formats.weight_tables import is_weight_table
+
     check_unpickled(data, where)
     start = data[:4096].removeprefix(b"\xef\xbb\xbf").lstrip()
     if data[:6] == b"\x93NUMPY":
         return "matrix"
     if data[:2] == b"PK":
         return "npz"
+    if is_weight_table(data) or is_safetensors(data) or begins_as_soft_alignment(data):
+        return "matrix"
     suffix = Path(where).suffix.lower() if where != "standard input" else ""
+    if begins_as_lists(data, suffix == ".json"):
+        return "matrix"
     if start[:1] == b"{" and (suffix in TRACES or b'"schema"' in start[:200]):
         return "trace"
     if where.lower().endswith(".npz") and not is_table(data):

@@ -123,6 +123,11 @@ class LayerAttention:
                 weights[:, grids, r] = block[:, (rows[grids, r] - lo)[:, None], columns[grids]]
         return weights  # (heads, grids, r, c)
 
+    def mass_at(self, rows: Array, columns: Array, counts: Array) -> Floats:
+        """Return the sums of the weights of small grids where `counts` (grids, r, c) is true → (heads, grids, r)."""
+        mass: Floats = np.einsum("hgrc,grc->hgr", self.weights_at(rows, columns), counts)
+        return mass
+
     def pooled(self, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean") -> Floats:
         """Return the weights between parts of the text → (heads, rows, columns), as `sweep.pool_between_parts` does."""
         queries, keys = single_tokens(rows), single_tokens(columns)
@@ -132,7 +137,10 @@ class LayerAttention:
         return pool_weights(self._blocks(), rows, columns, how)  # type: ignore[no-any-return]
 
     def statistics(self, marks: Array | None = None, grid: int = 1) -> RowStatistics:
-        """Return the statistics of each row, and the whole pooled to at most grid × grid even cells."""
+        """Return the statistics of each row, and the whole pooled to at most grid × grid even cells.
+
+        `marks` ([heads,] marks, n_k) are true for the keys of a set, or factors of the weights.
+        """
         self._all_rows("statistics")
         blocks = [
             statistics_of_rows(block, self.positions[lo:hi], marks, self.logits_of(range(lo, hi)))
@@ -154,6 +162,13 @@ class LayerAttention:
             return None
         places = self._row_places(queries)
         return masked_scores(self.scaled_scores[:, places], None if self.mask is None else self.mask[places])
+
+    def logits_of_heads(self, queries: Sequence[int]) -> Floats | None:
+        """Return the logits of one query of each head → (heads, n_k), as `logits_of` does."""
+        if self.scaled_scores is None:
+            return None
+        places, heads = self._row_places(queries), np.arange(len(self.heads))
+        return masked_scores(self.scaled_scores[heads, places], None if self.mask is None else self.mask[places])
 
     def links(self, count: int) -> tuple[Array, Floats]:
         """Return the `count` keys with the largest weights of each query, and these weights: (heads, n_q, count) each."""
@@ -195,7 +210,7 @@ class LayerAttention:
 
     def on_copies(self, ids: Sequence[int], shift: int = 0) -> Floats:
         """Return each query's mass on tokens after other copies of its token → (heads, n_q): see `weights_on_copies`."""
-        return weights_on_copies(self.weights_at, self.visible_at, ids, shift)  # type: ignore[no-any-return]
+        return weights_on_copies(self.mass_at, self.visible_at, ids, shift)  # type: ignore[no-any-return]
 
     def streaming_change(self, first: int, last: int) -> Floats | None:
         """Return how far contexts move with a few keys: `blockwise.rows.streaming_change_of_call` → (heads, queries).
@@ -310,9 +325,9 @@ class RowsOnDemand:
 
 
 def masked_scores(scaled_scores: Floats, mask: Bools | None, bias: Array | None = None) -> Floats:
-    """Return scaled scores (heads, rows, n_k) with -inf where the mask (rows, n_k) or the bias of a call hides a key."""
-    hidden = scaled_scores <= hidden_below(bias)  # (heads, rows, n_k)
-    result: Floats = np.where(hidden if mask is None else hidden | ~mask, -np.inf, scaled_scores)  # (heads, rows, n_k)
+    """Return scaled scores (…, n_k) with -inf where the mask, which broadcasts, or the bias of a call hides a key."""
+    hidden = scaled_scores <= hidden_below(bias)  # (…, n_k)
+    result: Floats = np.where(hidden if mask is None else hidden | ~mask, -np.inf, scaled_scores)  # (…, n_k)
     return result
 
 

@@ -16,9 +16,9 @@ from attnctl.blockwise.rows import (
     exact_rows,
     fused_context,
     grids_visible,
+    scores_of_heads,
     streaming_change_of_call,
     top_links,
-    weights_between,
 )
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, LayerTrace, masked_scores, narrow_arrays
@@ -43,6 +43,7 @@ class Forward:
     parameters: Mapping[str, Floats] = field(default_factory=dict)
     output_matrix: Callable[[], Floats | None] | None = None  # returns W_O (heads · d_v, d_out), read when needed
     after: Callable[[Array], tuple[Array, Array | None]] | None = None
+    own_context: Array | None = None  # the context (heads, n_q, d_v) that the model has computed itself
 
     @cached_property
     def all_steps(self) -> Attended:
@@ -61,7 +62,9 @@ class Forward:
 
     @cached_property
     def context_of_heads(self) -> Array:
-        """Return the context for the model's next operation (heads, n_q, d_v): from the steps, or from a fused kernel."""
+        """Return the context (heads, n_q, d_v): from the steps, the model itself, or a fused kernel."""
+        if not self.has_steps and self.own_context is not None:
+            return self.own_context
         if self.has_steps or is_short(self.call):
             return self.all_steps.context
         return fused_context(self.call)
@@ -166,6 +169,11 @@ class ComputedLayer(LayerAttention):
         scores = as_numpy(self.forward.all_steps.scaled_scores)[np.ix_(self.heads, rows)]  # (heads, rows, n_k)
         return masked_scores(scores, None if self.mask is None else self.mask[rows], call.bias)
 
+    def logits_of_heads(self, queries: Sequence[int]) -> Floats | None:
+        """Return the logits of one query of each head → (heads, n_k), as `LayerAttention` does."""
+        scores, visible = scores_of_heads(self.call, queries)
+        return masked_scores(scores, visible, self.call.bias)
+
     @property
     def memory_bytes(self) -> float:
         """Return about how many bytes of memory the queries, keys and values use."""
@@ -176,13 +184,88 @@ class ComputedLayer(LayerAttention):
     def forget_steps(self) -> None:
         """Drop the steps, and with them the weights and the mask."""
         self.forward.__dict__.pop("all_steps", None)
-        for name in ("stored", "mask"):
+        for name in ("stored", "mask", "_built"):
             self.__dict__.pop(name, None)
 
     def select_heads(self, heads: Sequence[int]) -> ComputedLayer:
         """Return the same layer for some heads. Raises AttnctlError for a head that is not here."""
         self._head_places(heads)
         return replace(self, heads=tuple(heads))
+
+    # --- answers from queries and keys ---
+
+    @property
+    def _in_numpy(self) -> bool:
+        """Return whether a short text's questions are answered without torch."""
+        return isinstance(self.forward.call.queries, np.ndarray)
+
+    @cached_property
+    def _built(self) -> Floats | None:
+        """Return the weights of a short text (heads, n_q, n_k), of which single weights are read; None for a long text."""
+        if self._in_numpy or self.forward.has_steps:
+            return np.asarray(self.stored)
+        from attnctl.blockwise.products import weights_between
+
+        every = np.arange(self.n_q)[None], np.arange(self.n_k)[None]
+        return weights_between(self.call, self._logsumexp, *every)[:, 0]  # type: ignore[no-any-return]
+
+    @cached_property
+    def _logsumexp(self) -> Array:
+        from attnctl.blockwise.sweep import measure_rows
+
+        return measure_rows(self.call).logsumexp
+
+    def weights_at(self, rows: Array, columns: Array) -> Floats:
+        """Return exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
+        if self._built is not None:
+            weights: Floats = self._built[:, rows[:, :, None], columns[:, None, :]]
+            return weights
+        from attnctl.blockwise.products import weights_between
+
+        return weights_between(self.call, self._logsumexp, rows, self._in_call(columns))  # type: ignore[no-any-return]
+
+    def mass_at(self, rows: Array, columns: Array, counts: Array) -> Floats:
+        """Return the sums of the weights of small grids where `counts` (grids, r, c) is true → (heads, grids, r)."""
+        if self._built is not None:
+            return super().mass_at(rows, columns, counts)
+        from attnctl.blockwise.products import mass_between
+
+        columns = self._in_call(columns)
+        return mass_between(self.call, self._logsumexp, rows, columns, counts)  # type: ignore[no-any-return]
+
+    def at_offset(self, offset: int) -> Floats:
+        """Return each query's weight on the key `offset` positions away → (heads, n_q), NaN without such a key."""
+        if self._built is not None:
+            return super().at_offset(offset)
+        from attnctl.blockwise.products import weights_at_offset
+
+        return weights_at_offset(self.call, self._logsumexp, offset)  # type: ignore[no-any-return]
+
+    def _in_call(self, keys: Array) -> Array:
+        """Return the positions of keys among those of the call."""
+        return keys
+
+    def statistics(self, marks: Array | None = None, grid: int = 1) -> RowStatistics:
+        """Return the statistics of each row, and the whole pooled to at most grid × grid even cells."""
+        if self._in_numpy:
+            return super().statistics(marks, grid)
+        from attnctl.blockwise.matrix import measure_matrix
+
+        edges = even_edges(self.n_k, grid), even_edges(self.n_q, grid)
+        statistics, self.__dict__["_built"] = measure_matrix(self.call, *edges, marks)
+        return statistics
+
+    def visible_at(self, rows: Array, columns: Array) -> Bools:
+        """Return the mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
+        return grids_visible(self.call, rows, self._in_call(columns))  # type: ignore[no-any-return]
+
+    def visible_counts(self) -> Array:
+        """Return the number of keys that each query sees → (n_q,)."""
+        return count_visible(self.call)
+
+    def seen_keys(self) -> Bools:
+        """Return whether any query sees a key → (n_k,)."""
+        return np.asarray(seen_keys(self.call), bool)
 
     def streaming_change(self, first: int, last: int) -> Floats | None:
         """Return `blockwise.rows.streaming_change_of_call` of these heads, without n × n weights → (heads, queries)."""
@@ -220,6 +303,7 @@ class SweptLayer(ComputedLayer):
 
     changed: Call | None = None  # the call of these heads, if their weights differ from the model's
     kept_keys: Array | None = None  # the positions of the remaining keys, if some are left out
+    _in_numpy, _built = False, None
 
     @cached_property
     def call(self) -> Call:
@@ -268,26 +352,6 @@ class SweptLayer(ComputedLayer):
         """Return the exact weights of some queries → (heads, rows, n_k)."""
         return self._remaining_columns(exact_rows(self.call, queries))
 
-    def logits_of(self, queries: Sequence[int]) -> Floats | None:
-        """Return the logits of some queries → (heads, rows, n_k), as in `LayerAttention`; None for changed weights."""
-        if self.changed is not None:
-            return None
-        call = attention.select_call(replace(self.call, keep=None), rows=list(queries))
-        steps = attention.run_call(call)
-        mask = None if steps.mask is None else as_numpy(steps.mask)
-        return self._remaining_columns(masked_scores(as_numpy(steps.scaled_scores), mask, call.bias))
-
-    def weights_at(self, rows: Array, columns: Array) -> Floats:
-        """Return exact weights of small grids: queries (grids, r), keys (grids, c) → (heads, grids, r, c)."""
-        keys = self._remaining_columns(np.arange(self.call.n_k))[columns]
-        return weights_between(self.call, self._logsumexp, rows, keys)  # type: ignore[no-any-return]
-
-    @cached_property
-    def _logsumexp(self) -> Array:
-        from attnctl.blockwise.sweep import measure_rows
-
-        return measure_rows(self.call).logsumexp
-
     def pooled(self, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean") -> Floats:
         """Return the weights between parts of the text → (heads, rows, columns), as `sweep.pool_between_parts` does."""
         from attnctl.blockwise.sweep import pool_between_parts
@@ -329,11 +393,6 @@ class SweptLayer(ComputedLayer):
         best = np.argsort(remaining < 0, axis=-1, kind="stable")[..., : min(count, self.n_k)]  # (heads, n_q, count)
         return np.take_along_axis(remaining, best, -1), np.take_along_axis(weights, best, -1)
 
-    def visible_at(self, rows: Array, columns: Array) -> Bools:
-        """Return the mask of small grids: queries (grids, r), keys (grids, c) → (grids, r, c)."""
-        keys = self._remaining_columns(np.arange(self.call.n_k))[columns]
-        return grids_visible(self.call, rows, keys)  # type: ignore[no-any-return]
-
     def visible_parts(self, rows: Sequence[Ranges], columns: Sequence[Ranges]) -> Bools | None:
         """Return whether any query of a row part sees any key of a column part → (rows, columns); None if all do."""
         return parts_visible(self.call, rows, self._in_whole(columns))  # type: ignore[no-any-return]
@@ -341,12 +400,12 @@ class SweptLayer(ComputedLayer):
     def visible_counts(self) -> Array:
         """Return the number of keys that each query sees → (n_q,)."""
         self._every_key("counts of keys")
-        return count_visible(self.call)
+        return super().visible_counts()
 
     def seen_keys(self) -> Bools:
         """Return whether any query sees a key → (n_k,)."""
         self._every_key("statistics")
-        return np.asarray(seen_keys(self.call), bool)
+        return super().seen_keys()
 
     def without_keys(self, keys: Sequence[int]) -> SweptLayer:
         """Return the layer with some keys, and a sink, hidden: each row shares its attention among the other keys."""
@@ -366,6 +425,14 @@ class SweptLayer(ComputedLayer):
     def select_keys(self, keys: Sequence[int] | Array) -> SweptLayer:
         """Return the layer with some of its keys, by their positions: the weight of the other keys is missing."""
         return replace(self, kept_keys=np.asarray(keys))
+
+    def at_offset(self, offset: int) -> Floats:
+        """Return each query's weight on the key `offset` positions away → (heads, n_q), NaN without such a key."""
+        return super().at_offset(offset) if self.kept_keys is None else LayerAttention.at_offset(self, offset)
+
+    def _in_call(self, keys: Array) -> Array:
+        """Return the positions of remaining keys among those of the call."""
+        return keys if self.kept_keys is None else self.kept_keys[keys]
 
     def _every_key(self, subject: str) -> None:
         if self.kept_keys is not None:

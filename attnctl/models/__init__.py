@@ -55,7 +55,7 @@ __all__ = ["Model", "attend", "open_model", "record_trace"]
 DEFAULT = "demo"
 
 
-REGISTRY = {
+BUILT_IN = {
     "demo": "attnctl.models.builtin.weights:open_demo",
     "demo-causal": "attnctl.models.builtin.weights:open_demo_causal",
     "random": "attnctl.models.builtin.random:open_random",
@@ -88,8 +88,11 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
             why = f"it cannot be combined with {option_name('qkv')}: Q, K and V come from the file"
             raise UsageError(why, option="model", value=name)
         module, attribute = "attnctl.models.builtin.matrix", "open_qkv"
-    elif name in REGISTRY:
-        module, _, attribute = REGISTRY[name].partition(":")
+    elif chosen.get("offset") is not None:
+        why = f"has no effect here: queries and keys are the same tokens, use it with {option_name('qkv', 'FILE')}"
+        raise UsageError(why, option="offset")
+    elif name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
     elif Path(name).suffix.lower() in (".safetensors", ".npz") or (Path(name) / "weights.safetensors").is_file():
         module, attribute = "attnctl.models.builtin.weights", "open_weights"
         chosen["path"] = name
@@ -143,7 +146,9 @@ def _checkpoint_opener(name: str) -> tuple[str, str]:
     if is_checkpoint(name):
         return "attnctl.models.huggingface.opening", "open_checkpoint"
     from attnctl.formats.validation import PICKLES, check_unpickled
+    from attnctl.models.unread import check_runs
 
+    check_runs(name)
     if name.lower().endswith(PICKLES) and Path(name).is_file():
         with open_regular(name) as file:
             check_unpickled(file.read(1000), name, named=True)
@@ -151,7 +156,7 @@ def _checkpoint_opener(name: str) -> tuple[str, str]:
 
     from attnctl.models.gguf.ollama import SCHEME, completions
 
-    names = [*REGISTRY, *KNOWN]
+    names = [*BUILT_IN, *KNOWN]
     bare_names = {stored.removeprefix(SCHEME).casefold(): stored for stored in completions()}
     near = next(iter(get_close_matches(name.casefold(), [*names, *bare_names], 1, 0.75)), None)
     near = bare_names.get(near, near) if near is not None else None
@@ -172,7 +177,7 @@ def names_model(name: str) -> bool:
     from attnctl.models.gguf.ollama import SCHEME
     from attnctl.models.huggingface.hub import KNOWN
 
-    if name in REGISTRY or name in KNOWN or is_folder or name.startswith(SCHEME):
+    if name in BUILT_IN or name in KNOWN or is_folder or name.startswith(SCHEME):
         return True
     return name.lower().endswith((".safetensors", ".gguf"))
 

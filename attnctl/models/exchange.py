@@ -45,6 +45,20 @@ class RunsBlocks(Model, Protocol):
         """Return how many tokens a query of a layer sees; None: all."""
 
 
+class ExchangesTokens(Protocol):
+    """A model with a batch, the tokens of which can be exchanged."""
+
+    @property
+    def text_entries(self) -> tuple[str, ...]:
+        """Return the names of the arguments that hold tokens."""
+
+    def exchanged(self, entry: str, chosen: Bools, /) -> Array:
+        """Return an argument with other tokens in some places (batch, n)."""
+
+    def free(self, entry: str, real: Bools, /) -> Bools:
+        """Return which tokens of an argument may be exchanged, (batch, n), if these are `real`, not padding."""
+
+
 class Moved(NamedTuple):
     """How far exchanged tokens (batch, n) move the output of a query, relative to its largest number."""
 

@@ -12,6 +12,7 @@ import numpy as np
 from attnctl.checks.argument_types import check_types
 from attnctl.checks.document_fields import Index, Part, about
 from attnctl.errors import AttnctlError
+from attnctl.readings.questions.headline import roles_of_heads
 from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import counted, number_list, quoted_beginning, visible_text
 from attnctl.text.tokens import Token
@@ -140,6 +141,16 @@ class Comparison:
             layers, heads = (number_list(sorted(set(numbers))) for numbers in zip(*self.places, strict=True))
             raise AttnctlError(f"no layer {layer}, head {head} in both: they have layers {layers}, heads {heads}")
         return where
+
+    def telling_place(self) -> tuple[int, int]:
+        """Return the (layer, head) with the largest difference, among heads that were measured to find a relation in both.
+
+        Without such heads, or if none of them differs, among all.
+        """
+        roles = [roles_of_heads(trace.model) for trace in (self.a, self.b)]
+        measured = [place for place in self.places if all(place in of_side for of_side in roles)]
+        best = max(measured, key=self.gap_of_head, default=None)
+        return best if best is not None and self.gap_of_head(best) else self.largest_difference()[:2]
 
     def gap_of_head(self, place: tuple[int, int]) -> float:
         """Return the largest difference of the two in a (layer, head)."""

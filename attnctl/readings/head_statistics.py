@@ -16,7 +16,7 @@ from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.measures.value_norm import value_lengths
 from attnctl.readings.counted_rows import CountedRows, counted_rows, mean_where
-from attnctl.runtime.arrays import Bools
+from attnctl.runtime.arrays import MEMORY, Bools
 from attnctl.text.tokens import PADDING, WHOLE, Token
 
 SINK_MASS = 0.3  # a key with this share of a head's attention or more is a sink (Gu et al. 2025)
@@ -85,7 +85,13 @@ def statistics_of_counted(
         marks[1] = [token.special for token in tokens]
         words = ["" if token.special else token.text.strip() for token in tokens]
         marks[2] = [word != "" and all(unicodedata.category(sign)[0] == "P" for sign in word) for word in words]
-    statistics = layer.statistics(marks, RANKED)
+    lengths = None  # (heads, n_k), of the values
+    if layer.values is not None and layer.n_q >= LEAST_TOKENS:
+        lengths = value_lengths(layer)
+        of_heads = np.broadcast_to(marks, (len(lengths), *marks.shape))  # (heads, 3, n_k)
+        statistics = layer.statistics(np.concatenate([of_heads, lengths[:, None]], 1), RANKED)
+    else:
+        statistics = layer.statistics(marks, RANKED)
     if not np.isfinite(statistics.entropy).all():  # a row that sees nothing has entropy 0
         raise AttnctlError(f"the scores of layer {layer.layer} are not finite numbers: see the weights up to there")
     largest_entropy = np.log(np.maximum(layer.visible_counts(), 1))  # (n_q,), nats
@@ -102,7 +108,7 @@ def statistics_of_counted(
         else None,
         "confidence": counted.mean(statistics.largest),
         "sink": learned,
-        **_sink_kinds(layer, statistics.pooled, learned, counted),
+        **_sink_kinds(layer, statistics, lengths, learned, counted),
         **_extreme_logits(layer, statistics, counted.by_head),
         "gate": None,  # known when the layer has ended
         "first": counted.mean(statistics.marked[:, 0]),
@@ -190,7 +196,7 @@ def _on_picture(layer: LayerAttention, tokens: Sequence[Token], ahead: bool, las
     The query is the `last` token; for a picture without text, if its tokens look `ahead`, it is the first token outside the
     picture (CLS). For tiles and a small view of the whole the entropy is that of the tiles; several pictures have none.
     """
-    boxes = {index: token.box for index, token in enumerate(tokens) if token.box is not None}
+    boxes = {index: token.box for index, token in enumerate(tokens) if token.box is not None and token.is_patch}
     beside = [index for index in range(len(tokens)) if index not in boxes and PADDING not in tokens[index].text]
     if not boxes or not beside:
         return None, None
@@ -233,8 +239,9 @@ def _extreme_logits(layer: LayerAttention, statistics: RowStatistics, counted: B
         return dict.fromkeys(names)
     max_logit = np.where(counted, statistics.max_logit, -np.inf)  # (heads, n_q)
     queries = max_logit.argmax(-1)  # (heads,)
-    rows = [layer.select_heads([head]).logits_of([query]) for head, query in zip(layer.heads, queries, strict=True)]
-    keys = np.array([row.argmax() for row in rows if row is not None])  # (heads,)
+    logits = layer.logits_of_heads(queries.tolist())  # (heads, n_k)
+    assert logits is not None
+    keys = logits.argmax(-1)  # (heads,)
     largest, smallest = max_logit.max(-1), np.where(counted, statistics.min_logit, np.inf).min(-1)  # (heads,)
     return {
         name: np.where(np.isfinite(largest), numbers, np.nan)
@@ -242,32 +249,45 @@ def _extreme_logits(layer: LayerAttention, statistics: RowStatistics, counted: B
     }
 
 
-def _sink_kinds(layer: LayerAttention, pooled: Array, learned: Array, counted: CountedRows) -> dict[str, Array]:
+def _sink_kinds(
+    layer: LayerAttention, statistics: RowStatistics, lengths: Array, learned: Array, counted: CountedRows
+) -> dict[str, Array]:
     """Return what the sinks of a head add to its context → two arrays (heads,), NaN for a head without a sink.
 
-    `pooled` (heads, row parts, key parts) holds the layer's masses in RANKED even parts a side. A learned sink, which takes
-    `learned` (heads,), has no value vector and adds nothing. The arrays are None if the values are not known, or if the
-    text is too short to distinguish a sink from a word.
+    `statistics` hold the layer's masses in RANKED even parts a side, and last of the marked masses the sum of the weights
+    times the `lengths` (heads, n_k) of the values. A learned sink, which takes `learned` (heads,), has no value vector and
+    adds nothing. The arrays are None if the values are not known, or if the text is too short to distinguish a sink from a
+    word.
     """
-    n = int(counted.rows.sum())
-    if layer.values is None or n < LEAST_TOKENS:
+    rows = np.flatnonzero(counted.rows)  # (queries that count,)
+    if lengths is None or len(rows) < LEAST_TOKENS:
         return {"sink_kind": None, "sink_norm": None}
-    all_queries, parts = counted.stretches, even_parts(0, layer.n_k, RANKED)
+    parts = even_parts(0, layer.n_k, RANKED)
     sizes = np.array([part[-1][1] - part[0][0] for part in even_parts(0, layer.n_q, RANKED)])  # (row parts,)
-    largest_mass = (sizes @ np.asarray(pooled) / n).max(0)  # (key parts,): a key has at most its part's mass
-    keys = [key for part, mass in zip(parts, largest_mass, strict=True) if mass >= SINK_MASS for key in range(*part[0])]
-    lengths = value_lengths(layer)  # (heads, n_k)
-    each, typical = [((key, key + 1),) for key in keys], lengths.mean(-1)  # (heads,)
-    mass = layer.pooled([all_queries], each, "mass")[:, 0] if keys else np.zeros((len(layer.heads), 0))  # (heads, keys)
+    largest = (sizes @ np.asarray(statistics.pooled) / len(rows)).max(
+        0
+    )  # (key parts,): a key has at most its part's mass
+    keys = [key for part, mass in zip(parts, largest, strict=True) if mass >= SINK_MASS for key in range(*part[0])]
+    step = max(1, MEMORY // (16 * len(layer.heads) * len(rows)))  # keys whose columns are in memory at once
+    columns = [keys[start : start + step] for start in range(0, len(keys), step)]
+
+    def weights_on(keys: Sequence[int]) -> Array:
+        """Return the weights of the queries that count on some keys → (heads, rows, keys)."""
+        return layer.weights_at(rows[None], np.array(keys)[None])[:, 0]
+
+    masses = [weights_on(some).mean(1) for some in columns]  # (heads, keys) each
+    mass = np.concatenate(masses, 1) if masses else np.zeros((len(layer.heads), 0))  # (heads, keys)
     taking = mass >= SINK_MASS
     total = (mass * taking).sum(-1)  # (heads,)
     if learned is not None:
         total += np.where(learned >= SINK_MASS, learned, 0)
-    share = np.where(total > 0, 0.0, np.nan)
-    having = np.flatnonzero(taking.any(-1))  # places of the heads with a sink among the keys
-    if len(having):
-        heads = layer.select_heads([layer.heads[index] for index in having]).reweighted(lengths[having])
-        share[having] = (heads.pooled([all_queries], each, "mass")[:, 0] * taking[having]).sum(-1)
+    sinks = np.flatnonzero(taking.any(0))  # places of the keys that are a sink of some head
+    brought = np.zeros((len(layer.heads), len(rows)))
+    for place in sinks:
+        brought += weights_on([keys[place]])[..., 0] * (lengths[:, keys[place]] * taking[:, place])[:, None]
+    whole = statistics.marked[:, -1, rows]  # (heads, rows)
+    share = np.where(total > 0, (brought / np.where(whole > 0, whole, 1)).mean(-1), np.nan)
+    typical = lengths.mean(-1)  # (heads,)
     with np.errstate(invalid="ignore"):
         norm = (mass * taking * lengths[:, keys]).sum(-1) / (total * np.where(typical > 0, typical, 1))
     return {"sink_kind": share, "sink_norm": norm}  # (heads,) each

@@ -68,7 +68,7 @@ def parts_of(kind: str, text: str, tokens: Sequence[Token]) -> tuple[TextPart, .
     """
     owners = _owners(kind, text, tokens)
     others = [token for index, token in zip(owners.of_tokens, tokens, strict=True) if index < 0]
-    of_picture = any(token.box is not None for token in tokens)
+    of_picture = any(token.is_patch for token in tokens)
     rest = SPECIAL if all(token.special for token in others) and not of_picture else REST
     parts = (*owners.parts(), *([TextPart(rest, owners.ranges()[-1])] if others else []))
     if len(parts) > limits.SPANS:
@@ -142,7 +142,7 @@ def _word_owners(text: str, tokens: Sequence[Token]) -> _Owners:
 def _regions_of(kind: str, tokens: Sequence[Token]) -> list[Region] | None:
     """Return the regions of a picture that `kind` names: nine for "regions", or a file's; None for spans of a text."""
     if kind == REGIONS:
-        pictures = {token.picture: None for token in tokens if token.box is not None}
+        pictures = {token.picture: None for token in tokens if token.is_patch}
         if not pictures:
             why = f"they are parts of a picture, and none of these tokens stands in one (see {option_name('image')})"
             raise UsageError(why, option="spans", value=kind)
@@ -167,7 +167,7 @@ def _regions_of(kind: str, tokens: Sequence[Token]) -> list[Region] | None:
 
 def _nine_regions(tokens: Sequence[Token], picture: int | None) -> Iterator[Region]:
     """Yield three rows of three regions over the boxes of one of several pictures, or of the only picture (None)."""
-    boxes = [token.box for token in tokens if token.box is not None and token.picture == picture]
+    boxes = [token.box for token in tokens if token.box is not None and token.is_patch and token.picture == picture]
     left, top = (float(min(box[side_index] for box in boxes)) for side_index in (0, 1))
     wide, high = (max(box[2] for box in boxes) - left) / 3, (max(box[3] for box in boxes) - top) / 3
     called = "" if picture is None else f"picture {picture} "
@@ -190,7 +190,9 @@ def _region_owners(regions: Sequence[Region], tokens: Sequence[Token], named: bo
     owner: list[int] = []
     for token in tokens:
         indices = (
-            [] if token.box is None else [index for index, (_, box) in enumerate(regions) if _is_within(token.box, box)]
+            []
+            if token.box is None or not token.is_patch
+            else [index for index, (_, box) in enumerate(regions) if _is_within(token.box, box)]
         )
         if len(indices) > 1:
             names = " and ".join(repr(regions[index][0]) for index in indices[:2])
@@ -209,7 +211,7 @@ def _region_owners(regions: Sequence[Region], tokens: Sequence[Token], named: bo
 
 def box_of(ranges: Iterable[tuple[int, int]], tokens: Sequence[Token]) -> tuple[int, int, int, int] | None:
     """Return the smallest box around the boxes of the tokens in these ranges; None if no token has a box."""
-    boxes = [token.box for a, b in ranges for token in tokens[a:b] if token.box is not None]
+    boxes = [token.box for a, b in ranges for token in tokens[a:b] if token.box is not None and token.is_patch]
     if not boxes:
         return None
     left, top, right, bottom = zip(*boxes, strict=True)

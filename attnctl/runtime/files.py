@@ -346,7 +346,7 @@ def _lock(lock_path: Path, locked: Path, kind: str, seconds: float) -> BaseFileL
 
 
 _PICTURE = re.compile(r"\S.*\.(jpe?g|png|webp|bmp|tiff?|gif)", re.IGNORECASE)
-SOUND = re.compile(r"\S.*\.(wav|flac|ogg|opus|mp3)", re.IGNORECASE)
+SOUND = re.compile(r"\S.*\.(wav|flac|ogg|opus|mp3|aif[fc]?|caf|au)", re.IGNORECASE)
 
 
 def names_picture(text: str) -> bool:

@@ -84,9 +84,9 @@ def prepare(
             source = TraceSource(_by_running_again(source, measure, layers, say), source.name)
     if changes.words:
         whole = Prepared(source, layers, heads, values_measure=values_measure, say=say)
-        source = TraceSource(
-            by_words(whole.trace(False, f"{option_name('words')} needs them all: {SHORTER}")), source.name
-        )
+        # a run through every layer is nearly at the prediction; one that is to stop before does not go on for it
+        words = by_words(whole.trace(layers is None, f"{option_name('words')} needs them all: {SHORTER}"))
+        source = TraceSource(words, source.name)
         values_measure = None
     rows = None if query is None else find_several(source.tokens, str(query))
     out = keys_left_out(source.key_tokens, (changes.drop,) if isinstance(changes.drop, str) else changes.drop or ())
@@ -111,7 +111,8 @@ def _through_every_layer(source: Source, measure: Measure, last: int, say: Say |
     """
     by = option_name("measure", measure.name)
     try:
-        trace = Prepared(source, range(last + 1), say=say).trace(False, f"{by} needs them all: {SHORTER}")
+        whole = last + 1 == source.counts[0]
+        trace = Prepared(source, range(last + 1), say=say).trace(whole, f"{by} needs them all: {SHORTER}")
     except UsageError as error:
         why = f"it follows attention through every layer: {error}"
         raise UsageError(why, option="measure", value=measure.name) from error
@@ -165,11 +166,11 @@ def _by_running_again(source: Source, measure: Measure, layers: Sequence[int] | 
         why = f"layer {missing} of {source.name} has no attention of its own"
         raise UsageError(why, option="measure", value=measure.name)
     subject = replace(run.subject, text=source.text, tokens=source.tokens)
-    return _joined_trace(Trace(subject, (), run.embeddings), measure, results)
+    return _joined_trace(Trace(subject, (), run.embeddings, run.predictions), measure, results)
 
 
 def _joined_trace(trace: Trace, measure: Measure, layers: Iterable[LayerTrace]) -> Trace:
     """Return the trace with one map for each layer, of all heads together, without the facts about single heads."""
     model = replace(trace.model, n_heads=1, n_kv_heads=1, causal=None, finds=None)
     subject = replace(trace.subject, model=model, measure=measure.name, notes=(*trace.notes, measure.note))
-    return replace(trace, subject=subject, layers=tuple(layers), predictions=())
+    return replace(trace, subject=subject, layers=tuple(layers))

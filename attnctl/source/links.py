@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,6 +55,14 @@ def query_row(prepared: Prepared, query: int, links: int | None = None, tick: Ti
         row = weights[place] = np.zeros(len(prepared.key_tokens), np.float32)  # (n_k,)
         row[head_links.keys[query]] = head_links.weights[query]
     return LongRow(strongest.subject, query, weights)
+
+
+def query_rows(prepared: Prepared, queries: Sequence[int]) -> Overview:
+    """Return the exact rows of several queries, in their order: a grid with a column for each key."""
+    tokens, keys = prepared.source.tokens, prepared.key_tokens
+    rows = [TextPart(name=tokens[query].text, ranges=((query, query + 1),)) for query in queries]
+    columns = [TextPart(name=key.text, ranges=((place, place + 1),)) for place, key in enumerate(keys)]
+    return prepared.read(OverviewReading(GridReading(rows, columns)))
 
 
 def check_links(prepared: Prepared, top: int) -> None:

@@ -190,9 +190,14 @@ class ChangedReading(Generic[Result]):
         """Return the run about the text as it was read, with the changes to the weights and notes on them."""
         prepared, source, subject = self.prepared, self.prepared.source, run.subject
         measure, notes, embeddings = prepared.values_measure, list[str](), run.embeddings
-        # a checkpoint's reader knows its tokenizer
-        if isinstance(source, TextSource) and not subject.model.nature.is_network:
-            notes += (Note(sentence, "input") for sentence in dropped_letters(source.text, source.tokens))
+        # a checkpoint's reader knows its tokenizer, and the name of a picture is no text
+        has_picture = any(token.box is not None for token in subject.key_axis)
+        if isinstance(source, TextSource) and not subject.model.nature.is_network and not has_picture:
+            keys = source.subject.key_axis
+            whole = set(source.tokens) <= set(keys)  # the queries are the last tokens of a text, as with a cache
+            notes += (
+                Note(sentence, "input") for sentence in dropped_letters(source.text, keys if whole else source.tokens)
+            )
         if measure is not None:
             notes.append(measure.note if self._knows_w_o else measure.note_without_w_o or measure.note)
         if prepared.change_notes:

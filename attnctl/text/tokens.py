@@ -19,7 +19,7 @@ from attnctl.text import LABEL_CHARACTERS, isolated, shortened, visible_text
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-    from attnctl.checks.document_fields import ALWAYS, Index, about
+    from attnctl.checks.document_fields import ALWAYS, Index, Portion, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Token:
     unknown: Annotated[bool, about("The model has no such word and reads its unknown token.")] = False
     box: Annotated[
         tuple[int, int, int, int] | None,
-        about("Of a patch: left, top, right, bottom in pixels, the last two one past."),
+        about("Of a patch or an object: left, top, right, bottom in pixels, the last two one past."),
     ] = None
     seconds: Annotated[tuple[float, float] | None, about("Of a frame of sound: when it begins and ends.")] = None
     word: Annotated[Index | None, about("Which word of the text it is part of, as the tokenizer counts words.")] = None
@@ -45,6 +45,15 @@ class Token:
     type: Annotated[
         Index | None, about("Token type: which of two texts it is of, as the tokenizer tells the model.")
     ] = None
+    score: Annotated[
+        Portion | None,
+        about("Of a query of a detector: how sure it is of the object in its box, as its processor counts, 0 to 1."),
+    ] = None
+
+    @property
+    def is_patch(self) -> bool:
+        """Return whether it is a part of a picture that the model reads, and no object that the model found there."""
+        return self.box is not None and self.score is None
 
 
 Tokenize = Callable[[str], tuple[Token, ...]]
@@ -52,6 +61,12 @@ Tokenize = Callable[[str], tuple[Token, ...]]
 PADDING = "padding-"  # the names of patches that contain only padding of a picture begin so
 WHOLE = "whole-"  # the names of tokens of the small view of a whole picture, beside its tiles, begin so
 BLANKS = ("____", "[MASK]", "<mask>")
+SHORTEST_BLANK = 3  # underscores: three or more are a blank, too
+
+
+def is_blank(text: str) -> bool:
+    """Return whether a token is a blank to fill in: one of BLANKS, or three underscores or more."""
+    return text in BLANKS or len(text) >= SHORTEST_BLANK and not text.strip("_")
 
 
 def split_words(text: str) -> tuple[Token, ...]:
@@ -420,6 +435,29 @@ def _clusters(text: str, kinds: dict[str, int]) -> Iterator[Span]:
         before = char
     if text:
         yield start, len(text)
+
+
+def joins_within_word(text: str) -> Callable[[int], bool]:
+    """Return a function that says whether a tokenizer's word may not end before a character of the text.
+
+    It may not end inside a character as a reader sees it (UAX 29), beside a mark inside a word of `word_spans` (a
+    tokenizer that takes marks for signs cuts नमस्ते at each), or between two digits of a number.
+    """
+    word_at = word_numbers(text)
+    kinds = {} if text.isascii() else _character_kinds(text)
+    marked = any(kinds.values())
+    starts = {start for start, _ in _clusters(text, kinds)} if marked else set[int]()
+
+    def joins(place: int) -> bool:
+        if not 0 < place < len(text):
+            return False
+        before, after = text[place - 1], text[place]
+        inside = place in word_at and word_at[place] == word_at.get(place - 1)
+        if marked and (place not in starts or inside and kinds[before] in (_EXTENDS, _JOINER)):
+            return True
+        return inside and before.isdigit() and after.isdigit()
+
+    return joins
 
 
 def _stand_ins(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,10 +19,10 @@ from attnctl.checks.argument_types import (
     plain_number,
     require_type,
 )
-from attnctl.errors import AttnctlError
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerTrace
 from attnctl.text import counted, number_list, quoted_beginning
-from attnctl.text.tokens import Token, word_numbers
+from attnctl.text.tokens import Token, joins_within_word, word_numbers
 from attnctl.trace.run import Prediction
 from attnctl.trace.subject import HoldsSubject, Subject
 
@@ -49,10 +50,14 @@ class FigureOptions(TypedDict, total=False):
     vmin: float | None
     vmax: float | None
     colorbar: bool | None
+    picture: Any
+    query: int | str | None
 
 
 FIGURE_TYPES: dict[str, Types] = {
     **dict.fromkeys(("layer", "head"), object),  # checked by `checked_selection`
+    "picture": object,  # checked by `photograph_of`
+    "query": int | str,
     **dict.fromkeys(("renormalise", "values", "log", "colorbar"), bool),
     **dict.fromkeys(("dpi", "font_size", "vmin", "vmax"), int | float),
     **dict.fromkeys(("cmap", "title"), str),
@@ -172,11 +177,15 @@ class Trace(HoldsSubject):
         """Return a matplotlib Figure of the weights.
 
         The options are those of `attnctl heatmap`; `layer` and `head` select (None: all), `size` is width and height in
-        inches. Raises TypeError, naming the option, for an unknown option or a wrong type, UsageError for an impossible
-        value.
+        inches. With a `picture`, a file or an image of Pillow, the weights of one `query` (None: CLS) in the last layer are
+        drawn over it, if the trace has the places of its patches. Raises TypeError, naming the option, for an unknown option
+        or a wrong type, UsageError for an impossible value.
         """
         chosen = checked_figure_options(options)
-        figure: Figure = resolve_name("attnctl.render.figure.heatmap:figure_of_trace")(self, **chosen)
+        if "query" in chosen and "picture" not in chosen:
+            raise UsageError("is for weights over a picture: give the picture, too", option="query")
+        module = "photograph:figure_over_picture" if "picture" in chosen else "heatmap:figure_of_trace"
+        figure: Figure = resolve_name(f"attnctl.render.figure.{module}")(self, **chosen)
         return figure
 
     def _repr_html_(self) -> str:
@@ -234,10 +243,14 @@ def by_words(trace: Trace) -> Trace:
     return replace(trace, subject=subject, layers=tuple(layers), embeddings=None, predictions=predictions)
 
 
+WORD_AFTER = re.compile(r" *\S")
+
+
 def word_groups(tokens: Sequence[Token], text: str) -> list[list[int]]:
     """Return neighbouring tokens of one word, as lists of indices that cover `tokens` in order.
 
-    Words are those of the tokenizer if tokens know them; else those of `word_spans`.
+    Words are those of the tokenizer if tokens know them; else those of `word_spans`. What no reader takes for a word of its
+    own joins its neighbour: a mark, a digit of a number, spaces.
     """
     word_at: dict[int, int] | None = None
     groups: list[list[int]] = []
@@ -259,7 +272,38 @@ def word_groups(tokens: Sequence[Token], text: str) -> list[list[int]]:
         else:
             groups.append([i])
         last = word
-    return groups
+    return _with_joined_parts(groups, tokens, text)
+
+
+def _with_joined_parts(groups: list[list[int]], tokens: Sequence[Token], text: str) -> list[list[int]]:
+    """Return the groups, those joined to the one before that a tokenizer cut inside a word, and spaces to a neighbour."""
+    joins = joins_within_word(text)
+    joined: list[list[int]] = []
+    before: tuple[int, int] | None = None  # the span of the last joined group; None for a token without a place
+    spans = [_span_of([tokens[i] for i in group]) for group in groups]
+    for group, span, next_span in zip(groups, spans, [*spans[1:], None], strict=True):
+        if before is None or span is None or before[1] < span[0]:
+            is_part = False
+        elif before[1] > span[0] or joins(span[0]):
+            is_part = True
+        else:  # spaces join the word that follows; at the end of a line the one before
+            spaces, next_spaces = (not text[slice(*place)].strip(" ") for place in (before, span))
+            follows = next_span is not None and WORD_AFTER.match(text, span[1]) is not None
+            is_part = spaces and (next_spaces or bool(text[slice(*span)].strip()))
+            is_part |= next_spaces and not follows and bool(text[slice(*before)].strip())
+        if is_part and before is not None and span is not None:
+            joined[-1].extend(group)
+            before = before[0], span[1]
+        else:
+            joined.append(list(group))
+            before = span
+    return joined
+
+
+def _span_of(pieces: Sequence[Token]) -> tuple[int, int] | None:
+    """Return the characters of a group; None for a special token, and for one without a place in the text."""
+    start, end = pieces[0].start, pieces[-1].end
+    return None if pieces[0].special or start is None or end is None or start >= end else (start, end)
 
 
 def joined_word(pieces: Sequence[Token], text: str) -> Token:

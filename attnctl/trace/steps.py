@@ -80,7 +80,7 @@ def _projections_step(trace: Trace, layer: LayerTrace, place: int) -> Step | Non
         return None
     story = (
         "Query: what am I looking for? Key: what do I offer? Value: what do I share if I am chosen? "
-        "As in a library: the query is what you ask, the keys are the titles on the spines, the values what is inside."
+        "As in a classroom: each pupil has a question, a name tag with the subject that they know, and notes to share."
     )
     biases = {part.symbol: f" + b_{part.symbol}" * (f"b_{part.symbol}" in layer.parameters) for part in parts}
     formula = "   ".join(f"{symbol} = X W_{symbol}{bias}" for symbol, bias in biases.items())
@@ -115,6 +115,8 @@ def _rope_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
             StepPart("queries", "Q turned", layer.queries[place], "queries"),
             StepPart("keys", "K turned", layer.keys[place], "keys"),
         ),
+        "Each pupil turns as the hands of a clock do, by the number of the seat: two who sit side by side still face almost "
+        "the same way, wherever in the room they are.",
     )
 
 
@@ -128,7 +130,7 @@ def _scores_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
         formula,
         "Row i, column j: the dot product of i's query and j's key. The better they match, the larger it is.",
         (StepPart("scores", "scores", layer.scores[place], "queries", "keys"),),
-        "Each token holds its question against every token's offer.",
+        "Each pupil holds the question against every name tag, their own too.",
     )
 
 
@@ -156,7 +158,7 @@ def _scaled_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
         formula += " + bias"
         sentence += " A bias for the distance is added."
         parts.insert(0, StepPart("bias", "bias", layer.bias[place], "queries", "keys"))
-    story = "Without this, one match that is a little better would take everything."
+    story = "Everyone speaks more softly: else one tag that fits a little better would drown out the class."
     return Step("scaled", "scaled scores", formula, sentence, tuple(parts), story)
 
 
@@ -177,7 +179,7 @@ def _mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
     rule = f": no token may look at {' or at '.join(hidden)}" if hidden else ""
     sentence = f"What a query may not see is hidden before the softmax{rule}."
     sentence += " Here nothing is: every query sees every key." if layer.mask.all() else ""
-    story = "Whoever writes from left to right cannot look at words that are not written yet."
+    story = "No one may ask a pupil who comes in later: words are written from left to right."
     return Step("mask", "mask", "hidden scores = -∞", sentence, tuple(parts), story if trace.model.causal else "")
 
 
@@ -254,7 +256,7 @@ def _weights_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
         formula,
         sentence + changed,
         (part,),
-        "How much of its attention each token pays to each." if "no-weights" not in trace.noted else "",
+        "How much of the lesson each pupil spends listening to each." if "no-weights" not in trace.noted else "",
     )
 
 
@@ -293,7 +295,7 @@ def _context_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
         f"context = {used} {'X' if not trace.model.nature.has_matrices else 'V'}",
         sentence,
         (StepPart("context", "context", layer.context[place], "queries"),),
-        "What each token has learned from those it listened to.",
+        "What stands in each notebook afterwards: the notes of those who were listened to, more of some than of others.",
     )
 
 

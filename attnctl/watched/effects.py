@@ -225,7 +225,10 @@ class Effects(JsonDocument, kw_only=True, tag="attnctl.effects/1"):
         return tuple(sorted(self.spans, key=lambda effect: (-effect.absolute_size, effect.start)))[:top]
 
     def ordered(self, top: int | None = None) -> Effects:
-        """Return the effects in the order of files, strongest heads first: `top` heads, edges and spans (None: all)."""
+        """Return the effects in the order of files: the `top` heads, edges and spans, the strongest first.
+
+        None: all, the strongest heads first, edges and spans in the order of the text.
+        """
         edges, spans = strongest_cuts(self.edges, top), strongest_cuts(self.spans, top)
         return replace(self, heads=self.strongest(top), edges=edges, spans=spans)
 
@@ -234,11 +237,10 @@ CutEffect = TypeVar("CutEffect", EdgeEffect, SpanEffect)
 
 
 def strongest_cuts(rows: Sequence[CutEffect], top: int | None) -> tuple[CutEffect, ...]:
-    """Return the `top` edges or spans with the largest effects (None: all), in their order."""
+    """Return the `top` edges or spans with the largest effects, the largest first; None: all, in the order of the text."""
     if top is None:
         return tuple(rows)
-    strongest = sorted(range(len(rows)), key=lambda index: (-rows[index].absolute_size, index))[:top]
-    return tuple(rows[index] for index in sorted(strongest))
+    return tuple(sorted(rows, key=lambda row: -row.absolute_size)[:top])
 
 
 def effects_to_json(effects: Effects, top: int | None = None) -> bytes:

@@ -18,7 +18,7 @@ from attnctl.layer.interventions import Cut, Intervention
 from attnctl.readings.rank_correlation import kendall_tau, spearman_rho
 from attnctl.readings.spans import box_of
 from attnctl.runtime.arrays import Floats
-from attnctl.text import number_list, visible_text
+from attnctl.text import number_list, percent, visible_text
 from attnctl.text.tokens import Token
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.subject import reads_itself
@@ -208,6 +208,13 @@ class Gauge:
         target = likeliest if ask.target is None else watched.target_word(ask.target)
         against = None if ask.against is None else _other_word(watched, ask.against)
         notes = [*watched.notes]
+        if against is None and (other := _next_label(watched, target, first[0])) is not None:
+            against = other
+            notes.append(
+                f"“{visible_text(target.text)}” has more than {percent(SATURATED, 1)}, and its probability hardly moves: "
+                f"its logit is held against that of “{visible_text(other.text)}”, as with "
+                f"{option_name('against', other.text)}."
+            )
         if watched.scale == "number" and ask.target is None and first.shape[-1] > 1:
             notes.append(
                 f"{watched.info.name} puts out {first.shape[-1]} numbers: this is the first; see {option_name('target')}."
@@ -269,6 +276,19 @@ class Gauge:
 def _sum_at(rows: Iterable[Array], word: Word) -> float:
     """Return the sum over a word's tokens of the number of each in its row: (1 + continuation, vocabulary)."""
     return float(sum(row[number] for row, number in zip(rows, word.all_ids, strict=False)))
+
+
+SATURATED = 0.999  # a label with a larger probability is held against the next one
+
+
+def _next_label(watched: Watched, target: Word, logits: Floats) -> Word | None:
+    """Return the likeliest other label of a classifier that is nearly certain of the target; else None: logits (labels,)."""
+    if not watched.predicts_classes or watched.scale != "softmax" or len(logits) < 2:
+        return None
+    if np.exp(log_softmax(logits)[target.id]) <= SATURATED:
+        return None
+    number = next(int(place) for place in np.argsort(-logits, kind="stable") if place != target.id)
+    return Word(watched.word_of_id(number), number, is_class=True)
 
 
 def _spaced_note(watched: Watched, word: Word, logits: Floats) -> Iterator[str]:

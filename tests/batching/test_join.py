@@ -61,7 +61,19 @@ def test_each_text_has_its_number_in_every_format(
             jsonschema.validate(line, SCHEMAS["failed" if "error" in line else "trace"]())
 
     check(run("batch", file, *SMALL).out)
-    asked = ("batch", file, *SMALL, "-o", out, "--format", "json,npz,parquet", "--steps", "weights", "--jobs", "1")
+    asked = (
+        "batch",
+        file,
+        *SMALL,
+        "-o",
+        out,
+        "--format",
+        "json,npz,parquet",
+        "--steps",
+        "weights,summary",
+        "--jobs",
+        "1",
+    )
     made = run(*asked)
     assert made.code == 3 and "4 done, 2 failed" in made.err
     check((out / "traces.jsonl").read_text())

@@ -19,9 +19,11 @@ from typing import Any
 import pytest
 
 from attnctl.batching import folder as folder_module
+from attnctl.batching.folder import Folder
 from attnctl.batching.items import Item
 from attnctl.batching.items import Result as BatchResult
 from attnctl.batching.manifest import AppendedFile
+from attnctl.batching.texts import TextStream
 from attnctl.cli.app import run_command_line
 from attnctl.errors import AttnctlError
 from tests.conftest import Refused, Result, Run, process
@@ -157,6 +159,7 @@ class Large:
 
 LEFT_IN_THE_MIDDLE = """
 from attnctl.batching.engines import run_in_processes
+from attnctl.batching.folder import Folder
 from attnctl.batching.items import Item
 from tests.batching.test_resume import Large
 if __name__ == "__main__":
@@ -220,14 +223,14 @@ def test_several_processes_make_what_one_makes(run: Run, tmp_path: Path, monkeyp
 
 
 def test_a_full_disk_is_one_line_and_the_rest_is_done_later(run: Run, tmp_path: Path) -> None:
-    args = ["batch", str(sentences(tmp_path / "in.txt", 200)), "--jobs", "1"]
+    args = ["batch", str(sentences(tmp_path / "in.txt", 900)), "--jobs", "1"]
     run(*args, "-o", tmp_path / "calm")
     limit = (tmp_path / "calm" / "traces.jsonl").stat().st_size // 2 + 17
     out = tmp_path / "out"
     full = process(*args, "-o", str(out), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
     assert full.returncode == 1
     assert full.stderr.decode().splitlines()[-1] == f"attnctl: cannot write {out}/traces.jsonl: file too large"
-    assert 10 < check_whole(out) < 150
+    assert 10 < check_whole(out) < 600
     lines = (out / "traces.jsonl").read_bytes()
     assert lines.endswith(b"}\n") and all(json.loads(line) for line in lines.splitlines())
     assert run(*args, "-o", out).code == 3
@@ -250,10 +253,28 @@ def begun(out: Path, text: bytes) -> subprocess.Popen[bytes]:
 def test_ctrl_c_leaves_what_is_done_usable(run: Run, tmp_path: Path) -> None:
     first = begun(tmp_path / "out", b"Alice eats\nBob sleeps\n")
     first.send_signal(signal.SIGINT)
-    assert first.communicate(timeout=10)[1] == b"attnctl: interrupted\n"
+    kept = f"{tmp_path}/out keeps 2 texts of the input: the same command goes on from there"
+    assert first.communicate(timeout=10)[1].decode() == f"attnctl: interrupted: {kept}\n"
     assert first.returncode == 130 and check_whole(tmp_path / "out") == 2
     more = run("batch", "-", "-o", tmp_path / "out", stdin=b"Alice eats\nBob sleeps\nCarol reads\n")
     assert more.code == 0 and "1 done, 2 finished before" in more.err
+
+
+def test_progress_counts_what_a_run_has_to_do_and_not_what_it_reads(tmp_path: Path, run: Run) -> None:
+    """After a resume it began at "90 %, about 1 s left": the input was read ahead, and its finished part was counted."""
+    texts = [f"Alice eats {number}\n" for number in range(9)] + ["Bob sleeps 9"]
+    source = tmp_path / "in.txt"
+    source.write_text("".join(texts[:6]))
+    run("batch", source, "-o", tmp_path / "out")
+    source.write_text("".join(texts))
+    stream = TextStream(str(source))
+    with Folder(tmp_path / "out", json.loads((tmp_path / "out" / "run.json").read_text())["said"], ("json",)) as folder:
+        items = list(stream.items_left(folder))
+        assert [item.number for item in items] == [6, 7, 8, 9] and stream.share_done() == 0
+        stream.note_done(items[:1])
+        assert stream.share_done() == pytest.approx(len(texts[6]) / sum(map(len, texts[6:])))
+        stream.note_done(items[1:])
+        assert stream.share_done() == pytest.approx(1)
 
 
 def test_a_second_run_into_the_folder_stops(refused: Refused, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from attnctl import attention, blockwise
 from attnctl.attention import Call
-from attnctl.blockwise import rows, sweep, tiles
+from attnctl.blockwise import matrix, rows, sweep, tiles
 from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer, Forward, SweptLayer
 from attnctl.readings.head_statistics import STREAMING, head_statistics
@@ -112,6 +112,24 @@ def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, monkeypatch):
     edges, rows = [0, 1, 7, n // 4, n // 2, n - 3, n], [0, n // 3, n - 10, n]
     marks = np.stack([np.arange(n) == 0, np.arange(n) % 7 == 3])
     found = sweep.measure_rows(call, key_edges=edges, row_edges=rows, marks=marks, rows=True)
+    built, weights = matrix.measure_matrix(call, edges, rows, marks)
+    close(weights, w)
+    facts_equal_the_matrix(built, call, steps, edges, rows, marks)
+    facts_equal_the_matrix(found, call, steps, edges, rows, marks)
+    factors = np.random.default_rng(5).random((heads, 2, n), np.float32)  # of each head its own
+    for of_heads in (
+        sweep.measure_rows(call, marks=factors, rows=True),
+        matrix.measure_matrix(call, edges, rows, factors)[0],
+    ):
+        close(of_heads.marked, np.swapaxes(w @ np.swapaxes(factors.astype(float), -1, -2), -1, -2))
+
+    peaks = sweep.measure_rows(call, key_edges=edges, row_edges=rows, peaks=True).pooled
+    close(peaks, pooled_by_hand(w, rows, edges, np.max))
+
+
+def facts_equal_the_matrix(found, call, steps, edges, rows, marks):
+    """Hold every fact of the rows of a call to its `steps`, the matrix in float64."""
+    w, n = steps.weights, call.n_k
     close(found.pooled, pooled_by_hand(w, rows, edges, lambda cell: cell.sum(1).mean()))
     j, i = np.arange(n), np.arange(n)[:, None]
     total = w.sum(-1)
@@ -130,9 +148,6 @@ def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, monkeypatch):
     with np.errstate(over="ignore", invalid="ignore"):
         again = np.exp(steps.scaled_scores / call.temperature - found.logsumexp[..., None])
     close(np.where(w > 0, again, 0), w)
-
-    peaks = sweep.measure_rows(call, key_edges=edges, row_edges=rows, peaks=True).pooled
-    close(peaks, pooled_by_hand(w, rows, edges, np.max))
 
 
 def test_both_ways_agree_where_one_takes_over_from_the_other():

@@ -74,7 +74,12 @@ WORDS = {
 }
 
 
-OF_OTHERS = {"--format effects": "ablate", "--format sources": "sources", "--effects": "ablate"}
+OF_OTHERS = {
+    "--format effects": "ablate",
+    "--format pharaoh": "align",
+    "--format sources": "sources",
+    "--effects": "ablate",
+}
 
 
 def can_run(line: str) -> bool:
@@ -138,8 +143,10 @@ BRANCHES = {
     # layer 1 is the last one, which is shown; fewer dots than a picture of vectors has at least
     "heatmap of a photograph": Branch("heatmap photo.png VISION", f"{SAME} --layer"),
     "heatmap of a photograph in a terminal": Branch("heatmap photo.png VISION", f"{SAME} --layer", terminal=True),
-    "heatmap of a photograph, picture": Branch("heatmap photo.png VISION -o map.svg", f"{SAME} {GRID} --layer --dpi"),
-    "film, moving": Branch("film training TEXT -o map.gif --layer 1", f"{DEMO} --causal {GRID}"),
+    "heatmap of a photograph, picture": Branch(
+        "heatmap photo.png VISION -o map.svg --head=0", f"{SAME} {GRID} --layer --dpi"
+    ),
+    "film, moving": Branch("film training TEXT -o map.gif --layer 1 --size=4x3 --dpi=40", f"{DEMO} --causal {GRID}"),
     "film": Branch("film training TEXT -o map.svg --layer 1", f"{DEMO} --causal {GRID}"),
     "heads": Branch("heads TEXT RANDOM", f"{SAME} --tokens --census"),
     "heads of a trace": Branch("heads run.json", f"{SAME} --census"),
@@ -182,12 +189,15 @@ BRANCHES = {
     # what is removed changes too little to be drawn
     "sources, picture": Branch("sources PROMPT FOLDER --generate 2 -o sources.svg", f"{TINY} --remove"),
     "sources of an answer": Branch("sources PROMPT FOLDER --answer pizza", TINY),
-    # 1.0 is the head that is chosen; subtitles round the times
+    # 1.0 is the head that is chosen; subtitles round the times; where links are written, their score is a note
     "align speech": Branch("align tone.wav WHISPER", "--device --heads"),
     "align speech, subtitles": Branch("align tone.wav WHISPER -o words.srt", "--device --heads --dtype"),
-    "align texts, picture": Branch("align TEXT T5 --target soup -o links.svg", "--device --words"),
+    "align speech, CTM": Branch("align tone.wav WHISPER -o words.ctm", "--device --heads --dtype"),
+    "align texts, links": Branch("align TEXT T5 --target soup -o links.pharaoh", "--device --gold --dtype --heads"),
+    "align, a score": Branch("align links --gold gold"),
+    "align texts, picture": Branch("align TEXT T5 --target soup -o links.svg", "--device --words --gold"),
     "align texts": Branch("align TEXT T5 --target soup --json", "--device --words"),
-    "align one text": Branch("align MARKED FOLDER", "--device"),
+    "align one text": Branch("align MARKED FOLDER", "--device --gold"),
     "leaks": Branch("leaks padded.json FOLDER --json", "--device"),
     "leaks, picture": Branch("leaks packed.json FOLDER -o leaks.svg", "--device"),
     "leaks of texts": Branch("leaks Alice Bob --pack FOLDER", "--device"),
@@ -207,11 +217,18 @@ BRANCHES = {
     ),
     "batch, steps": Branch("batch lines.txt RANDOM --steps weights", f"{SAME} {WORK} --input"),
     "batch, a table": Branch("batch lines.txt RANDOM -o out --format parquet", f"{SAME} {WORK} --replace --input"),
+    # --head is that of the headline
+    "batch, headlines": Branch("batch lines.txt RANDOM --format csv", f"{SAME} {WORK} --input --head"),
+    "batch, weights": Branch("batch lines.txt RANDOM --format csv --steps weights", f"{SAME} {WORK} --input"),
     "batch, statistics": Branch(
         "batch lines.txt RANDOM -o out --format statistics", f"{SAME} {WORK} --replace --input"
     ),
     "batch, effects": Branch("batch lines.txt -o out --format effects", f"{DEMO} {WORK} --replace --input"),
     "batch, sources": Branch("batch lines.txt FOLDER -o out --format sources", f"{TINY} {WORK} --replace --input"),
+    # two words have few links: another head may have the same
+    "batch, links": Branch(
+        "batch pairs.txt T5 -o out --format pharaoh", f"{TINY} {WORK} --replace --input --head --layer --predict"
+    ),
     # a conversation has no columns, a checkpoint no matrices that a trace keeps
     "batch of conversations": Branch(
         "batch --chat chats.jsonl FOLDER", f"{TINY} {WORK} --column --id-column --parameters"
@@ -240,7 +257,7 @@ VALUES = {
     "tokens": "a b c d e f g", "key_tokens": "t u v w x y z", "layer": "1", "head": "1", "query": "1", "steps": "weights", "precision": "4", "top": "1",
     "spans": "spans.csv", "chat": "chat.json", "model": "dot", "tokenizer": "chars", "embeddings": "rows.npy",
     "qkv": "rows.npy", "d_model": "12", "d_k": "3", "n_heads": "1", "n_kv_heads": "1", "n_layers": "2", "predict": "1",
-    "off": "0.1", "seed": "3", "window": "2", "scale": "2", "temperature": "2", "positions": "sinusoidal",
+    "off": "0.1", "seed": "3", "window": "2", "offset": "1", "scale": "2", "temperature": "2", "positions": "sinusoidal",
     "rope_theta": "100", "rope_pairs": "interleaved", "dropout": "0.5", "attention": "cross", "target": "soup",
     "generate": "1", "dtype": "bfloat16", "device": "cpu", "drop": "first", "measure": "value-norm", "cmap": "cividis",
     "size": "3x3", "dpi": "50", "title": "hello", "font_size": "4", "vmin": "0.1", "vmax": "0.4", "rows": "0-2",
@@ -250,7 +267,7 @@ VALUES = {
     "address": "auto", "gpus_per_worker": "1", "budget": "2", "relations": "names.csv", "least": "3", "sentences": "30",
     "write_corpus": "made.conllu", "answer": "tea", "needle": "a fact", "question": "which?",
     "expect": "that", "haystack": "lines.txt", "lengths": "100", "depths": "0", "switch_off": "0", "length": "100",
-    "setting": "seed=4", "unset": "layer", "site": "site", "watch": "Alice will", "max_steps": "2", "lr": "0.1",
+    "gold": "gold-one", "gold_from": "1", "setting": "seed=4", "unset": "layer", "site": "site", "watch": "Alice will", "max_steps": "2", "lr": "0.1",
     "objective": "masked-word", "heads": "1.0", "texts": "lines.txt", "dtype_b": "bfloat16", "device_b": "cpu",
     "kernel_b": "eager",
 }  # fmt: skip
@@ -292,6 +309,10 @@ def place(tmp_path_factory: pytest.TempPathFactory, room: Path) -> Path:
     (path / "spans.csv").write_text("name,start,end\nfirst,0,12\nrest,12,30\n")
     (path / "corpus.conllu").write_text(CONLLU)
     (path / "names.csv").write_text("nsubj,subject\nnsubj:pass,passive\n")
+    (path / "pairs.txt").write_text("Alice will eat pizza ||| Alice eats pizza\n")
+    (path / "links").write_text("1-1 2-2\n0-0\n")
+    (path / "gold").write_text("0-0 1-1\n1p1\n")
+    (path / "gold-one").write_text("1-1 0p0\n")
     (path / "chats.jsonl").write_text('[{"role": "user", "content": "hi"}]\n')
     return path
 
@@ -303,7 +324,7 @@ def write_vision_model(place: Path) -> None:
     from tests.models.huggingface.test_photographs import saved
 
     saved(place / "VISION", "Dinov2")
-    Image.linear_gradient("L").convert("RGB").save(place / "photo.png")
+    Image.linear_gradient("L").convert("RGB").resize((32, 24)).save(place / "photo.png")
 
 
 MADE = (
@@ -380,7 +401,7 @@ def test_each_command_has_a_branch() -> None:
 
 
 def test_an_option_of_a_picture_is_one_of_python() -> None:
-    chosen = {"layer", "head", "drop", "renormalise"}  # what is drawn, and not how it looks
+    chosen = {"layer", "head", "drop", "renormalise", "picture", "query"}  # what is drawn, and not how it looks
     names = {field.name for field in fields(Look)}
     assert set(get_type_hints(FigureOptions)) - chosen == set(FIGURE_TYPES) - chosen == names
     assert {option.name for option in load_command("heatmap").params} >= names

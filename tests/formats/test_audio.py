@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import soundfile
 
 from attnctl.errors import AttnctlError
 from attnctl.formats.audio import read_audio
+from attnctl.runtime.files import names_sound
 from tests.tools import whisper
 
 
@@ -25,10 +27,53 @@ def test_the_formats_that_are_named_are_read(tmp_path: Path, suffix: str, form: 
     assert np.abs(read).max() == pytest.approx(0.5, abs=0.05)
 
 
+RATE_80 = struct.pack(">HQ", 16383 + 13, 16_000 << 50)  # 16,000 as a number of 80 bits: its exponent, and its digits
+
+
+def apple_chunk(name: bytes, data: bytes) -> bytes:
+    return name + struct.pack(">I", len(data)) + data
+
+
+def as_aiff(samples: np.ndarray, kind: bytes = b"AIFF", coding: bytes = b"") -> bytes:
+    """AIFF by Apple's definition of 1989 (16 bits, big-endian), or AIFC with the name of its coding."""
+    common = apple_chunk(b"COMM", struct.pack(">hIh", 1, len(samples), 16) + RATE_80 + coding)
+    data = samples.astype("<i2" if b"sowt" in coding else ">i2").tobytes()
+    return apple_chunk(b"FORM", kind + common + apple_chunk(b"SSND", bytes(8) + data))
+
+
+def as_caf(samples: np.ndarray, *, piped: bool = False) -> bytes:
+    """CAF by Apple's definition: 16 bits, little-endian (flag 2); `piped` without the size of its data, as ffmpeg pipes it."""
+    description = struct.pack(">d4sIIIII", 16_000, b"lpcm", 2, 2, 1, 1, 16)
+    head = b"caff" + struct.pack(">HH", 1, 0) + b"desc" + struct.pack(">q", len(description)) + description
+    size = -1 if piped else 4 + 2 * len(samples)
+    return head + b"data" + struct.pack(">qI", size, 0) + samples.astype("<i2").tobytes()
+
+
+def as_au(samples: np.ndarray) -> bytes:
+    """AU by Sun's definition: 16 bits (3), big-endian."""
+    return b".snd" + struct.pack(">IIIII", 24, 2 * len(samples), 3, 16_000, 1) + samples.astype(">i2").tobytes()
+
+
+APPLE_AND_SUN = {
+    "a.aiff": as_aiff,
+    "b.AIF": lambda samples: as_aiff(samples, b"AIFC", b"NONE\x0enot compressed\0"),
+    "c.aifc": lambda samples: as_aiff(samples, b"AIFC", b"sowt\0\0"),
+    "d.caf": as_caf,
+    "e.caf": lambda samples: as_caf(samples, piped=True),
+    "f.au": as_au,
+}
+
+
+@pytest.mark.parametrize("name", APPLE_AND_SUN)
+def test_sounds_of_apple_and_sun_are_read_sample_by_sample(tmp_path: Path, name: str) -> None:
+    """The files are written here, byte by byte, from the definitions of their formats."""
+    samples = np.round(20_000 * np.sin(np.arange(4_000) ** 1.2 / 20)).astype(np.int16)
+    (tmp_path / name).write_bytes(APPLE_AND_SUN[name](samples))
+    assert names_sound(str(tmp_path / name))
+    assert np.array_equal(read_audio(str(tmp_path / name)), samples.astype(np.float32) / 32_768)
+
+
 OTHERS = {
-    "AIFF": b"FORM\0\0\x0f\xffAIFF",
-    "AU": b".snd\0\0\0\x18",
-    "CAF": b"caff\0\x01\0\0",
     "MAT5": b"MATLAB 5.0 MAT-file",
     "NIST": b"NIST_1A\n   1024\n",
     "VOC": b"Creative Voice File\x1a",
@@ -38,7 +83,7 @@ OTHERS = {
 @pytest.mark.parametrize("form", OTHERS)
 def test_a_format_that_only_its_content_names_is_refused(tmp_path: Path, form: str) -> None:
     (tmp_path / "speech.wav").write_bytes(OTHERS[form] + bytes(4096))
-    with pytest.raises(AttnctlError, match="it is not WAV, FLAC, Ogg or MP3"):
+    with pytest.raises(AttnctlError, match="it is not WAV, FLAC, Ogg, MP3, AIFF, CAF or AU"):
         read_audio(str(tmp_path / "speech.wav"))
 
 

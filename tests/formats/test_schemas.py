@@ -64,6 +64,7 @@ WRITING: dict[str, tuple[list[str], ...]] = {
     "align": (
         ["tone.wav", "--model", "whisper", "--target", "One two", "--language", "en", "--json"],
         ["a will eat", "--model", "t5", "--target", "at", "--json"],
+        ["links", "--gold", "gold", "--json"], ["a will eat", "--model", "t5", "--target", "at", "--gold", "links", "--json"],
     ),
     "leaks": (["padded.json", *CHECKPOINT, "--json"], [TEXT, OTHER, "--pack", *CHECKPOINT, "--json"]),
     "mask": ([TEXT, *CHECKPOINT, "--json"], [TEXT, "--model", "demo-causal", "--expect", "causal", "--json"]),
@@ -141,6 +142,8 @@ def test_every_document_is_what_its_schema_says(
 ) -> None:
     shutil.copytree(room, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
+    Path("links").write_text("0-0\n")
+    Path("gold").write_text("0p0\n")
     assert set(WRITING) >= {name for name in COMMANDS if "json" in {one.name for one in load_command(name).params}}
     written: set[str] = set(schemas_written(""))
     for command, ways in WRITING.items():

@@ -6,12 +6,7 @@ The right values come from numpy on the same arrays.
 from __future__ import annotations
 
 import csv
-import json
-import shlex
-import subprocess
-import sys
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -190,14 +185,3 @@ def test_the_axes_of_an_array_are_named(shape: tuple[int, ...], note: str, run: 
     np.save("w.npy", np.full(shape, 0.25, np.float32))
     found = run("heatmap", "w.npy").err
     assert note in found and ("is read as" in found) == bool(note)
-
-
-@pytest.mark.parametrize("kind", ["list", "object"])
-def test_weights_in_json_are_refused_with_a_command_that_works(kind: str, run: Run, refused: Refused) -> None:
-    weights = softmax(SCORES).tolist()
-    Path("w.json").write_text(json.dumps(weights if kind == "list" else {"tokens": ["a"], "attention": weights}))
-    command = shlex.split(refused("heatmap", "w.json").split("convert it: ")[1])
-    subprocess.run([sys.executable, *command[1:]], check=True)
-    np.testing.assert_allclose(np.load("w.npy"), softmax(SCORES))
-    Path("other.json").write_text('{"a": 1}')
-    assert "convert it" not in refused("heatmap", "other.json")

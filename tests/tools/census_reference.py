@@ -93,15 +93,10 @@ def _found(matrix: Any, tokens: list[list[int]], unit: int) -> int | None:
 def eager(folder: str) -> Any:
     """A checkpoint's eager weights."""
     import torch
-    from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
+    from transformers import AutoModel, PreTrainedTokenizerFast
 
-    if folder.endswith(".gguf"):
-        parts = {"pretrained_model_name_or_path": str(Path(folder).parent), "gguf_file": Path(folder).name}
-        model = AutoModel.from_pretrained(**parts, attn_implementation="eager", dtype=torch.float32).eval()
-        tokenizer = AutoTokenizer.from_pretrained(**parts)
-    else:
-        model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-        tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(Path(folder) / "tokenizer.json"))
+    model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(Path(folder) / "tokenizer.json"))
 
     def attend(text: str) -> tuple[Any, list[tuple[int, int]]]:
         said = tokenizer(text, return_offsets_mapping=True)

@@ -230,7 +230,8 @@ def _write_effects(
         photograph = inputs.photograph_named(text, image)
         write_drawing(effects_drawing(effects, photograph), form, output)
     else:
-        from attnctl.commands.ablate.show import effects_forms
+        from attnctl.commands.ablate.show import effects_forms, effects_page_forms
         from attnctl.render.terminal.console import Shown
 
-        write_renderable(Shown(effects_forms(effects, top)), form, output, "attnctl ablate", effects.model.citation)
+        forms = effects_page_forms(effects, top) if form == "html" else effects_forms(effects, top)
+        write_renderable(Shown(forms), form, output, "attnctl ablate", effects.model.citation)

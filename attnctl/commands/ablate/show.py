@@ -59,6 +59,13 @@ def effects_forms(effects: Effects, top: int | None = None) -> Iterator[Form]:
     yield from effects_sentences(effects)
 
 
+def effects_page_forms(effects: Effects, top: int | None = None) -> Iterator[Form]:
+    """Yield the forms of a page: the text first, unless it follows in shades, since nobody has just typed it there."""
+    if effects.parts not in (WORDS, SENTENCE_PARTS):
+        yield Line(visible_text(" ".join(effects.text.split())), "bold", lines=LINES)
+    yield from effects_forms(effects, top)
+
+
 def _omitted_line(count: int, singular: str, plural: str) -> Iterator[Form]:
     if count > 0:
         yield Line(
@@ -225,14 +232,19 @@ def effects_sentences(effects: Effects) -> Iterator[str]:
             yield f"{len(turned)} of {count} alone lead{'s' * (len(turned) == 1)} to another answer."
     if effects.agreement is not None and (tau := effects.agreement.kendall_tau) is not None:
         yield (
-            f"Looking and mattering agree by Kendall's τ {tau:+.2f} over {counted(len(effects.heads), 'head')} "
-            "(largest weight from the watched token against size of the effect; 1 is the same order, 0 none)."
+            f"Do the heads that look hardest also matter most? Over {counted(len(effects.heads), 'head')} the two orders "
+            f"agree by {tau:+.2f} (Kendall's τ of a head's largest weight and the size of its effect: 1 is the same order, "
+            "0 no relation, -1 the reverse)."
         )
-    if (parts := effects.contributions) is not None:
-        quantity = "logit difference" if effects.against is not None else "logit"
+    if (parts := effects.contributions) is not None and effects.target is not None:
+        name, choices = bare_word(effects.target.text), "labels" if effects.target.is_class else "words"
+        logit = f"the logit of {name}, its score"
+        if effects.against is not None:
+            logit = f"the logit difference of {name} and {bare_word(effects.against.text)}, of their scores"
         yield (
-            f"Writes: what the head adds to the {quantity} directly, any final norm held at its scale on this text. All "
-            f"parts of the model together add up to {parts.sum_of_parts:.4f}; the model's own is {parts.summed_logit:.4f}"
+            f"Writes: what the head itself adds to {logit} before the softmax over all {choices}{_norm_note(effects)}; what "
+            f"later layers make of it is not counted. All parts of the model together add up to {parts.sum_of_parts:.4f}; "
+            f"the model's own is {parts.summed_logit:.4f}"
             f"{'' if parts.logit_before_cap is None else f', which its cap brings to {parts.logit:.4f}'}."
         )
     if (approximation := effects.approximation) is not None:
@@ -252,6 +264,11 @@ def effects_sentences(effects: Effects) -> Iterator[str]:
         )
     elif effects.edges or effects.spans:
         yield "Cut: the key is hidden before the softmax, so the rest of the row shares its weight."
+
+
+def _norm_note(effects: Effects) -> str:
+    """Return how the normalisation before the scores is treated; empty for a built-in model, which has none."""
+    return " (the last normalisation kept as it is on this text)" if effects.model.nature.is_network else ""
 
 
 def _measured_in_turn(effects: Effects) -> Iterator[tuple[Sequence[HeadEffect | SpanEffect], str]]:
@@ -286,6 +303,10 @@ def _without_what(effects: Effects, effect: HeadEffect | SpanEffect) -> str:
             f"{without} the {quantity} of {bare_word(effects.target.text)} would move by {size:+.2f}, to first order."
         )
     word, was, now = bare_word(effects.target.text), sentence_percent(before), sentence_percent(after)
+    lead = effects.baseline.logit_difference
+    if was == now and effects.against is not None and lead is not None and effect.logit_difference is not None:
+        moved = f"{lead:.2f} to {lead + effect.logit_difference:.2f}"
+        return f"{without} {word} stays at {was}; its logits above {bare_word(effects.against.text)} go from {moved}."
     if was == now:
         return f"{without} {word} stays at {was}."
     return f"{without} {word} {'falls' if after < before else 'rises'} from {was} to {now}."

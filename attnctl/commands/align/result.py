@@ -6,7 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from attnctl.checks.document_fields import ALWAYS, Amount, Index, Matrix, Part, Portion, Share, about
+from attnctl.checks.document_fields import (
+    ALWAYS,
+    Amount,
+    Count,
+    Index,
+    Matrix,
+    Part,
+    Portion,
+    Share,
+    Whole,
+    about,
+)
 from attnctl.checks.selection import selected_heads
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens, flat_records
 from attnctl.readings.head_place import HeadPlace
@@ -37,6 +48,24 @@ class AlignedWord(Part):
     ] = False
 
 
+class SegmentWord(Part):
+    """A word of a segment, under the names that whisperX has."""
+
+    word: str
+    start: Annotated[float, about("Seconds.", minimum=0)]
+    end: Annotated[float, about("Seconds.", minimum=0)]
+    score: Annotated[Portion, about("Its confidence.")]
+
+
+class SpokenSegment(Part):
+    """A part of a speech up to the end of a sentence or a pause, as whisperX has it."""
+
+    start: Annotated[float, about("Seconds.", minimum=0)]
+    end: Annotated[float, about("Seconds.", minimum=0)]
+    text: str
+    words: tuple[SegmentWord, ...]
+
+
 class ScoredHead(HeadPlace):
     """A head, and how well it follows the sound."""
 
@@ -65,6 +94,10 @@ class AlignedSpeech(JsonDocument, kw_only=True, eq=False, tag="attnctl.alignment
     language: Annotated[str | None, about("As Whisper calls it: en, de.")] = None
     model: ResultModel
     words: tuple[AlignedWord, ...]
+    segments: Annotated[
+        tuple[SpokenSegment, ...],
+        about("The same words, in sentences and between pauses, as programs for whisperX's JSON read them."),
+    ] = ()
     chosen: Annotated[
         Literal["named", "auto", "given"],
         about("named: heads that the checkpoint names; auto: the best heads; given: heads that the user named."),
@@ -92,6 +125,39 @@ class AlignedLink(Part):
     weight: Annotated[Share, about("Mean over the heads.")]
 
 
+Link = tuple[int, int]  # a word of the source, and a word of the target, from 0
+
+
+class LinkScore(Part):
+    """How well links between words agree with a human's, by Och and Ney 2003."""
+
+    pairs: Annotated[Count, about("Pairs of sentences; all their links are scored as one set.")]
+    links: Annotated[Whole, about("Links that are scored.")]
+    sure: Annotated[Whole, about("Sure links of the gold alignment.")]
+    possible: Annotated[Whole, about("Its possible links, the sure ones included.")]
+    precision: Annotated[Portion | None, about("Share of the links that are possible; absent without links.")] = None
+    recall: Annotated[Portion | None, about("Share of the sure links that are found; absent without sure links.")] = (
+        None
+    )
+    aer: Annotated[
+        Portion | None,
+        about("Alignment error rate: 1 - (links that are sure + links that are possible) / (links + sure links)."),
+    ] = None
+
+
+class AlignmentScore(JsonDocument, kw_only=True, eq=False, tag="attnctl.alignment-score/1"):
+    """The score of a file of links against a gold alignment."""
+
+    links: Annotated[str, about("The file of links.")]
+    gold: Annotated[str, about("The file of the gold alignment.")]
+    score: LinkScore
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        aer = "none" if self.score.aer is None else f"{self.score.aer:.3f}"
+        return f"AlignmentScore of {self.links}: {self.score.pairs:,} pairs, alignment error rate {aer}"
+
+
 class AlignmentHead(HeadPlace):
     """A head, and how well it separates the tokens of the source."""
 
@@ -117,9 +183,21 @@ class AlignedText(JsonDocument, kw_only=True, eq=False, tag="attnctl.text-alignm
     ]
     links: Annotated[tuple[AlignedLink, ...], about("One for each token of the target, in its order.")]
     weights: Annotated[Matrix, about("Weight of each token of the target on each of sources, mean over the heads.")]
+    pharaoh: Annotated[
+        str,
+        about(
+            "The links of words between blanks, as source-target from 0: 0-0 1-2. Each word of the target has the source "
+            "word with the largest weight, summed over its tokens, mean over the target word's tokens."
+        ),
+    ]
     chosen: Annotated[Literal["auto", "given"], about("auto: the best heads; given: heads that the user named.")]
     heads: Annotated[tuple[HeadPlace, ...], about("The heads that the links were read from.")]
     found_heads: Annotated[tuple[AlignmentHead, ...], about("The heads that align best, best first.")]
+    sinks: Annotated[
+        tuple[Index, ...],
+        about("Indices in sources that take attention which no token needs: no link is made to them."),
+    ] = ()
+    score: Annotated[LinkScore | None, about("The score of pharaoh, if there is a gold alignment.")] = None
     notes: tuple[str, ...]
 
     def to_records(self) -> list[dict[str, Any]]:

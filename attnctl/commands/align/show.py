@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from attnctl.commands.align.result import LISTED_HEADS, NO_SPACES, AlignedSpeech, AlignedText, AlignedWord, heads_listed
+from attnctl.commands.align.result import (
+    LISTED_HEADS,
+    AlignedSpeech,
+    AlignedText,
+    AlignmentScore,
+    LinkScore,
+    heads_listed,
+)
 from attnctl.render.forms import Column, Form, Line, Table
-from attnctl.text import visible_text
+from attnctl.text import counted, visible_text
 
-CUE_CHARACTERS, CUE_PAUSE = 42, 0.8  # characters of a subtitle's line, and seconds of silence that end it
 CHOSEN = {
     "named": "the checkpoint's own alignment heads",
     "auto": "those that follow the sound best",
     "given": "as given",
 }
 
+SCORED = (
+    "precision: links that are possible; recall: sure links that are found; AER, the alignment error rate: "
+    "1 - (links that are sure + links that are possible) / (links + sure links)."
+)
 
-def align_forms(aligned: AlignedSpeech | AlignedText) -> Iterator[Form]:
+
+def align_forms(aligned: AlignedSpeech | AlignedText | AlignmentScore) -> Iterator[Form]:
     """Return the spoken text, the time of each word, and the heads; for texts, the source of each token of the target."""
+    if isinstance(aligned, AlignmentScore):
+        yield Line(f"{visible_text(aligned.links)}, scored against {visible_text(aligned.gold)}", "bold")
+        yield score_table(aligned.score)
+        yield Line(SCORED)
+        return
     if isinstance(aligned, AlignedText):
         yield from text_forms(aligned)
         return
@@ -39,8 +54,10 @@ def align_forms(aligned: AlignedSpeech | AlignedText) -> Iterator[Form]:
         )
 
 
-def alignment_table(aligned: AlignedSpeech | AlignedText) -> Table:
-    """Return a row for each word, or for each token of the target."""
+def alignment_table(aligned: AlignedSpeech | AlignedText | AlignmentScore) -> Table:
+    """Return a row for each word, or for each token of the target; or the score of links."""
+    if isinstance(aligned, AlignmentScore):
+        return score_table(aligned.score)
     return links_table(aligned) if isinstance(aligned, AlignedText) else words_table(aligned)
 
 
@@ -72,6 +89,10 @@ def text_forms(aligned: AlignedText) -> Iterator[Form]:
     yield Line(f"Read from heads {heads_listed(aligned.heads)}: {how}.")
     scored = [f"{head.layer}.{head.head} ({head.score:.2f})" for head in aligned.found_heads]
     yield Line(["Heads that align best, with their scores:", *scored], between=" ")
+    if aligned.score is not None:
+        yield ""
+        yield Line(f"Links of words: {aligned.pharaoh}")
+        yield score_table(aligned.score)
 
 
 def links_table(aligned: AlignedText) -> Table:
@@ -87,53 +108,20 @@ def links_table(aligned: AlignedText) -> Table:
     )
 
 
-# --- subtitles ---------------------------------------------------------------------------------------------------
+def score_table(score: LinkScore) -> Table:
+    """Return the one row of a score."""
+    counts = (("pairs", score.pairs), ("links", score.links), ("sure", score.sure), ("possible", score.possible))
+    shares = (("precision", score.precision), ("recall", score.recall), ("AER", score.aer))
+    return Table(
+        [
+            *(Column(heading, [count]) for heading, count in counts),
+            *(Column(heading, [share], format=".3f", name=heading.lower()) for heading, share in shares),
+        ]
+    )
 
 
-def subtitle_cues(words: Sequence[AlignedWord]) -> list[list[AlignedWord]]:
-    """Return words as subtitles, one line at a time; a line also ends at the end of a sentence and before a pause."""
-    cues: list[list[AlignedWord]] = []
-    for word in words:
-        cue = cues[-1] if cues else []
-        long = sum(len(earlier.text) + 1 for earlier in cue) + len(word.text) > CUE_CHARACTERS
-        if not cue or long or cue[-1].text[-1:] in ".!?。！？…" or word.start - cue[-1].end >= CUE_PAUSE:
-            cues.append([word])
-        else:
-            cue.append(word)
-    return cues
-
-
-def clock(seconds: float, point: str = ".") -> str:
-    """Return a time as 00:01:02.340, with a comma in SRT."""
-    whole = round(1000 * seconds)
-    return f"{whole // 3_600_000:02}:{whole // 60_000 % 60:02}:{whole // 1000 % 60:02}{point}{whole % 1000:03}"
-
-
-WORD_JOINER = "\u2060"  # without width, and no place for a line to break
-# what readers of SRT take for markup: <b>, </font>, {\an8}, and the arrow between two times
-SRT_MARKUP = re.compile(r"<(?=[^\W\d]|/)|\{(?=\\)|--(?=>)")
-
-
-def _escaped_word(word: str, form: str) -> str:
-    """Return a word for srt or vtt, in which nothing is markup. SRT has no escapes: there a word joiner parts the markup."""
-    text = visible_text(word)
-    if form == "srt":
-        return SRT_MARKUP.sub(lambda match: match[0] + WORD_JOINER, text)
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def subtitles(aligned: AlignedSpeech, form: str) -> str:
-    """Return the words as a file of subtitles, srt or vtt; in vtt each word has its own time."""
-    spaced, vtt, cues = aligned.language not in NO_SPACES, form == "vtt", []
-    for number, cue in enumerate(subtitle_cues(aligned.words), 1):
-        point, end = "." if vtt else ",", max(cue[-1].end, cue[0].start + 0.001)
-        times = f"{clock(cue[0].start, point)} --> {clock(end, point)}"
-        texts = [_escaped_word(word.text, form) for word in cue]
-        if vtt:
-            pairs = zip(texts[1:], cue, cue[1:], strict=False)
-            later = [
-                f"<{clock(word.start)}>{text}" if word.start > earlier.start else text for text, earlier, word in pairs
-            ]
-            texts = [texts[0], *later]
-        cues.append(f"{number}\n{times}\n{(' ' if spaced else '').join(texts)}\n")
-    return ("WEBVTT\n\n" if vtt else "") + "\n".join(cues)
+def score_sentence(score: LinkScore) -> str:
+    """Return a score as a sentence."""
+    named = (("precision", score.precision), ("recall", score.recall), ("alignment error rate", score.aer))
+    shares = ", ".join(f"{name} {share:.3f}" for name, share in named if share is not None)
+    return f"{counted(score.links, 'link')} of words, {counted(score.sure, 'sure one')} in the gold alignment: {shares}"

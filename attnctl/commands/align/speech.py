@@ -21,6 +21,7 @@ from attnctl.commands.align.result import (
     ScoredHead,
     align_heads,
 )
+from attnctl.commands.align.transcripts import spoken_segments
 from attnctl.commands.align.word_times import (
     LEAD_SECONDS,
     head_scores,
@@ -47,6 +48,7 @@ WINDOW_SECONDS, LATEST_SECONDS = 30, 5  # Whisper hears 30 seconds at once; a lo
 SILENT = 1e-4  # of full scale; a sound without a louder sample is silent
 FRAME = round(RATE * FRAME_SECONDS)  # samples
 BATCH_OF_HEADS = 8  # heads whose paths are found together
+ADVICE = "give a Whisper checkpoint, as its folder or its Hugging Face id: openai/whisper-base"
 
 Place = tuple[int, int]
 
@@ -56,12 +58,18 @@ def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> Checkpo
 
     Raises UsageError for a model that cannot hear, AttnctlError for a checkpoint that is damaged or lacks a part.
     """
-    advice = "give a Whisper checkpoint, as its folder or its Hugging Face id: openai/whisper-base"
     if not is_checkpoint(name):
-        raise UsageError(f"{short_name(name)} is not a checkpoint that hears speech: {advice}")
+        raise UsageError(f"{short_name(name)} is not a checkpoint that hears speech: {ADVICE}")
     if checkpoint_settings(name).get("model_type") != "whisper":
-        raise UsageError(f"{short_name(name)} does not write down speech: {advice}")
+        raise UsageError(f"{short_name(name)} does not write down speech: {ADVICE}")
     return open_checkpoint(name, dtype=dtype, device=device, attention="cross")
+
+
+def checked_speech(model: Checkpoint) -> Checkpoint:
+    """Return an opened checkpoint. Raises UsageError if it is no Whisper with its reader of sounds."""
+    if model.network.config.model_type != "whisper" or not isinstance(model.reader, SoundReader):
+        raise UsageError(f"{model.info.name} does not write down speech: {ADVICE}")
+    return model
 
 
 def named_heads(speech: Checkpoint) -> tuple[HeadPlace, ...]:
@@ -160,7 +168,8 @@ def align_speech(
     seconds = len(samples) / RATE
     yield AlignedSpeech(
         audio=name, seconds=seconds, text=text, given=target is not None, language=language, model=info,
-        words=tuple(words), chosen=choice, heads=used, named_heads=named, found_heads=found_heads,
+        words=tuple(words), segments=spoken_segments(words, language), chosen=choice,
+        heads=used, named_heads=named, found_heads=found_heads,
         common_heads=sum((head.layer, head.head) in best for head in named), notes=tuple(notes),
     )  # fmt: skip
 

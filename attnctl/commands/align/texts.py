@@ -15,23 +15,29 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from attnctl.checks.model_options import RANGES
+from attnctl.commands.align.pharaoh import check_words, pharaoh_line, read_gold, score_links
 from attnctl.commands.align.result import (
     AUTO_HEADS,
     LISTED_HEADS,
     AlignedLink,
     AlignedText,
     AlignmentHead,
+    Link,
     align_heads,
 )
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.layer import LayerAttention
+from attnctl.models.huggingface.attention_sites import merges_source
+from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
 from attnctl.models.huggingface.opening import open_checkpoint, short_name
 from attnctl.models.huggingface.tokenizer import Pieces
 from attnctl.readings.head_place import HeadPlace
+from attnctl.readings.head_statistics import SINK_MASS
+from attnctl.readings.sinks import FEWEST_ROWS, OF_EVEN
 from attnctl.runtime.arrays import Bools, Floats
 from attnctl.source import Changes, TextSource, prepare
-from attnctl.text import shortened
+from attnctl.text import shortened, visible_text
 from attnctl.text.tokens import Token, checked_text, unknown_words
 from attnctl.trace import PIECES_NOTE, joined_word, word_groups
 from attnctl.trace.run import Run
@@ -54,14 +60,25 @@ class _Sides(NamedTuple):
     spelled: tuple[str, tuple[Token, ...]] | None = (
         None  # a decoder's text, and its tokens with their places in the text
     )
+    places: tuple[int | None, ...] = ()  # where each of a decoder's tokens begins in `target`
 
 
 def align_text(
-    text: str, name: str, *, heads: str = "auto", target: str | None = None, words: bool = False, **how: Any
+    text: str,
+    model: str | Checkpoint,
+    *,
+    heads: str | Sequence[tuple[int, int]] = "auto",
+    target: str | None = None,
+    words: bool = False,
+    gold: str | None = None,
+    gold_from: int = 0,
+    **how: Any,
 ) -> AlignedText:
-    """Return the source of each token of a target; `how` are options of `open_checkpoint`.
+    """Return the source of each token of a target.
 
-    Raises UsageError for a text or a target without tokens, and for heads that do not exist.
+    `model` is a checkpoint that is opened, or its name, for which `how` are options of `open_checkpoint`; `gold` a file with
+    a human's alignment of the words, which are counted from `gold_from`. Raises UsageError for a text or a target without
+    tokens, and for heads that do not exist.
     """
     if heads == "named":
         raise UsageError(
@@ -69,10 +86,10 @@ def align_text(
             option="heads",
             value=heads,
         )
-    if not is_checkpoint(name):
-        raise UsageError(f"{short_name(name)} is not a checkpoint: give one, as its folder or its Hugging Face id")
-    between = bool(checkpoint_settings(name).get("is_encoder_decoder"))
-    sides = (_two_texts if between else _one_text)(checked_text(text), name, target, how)
+    if isinstance(model, str) and not is_checkpoint(model):
+        raise UsageError(f"{short_name(model)} is not a checkpoint: give one, as its folder or its Hugging Face id")
+    between = writes_targets(model)
+    sides = (_two_texts if between else _one_text)(checked_text(text), model, target, how)
     info = sides.source.info
     chosen = () if heads == "auto" else align_heads(heads, info)
     prepared = prepare(sides.source, Changes(words=words))
@@ -85,23 +102,35 @@ def align_text(
             how_given = f" with {option_name('target')}" if between and side == "target" else ""
             raise UsageError(f"the {side} has no tokens: give at least one word{how_given}")
     weights, subject = prepared.read(AlignmentReading(rows, columns))
-    ranked = ranked_heads(weights, targets, sources)
+    sinks = _sinks(weights, sources, first=columns[0] == 0, always=bool(info.causal) and not between)
+    ranked = ranked_heads(weights, targets, sources, sinks)
     used = chosen or tuple(HeadPlace(place.layer, place.head) for place in ranked[:AUTO_HEADS])
     for place in used:
         if (place.layer, place.head) not in weights:
             head = f"{place.layer}.{place.head}"
             raise UsageError(f"this head of {info.name} has no attention weights", option="heads", value=head)
     mean = np.mean([weights[place.layer, place.head] for place in used], axis=0)  # (targets, sources)
-    links = aligned_links(mean, targets, sources)
+    links = aligned_links(mean, targets, sources, sinks)
+    source_words = words_at((_first_letter(token, sides.text) for token in sources), sides.text)
+    word_links = linked_words(mean, _target_words(sides, rows, targets), source_words, sinks)
     notes = tuple(note for note in subject.notes if note != PIECES_NOTE)
     notes += tuple(note for side in (subject.tokens, subject.key_tokens or ()) for note in unknown_words(side))
+    if sinks:
+        names = ", ".join(f"“{visible_text(sources[sink].text)}”" for sink in sinks)
+        notes += (f"No link is made to {names}: it takes attention that no token needs (a sink).",)
     if between and target is None and not subject.tokens[-1].special:
         longer = option_name("generate", 2 * len(subject.tokens))
         notes += (f"The target is cut off: {info.name} did not end it, and {longer} lets it write more.",)
+    score = None
+    if gold is not None:
+        (human,) = read_gold(gold, gold_from, 1)
+        check_words(human, len(sides.text.split()), len(sides.target.split()), gold, gold_from)
+        score = score_links([word_links], [human])
     return AlignedText(
         text=sides.text, target=sides.target, given=target is not None or not between, model=subject.model,
-        sources=sources, links=links, weights=mean, chosen="given" if chosen else "auto", heads=used,
-        found_heads=ranked[:LISTED_HEADS], notes=notes,
+        sources=sources, links=links, weights=mean, pharaoh=pharaoh_line(word_links),
+        chosen="given" if chosen else "auto", heads=used, found_heads=ranked[:LISTED_HEADS], sinks=sinks, score=score,
+        notes=notes,
     )  # fmt: skip
 
 
@@ -112,31 +141,69 @@ def _within(token: Token, first: int, end: float = math.inf) -> bool:
     return first <= token.start < token.end <= end
 
 
-def _one_text(text: str, name: str, target: str | None, how: OptionValues) -> _Sides:
+def writes_targets(model: str | Checkpoint) -> bool:
+    """Return whether a checkpoint is an encoder-decoder, which reads a source and writes its target."""
+    if isinstance(model, str):
+        return bool(checkpoint_settings(model).get("is_encoder_decoder"))
+    return bool(model.network.config.is_encoder_decoder)
+
+
+def _one_text(text: str, model: str | Checkpoint, target: str | None, how: OptionValues) -> _Sides:
     """Return the two sides of a text with >> between them. Raises UsageError without >>, or if there is also a target."""
-    advice = f'{short_name(name)} reads one text: put the target behind the source, as "source {MARK} target"'
+    name = short_name(model) if isinstance(model, str) else model.info.name
+    advice = f'{name} reads one text: put the target behind the source, as "source {MARK} target"'
     for option, value in (("target", target), ("generate", how.get("generate"))):
         if value is not None:
             raise UsageError(f"is for encoder-decoders, and {advice}", option=option)
     end = text.rfind(MARK)
     if end < 0:
         raise UsageError(f"the text “{shortened(text, 40)}” has no {MARK}, and {advice}")
-    return _Sides(TextSource(open_checkpoint(name, **how), text), text[:end], text[end + len(MARK) :], end)
+    opened = open_checkpoint(model, **how) if isinstance(model, str) else model
+    return _Sides(TextSource(opened, text), text[:end], text[end + len(MARK) :], end)
 
 
-def _two_texts(text: str, name: str, target: str | None, how: OptionValues) -> _Sides:
+def _two_texts(text: str, model: str | Checkpoint, target: str | None, how: OptionValues) -> _Sides:
     """Return a source and the decoder's text, by default the model's own. Raises UsageError for an empty text."""
     if target is not None and not target.strip():
         raise UsageError("is empty: give the text that was made from the source", option="target")
     generate = how.get("generate")
     if generate is not None:
         RANGES["generate"].check_value("generate", generate)
-    model = open_checkpoint(name, target=target, **(how if target or generate else how | {"generate": 1}))
-    if model.kind != "cross":
-        raise AttnctlError(f"{model.info.name} attends to source and target in one softmax: it has no cross attention")
-    source = TextSource(replace(model, generate=generate or 0), text)  # 0: as long as its generation_config says
-    spelled = _spelled(model.pieces, source.tokens)
-    return _Sides(source, text, spelled[0] if target is None else target, len(text), spelled)
+    if isinstance(model, str):
+        opened = open_checkpoint(model, target=target, **(how if target or generate else how | {"generate": 1}))
+    else:
+        separate = model.kind == "decoder" and not merges_source(model.network)
+        opened = replace(replace(model, kind="encoder") if separate else model, target=target).with_cross_attention()
+    if opened.kind != "cross":
+        raise AttnctlError(f"{opened.info.name} attends to source and target in one softmax: it has no cross attention")
+    source = TextSource(replace(opened, generate=generate or 0), text)  # 0: as long as its generation_config says
+    spelled = _spelled(opened.pieces, source.tokens)
+    return _Sides(
+        source, text, spelled[0] if target is None else target, len(text), spelled, _places(opened, target, spelled)
+    )
+
+
+def _places(model: Checkpoint, target: str | None, spelled: tuple[str, tuple[Token, ...]]) -> tuple[int | None, ...]:
+    """Return where each token of a decoder begins in its target, which may be spelled otherwise than its tokens are."""
+    text, tokens = spelled
+    own = [_first_letter(token, text) for token in tokens]
+    if target is None:
+        return tuple(own)
+    labels = [token for token in model.pieces.tokenize_target(target) if token.start != token.end]
+    ids, given = [token.id for token in tokens], [token.id for token in labels]
+    for first in range(len(ids) - len(given) + 1):
+        if ids[first : first + len(given)] == given:
+            places = [_first_letter(label, target) for label in labels]
+            return (*[None] * first, *places, *[None] * (len(ids) - first - len(given)))
+    return tuple(own)
+
+
+def _first_letter(token: Token, text: str) -> int | None:
+    """Return where a token's first character that is not blank stands in its text; None for a token without a place."""
+    if token.start is None or token.end is None:
+        return None
+    covered = text[token.start : token.end]
+    return token.start + len(covered) - len(covered.lstrip()) if covered.strip() else None
 
 
 def _spelled(pieces: Pieces, tokens: Sequence[Token]) -> tuple[str, tuple[Token, ...]]:
@@ -172,6 +239,16 @@ def _target_rows(sides: _Sides, tokens: Sequence[Token], words: bool) -> tuple[l
     return visible_groups, [joined_word([placed[index] for index in group], text) for group in visible_groups]
 
 
+def _target_words(sides: _Sides, rows: Sequence[Sequence[int]], targets: Sequence[Token]) -> list[int]:
+    """Return the number of the word between blanks of the target in which each of its rows begins."""
+    if sides.spelled is None:
+        start = sides.end + len(MARK)
+        letters = (_first_letter(token, sides.source.text) for token in targets)
+        return words_at((None if place is None else place - start for place in letters), sides.target)
+    placed = [[sides.places[index] for index in group] for group in rows]
+    return words_at((next((place for place in of if place is not None), None) for of in placed), sides.target)
+
+
 # --- weights of heads -------------------------------------------------------------------------------------------------
 
 HeadWeights = dict[tuple[int, int], Floats]  # (layer, head) → (target tokens, source tokens)
@@ -203,17 +280,38 @@ class AlignmentReading:
         return self._weights, run.subject
 
 
-def ranked_heads(weights: HeadWeights, targets: Sequence[Token], sources: Sequence[Token]) -> tuple[AlignmentHead, ...]:
-    """Return all heads with their scores, best first; punctuation does not count, since it looks at the ends of phrases."""
-    rows, columns = _worded(targets), _worded(sources)
+def _sinks(weights: HeadWeights, sources: Sequence[Token], *, first: bool, always: bool) -> tuple[int, ...]:
+    """Return the source tokens that are sinks: no token has them as its source; () if all would be.
+
+    The first token of a text (`first`: it is that of the source) is one in a causal model `always`, otherwise, like a mark,
+    if it has SINK_MASS or more of the attention of all heads, and OF_EVEN times its even share. In a short target a word
+    may rightly have as much.
+    """
+    shares = np.mean([of_head.mean(axis=0) for of_head in weights.values()], axis=0)  # (sources,)
+    enough, least = len(next(iter(weights.values()))) >= FEWEST_ROWS, max(SINK_MASS, OF_EVEN / len(sources))
+    marks = [not any(letter.isalnum() for letter in token.text) for token in sources]
+    sinks = [
+        index
+        for index, share in enumerate(shares.tolist())
+        if (first and always and index == 0) or (enough and share >= least and (marks[index] or (first and index == 0)))
+    ]
+    return tuple(sinks) if len(sinks) < len(sources) else ()
+
+
+def ranked_heads(
+    weights: HeadWeights, targets: Sequence[Token], sources: Sequence[Token], sinks: Sequence[int] = ()
+) -> tuple[AlignmentHead, ...]:
+    """Return all heads with their scores, best first; neither sinks nor punctuation count: it looks at ends of phrases."""
+    rows, columns = _worded(targets), _worded(sources, without=sinks)
     scores = {place: head_score(of_head[rows][:, columns]) for place, of_head in weights.items()}
     return tuple(AlignmentHead(*place, scores[place]) for place in sorted(scores, key=lambda place: -scores[place]))
 
 
-def _worded(tokens: Sequence[Token]) -> Bools:
-    """Return which tokens have a letter or digit; all of them if none has one → (tokens,)."""
-    has_letter = np.array([any(letter.isalnum() for letter in token.text) for token in tokens])
-    return has_letter if has_letter.any() else ~has_letter
+def _worded(tokens: Sequence[Token], without: Sequence[int] = ()) -> Bools:
+    """Return which tokens, without some, have a letter or digit; all of these if none has one → (tokens,)."""
+    is_kept = np.isin(np.arange(len(tokens)), without, invert=True)
+    has_letter = np.array([any(letter.isalnum() for letter in token.text) for token in tokens]) & is_kept
+    return has_letter if has_letter.any() else is_kept
 
 
 def head_score(weights: Floats) -> float:
@@ -222,10 +320,50 @@ def head_score(weights: Floats) -> float:
     return float(weights.max(axis=1).mean()) * distinct
 
 
-def aligned_links(weights: Floats, targets: Iterable[Token], sources: Sequence[Token]) -> tuple[AlignedLink, ...]:
-    """Return the largest weight of each row (targets, sources)."""
-    best = weights.argmax(axis=1)
+def aligned_links(
+    weights: Floats, targets: Iterable[Token], sources: Sequence[Token], sinks: Sequence[int] = ()
+) -> tuple[AlignedLink, ...]:
+    """Return the largest weight of each row (targets, sources), not that of a sink."""
+    best = _without_columns(weights, sinks).argmax(axis=1)
     return tuple(
         AlignedLink(token.text, int(source), sources[source].text, float(row[source]))
         for token, source, row in zip(targets, best, weights, strict=True)
     )
+
+
+def _without_columns(weights: Floats, columns: Sequence[int]) -> Floats:
+    """Return weights (rows, columns) in which some columns are below every weight."""
+    kept = weights.copy()
+    kept[:, list(columns)] = -1
+    return kept
+
+
+# --- words between blanks ---------------------------------------------------------------------------------------------
+
+
+def words_at(places: Iterable[int | None], text: str) -> list[int]:
+    """Return the number of the word between blanks at each place in a text; without a place, that of the place before."""
+    numbers = (
+        np.cumsum([not letter.isspace() and (not i or text[i - 1].isspace()) for i, letter in enumerate(text)]) - 1
+    )
+    words = [0]
+    for place in places:
+        words.append(words[-1] if place is None else int(numbers[place]))
+    return words[1:]
+
+
+def linked_words(
+    weights: Floats, target_words: Sequence[int], source_words: Sequence[int], sinks: Sequence[int] = ()
+) -> list[Link]:
+    """Return the source word of each target word, by weights of tokens (targets, sources) and the words that these are of.
+
+    Weights are summed over the tokens of a source word, without sinks, and averaged over those of a target word.
+    """
+    places = [index for index in range(len(source_words)) if index not in sinks]
+    names = sorted({source_words[index] for index in places})
+    links = []
+    for word in dict.fromkeys(target_words):
+        mean = weights[[index for index, of in enumerate(target_words) if of == word]].mean(axis=0)  # (sources,)
+        sums = [float(sum(mean[index] for index in places if source_words[index] == name)) for name in names]
+        links.append((names[int(np.argmax(sums))], word))
+    return links

@@ -77,7 +77,8 @@ def compare_command(
 
     How far a quantised copy or a fine-tune moved, over every head: attnctl drift.
     """
-    form = output_format("compare", output, ("json", "txt", *format_names()), "json" if json else "")
+    page = " (a page: attnctl view A B TEXT -o page.html)"
+    form = output_format("compare", output, ("json", "txt", *format_names()), "json" if json else "", page)
     drawn = form in format_names()
     if form == "json":
         refuse_unused(context, "layer", "head", "precision", PictureLook, because="JSON has every head in full")

@@ -78,7 +78,7 @@ def compare_sources(
 
 
 def chosen_places(pair: Comparison, layer: Selection, head: Selection) -> list[tuple[int, int]]:
-    """Return each (layer, head) to show: those that the user names, or the one with the largest difference.
+    """Return each (layer, head) to show: those that the user names, or the most telling one.
 
     Raises UsageError for a layer or head that only one of the two has.
     """
@@ -94,7 +94,7 @@ def chosen_places(pair: Comparison, layer: Selection, head: Selection) -> list[t
         places = ", ".join(f"{layer_index}.{head_index}" for layer_index, head_index in pair.places[:8])
         raise UsageError(f"no such layer and head in {of_both}: it has {places}{', …' * (len(pair.places) > 8)}")
     if layer is None and head is None:
-        return [pair.largest_difference()[:2]]
+        return [pair.telling_place()]
     # if only the layer or only the head is named, the other is chosen, unless it is "all"
     one_is_open = layer is None or head is None
     return [max(chosen, key=pair.gap_of_head)] if one_is_open and "all" not in (layer, head) else chosen

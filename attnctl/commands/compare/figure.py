@@ -12,6 +12,9 @@ from attnctl.readings.comparison import Comparison
 from attnctl.render.figure.heatmap import colour_map, drawing_of
 from attnctl.render.figure.layout import LEAST, Drawing, Grids, Panel, Scale, colour_norm
 from attnctl.render.forms import CHANGE
+from attnctl.text import shortened
+
+TITLE = 120  # letters of a panel's title, which takes as many lines as it needs
 
 
 def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAIN) -> Drawing:
@@ -25,11 +28,13 @@ def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAI
     weights = Scale(colour_norm(look.vmin or 0.0, top), colour_map(look.cmap), "weight")
     furthest = max(float(np.abs(change_of).max()), LEAST)
     change = Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), "difference")
-    names = f"A  {pair.names[0]}", f"B  {pair.names[1]}", "B - A"
+    a_name, b_name = (shortened(name, TITLE, close=True) for name in pair.names)
+    names = f"A  {a_name}", f"B  {b_name}", "B - A"
     arrays = zip(names, (a, b, change_of), (0, 0, 1), masks, strict=True)
     grids = Grids(
         panels=tuple(
-            Panel(0, index, name, array, mask, scale) for index, (name, array, scale, mask) in enumerate(arrays)
+            Panel(0, index, name, array, mask, scale, breaks=True)
+            for index, (name, array, scale, mask) in enumerate(arrays)
         ),
         rows=tuple(rows),
         columns=tuple(columns),

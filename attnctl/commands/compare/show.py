@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from attnctl.readings.comparison import Comparison
+from attnctl.readings.questions.headline import roles_of_heads
 from attnctl.render.forms import Form, Grid, Line, token_label
 from attnctl.text import number_text
 
@@ -45,12 +46,23 @@ def comparison_forms(pair: Comparison, places: Sequence[tuple[int, int]], precis
         yield ""
         yield Line(note, "dim", INDENT)
     yield ""
-    layer, head, i, j = pair.largest_difference()
+    largest = pair.largest_difference()
+    if len(places) == 1 and places[0] != largest[:2] and pair.gap_of_head(places[0]):
+        finds = ", ".join(roles_of_heads(pair.a.model).get(places[0], ()))
+        in_head = f"the largest change in this head{f', which finds {finds}' if finds else ''}"
+        yield _change_line(pair, pair.largest_difference(*places[0]), precision, in_head)
+    layer, head, i, j = largest
     x, y = (float(side[i, j]) for side in pair.both_weights(layer, head))
     if x == y:
         where = "Where both may look, " if pair.hidden_in_one(layer) is not None else ""
         yield Line(f"{where}A and B are the same, to the last bit.", "bold accent", INDENT)
         return
-    change = f"{rows[i]} → {columns[j]}  {number_text(x, precision)} → {number_text(y, precision)}"
-    note = f"   the largest change of all, in layer {layer}, head {head}"
-    yield Line([(change, "bold accent"), (note, "dim")], indent=INDENT)
+    yield _change_line(pair, largest, precision, f"the largest change of all, in layer {layer}, head {head}")
+
+
+def _change_line(pair: Comparison, cell: tuple[int, int, int, int], precision: int, note: str) -> Line:
+    """Return a line on how one cell (layer, head, query, key) changes from A to B."""
+    layer, head, i, j = cell
+    rows, columns = ([token_label(name) for name in side] for side in pair.axis_labels())
+    x, y = (number_text(float(side[i, j]), precision) for side in pair.both_weights(layer, head))
+    return Line([(f"{rows[i]} → {columns[j]}  {x} → {y}", "bold accent"), (f"   {note}", "dim")], indent=INDENT)

@@ -64,6 +64,7 @@ WRITTEN: dict[str, dict[str, str]] = {
         "models": "the models, and what the trained ones find",
         "architectures": "which architectures of checkpoints are shown exactly, tried one by one",
         "gguf": "GGUF files, of llama.cpp and Ollama: what is shown, and which are read",
+        "frameworks": "what torch, JAX, Keras, ONNX, MLX, Marian and others mean by causal, and by an empty row",
         "speed": "how fast attnctl is, measured against other tools",
         "architecture": "how attnctl is built, and how to add to it",
         "models-inside": "how checkpoints, GGUF files and torch modules are read and watched",

@@ -178,6 +178,8 @@ def evaluate_command(
         put_bytes(treebank_text(sentences, bool(model_of(options).info.causal)).encode(), write_corpus)
         return DONE
     if not paths:
+        of_corpus = "attnctl evaluate CORPUS.conllu -o FILE writes the census of a corpus; for these sentences: --json"
+        refuse_unused(context, "output", because=of_corpus)
         refuse_unused(context, *COUNTING, *COUNTED, because="use it with a corpus of your own")
         _evaluate_bundled(options, sentences, json)
         return DONE
@@ -258,7 +260,7 @@ def _counted_census(
 
     model = compute.open_census_model(work)
     report = compute.SkipReport(folder is not None, print_complaint)
-    with items_progress(treebank.share_read) as tick:
+    with items_progress(treebank.share_done) as tick:
 
         def hear(chunk: list[Result]) -> None:
             report.hear(chunk)
@@ -285,14 +287,14 @@ def _counted_census(
 
 def _is_model(corpus: list[str]) -> bool:
     """Return whether the argument names a model, not a corpus: `attnctl evaluate demo-causal`, `attnctl evaluate run/`."""
-    from attnctl.models import REGISTRY
+    from attnctl.models import BUILT_IN
 
     if len(corpus) != 1 or corpus[0] == "-":
         return False
     path = Path(corpus[0])
     if len(os.fsencode(path.name)) > 255:
         raise UsageError("this name is too long for a model or a corpus")
-    if corpus[0] in REGISTRY or path.suffix in (".safetensors", ".npz") or (path / "weights.safetensors").is_file():
+    if corpus[0] in BUILT_IN or path.suffix in (".safetensors", ".npz") or (path / "weights.safetensors").is_file():
         return True
     if not path.exists():
         raise UsageError(f"no model and no corpus {corpus[0]!r}: give a CoNLL-U file and --model NAME")

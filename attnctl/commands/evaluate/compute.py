@@ -273,9 +273,11 @@ def count_corpus(
     else:
         settings = {"formats": [FORM], "input": input_paths(treebank.paths, folder), "model": work.options} | vars(work)
         settings = {name: value for name, value in settings.items() if name != "options"} | {"tallies": TALLIES}
-        with Folder(folder, settings, (FORM,), [tallies], TOGETHER, start_anew=start_anew) as opened:
-            for chunk in results_of(opened.items_to_do(treebank)):
+        opening = Folder(folder, settings, (FORM,), [tallies], TOGETHER, start_anew=start_anew)
+        with opening as opened, opening.kept_on_interrupt():
+            for chunk in results_of(treebank.items_left(opened)):
                 opened.write_results(chunk)
+                treebank.note_done(result.item for result in chunk)
                 hear(chunk)
             opened.finish_run()
             if damage := opened.damage_sentence():

@@ -37,7 +37,7 @@ from attnctl.cli.output import (
 )
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.cli.suggestions import completing
-from attnctl.errors import UsageError
+from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.pictures import PictureLook, format_names, suffixes_listed
 from attnctl.registry import COMMANDS
 
@@ -203,10 +203,13 @@ def _measure_heads(
 def _draw_statistic(measure: Callable[[], Overview], by: str, look: PictureLook, form: str, output: str) -> None:
     """Draw one statistic of every head as a picture."""
     from attnctl.commands.heads.figure import statistic_grid
+    from attnctl.commands.heads.show import no_value_sentence
     from attnctl.render.figure.heatmap import colour_map
 
     colour_map(look.cmap)  # an unknown name is refused before long work
     measured = measure()
+    if all(head[by] is None for head in measured.head_statistics):
+        raise AttnctlError(no_value_sentence(by).rstrip("."))
     drawing = statistic_grid(measured.head_statistics, by, _title_of(measured), look.as_look(), measured.model.citation)
     write_drawing(drawing, form, output)
 

@@ -12,6 +12,7 @@ from attnctl.render.forms import Column, Table
 from attnctl.text import for_pasting
 from attnctl.trace.model_info import ModelInfo
 
+REPEATING = ("induction", "duplicate")  # statistics of repeated tokens
 DOUBT = f" ?: the text has fewer than {LEAST_TOKENS} tokens, too few to tell what a head does."
 
 
@@ -27,11 +28,7 @@ def heads_table(heads: Sequence[HeadStatistics], measure: str | None = None, mor
     by = ""
     if measure is not None:
         statistic, has_value = STATISTICS[measure], any(head[measure] is not None for head in heads)
-        by = (
-            f" Sorted by {statistic.heading}, the largest first."
-            if has_value
-            else f" No head has {statistic.heading} ({statistic.title_with_unit}) on this text."
-        )
+        by = f" Sorted by {statistic.heading}, the largest first." if has_value else f" {no_value_sentence(measure)}"
     stand_out = (measure, f"{measure}_query", f"{measure}_key")
     doubt = DOUBT * any(head.is_doubted for head in heads)
     return Table(
@@ -46,6 +43,15 @@ def heads_table(heads: Sequence[HeadStatistics], measure: str | None = None, mor
         elsewhere=f" ({option_name('csv')} has them all)",
         in_full=True,
     )
+
+
+def no_value_sentence(name: str) -> str:
+    """Return a sentence that says why no head has a statistic on this text, and what to do."""
+    statistic = STATISTICS[name]
+    if name in REPEATING:
+        probe = option_name("probe", True)
+        return f"No token is repeated in this text, so no head has {name} ({statistic.title_with_unit}): see {probe}."
+    return f"No head has {statistic.heading} ({statistic.title_with_unit}) on this text."
 
 
 def _statistic_column(statistic: Statistic, heads: Sequence[HeadStatistics], stands_out: bool) -> Column:

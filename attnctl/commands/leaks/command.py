@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from math import prod
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
 from attnctl.checks.options import LOOK
 from attnctl.cli.command import command
-from attnctl.cli.groups import CheckpointOptions, JsonOption, output_option
+from attnctl.cli.groups import CheckpointOptions, JsonOption, option_values, output_option
 from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_renderable
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import completing
@@ -18,7 +19,7 @@ from attnctl.errors import DONE, FINDING, UsageError
 from attnctl.formats.pictures import format_names, suffixes_listed
 
 if TYPE_CHECKING:
-    from attnctl.commands.leaks.compute import LeakSearch
+    from attnctl.commands.leaks.search import LeakSearch
 
 
 @command(example="attnctl leaks batch.safetensors --model smollm2")
@@ -65,7 +66,7 @@ def leaks_command(
 
     form = output_format("leaks", output, ("json", "txt", "html", *format_names()), "json" if json else "")
     search = _leak_search(inputs, model, pack, expect)
-    tokens = search.ids.numel()
+    tokens = prod(search.shape)
     with cost_progress(f"{tokens:,} tokens", "a smaller batch takes less") as tick:
         leaks = search.measure(tick)
     say_notes(leaks.notes)
@@ -78,26 +79,30 @@ def leaks_command(
     return FINDING if leaks.wrong else DONE
 
 
-def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, expect: str) -> LeakSearch:
+def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, expect: str) -> LeakSearch[Any]:
     """Return the search over a batch in a file, or with `pack` over texts in one row.
 
     Raises UsageError for arguments that cannot be combined, AttnctlError for a damaged file or checkpoint.
     """
+    from attnctl.checks.own_functions import names_function
     from attnctl.commands.leaks.result import parsed_expectation
     from attnctl.formats.arrays import read_batch, read_table
     from attnctl.models.huggingface.hub import check_extra, find_checkpoint, is_checkpoint, read_json
 
     model, dtype = options.model, options.dtype
-    if model is None or not is_checkpoint(model):
+    is_function = names_function(model or "")
+    if model is None or not (is_function or is_checkpoint(model)):
         raise UsageError("leaks needs a checkpoint: name its folder or Hugging Face id with --model")
     if (len(inputs) < 2) == pack:
         if pack:
             raise UsageError("packs texts: give two or more", option="pack")
         raise UsageError("leaks reads one batch; for texts, add --pack")
-    batch: dict[str, Any] = {} if pack else dict(read_batch(inputs[0]))
-    expected = expect if parsed_expectation(expect) else read_table(expect)
+    batch: dict[str, Any] = {} if pack else dict(read_batch(inputs[0], needs_ids=not is_function))
+    expected: Any = expect if parsed_expectation(expect) else read_table(expect)
+    if is_function:
+        return _module_search(inputs if pack else (), batch, options, expected)
     check_extra()
-    from attnctl.commands.leaks.compute import LeakSearch
+    from attnctl.commands.leaks.compute import NetworkLeaks
     from attnctl.models.huggingface.network import load_network
     from attnctl.models.huggingface.opening import gguf_pieces, short_name
     from attnctl.models.huggingface.tokenizer import open_pieces
@@ -116,4 +121,19 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
             "position_ids": [[position for ids in tokens for position in range(len(ids))]],
         }
     network = load_network(folder, settings, dtype or "auto", options.device or "auto", name)
-    return LeakSearch(network, batch, batch.pop("segments", None), expected, name)
+    return NetworkLeaks(network, batch, batch.pop("segments", None), expected, name)
+
+
+def _module_search(
+    texts: Sequence[str], batch: dict[str, Any], options: CheckpointOptions, expected: Any
+) -> LeakSearch[Any]:
+    """Return the search over a batch, or over texts in one row, for a module of the user's own."""
+    from attnctl.cli.opening import model_of
+    from attnctl.commands.leaks.module import ModuleLeaks
+    from attnctl.models.torch.module_model import ModuleModel
+
+    opened = model_of(option_values(options))
+    assert isinstance(opened, ModuleModel)
+    if texts:
+        batch = opened.packed(texts)
+    return ModuleLeaks(opened.module, (), batch, batch.pop("segments", None), expected, opened.info.name, opened.name)

@@ -19,11 +19,12 @@ State = Literal["allowed", "apart", "rounding", "leak"]
 Cause = Literal[
     "padding", "prefix", "token-types", "no-causal-mask", "given-mask", "added-mask", "mask-of-ids", "mask-given", "cache",
     "positions-unread", "positions-in-planes", "kernel", "nothing-given", "relayed", "state",
+    "own-mask",
 ]  # fmt: skip
 # facts about a batch that decide on the cause of a leak
 BatchFact = Literal[
     "restarts", "mask", "ids", "given-mask", "added-mask", "cache", "boundaries", "types", "no-attention", "relayed",
-    "read", "planes", "unread",
+    "read", "planes", "unread", "module",
 ]  # fmt: skip
 
 
@@ -154,6 +155,7 @@ def cause_of(pair: LeakPair, key: Segment, facts: Collection[BatchFact]) -> Caus
         ("added-mask" in facts, "added-mask"),
         ("given-mask" in facts, "given-mask"),
         (pair.query == pair.key, "no-causal-mask"),
+        ("module" in facts, "own-mask"),
         ("unread" in facts and "types" not in facts, "positions-unread"),
         ("planes" in facts, "positions-in-planes"),
         ("ids" in facts, "mask-of-ids"),
@@ -183,6 +185,7 @@ CAUSES = {
     "positions-in-planes": "this model makes a mask only from position_ids with four planes, (4, batch, tokens): first the "
     "places of the tokens in their documents, then time, height and width",
     "kernel": "only FlashAttention reads cu_seq_lens: give position_ids that restart",
+    "own-mask": "the module's own mask lets it through",
     "nothing-given": "nothing in the batch tells the model where a segment ends: let position_ids restart",
     "relayed": "another segment sees it, and passes it on in the next layer",
     "state": "not the attention, but a state that is carried from token to token (Mamba, convolution)",

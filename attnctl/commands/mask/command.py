@@ -19,6 +19,8 @@ from attnctl.formats.pictures import format_names, suffixes_listed
 
 if TYPE_CHECKING:
     from attnctl.commands.mask.exchange import Search
+    from attnctl.commands.mask.expected import Rule
+    from attnctl.source import Model
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ def mask_command(
         str | None,
         Option(
             "--expect",
-            help='Who may see whom: causal, bidirectional, "prefix N", "window N", segments, or a file of 0 and 1 '
-            "[default: what the model's configuration and documentation say].",
+            help='Who may see whom: causal, bidirectional, "prefix N", "window N", segments, "causal window N", or a file '
+            "of 0 and 1 [default: what the model's configuration and documentation say].",
             metavar="causal|bidirectional|prefix N|window N|segments|FILE",
             autocompletion=completing("causal", "bidirectional", "segments"),
             rich_help_panel=LOOK,
@@ -87,6 +89,7 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
 
     Raises UsageError for arguments that do not go together, AttnctlError for a damaged file or checkpoint.
     """
+    from attnctl.checks.own_functions import names_function
     from attnctl.cli.opening import model_of
     from attnctl.commands.mask.compute import MaskSearch, StackSearch
     from attnctl.commands.mask.expected import parsed_rule, rule_of
@@ -101,8 +104,11 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
         raise UsageError("cannot be combined with a batch, which holds its pictures", option="image")
     if is_batch and options.target is not None:
         raise UsageError("cannot be combined with a batch, which holds its decoder_input_ids", option="target")
-    batch: dict[str, Any] = dict(read_batch(source)) if is_batch else {}
+    needs_ids = not names_function(options.model or "")
+    batch: dict[str, Any] = dict(read_batch(source, needs_ids=needs_ids)) if is_batch else {}
     opened = model_of(option_values(options))
+    if not needs_ids:
+        return _module_search(opened, source, batch, rule)
     if is_batch:
         if not isinstance(opened, CallsNetwork):
             raise UsageError(f"{opened.info.name} reads no batch: name a checkpoint with --model")
@@ -114,3 +120,17 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
     if not isinstance(opened, RunsBlocks):
         raise UsageError(f"{opened.info.name} has no layers that can be run again: name a checkpoint with --model")
     return StackSearch(opened, opened.tokenize(source), rule)
+
+
+def _module_search(opened: Model, source: str, batch: dict[str, Any], rule: Rule | None) -> Search:
+    """Return the search over a text or a batch for a module of the user's own."""
+    from attnctl.commands.mask.module import ModuleSearch
+    from attnctl.models.torch.module_model import ModuleModel
+
+    assert isinstance(opened, ModuleModel)
+    name, own = opened.info.name, opened.name
+    if batch:
+        return ModuleSearch(opened.module, (), batch, batch.pop("segments", None), rule, name, own=own)
+    inputs = opened.inputs_of_text(source)
+    tokens = tuple(token.text for token in inputs.tokens or ())
+    return ModuleSearch(opened.module, inputs.args, inputs.keywords, None, rule, name, tokens, own)

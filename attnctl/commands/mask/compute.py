@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.checks import limits
-from attnctl.checks.argument_types import check_network
+from attnctl.checks.argument_types import check_module, is_network
+from attnctl.commands.mask.call_masks import keys_of_masks, masks_of_call, masks_of_heads, rows_of_block_mask
 from attnctl.commands.mask.directions import is_causal_by_documentation
-from attnctl.commands.mask.exchange import ALONE, CallMasks, Search, Seen
+from attnctl.commands.mask.exchange import CallMasks, Search, Seen
 from attnctl.commands.mask.expected import (
     TRIGRAMS,
     Expectations,
@@ -26,15 +26,15 @@ from attnctl.commands.mask.expected import (
     rule_of,
     with_prefix,
 )
-from attnctl.commands.mask.intervals import band, masks_of_rows
+from attnctl.commands.mask.module import ModuleSearch
 from attnctl.commands.mask.result import MaskCheck, MaskViolation
-from attnctl.commands.mask.sets import Chain, exchanged_sets_of_chain, nearest, reached_by
+from attnctl.commands.mask.whole import WholeRuns
 from attnctl.errors import AttnctlError
-from attnctl.models.exchange import Block, RunsBlocks, row_change, row_size, sets_of_rows
+from attnctl.models.exchange import Block, RunsBlocks, row_change, row_size
 from attnctl.models.huggingface.attention_interface import uncompiled
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.exchanged_network import OF_LOSS, ExchangedNetwork
-from attnctl.models.huggingface.token_batch import HIDING, other_ids, special_ids, visible_pairs_of_heads
+from attnctl.models.huggingface.token_batch import HIDING
 from attnctl.runtime.arrays import Bools
 
 if TYPE_CHECKING:
@@ -46,20 +46,27 @@ NO_TYPES = (
 )
 
 
-def mask(model: Any, *, segments: Any = None, expect: Any = None, **inputs: Any) -> MaskCheck:
-    """Return the mask of every layer of a transformers model, and whether the model keeps to what is expected.
+def mask(model: Any, *args: Any, segments: Any = None, expect: Any = None, **inputs: Any) -> MaskCheck:
+    """Return the mask of every layer of a model, and whether the model keeps to what is expected.
 
     `.holds` is True if every layer keeps to it, and None if nothing breaks it but some mask cannot be read; `.violations`
     are what breaks it, each with layer, query, key and change; `.groups` are the layers with the same mask, with a sentence
-    and the matrix. `inputs` are the arguments of the model: input_ids, an attention_mask of two or four dimensions or a
-    BlockMask, pixel_values. `segments` (batch, n) numbers packed documents. `expect` is causal, bidirectional, "prefix 16",
-    "window 512", segments, or a table of 0 and 1 (n, n); by default what the configuration and the documentation of the
-    family say. The model runs with its own kernel. Raises UsageError for an invalid batch.
+    and the matrix. `args` and `inputs` are the arguments of the model: input_ids, an attention_mask of two or four
+    dimensions or a BlockMask, pixel_values. `segments` (batch, n) numbers packed documents, -1 is padding. `expect` is
+    causal, bidirectional, "prefix 16", "window 512", "causal window 512", segments, "causal segments", or a table of 0 and
+    1 (n, n). The model runs with its own kernel. Raises UsageError for an invalid batch.
+
+    By default a transformers model is held against what its configuration and the documentation of its family say. Of any
+    other torch module nothing says that: it is held against its own masks, padding is hidden, and `segments` are apart.
 
     >>> found = attnctl.mask(model, **tokenizer("Alice will eat", return_tensors="pt"))  # doctest: +SKIP
     >>> assert not found.violations, found  # doctest: +SKIP
     """
-    check_network("mask", model)
+    check_module("mask", model)
+    if not is_network(model):
+        return ModuleSearch(model, args, inputs, segments, expect).measure()
+    if args:
+        raise TypeError("mask(): the arguments of a transformers model are given by name")
     return MaskSearch(uncompiled(model), inputs, segments, expect).measure()
 
 
@@ -113,7 +120,7 @@ class MaskSearch(Search):
         if (block_mask := self.engine.block_mask) is not None:
             heads = int(block_mask.shape[1])
             return masks_of_heads(
-                (n, n), partial(_rows_of_block_mask, block_mask, batch, heads, n, self.engine.ids.device)
+                (n, n), partial(rows_of_block_mask, block_mask, batch, heads, n, self.engine.ids.device)
             )
         if not isinstance(given, torch.Tensor) or given.ndim != 4:
             return None
@@ -136,7 +143,7 @@ class MaskSearch(Search):
 
         def see(site: Site, call: Call) -> None:
             made, calls = masks_of_call(call), seen.setdefault((site.kind, site.layer), [])
-            if not any(_keys(made) == _keys(other) for other in calls):
+            if not any(keys_of_masks(made) == keys_of_masks(other) for other in calls):
                 calls.append(made)
 
         output = self.engine.watch(see, lambda _: True, **self._mask_for_torch())
@@ -181,154 +188,21 @@ class MaskSearch(Search):
         base = self.engine.output_rows(self.output)
         if ids is None or text is None or base is None or self.engine.network.config.model_type in TRIGRAMS:
             return ()
-        whole = WholeRuns(self, name, base, blocks)
+        whole = WholeRuns(self, self.engine, name, base, blocks, self._run_with, self._real_of)
         found = whole.rows_that_mix()
         chain = self.chain(blocks, text)
         if not found and chain is not None:
             found = whole.tokens_that_reach(chain)
         return tuple(found.values())
 
-
-class WholeRuns:
-    """Runs of the whole model with exchanged tokens, compared with its own output `base` (batch, n, …)."""
-
-    def __init__(self, search: MaskSearch, name: str, base: Array, blocks: list[Block]) -> None:
-        self.search, self.engine, self.name, self.base, self.blocks = search, search.engine, name, base, blocks
-        self.size, self.limit = row_size(base), max(search.limit, 2 * search.floor)
-        self.real = search.expectations.texts[search.kind].real
-        self.others = {
-            entry: other_ids(self.engine.whole, value)
-            for entry, value in self.engine.entries.items()
-            if entry in ("input_ids", "decoder_input_ids")
-        }
-
-    def _is_free(self, entry: str, real: Bools) -> Bools:
-        """Return which tokens of an entry (batch, n) may be exchanged: not those with a meaning of their own."""
-        ids, special = self.engine.entries[entry].cpu().numpy(), sorted(special_ids(self.engine.whole))
-        free: Bools = ~np.isin(ids, special) | ~real
-        return free & real if self.engine.ids is not None and "attention_mask" not in self.engine.entries else free
-
-    def _changed(self, exchanged: Mapping[str, Bools]) -> tuple[Array, list[Block]]:
-        """Return how far each output moves if some tokens of some entries are exchanged, (batch, n), and the layers run."""
-        self.search.whole_runs += 1
-        entries = {
-            entry: torch.where(
-                torch.as_tensor(chosen, device=self.base.device), self.others[entry], self.engine.entries[entry]
-            )
-            for entry, chosen in exchanged.items()
-        }
-        output, blocks = self.engine.record(self.search._shape, **entries)
-        rows = self.engine.output_rows(output)
-        return (row_change(self.base, rows) / self.size).cpu(), blocks
-
-    def tokens_that_reach(self, chain: Chain) -> dict[int, MaskViolation]:
-        """Return row → its output that a token moves, and that no chain of layers may carry it to."""
-        found: dict[int, MaskViolation] = {}
-        free, kind = self._is_free(self.name, self.real), self.search.kind
-        for hidden in exchanged_sets_of_chain(chain):
-            hidden &= free
-            if not hidden.any():
-                continue
-            self.search.note_test("model", kind)
-            change, blocks = self._changed({self.name: hidden})
-            unaffected = ~torch.as_tensor(reached_by(hidden, chain))
-            change = torch.where(unaffected, change.nan_to_num(0.0), 0.0)
-            for row, query in enumerate(change.argmax(1).tolist()):
-                if float(change[row, query]) > self.limit and row not in found and hidden[row].any():
-                    found[row] = MaskViolation(
-                        how="reaches", kind=kind, layer=self._first_moved(blocks, row, query), row=row,
-                        query=query, key=nearest(hidden[row], query), change=float(change[row, query]),
-                        expected="what its layers carry",
-                    )  # fmt: skip
-        return found
-
-    def rows_that_mix(self) -> dict[int, MaskViolation]:
-        """Return row → its output that another row of the batch moves."""
-        found: dict[int, MaskViolation] = {}
-        for chosen in sets_of_rows(len(self.real)):
-            exchanged = {entry: self._is_free(entry, self._real_of(entry)) & chosen[:, None] for entry in self.others}
-            if not any(some.any() for some in exchanged.values()):
-                continue
-            self.search.note_test("model-rows", self.search.kind)
-            change, blocks = self._changed(exchanged)
-            change = torch.where(torch.as_tensor(~chosen[:, None] & self.real), change.nan_to_num(0.0), 0.0)
-            for row, query in enumerate(change.argmax(1).tolist()):
-                if float(change[row, query]) > self.limit and row not in found:
-                    found[row] = MaskViolation(
-                        how="mixes", kind=self.search.kind, layer=self._first_moved(blocks, row, query), row=row,
-                        query=query, other_row=int(chosen.argmax()), change=float(change[row, query]), expected=ALONE,
-                    )  # fmt: skip
-        return found
+    def _run_with(self, entries: Mapping[str, Array]) -> tuple[Any, list[Block]]:
+        """Return the rows of an output, and the layers, with other tensors in place of some arguments."""
+        output, blocks = self.engine.record(self._shape, **entries)
+        return self.engine.output_rows(output), blocks
 
     def _real_of(self, entry: str) -> Bools:
-        texts = self.search.expectations.texts
+        texts = self.expectations.texts
         return texts[{"decoder_input_ids": "decoder"}.get(entry, "encoder" if "encoder" in texts else "self")].real
-
-    def _first_moved(self, changed: list[Block], row: int, query: int) -> int | None:
-        """Return the first layer whose output at a query moves; None if it is outside of the layers."""
-        kind = self.search.kind
-        pairs = [pair for pair in zip(self.blocks, changed, strict=False) if pair[0].kind == kind]
-        for before, after in pairs:
-            if before.rows.shape != after.rows.shape or before.rows.shape[1] <= query:
-                return None
-            if self._moves(before.rows, after.rows, row, query):
-                return None
-            if self._moves(before.output, after.output, row, query):
-                return before.layer
-        return None
-
-    def _moves(self, before: Array, after: Array, row: int, query: int) -> bool:
-        return bool((row_change(before, after) / row_size(before))[row, query] > self.limit)
-
-
-# --- masks ----------------------------------------------------------------------------------------------------------
-
-
-def masks_of_call(call: Call) -> CallMasks:
-    """Return what a call of attention lets through: for each head if they differ, and for each text of its batch."""
-    batch = int(call.queries.shape[:-3].numel())
-    if call.mask is None and call.bias is None:
-        smallest, largest = attention.visible_gaps(call.causal, call.window)
-        return ((band((call.n_q, call.n_k), largest, -smallest, call.first_position),) * batch,)
-
-    def rows(lo: int, hi: int) -> Array:
-        part = attention.select_call(call, rows=list(range(lo, hi)))
-        return visible_pairs_of_heads(part).reshape(batch, -1, hi - lo, call.n_k)
-
-    return masks_of_heads((call.n_q, call.n_k), rows)
-
-
-def masks_of_heads(shape: tuple[int, int], rows: Callable[[int, int], Array]) -> CallMasks:
-    """Return masks for each head, or one for all if they are alike, and in it for each row of the batch.
-
-    `rows` returns the queries [lo, hi) as (batch, heads, hi - lo, n_k).
-    """
-    batch, heads = rows(0, 1).shape[:2]
-
-    def flat(lo: int, hi: int) -> Bools:
-        shown: Bools = rows(lo, hi).transpose(0, 1).reshape(heads * batch, hi - lo, shape[1]).cpu().numpy()
-        return shown
-
-    masks = masks_of_rows(shape, flat, heads * batch)
-    of_heads = tuple(masks[first : first + batch] for first in range(0, len(masks), batch))
-    alike = all(_keys(of_heads[:1]) == _keys((other,)) for other in of_heads[1:])
-    return of_heads[:1] if alike else of_heads
-
-
-def _keys(masks: CallMasks) -> list[list[bytes]]:
-    return [[mask.key for mask in rows] for rows in masks]
-
-
-def _rows_of_block_mask(
-    block_mask: Any, batch: int, heads: int, n: int, device: torch.device, lo: int, hi: int
-) -> Array:
-    """Return which keys the queries [lo, hi) see by a BlockMask of FlexAttention → (batch, heads, hi - lo, n)."""
-    from torch.nn.attention.flex_attention import create_mask
-
-    def shifted(text: Array, head: Array, query: Array, key: Array) -> Array:
-        return block_mask.mask_mod(text, head, query + lo, key)
-
-    return create_mask(shifted, batch, heads, hi - lo, n, device=str(device))
 
 
 class StackSearch(Search):

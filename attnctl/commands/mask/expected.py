@@ -33,14 +33,19 @@ PICTURE_PREFIX = ("paligemma", "git", "pi0", "deepseek_ocr2", "unlimited_ocr")
 
 
 class Rule(NamedTuple):
-    """What the user expects: `kind` is causal, bidirectional, prefix, window, segments or a table."""
+    """What the user expects: `kind` is causal, bidirectional, prefix, window, segments or a table.
+
+    `is_causal`: the user said so of a window, or of segments.
+    """
 
     kind: str
     size: int = 0
     table: IntervalMask | None = None
+    is_causal: bool = False
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.size}" if self.size else self.kind
+        words = f"{self.kind} {self.size}" if self.size else self.kind
+        return f"causal {words}" if self.is_causal else words
 
 
 class Expected(NamedTuple):
@@ -61,11 +66,13 @@ def parsed_rule(spec: str) -> Rule | None:
     Raises UsageError for a prefix or a window without its number of tokens.
     """
     words = spec.replace(":", " ").split()
+    is_causal = words[:1] == ["causal"] and words[1:2] in (["window"], ["segments"])
+    words = words[is_causal:]
     if words[:1] in (["prefix"], ["window"]):
         if len(words) != 2 or not words[1].isdecimal() or not 0 < int(words[1]) < 10**9:
             raise UsageError(f'a {words[0]} needs its number of tokens: "{words[0]} 16"', option="expect", value=spec)
-        return Rule(words[0], int(words[1]))
-    return Rule(spec) if spec in ("causal", "bidirectional", "segments") else None
+        return Rule(words[0], int(words[1]), is_causal=is_causal)
+    return Rule(words[0], is_causal=is_causal) if words in (["causal"], ["bidirectional"], ["segments"]) else None
 
 
 def rule_of(spec: Any) -> Rule | None:
@@ -74,7 +81,7 @@ def rule_of(spec: Any) -> Rule | None:
         return spec
     if isinstance(spec, str):
         if (rule := parsed_rule(spec)) is None:
-            why = "it is causal, bidirectional, prefix N, window N, segments, or a file of 0 and 1"
+            why = "it is causal, bidirectional, prefix N, window N, segments, causal window N, or a file of 0 and 1"
             raise UsageError(why, option="expect", value=spec)
         return rule
     if (table := expected_table(spec)) is None:
@@ -177,14 +184,14 @@ class Expectations:
             return None
         if kind == "cross":
             everything = [band((n_q, n_k), np.inf, np.inf)] * len(keys.real)
-            return _hidden_padding(everything, keys.is_known, queries, keys, "everything")
+            return hidden_padding(everything, keys.is_known, queries, keys, "everything")
         if self.rule is not None and kind in ("self", "decoder"):
             shapes = [self._shape_of_rule(self.rule, row) for row in keys.rows()]
-            return _hidden_padding(shapes, attends, keys, keys, str(self.rule))
+            return hidden_padding(shapes, attends, keys, keys, str(self.rule))
         if keys.given is not None and attends:
             heads = keys.given if head is None else keys.given[head if len(keys.given) > 1 else 0 :][:1]
             shapes = [reduce(or_, of_row) for of_row in zip(*heads, strict=True)]
-            return _hidden_padding(shapes, True, keys, keys, "the four-dimensional attention_mask of the batch")
+            return hidden_padding(shapes, True, keys, keys, "the four-dimensional attention_mask of the batch")
         return self._by_family(kind, layer, keys, attends)
 
     def is_given(self, kind: str) -> bool:
@@ -199,7 +206,7 @@ class Expectations:
 
     def _shape_of_rule(self, rule: Rule, text: TextRow) -> IntervalMask:
         """Return what the user's rule lets through. Raises UsageError for a rule that does not fit."""
-        n, base = len(text.real), text.causal if self.causal else text.everything
+        n, base = len(text.real), text.causal if self.causal or rule.is_causal else text.everything
         if rule.table is not None:
             if rule.table.shape != text.shape:
                 why = f"needs a table of {n} × {n}, the tokens of a row, not {rule.table.shape}"
@@ -246,12 +253,12 @@ class Expectations:
             return Expected(tuple(may), None, ", ".join(words), ~text.real)
         if text.segments is not None:
             words.append("segments apart")
-        expected = _hidden_padding(shapes, True, text, text, ", ".join(words))
+        expected = hidden_padding(shapes, True, text, text, ", ".join(words))
         if not text.may_be_prefix:
             return expected
         everything = [row.everything for row in text.rows()]
         words.append("or a prefix both ways")
-        return _hidden_padding(everything, True, text, text, ", ".join(words))._replace(must=expected.must)
+        return hidden_padding(everything, True, text, text, ", ".join(words))._replace(must=expected.must)
 
 
 def _shape_by_family(text: TextRow, causal: bool, limits: Reach) -> IntervalMask:
@@ -269,7 +276,7 @@ def _shape_by_family(text: TextRow, causal: bool, limits: Reach) -> IntervalMask
     return shape if text.segments is None else shape & same(text.segments)
 
 
-def _hidden_padding(shapes: Sequence[IntervalMask], exact: bool, queries: Text, keys: Text, words: str) -> Expected:
+def hidden_padding(shapes: Sequence[IntervalMask], exact: bool, queries: Text, keys: Text, words: str) -> Expected:
     """Return the expectation with padding hidden, and the rows of padding free; a token may always see itself."""
     may, must = list[IntervalMask](), list[IntervalMask]()
     for shape, is_query, is_key in zip(shapes, queries.real, keys.real, strict=True):

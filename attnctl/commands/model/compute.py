@@ -50,7 +50,7 @@ def model_sizes(name: str) -> ModelSizes:
 
     Raises UsageError if there is no such model, AttnctlError if its configuration lacks a size.
     """
-    from attnctl.models import REGISTRY
+    from attnctl.models import BUILT_IN
 
     table = known_configurations()
     by_id = {str(entry.get("hub_id", "")).lower(): key for key, entry in table.items()}
@@ -67,7 +67,7 @@ def model_sizes(name: str) -> ModelSizes:
             sizes = sizes_of_settings(_gguf_settings(path), short_name(name), str(path))
             return replace(sizes, file_facts=file_facts(open_gguf(path)[0]))
         return sizes_of_settings(read_json(path / "config.json"), path.name if Path(name).exists() else name, str(path))
-    if name in REGISTRY or (Path(name).suffix.lower() in (".safetensors", ".npz") and Path(name).exists()):
+    if name in BUILT_IN or (Path(name).suffix.lower() in (".safetensors", ".npz") and Path(name).exists()):
         hint_text = f"attnctl explain --model {for_pasting(name)} shows all there is"
         raise UsageError(f"{name} has no configuration to read: {hint_text}", value=name)
     if Path(name).exists():

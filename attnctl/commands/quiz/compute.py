@@ -19,8 +19,8 @@ from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.headline import ROLES, headline
 from attnctl.source.model import Predicts
-from attnctl.text import counted, number_text, percent, visible_text
-from attnctl.text.tokens import BLANKS
+from attnctl.text import counted, number_text, sentence_percent, visible_text
+from attnctl.text.tokens import BLANKS, is_blank
 from attnctl.trace import Headline, Trace
 from attnctl.trace.steps import is_default_scale, reach_of_mask
 from attnctl.watched.effects import Effects, HeadEffect
@@ -86,7 +86,7 @@ def questions_of_trace(
     if len(questions) < 3 or not isinstance(model, Predicts) or not model.predicts_words:
         return questions
     tokens = model.tokenize(text)
-    if not model.info.causal and not any(token.text in BLANKS for token in tokens):
+    if not model.info.causal and not any(is_blank(token.text) for token in tokens):
         # a bidirectional model predicts a hidden word: hide the last one
         last = next((token for token in reversed(tokens) if token.text.isalpha()), tokens[-1])
         text = f"{text[: last.start]}{BLANKS[0]}{text[last.end :]}"
@@ -359,6 +359,7 @@ MAKERS: tuple[Callable[[QuizRow], QuizQuestion | None], ...] = (
 
 
 CHOICES = 4  # heads to choose from
+LIKELY = 0.01  # of a word that is less likely nobody says that the model expects it
 CLEAR = 1.25  # the largest drop is at least this many times the next; else nobody could tell
 
 
@@ -368,6 +369,8 @@ def removal_question(effects: Effects, dice: random.Random) -> QuizQuestion | No
         (head for head in effects.heads if _lost_probability(head) > 0.05), key=lambda head: -_lost_probability(head)
     )
     if effects.target is None or len(effects.heads) < 2 or not drops:
+        return None
+    if (effects.baseline.probability or 0.0) < LIKELY:
         return None
     first = drops[0]
     if len(drops) > 1 and _lost_probability(first) < CLEAR * _lost_probability(drops[1]):
@@ -379,16 +382,19 @@ def removal_question(effects: Effects, dice: random.Random) -> QuizQuestion | No
     word, before, best = visible_text(effects.target.text.strip()), effects.baseline, first.best
     turned = best is not None and before.best is not None and best.text != before.best.text
     instead = f", and the likeliest word is “{visible_text(best.text.strip())}”" if best is not None and turned else ""
-    text, blank = visible_text(effects.text), next((blank for blank in BLANKS if blank in effects.text), None)
+    text, blank = (
+        visible_text(effects.text),
+        next((token.text for token in effects.tokens if is_blank(token.text)), None),
+    )
     place = f"After “{text}”" if blank is None else f"At {blank} in “{text}”"
     return QuizQuestion(
         "removal",
-        f"{place} the model expects “{word}” with {percent(before.probability or 0)}. Which "
+        f"{place} the model expects “{word}” with {sentence_percent(before.probability)}. Which "
         "of these heads, switched off, brings that down most?",
         tuple(_removal_fact(effects, head) for head in several),
         _head_name(first),
         tuple(_head_name(head) for head in several),
-        why=f"Without {_head_name(first)} it is {percent(first.probability or 0, 1)}{instead}: attnctl ablate measures it. "
+        why=f"Without {_head_name(first)} it is {sentence_percent(first.probability)}{instead}: attnctl ablate measures it. "
         "What a head writes is a hint, but later layers and the softmax can change its effect.",
     )
 

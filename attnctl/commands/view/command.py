@@ -197,12 +197,14 @@ def _two_sources(
 
 
 def _write_page(html: str, name: str, output: str | None, no_open: bool) -> None:
-    """Write a page and open it in a browser; without `output`, write it to a temporary folder, named like `name`."""
+    """Write a page and open it in a browser; without `output`, write it to a temporary file, and print its name."""
+    named = output is not None
     if output is None:
         slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:40]
         output = str(Path(tempfile.mkdtemp(prefix="attnctl-")) / f"{slug or 'attention'}.html")
     put_bytes(html.encode(), output)
     if output != "-":
-        print_lines(output)
+        if not named:  # as everywhere: a file that the user names is not named again
+            print_lines(output)
         if not no_open:
             show_in_browser(output)

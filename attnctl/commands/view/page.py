@@ -13,7 +13,7 @@ from attnctl.formats.photographs import read_photograph
 from attnctl.measures import check_measure
 from attnctl.readings.overview import LongRow, Overview
 from attnctl.readings.picture_heat import query_of_picture
-from attnctl.readings.questions.headline import headline
+from attnctl.readings.questions.headline import doubt_of, headline
 from attnctl.readings.rows import ExactBlock
 from attnctl.render.page import page_html
 from attnctl.source import NO_CHANGES, Changes, OverviewSource, Say, Source, TextSource, prepare
@@ -95,8 +95,9 @@ def page_of_sources(
     if query is not None:
         chosen = {"query": find_token(first.tokens, query)}
         line = headline(first, query=chosen["query"]) if isinstance(first, Trace) else None
-        if line is not None:
+        if line is not None and isinstance(first, Trace):
             chosen |= {"layer": line.layer, "head": line.head, "key": line.key, "reason": line.reason}
+            chosen |= {"certainty": line.certainty or "", "doubt": doubt_of(first, line)}
     return page_html(
         traces,
         labels=labels,
@@ -114,7 +115,7 @@ def _fitting_layers(source: Source, layer: Selection, head: Selection, say: Say 
 
     An overview does not help: it pools patches row by row, so that its cells would not be places in the picture.
     """
-    if layer is not None or all(token.box is None for token in source.tokens):
+    if layer is not None or not any(token.is_patch for token in source.tokens):
         return layer
     n_layers, count = source.counts[0], prepare(source, head=head).head_count
     size = count // n_layers * len(source.tokens) * len(source.key_tokens)
@@ -128,7 +129,7 @@ def _fitting_layers(source: Source, layer: Selection, head: Selection, say: Say 
 
 def _photograph_of_source(source: Source) -> Image | None:
     """Return the picture of a source whose tokens are patches; None for a text or a file of numbers."""
-    if not isinstance(source, TextSource) or all(token.box is None for token in source.tokens):
+    if not isinstance(source, TextSource) or not any(token.is_patch for token in source.tokens):
         return None
     photograph = source.model.photograph
     return read_photograph(source.text) if photograph is None else photograph

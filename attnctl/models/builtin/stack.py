@@ -22,7 +22,7 @@ from attnctl.layer import CHECKED, LayerAttention, LayerTrace
 from attnctl.layer.computed import ComputedLayer, Forward
 from attnctl.runtime.arrays import LONG, Floats, as_numpy, device_for_length, place_array
 from attnctl.source.model import TextModel
-from attnctl.text.tokens import BLANKS, Token, Tokenize, split_words, strange_words
+from attnctl.text.tokens import Token, Tokenize, is_blank, split_words, strange_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.notes import Note
 from attnctl.trace.run import Prediction, Run, StopForward
@@ -190,6 +190,7 @@ class Settings:
     temperature: float = 1.0
     window: int | None = None
     first_window: int | None = None  # of the first layer, if there is no `window` for all
+    offset: int | None = None  # the position of the first query among keys of another number
     positions: str | None = None  # sinusoidal, or None
     rope_theta: float | None = None
     rope_pairs: Literal["half", "interleaved"] = "half"
@@ -227,6 +228,7 @@ class Settings:
             scale=self.scale,
             causal=self.causal,
             window=self.window_of_layer(layer),
+            offset=self.offset,
             temperature=self.temperature,
             keep=keep,
             dropout=self.dropout,
@@ -308,7 +310,7 @@ class Stack(TextModel):
 
     def predicted_positions(self, tokens: Sequence[Token], text: str, *, causal: bool) -> Sequence[int]:
         """Return the positions at which words are predicted: all if the model continues a text, else its blanks."""
-        return [place for place, token in enumerate(tokens) if causal or token.text in BLANKS]
+        return [place for place, token in enumerate(tokens) if causal or is_blank(token.text)]
 
     def last_logits(self, final: Array, most_bytes: int) -> Array | None:
         """Return the logits of the last positions, as many as `most_bytes` hold: (n, d_model) → (positions, vocabulary).
@@ -426,11 +428,11 @@ class Stack(TextModel):
         """
         if self.unembedding is None:
             return ()
-        blanks = [position for position, token in enumerate(tokens) if token.text in BLANKS]
+        blanks = [position for position, token in enumerate(tokens) if is_blank(token.text)]
         predictions = []
         for position in predicted_places(tokens, self.predict, blanks, bool(self.info.causal)):
             # a causal model says what follows, so it fills a blank from the word before it
-            source = position - 1 if self.info.causal and tokens[position].text in BLANKS else position
+            source = position - 1 if self.info.causal and is_blank(tokens[position].text) else position
             if source < 0:
                 continue
             probability = attention.softmax(unembed_rows(final[source], self._unembedding_table))  # (vocabulary,)

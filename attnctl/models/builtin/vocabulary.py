@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from attnctl.errors import AttnctlError
 from attnctl.text import plain_letters
-from attnctl.text.tokens import BLANKS, Token, Tokenize
+from attnctl.text.tokens import BLANKS, Token, Tokenize, is_blank
 
 NAME, NUMBER, WORD = "[Name]", "[0]", "[word]"
 # the shapes of endings; a longer ending stands before a shorter one that it ends with
@@ -152,7 +152,7 @@ def vocabulary_tokenizer(split: Tokenize, vocabulary: Sequence[str], unknown_wor
         first, result = True, []
         words = split(text)
         for token in in_parts(words, ids) if "'" in text or "’" in text else words:
-            if token.text in BLANKS and blank is not None:
+            if is_blank(token.text) and blank is not None:
                 result.append(replace(token, id=blank, special=True))
             else:
                 read = remembered if len(token.text) <= LONGEST_REMEMBERED else read_word

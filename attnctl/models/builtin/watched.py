@@ -14,7 +14,7 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.layer.interventions import Intervention
 from attnctl.models.builtin.stack import Stack, changed_visit
 from attnctl.runtime.arrays import Floats, as_numpy
-from attnctl.text.tokens import BLANKS, Token
+from attnctl.text.tokens import Token, is_blank
 from attnctl.watched.effects import ContributionPart, Contributions, LogitScale, Word, summed_contributions
 from attnctl.watched.measure import FirstOrder
 
@@ -141,11 +141,11 @@ def watch_stack(model: Stack, text: str, query: str | None, base: Intervention) 
     tokens = model.tokenize(text)
     if not tokens:
         raise AttnctlError("the text has no tokens: give at least one word")
-    blanks = [position for position, token in enumerate(tokens) if token.text in BLANKS]
+    blanks = [position for position, token in enumerate(tokens) if is_blank(token.text)]
     if query is None and len(blanks) > 1:
         places = ", ".join(map(str, blanks))
         raise UsageError(f"the text has {len(blanks)} blanks: name one with {option_name('query')} ({places})")
     position = find_token(tokens, query) if query is not None else blanks[0] if blanks else len(tokens) - 1
-    if model.info.causal and tokens[position].text in BLANKS and position:
+    if model.info.causal and is_blank(tokens[position].text) and position:
         position -= 1  # a causal model says what follows, so it fills a blank from the word before it
     return WatchedStack(model, text, tokens, position, base)

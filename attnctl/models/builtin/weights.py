@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +21,7 @@ from attnctl.checks.limits import decimal_number, whole_number
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name, options_as_flags
 from attnctl.formats.arrays import finite_numbers, given_rows, readable_tensors
 from attnctl.formats.validation import read_npz
+from attnctl.models.builtin.framework_weights import converted, layouts
 from attnctl.models.builtin.opened import OpenedStack
 from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, chosen_settings, stack_info
 from attnctl.models.builtin.vocabulary import SHAPES, letter_pieces, vocabulary_tokenizer
@@ -173,7 +174,11 @@ def open_weights(
     if Path(path).is_dir():
         path = str(Path(path) / "weights.safetensors")
     file = read_weights(path)
-    layers = _layers_of_file(file, bundled or path, how.pop("n_heads", None), how.pop("n_kv_heads", None))
+    n_heads, n_kv_heads = how.pop("n_heads", None), how.pop("n_kv_heads", None)
+    file, kept_notes = _in_own_layout(file, n_heads, n_kv_heads)
+    if kept_notes is not None:  # its tensors have an axis of heads
+        n_heads = n_kv_heads = None
+    layers = _layers_of_file(file, bundled or path, n_heads, n_kv_heads)
     settings = _settings_of_file(file, how, seed)
     d_model, d_k = layers[0]["W_Q"].shape[1:]
     if settings.rope_theta is not None and d_k % 2:
@@ -205,8 +210,24 @@ def open_weights(
         letter_rows=len(file.tensors["pieces"]) if "pieces" in file.tensors else None,
         vocabulary=vocabulary,
         longest=file.metadata_number("longest", whole_number),
-        notes=notes,
+        notes=(*(kept_notes or ()), *notes, *_shape_notes(file)),
     )
+
+
+def _in_own_layout(
+    file: WeightFile, n_heads: int | None, n_kv_heads: int | None
+) -> tuple[WeightFile, tuple[str, ...] | None]:
+    """Return a file with the projections of a framework as W_Q, …, and notes; None in their place for any other file."""
+    if any(re.fullmatch(r"(layers\.\d+\.)?W_[QKV]", name) for name in file.tensors):
+        return file, None
+    sizes = {"n_heads": n_heads, "n_kv_heads": n_kv_heads}
+    for name, number in sizes.items():
+        sizes[name] = file.metadata_number(name, whole_number) if number is None else number
+    made = converted(file.tensors, file.path, **sizes)
+    if made is None:
+        return file, None
+    metadata = {name: value for name, value in file.metadata.items() if name not in sizes}
+    return replace(file, tensors=made[0], metadata=metadata), made[1]
 
 
 def _refuse_sizes(how: OptionValues, name: str) -> None:
@@ -345,7 +366,8 @@ def _layer_tensors(file: WeightFile) -> list[dict[str, Floats]]:
     if not numbered:
         has = ", ".join(list(file.tensors)[:3]) or "nothing"
         raise AttnctlError(
-            f"{file.path} has no W_Q, W_K, W_V: it holds {has}. For a Hugging Face checkpoint, give its folder"
+            f"{file.path} has no W_Q, W_K, W_V: it holds {has}. For a Hugging Face checkpoint, give its folder; a weights "
+            f"file has {layouts()}"
         )
     if sorted(numbered) != list(range(len(numbered))):
         raise AttnctlError(f"{file.path} has layers {sorted(numbered)}: they must count from 0 without a gap")
@@ -427,8 +449,11 @@ def _embedding_of(
     if embeddings is not None:
         rows = given_rows(embeddings)
         if rows.d_model != d_model:
+            w = file.tensors.get("W_Q", file.tensors.get("layers.0.W_Q"))
+            kernel = w is not None and w.ndim == 3 and w.shape[0] == rows.d_model
             raise AttnctlError(
                 f"{embeddings} has shape {rows.rows.shape}, but W_Q of {file.path} takes rows of {d_model}"
+                f"{_KERNEL if kernel else ''}"
             )
         return rows, vocabulary, ()
     if table is None:
@@ -457,6 +482,19 @@ def _embedding_of(
         return rows
 
     return embed_tokens, vocabulary, ()
+
+
+_KERNEL = ": flax and Keras write (d_model, heads, d_k), which is read under its own name, query.kernel"
+
+
+def _shape_notes(file: WeightFile) -> tuple[str, ...]:
+    """Return a note about the axes of W_Q where they may be those of a kernel (d_model, heads, d_k), and nothing tells."""
+    w = file.tensors.get("W_Q", file.tensors.get("layers.0.W_Q"))
+    if w is None or w.ndim != 3 or w.shape[0] < w.shape[1] or "embedding" in file.tensors:
+        return ()
+    heads, d_model, d_k = w.shape
+    reading = f"{counted(heads, 'head')} of width {d_k}, over rows of {d_model}"
+    return (f"W_Q {w.shape} is read as (heads, d_model, d_k): {reading}{_KERNEL}.",)
 
 
 def _vocabulary_of(file: WeightFile) -> list[str]:

@@ -11,6 +11,7 @@ import torch
 
 from attnctl import attention
 from attnctl.attention import Array, Call
+from attnctl.blockwise.rows import masked_context
 from attnctl.checks.tolerances import KERNEL, NOTHING, tolerance
 from attnctl.errors import AttnctlError, option_name
 
@@ -167,19 +168,7 @@ FUSED_KEYS = 512  # from this length on, a changed call uses a fused kernel, whi
 
 def changed_context(call: Call) -> Array:
     """Return the context of a changed call, (batch, heads, n_q, d_v); long texts use the kernel that builds no weights."""
-    plain = not call.bends_scores and call.sinks is None and call.window is None
-    plain = plain and call.temperature == 1.0 and not call.causal and call.mask is not None
-    if call.n_k < FUSED_KEYS or not plain:
-        return attention.run_call(call).context
-    mask = call.mask
-    return torch.nn.functional.scaled_dot_product_attention(
-        call.queries,
-        call.keys,
-        call.values,
-        attn_mask=mask[:, None] if mask is not None and mask.ndim == 3 else mask,
-        scale=call.effective_scale,
-        enable_gqa=call.queries.shape[-3] != call.keys.shape[-3],
-    )
+    return attention.run_call(call).context if call.n_k < FUSED_KEYS else masked_context(call)
 
 
 # --- compared with the model itself ---------------------------------------------------------------------------------

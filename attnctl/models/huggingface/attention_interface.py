@@ -53,17 +53,18 @@ class WatchOptions:
 
     `change_call` changes the call before any visitor sees it; `change_context` changes the context (batch, heads, n_q, d_v)
     before the model continues. With `replaces` the model continues with the context that the visitor returns. `own` is
-    called with the result of the model's own function: context (batch, n_q, heads, d_v) and weights. `after` is called with
-    the context that the module continues with; the forward is then left at the end of the module, not before. `trusted`:
-    the model's fused kernel agreed with calls of this length in an earlier forward, so it is not run if nobody else
-    watches: the model continues with the visitor's context. With `differentiable` it also does, whoever else watches, and a
-    model in training mode is allowed: the visitor applies the `dropout` of the call.
+    called with the call that the model's own function computed, before interventions, and its result: context (batch, n_q,
+    heads, d_v) and weights. `after` is called with the context that the module continues with; the forward is then left at
+    the end of the module, not before. `trusted`: the model's fused kernel agreed with calls of this length in an earlier
+    forward, so it is not run if nobody else watches: the model continues with the visitor's context. With `differentiable`
+    it also does, whoever else watches, and a model in training mode is allowed: the visitor applies the `dropout` of the
+    call.
     """
 
     change_call: Callable[[Site, Call], Call] | None = None
     change_context: Callable[[Site, Array], Array] | None = None
     replaces: bool = False
-    own: Callable[[Site, Array, Array | None], None] | None = None
+    own: Callable[[Site, Call, Array, Array | None], None] | None = None
     after: Callable[[Site, Array], None] | None = None
     trusted: bool = False
     differentiable: bool = False
@@ -343,7 +344,7 @@ def _show_call(
             call = session.options.change_call(site, call)
     for session, site in watchers:
         if session.options.own is not None and own_answer is not None:
-            session.options.own(site, *own_answer)
+            session.options.own(site, original, *own_answer)
         try:
             answer = session.visit(site, call)
         except StopForward:  # the forward ends when all visitors are done

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Output = Any  # the result of a network's forward: each class of transformers has its own fields
 Keywords = dict[str, Any]  # the keyword arguments of a forward: tensors, switches, a cache
-_CROSS = re.compile(r"cross|encoder_attn|encdec|enc_dec", re.IGNORECASE)
+_CROSS = re.compile(r"cross|encoder_attn|encdec|enc_dec|encoder_decoder_att", re.IGNORECASE)
 _ATTENTION = re.compile(r"Attention|Attn")
 _OVER_DEPTH = re.compile(r"AttentionResidual$")  # each token over its own earlier states: Inkling 2
 _NO_ATTENTION = re.compile(r"(Output|Norm|Pool|Pooling|PoolingHead|Embedding|Mask|Gate|Bias)$")

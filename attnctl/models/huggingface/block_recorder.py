@@ -72,7 +72,8 @@ class BlockCall:
         """Return the output of the block for other hidden states, with its other arguments as they were."""
         # a cache holds what the layer has read already
         named = {name: None if "Cache" in type(value).__name__ else value for name, value in self._named.items()}
-        named[self._place] = rows
+        read = named[self._place]
+        named = {name: rows if value is read else value for name, value in named.items()}  # queries, keys and values
         keywords = {name: value for name, value in named.items() if isinstance(name, str)}
         return first_of(self.block(*(named[index] for index in range(len(self.args))), **keywords))
 

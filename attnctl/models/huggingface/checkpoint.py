@@ -363,6 +363,11 @@ class Checkpoint:
         inputs = self._forward_inputs(model_input)
         traits = Traits(self.network, self.kind)
         runs_to_end, stopped = may_repeat_layers(self.network, self.kind), False  # to refuse a second attention
+        own: tuple[Call, Array] | None = None  # the last call that the network computed itself, and its context
+
+        def keep_own(site: Site, call: Call, context: Array, weights: Array | None) -> None:
+            nonlocal own
+            own = call, context[0].transpose(0, 1)  # (heads, n_q, d_v)
 
         def visit_call(site: Site, call: Call) -> Array | None:
             nonlocal stopped, key_tokens
@@ -372,7 +377,10 @@ class Checkpoint:
                 raise AttnctlError(_other_queries_sentence(name, call.n_q, len(tokens)))
             check_finite(call, name)
             key_tokens = tokens_of_call_keys(call.keys.shape[-2], tokens, source, key_tokens, name)
-            layer = ComputedLayer.of_call(site.layer, call_of_text(call), output_matrix=output_matrix)
+            context = own[1] if own is not None and own[0] is call else None  # not after an intervention
+            layer = ComputedLayer.of_call(
+                site.layer, call_of_text(call), output_matrix=output_matrix, own_context=context
+            )
             if not stopped:
                 try:
                     visit(layer)
@@ -384,7 +392,7 @@ class Checkpoint:
             return None if context is None else context[None]
 
         with running_network(self.network, len(tokens) + len(source or ()), self.info.name):
-            output, silent, weights = self._run_forward(inputs, visit_call, traits)
+            output, silent, weights = self._run_forward(inputs, visit_call, keep_own, traits)
             with suppress(StopForward):
                 for number, layer_weights in weights.items():
                     n_q, n_k = layer_weights.shape[1:]
@@ -434,9 +442,13 @@ class Checkpoint:
         return run
 
     def _run_forward(
-        self, inputs: dict[str, object], visit: Callable[[Site, Call], Array | None], traits: Traits
+        self,
+        inputs: dict[str, object],
+        visit: Callable[[Site, Call], Array | None],
+        keep_own: Callable[[Site, Call, Array, Array | None], None],
+        traits: Traits,
     ) -> tuple[Output, dict[Site, str], dict[int, Array]]:
-        """Run one forward and call `visit` with each call of attention.
+        """Run one forward and call `visit` with each call of attention, after `keep_own` with the network's own result.
 
         Return the output (None if `visit` stopped the forward), the modules that attend without the interface, and, for a
         network outside the interface, the weights of each layer.
@@ -450,7 +462,8 @@ class Checkpoint:
                 output = self.network(**inputs, output_attentions=True)
             return output, {}, self._own_weights(output)
         output = None
-        watch = watch_attention(self.network, visit, self._of_own_kind, WatchOptions(after=traits.see_context))
+        options = WatchOptions(own=keep_own, after=traits.see_context)
+        watch = watch_attention(self.network, visit, self._of_own_kind, options)
         # traits are told the end of a module before StopForward
         with suppress(StopForward), traits.watch(), watch as session:
             output = self.network(**inputs)
@@ -506,7 +519,7 @@ class Checkpoint:
         weights: dict[int, Array] = {}
         contexts: dict[int, Array] = {}
 
-        def keep_own(site: Site, context: Array, layer_weights: Array | None) -> None:
+        def keep_own(site: Site, call: Call, context: Array, layer_weights: Array | None) -> None:
             contexts[site.layer] = as_numpy(context[0].transpose(0, 1))  # (heads, n_q, d_v)
             if layer_weights is not None:
                 weights[site.layer] = as_numpy(layer_weights[0])  # (heads, n_q, n_k)
@@ -608,7 +621,8 @@ class Checkpoint:
             likeliest = zip(values.tolist(), ids.tolist(), strict=True)
             return tuple(Prediction(position, str(classes[i]), i, share, True) for share, i in likeliest)
         vocabulary = config_value(self.network.config.get_text_config(), "vocab_size") or 0
-        if logits is None or logits.ndim != 3 or logits.shape[-1] < vocabulary or self.kind in ("encoder", "cross"):
+        writes = self.reader.tokenizer is not None and self.kind not in ("encoder", "cross")
+        if logits is None or logits.ndim != 3 or logits.shape[-1] < vocabulary or not writes:
             return ()
         causal = self.kind == "decoder" or causal
         if lacks_head(self.network) or not bool(torch.isfinite(logits).all()):

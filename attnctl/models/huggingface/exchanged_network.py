@@ -6,8 +6,10 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from attnctl.attention import Array, Call
@@ -33,9 +35,12 @@ from attnctl.models.huggingface.token_batch import (
     check_names,
     checked_entry,
     checked_ids,
+    other_ids,
     positions_of_tokens,
     segment_numbers,
+    special_ids,
 )
+from attnctl.runtime.arrays import Bools
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -146,6 +151,28 @@ class ExchangedNetwork:
         """Return the number of each token's segment, and whether the token is real, not padding: (batch, n) each."""
         flat = {name: value for name, value in self.entries.items() if value is not self.block_mask}
         return segment_numbers(self.whole, self.ids, flat | self.marks, self.segment_ids)
+
+    # --- other tokens ---
+
+    @property
+    def text_entries(self) -> tuple[str, ...]:
+        """Return the names of the arguments that hold tokens."""
+        return tuple(name for name in self.entries if name in ("input_ids", "decoder_input_ids"))
+
+    @cached_property
+    def _others(self) -> dict[str, Array]:
+        return {name: other_ids(self.whole, self.entries[name]) for name in self.text_entries}
+
+    def exchanged(self, entry: str, chosen: Bools) -> Array:
+        """Return an argument with other tokens in some places (batch, n)."""
+        ids = self.entries[entry]
+        return torch.where(torch.as_tensor(chosen, device=ids.device), self._others[entry], ids)
+
+    def free(self, entry: str, real: Bools) -> Bools:
+        """Return which tokens of an argument (batch, n) may be exchanged: not those with a meaning of their own."""
+        ids, special = self.entries[entry].cpu().numpy(), sorted(special_ids(self.whole))
+        free: Bools = ~np.isin(ids, special) | ~real
+        return free & real if self.ids is not None and "attention_mask" not in self.entries else free
 
     # --- run ---
 

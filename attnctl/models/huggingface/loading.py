@@ -197,8 +197,10 @@ class Loading:
         fused = self.model_class._can_set_attn_implementation() and self.model_class._supports_sdpa
         # two models in one: the class does not say what its decoder supports (TrOCR: eager)
         fused = fused and not all(isinstance(self.settings.get(half), dict) for half in ("encoder", "decoder"))
-        # None: each part of the network uses what it supports (PaliGemma 2: eager for the text, fused for the picture)
-        fused_kernel = None if config.get_text_config() is not config else "sdpa"
+        # None: each part of the network uses what it supports (PaliGemma 2: eager for the text, fused for the picture; DETR:
+        # a backbone without attention)
+        in_parts = config.get_text_config() is not config or getattr(config, "backbone_config", None) is not None
+        fused_kernel = None if in_parts else "sdpa"
         network, info = self.model_class.from_pretrained(
             self.folder if weights is None else None,
             config=config,
@@ -280,9 +282,35 @@ ATTENTION_SETTINGS: dict[str, tuple[object, ...]] = {
     "no_rope_layers": (), "position_embedding_type": ("absolute",), "attention_sinks": (), "clip_qkv": (),
 }  # fmt: skip
 
+# by model_type: settings that the family's configuration has and its network never reads → the value that it takes for all
+# (transformers 5.24: its modeling_*.py do not name them)
+UNREAD_SETTINGS: dict[str, dict[tuple[str, ...], object]] = {
+    "mpt": {
+        ("attn_config", "alibi"): True,
+        ("attn_config", "alibi_bias_max"): 8,
+        ("attn_config", "attn_type"): "multihead_attention",
+        ("attn_config", "prefix_lm"): False,
+    }
+}
+
 
 def left_out_settings(settings: Document, config: PreTrainedConfig) -> tuple[str, ...]:
-    """Return the settings of a config.json about attention that no class of its configuration has: "alibi True"."""
+    """Return the settings of a config.json about attention that change nothing in its network: "alibi True"."""
+    return (*_unknown_settings(settings, config), *_unread_settings(settings, config))
+
+
+def _unread_settings(settings: Document, config: PreTrainedConfig) -> Iterator[str]:
+    """Yield the settings of UNREAD_SETTINGS that a config.json gives another value."""
+    for names, taken in UNREAD_SETTINGS.get(config.model_type, {}).items():
+        value: object = settings
+        for name in names:
+            value = value.get(name) if isinstance(value, dict) else None
+        if value not in (None, taken):
+            yield f"{'.'.join(names)} {value}"
+
+
+def _unknown_settings(settings: Document, config: PreTrainedConfig) -> tuple[str, ...]:
+    """Return the settings of a config.json about attention that no class of its configuration has."""
     known = {"rope_scaling"} if hasattr(config.get_text_config(), "rope_parameters") else set[str]()
     for part in configurations_within(config):
         for origin in type(part).__mro__:

@@ -313,7 +313,8 @@ def network_info(network: PreTrainedModel, name: str, kind: str) -> ModelInfo:
     decoder = kind in ("decoder", "cross")
     config = network.config
     if kind != "self":  # some have a configuration for each half
-        config = config_value(config, "decoder" if decoder else "encoder") or config
+        halves = ("text_config", "vision_config") if config.model_type == "pix2struct" else ("decoder", "encoder")
+        config = config_value(config, halves[0] if decoder else halves[1]) or config
     if kind == "self" or config is not network.config:
         config = config.get_text_config()
     heads_name = "decoder_attention_heads" if decoder else "encoder_attention_heads"

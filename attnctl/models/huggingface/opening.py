@@ -25,7 +25,13 @@ from attnctl.models.huggingface.network import (
     position_limit,
 )
 from attnctl.models.huggingface.opened import OpenedCheckpoint
-from attnctl.models.huggingface.readers.picture_and_target import open_captioner
+from attnctl.models.huggingface.readers.detector import (
+    DetectionTokensReader,
+    DetectorReader,
+    check_attends_to_map,
+    is_detector,
+)
+from attnctl.models.huggingface.readers.picture_and_target import is_captioner, open_captioner
 from attnctl.models.huggingface.readers.text import SourceTargetReader, TextReader
 from attnctl.models.huggingface.readers.two_towers import TextTowerReader
 from attnctl.models.huggingface.tokenizer import Pieces, open_pieces
@@ -96,6 +102,8 @@ def open_checkpoint(
     texts |= {"text_pair": text_pair, "source_language": source_language, "target_language": request.target_language}
     texts["tokenizer"] = tokenizer
     if (takes := _input_other_than_text(settings)) is not None:
+        if is_detector(settings):
+            texts["target"] = request.target
         for option in (option for option, value in texts.items() if value):
             does = "hears" if takes == "sound" else "reads pictures"
             raise UsageError(f"is for models of text, and {opened.name} {does}", option=option)
@@ -148,13 +156,27 @@ def _open_sounds(opened: _Opened, network: PreTrainedModel, request: DecoderRequ
     return OpenedCheckpoint(info, network, reader, opened.kind, request.target, notes=opened.notes)
 
 
+def _open_detector(opened: _Opened, network: PreTrainedModel) -> Checkpoint:
+    from attnctl.models.huggingface.readers.picture import open_picture_reader
+
+    check_attends_to_map(network, opened.name, opened.kind)
+    info = replace(network_info(network, opened.name, opened.kind), causal=False, **opened.origin())
+    reader = open_picture_reader(opened.folder, opened.name)
+    reader = DetectorReader(reader.name, reader.processor)
+    return OpenedCheckpoint(info, network, reader, opened.kind, notes=opened.notes)
+
+
 def _open_pictures(opened: _Opened, network: PreTrainedModel) -> Checkpoint:
     from attnctl.models.huggingface.readers.picture import open_picture_reader
 
+    if is_detector(opened.settings) and opened.settings.get("is_encoder_decoder"):
+        return _open_detector(opened, network)
     within = "patch_size" not in opened.settings
     tower = getattr(network, "vision_model", network) if within else network
     info = replace(network_info(tower, opened.name, opened.kind), causal=False, **opened.origin())
     reader = open_picture_reader(opened.folder, opened.name)
+    if is_detector(opened.settings):
+        reader = DetectionTokensReader(reader.name, reader.processor)
     return OpenedCheckpoint(info, network, reader, "vision" if within else "self", notes=opened.notes)
 
 
@@ -217,7 +239,7 @@ def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, reque
     n_layers = network_info(network, name, kind).n_layers
     if n_layers is not None and n_layers < 1:
         raise AttnctlError(f"{name} has no layers, by its config.json")
-    captions = network.config.model_type == "vision-encoder-decoder"
+    captions = is_captioner(opened.settings)
     if network.main_input_name != "input_ids" and not captions:
         raise AttnctlError(_no_text_sentence(network, name))
     if kind == "cross" and merges_source(network):
@@ -229,7 +251,7 @@ def _open_texts(opened: _Opened, network: PreTrainedModel, pieces: Pieces, reque
     pieces = replace(pieces, limit=_token_limit(network, pieces.limit))
     reader: TextReader
     if captions:
-        reader = open_captioner(opened.folder, network, name, pieces)
+        reader, network = open_captioner(opened.folder, network, name, pieces)
     elif whole_network is network:
         reader = _text_reader(kind, pieces)
     else:
@@ -260,7 +282,7 @@ def _input_other_than_text(settings: Document) -> str | None:
     # a model of text and pictures has patch_size in its vision_config; a classifier runs only that part
     architectures = settings.get("architectures") or []
     classifies = "vision_config" in settings and str(architectures[:1]).endswith("ForImageClassification']")
-    return "picture" if "patch_size" in settings or classifies else None
+    return "picture" if "patch_size" in settings or classifies or is_detector(settings) else None
 
 
 def _has_two_towers(network: PreTrainedModel) -> bool:
@@ -280,7 +302,16 @@ def short_name(name: str) -> str:
 
 def _kind_of_model(settings: Document, request: DecoderRequest, name: str) -> str:
     attention, target, generate, language = request
-    is_encoder_decoder = bool(settings.get("is_encoder_decoder"))
+    is_encoder_decoder = bool(settings.get("is_encoder_decoder")) or is_captioner(settings)
+    if is_encoder_decoder and target is not None and generate:
+        conflict = f"{option_name('generate')}: the one gives the decoder's text, the other makes it"
+        raise UsageError(f"cannot be combined with {conflict}", option="target")
+    if settings.get("model_type") == "git" and is_captioner(settings):
+        if attention is not None:
+            raise UsageError(
+                f"is for encoder-decoders, and {name} has one sequence", option="attention", value=attention
+            )
+        return "self"
     if attention is not None and attention not in KINDS:
         raise UsageError(f"it is {', '.join(KINDS)}", option="attention", value=attention)
     if not is_encoder_decoder:
@@ -288,15 +319,12 @@ def _kind_of_model(settings: Document, request: DecoderRequest, name: str) -> st
             if value is not None:
                 raise UsageError(f"is for encoder-decoders, and {name} is not one{instead_of(option)}", option=option)
         return "self"
-    if target is not None and generate:
-        conflict = f"{option_name('generate')}: the one gives the decoder's text, the other makes it"
-        raise UsageError(f"cannot be combined with {conflict}", option="target")
     decoder_options = {"target": target, "generate": generate or None, "target_language": language}
     for option in (option for option, value in decoder_options.items() if value is not None):
         if attention == "encoder":
             raise UsageError(f"has no effect with {option_name('attention', attention)}", option=option)
         return attention or "cross"
-    return attention or "encoder"
+    return attention or ("cross" if is_detector(settings) else "encoder")
 
 
 def _token_limit(network: PreTrainedModel, tokenizer_limit: int | None = None) -> int | None:

@@ -27,6 +27,7 @@ from attnctl.models.huggingface.first_order import first_order_effects
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import lacks_head, running_network
 from attnctl.models.huggingface.optional_fields import config_value, output_value
+from attnctl.models.huggingface.readers.detector import DetectorReader
 from attnctl.models.huggingface.tokenizer import unknown_piece
 from attnctl.readings.picture_heat import cls_token
 from attnctl.runtime.arrays import Floats, as_numpy
@@ -233,6 +234,10 @@ def watch_network(model: Checkpoint, text: str, query: str | None, base: Interve
     architecture whose heads cannot be switched off, UsageError for an unknown query.
     """
     check_switchable(model.network)
+    if isinstance(model.reader, DetectorReader):
+        raise AttnctlError(
+            f"{model.info.name} puts out labels with boxes, and no word or class of the whole picture to watch"
+        )
     decoder = model.reader.decoder_start(model, text)
     tokens = decoder if model.kind in ("decoder", "cross") else model.tokenize(text)
     model_input = model.read(text, tokens)
@@ -261,7 +266,7 @@ def _watched_position(model: Checkpoint, model_input: ModelInput, query: str | N
     tokens = model_input.tokens
     if query is not None:
         return find_token(tokens, query)
-    of_picture = tokens[-1].box is not None and all(token.box or token.special for token in tokens)
+    of_picture = tokens[-1].is_patch and all(token.is_patch or token.special for token in tokens)
     if (of_picture or is_classifier(model.network) or model_input.classes) and not model.info.causal:
         return cls_token(tokens)
     blanks = [] if model.info.causal or model.kind != "self" else model_input.blanks

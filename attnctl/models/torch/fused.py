@@ -38,7 +38,11 @@ class Changed(NamedTuple):
 
 def softmax_or_zero(scores: Array) -> Array:
     """Return the softmax over the last axis; a row of -inf is 0, as in torch's kernels."""
-    empty = (scores == -math.inf).all(-1, keepdim=True)
+    if not scores.shape[-1]:
+        return scores
+    empty = scores.amax(-1, keepdim=True) == -math.inf
+    if not bool(empty.any()):
+        return torch.softmax(scores, -1)
     return torch.softmax(scores.masked_fill(empty, 0.0), -1).masked_fill(empty, 0.0)
 
 
@@ -73,18 +77,29 @@ class Arguments:
             return array
         return array.repeat_interleave(self.query.shape[-3] // array.shape[-3], -3)
 
-    def masked(self, scores: Array) -> Array:
-        """Return scaled scores with the mask: torch counts causality from the upper left, query i sees key j ≤ i."""
+    def masked(self, scores: Array, *, in_place: bool = False) -> Array:
+        """Return scaled scores with the mask: torch counts causality from the upper left, query i sees key j ≤ i.
+
+        `in_place`: they may be overwritten.
+        """
         if self.is_causal:
-            seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-            scores = scores.masked_fill(~seen, -math.inf)
+            hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+            scores = scores.masked_fill_(hidden, -math.inf) if in_place else scores.masked_fill(hidden, -math.inf)
         bias = self.attn_mask
         if bias is None:
             return scores
         if type(bias) is not torch.Tensor and hasattr(bias, "_materialize"):
             bias = bias._materialize(scores.device)  # torch.nn.attention.bias.CausalBias
         assert bias is not None
+        if in_place and bias.dtype in (torch.bool, scores.dtype) and _fits_into(bias, scores):
+            return scores.masked_fill_(~bias, -math.inf) if bias.dtype == torch.bool else scores.add_(bias)
         return scores.masked_fill(~bias, -math.inf) if bias.dtype == torch.bool else scores + bias
+
+
+def _fits_into(array: Array, other: Array) -> bool:
+    """Return whether an array can be added to another one in its place."""
+    shape: tuple[int, ...] = torch.broadcast_shapes(array.shape, other.shape)  # type: ignore[no-untyped-call]
+    return tuple(shape) == tuple(other.shape)
 
 
 NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -170,8 +185,9 @@ class FusedCall:
         with torch.autocast(given.query.device.type, enabled=False):
             keys, values = given.shared(given.key), given.shared(given.value)
             raw = given.query.to(wide) @ keys.to(wide).transpose(-2, -1)
-            scaled = raw * given.factor
-            masked = given.masked(scaled)
+            is_free = not raw.requires_grad  # at most two tables of a layer are in memory, if no more are kept
+            scaled = raw.mul_(given.factor) if is_free and "scores" not in keep else raw * given.factor
+            masked = given.masked(scaled, in_place=is_free and "scaled_scores" not in keep)
             weights = softmax_or_zero(masked)
             if check and not self.dropout and self.changed is None:
                 self.compare(weights, values.to(wide))

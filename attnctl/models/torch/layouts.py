@@ -57,6 +57,8 @@ def axis_size(axis: Axis) -> int:
 def refactored(layout: Layout, shape: Sequence[int]) -> Layout | None:
     """Return the layout of a tensor that is reshaped, its elements in order; None if an axis is cut across its atoms."""
     rest = [atom for axis in layout for atom in axis]
+    if 0 in shape or not all(atom.size for atom in rest):
+        return None  # a tensor without elements
     axes: list[Axis] = []
     for size in shape:
         axis: list[Atom] = []

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,14 +15,19 @@ import torch
 
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.formats.photographs import read_photograph
 from attnctl.layer import LayerAttention, LayerTrace
 from attnctl.layer.computed import share_of_sink
+from attnctl.layer.interventions import Intervention
 from attnctl.models.torch.fused import Steps
+from attnctl.models.torch.intervention import apply_to_module
 from attnctl.models.torch.own_errors import own_error
-from attnctl.models.torch.traced import TracedCall
+from attnctl.models.torch.picture_tokens import grid_of_tokens, lines_of_transform, patches_in, tokens_of_grid
+from attnctl.models.torch.traced_call import TracedCall
 from attnctl.models.torch.watching import AnyCall, check_seen, watch_module
-from attnctl.runtime.arrays import as_numpy
-from attnctl.source.model import TextModel
+from attnctl.runtime.arrays import Floats, as_numpy
+from attnctl.runtime.files import names_picture
+from attnctl.source.model import Model, TextModel, check_text
 from attnctl.text.tokens import Token, named_tokens, split_words
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.notes import SINK_NOTE, Note
@@ -27,9 +35,11 @@ from attnctl.trace.run import Prediction, Run, StopForward
 from attnctl.trace.subject import Subject
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
     from torch.nn import Module
 
     from attnctl.models.torch.sites import Place
+    from attnctl.watched.measure import Watched
 
 KEPT = frozenset(["queries", "keys", "values", "scores", "scaled_scores", "mask", "context"])
 PREDICTED = 5  # words after the text
@@ -37,11 +47,22 @@ PREDICTED = 5  # words after the text
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What a module is called with, and the tokens of the text; None: their number is known only once it ran."""
+    """What a module is called with, and the tokens of the text; None: their number is known only once it ran.
+
+    `photograph` is the picture that was named in place of a text.
+    """
 
     args: tuple[Any, ...] = ()
     keywords: Mapping[str, Any] = field(default_factory=dict)
     tokens: tuple[Token, ...] | None = None
+    photograph: Image | None = None
+
+    @property
+    def side(self) -> tuple[int, int] | None:
+        """Return height and width of the picture that the module reads; None without one."""
+        values = [value for value in (*self.args, *self.keywords.values()) if isinstance(value, torch.Tensor)]
+        picture = next((value for value in values if value.ndim == 4), None)
+        return None if picture is None else (int(picture.shape[2]), int(picture.shape[3]))
 
 
 @dataclass(eq=False)
@@ -63,6 +84,17 @@ class ModuleModel(TextModel):
         info = ModelInfo(type(module).__name__, "module", source=name, dtype=_number_type(module))
         return cls(info, module, reader, name)
 
+    def model_for(self, text: str) -> Model:
+        """Return the model itself; it reads a picture if a function turns it into inputs, in place of a text.
+
+        Raises UsageError for a picture and a tokenizer, or for a sound.
+        """
+        if not names_picture(text) or hasattr(self.reader, "encode") or self.reader is None:
+            check_text(text, self.name, "return (module, transform of a picture)")
+        if text.strip():
+            self._read(text)  # its layers and heads are known from now on
+        return self
+
     def tokenize(self, text: str, /) -> tuple[Token, ...]:
         """Return the tokens of a text; of a function that gives inputs, the module runs to tell how many there are."""
         return self._read(text)[1]
@@ -70,6 +102,94 @@ class ModuleModel(TextModel):
     def tokens_of_keys(self, tokens: Sequence[Token], text: str) -> tuple[Token, ...] | None:
         """Return numbered keys if the module attends to another tensor than its queries come from; else None."""
         return self._read(text)[2]
+
+    def inputs_of_text(self, text: str) -> Inputs:
+        """Return what the module is called with for a text, and its tokens, if a tokenizer tells them."""
+        return self._inputs_of(text)
+
+    # --- changed ---
+
+    @property
+    def intervention(self) -> Intervention | None:
+        """Return None: heads are off only while a prediction is watched."""
+        return None
+
+    def with_heads_off(self, heads: Mapping[int, tuple[int, ...]]) -> ModuleModel:
+        """Raise UsageError unless there are none: in Python, `attnctl.intervene` switches them off."""
+        if heads:
+            raise UsageError(f"is not for {self.name}: in Python, attnctl.intervene switches heads off", option="off")
+        return self
+
+    def contexts_of_heads(self, text: str) -> dict[int, Array]:
+        """Return layer → the context of each head at each position: (heads, n, d_v)."""
+        contexts: dict[int, Array] = {}
+
+        def see(place: Place, call: AnyCall) -> None:
+            if place.kind == "self" and not place.recurrence:
+                contexts[place.layer] = call.context()[0]
+
+        self._forward(self._read(text)[0], _Seeing(see))
+        return contexts
+
+    def run_with_zeroed_values(self, *_: object, **__: object) -> Run:
+        """Raise AttnctlError: the layers of a module are not run again."""
+        raise AttnctlError(f"the layers of {self.name} cannot be run again with other values")
+
+    def watch(self, text: str, query: str | None, base: Intervention) -> Watched:
+        """Return the text with the prediction at `query` watched. Raises AttnctlError without logits for each token."""
+        from attnctl.models.torch.module_watched import watch_module_text
+
+        return watch_module_text(self, text, query, base)
+
+    def ids_of(self, text: str) -> list[int]:
+        """Return the ids of a text, by the tokenizer."""
+        return [int(token.id) for token in self._inputs_of(text).tokens or () if token.id is not None]
+
+    def text_of_id(self, number: int) -> str:
+        """Return the text of one id, by the tokenizer."""
+        return str(self.reader.decode([number]))
+
+    def logits_under(self, intervention: Intervention, text: str) -> Array:
+        """Return the logits (1, n, vocabulary) under an intervention.
+
+        Raises AttnctlError if the module puts out none for each token, or has no tokenizer to name them.
+        """
+        inputs = self._read(text)[0]
+        with apply_to_module(self.module, intervention, "self"):
+            logits = _logits_of(self._forward(inputs, _Seeing(lambda *_: None)))
+        n = len(inputs.tokens or ())
+        if not hasattr(self.reader, "decode") or logits is None or logits.ndim != 3 or logits.shape[1] != n:
+            raise AttnctlError(
+                f"{self.name} puts out no logits for each token of a tokenizer: no prediction can be watched"
+            )
+        return logits
+
+    def weights_under(self, intervention: Intervention, text: str, take: Callable[[int, Floats], None]) -> None:
+        """Call `take` with each layer and its weights (heads, n, n) under an intervention."""
+
+        def see(place: Place, call: AnyCall) -> None:
+            if place.kind == "self" and not place.recurrence:
+                take(place.layer, as_numpy(call.steps().weights[0].float()))
+
+        with apply_to_module(self.module, intervention, "self"):
+            self._forward(self._read(text)[0], _Seeing(see))
+
+    # --- several texts ---
+
+    def packed(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Return a batch of one row that holds several texts, one after the other, with the number of each token's text.
+
+        The positions start at 0 in each text, if the module takes position_ids. Raises UsageError without a tokenizer.
+        """
+        if not hasattr(self.reader, "encode"):
+            raise UsageError(f"needs a tokenizer, and {self.name} returned none", option="pack")
+        ids = [[token.id for token in self._inputs_of(text).tokens or ()] for text in texts]
+        if [] in ids:
+            raise UsageError(f"text {ids.index([])} of these is empty: give at least one word", option="pack")
+        batch = {"input_ids": [list(chain(*ids))], "segments": [[n for n, part in enumerate(ids) for _ in part]]}
+        if "position_ids" in inspect.signature(self.module.forward).parameters:
+            batch["position_ids"] = [[place for part in ids for place in range(len(part))]]
+        return batch
 
     def run(self, tokens: Sequence[Token], visit: Callable[[LayerAttention], None], text: str = "") -> Run:
         """Run the text through the module; `visit` receives each layer's attention of its main kind."""
@@ -90,18 +210,46 @@ class ModuleModel(TextModel):
                 )
             queries, keys = inputs.tokens, None
             sizes = _Sizes()
-            self._forward(inputs, sizes)
+            with sizes.of_convolutions(self.module):
+                self._forward(inputs, sizes)
             n_q, n_k, kind = sizes.main
             self.info = replace(self.info, n_layers=sizes.layers[kind], n_heads=sizes.heads[kind])
-            if queries is None or len(queries) != n_q:
+            if inputs.photograph is not None:
+                queries = self._patches(inputs, sizes)
+            elif queries is None or len(queries) != n_q:
                 queries = _names(text, n_q)
             if kind == "cross":
                 keys = tuple(named_tokens([str(index) for index in range(n_k)]))
                 whole = inputs.tokens or ()
                 keys = tuple(whole) if len(whole) == n_k else keys
+                if inputs.photograph is not None:
+                    keys, queries = queries, _names(text, n_q)
             self.known.clear()
             self.known[text] = inputs, queries, keys
         return self.known[text]
+
+    def _patches(self, inputs: Inputs, sizes: _Sizes) -> tuple[Token, ...]:
+        """Return the tokens of a picture's keys, each patch with its box in the photograph.
+
+        Raises AttnctlError if they are no grid, or of a part of the picture alone.
+        """
+        photograph, (_, n_k, kind) = inputs.photograph, sizes.main
+        assert photograph is not None
+        if sizes.texts[kind] > 1:
+            raise AttnctlError(
+                f"{self.name} attends within {sizes.texts[kind]} windows of the picture: there is no map of all of it; in "
+                "Python, attnctl.capture shows each window as an item of the batch"
+            )
+        grid = grid_of_tokens(n_k, inputs.side, sizes.grids)
+        if grid is None:
+            raise AttnctlError(f"the {n_k} tokens of {self.name} are no grid of patches: their places are unknown")
+        try:
+            lines = lines_of_transform(self.reader, photograph)
+        except AttnctlError:
+            raise
+        except Exception as error:
+            raise own_error(self.name, error) from error
+        return tokens_of_grid(n_k, grid, patches_in(photograph, grid, lines))
 
     def _inputs_of(self, text: str) -> Inputs:
         reader = self.reader
@@ -110,15 +258,19 @@ class ModuleModel(TextModel):
                 f"{self.name} returned a module alone, which reads no text: return (module, tokenizer), or (module, "
                 "function from text to inputs)"
             )
+        photograph = read_photograph(text).convert("RGB") if names_picture(text) else None
         try:
             if hasattr(reader, "encode"):
                 return _tokenized(reader, text, self.module)
-            given = reader(text)
+            given = reader(text if photograph is None else photograph)
         except Exception as error:
             raise own_error(self.name, error) from error
         if isinstance(given, Mapping):
-            return Inputs(keywords=dict(given))
-        return Inputs(tuple(given) if isinstance(given, (tuple, list)) else (given,))
+            return Inputs(keywords=dict(given), photograph=photograph)
+        args = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+        if photograph is not None:  # a transform returns one picture
+            args = tuple(part[None] if isinstance(part, torch.Tensor) and part.ndim == 3 else part for part in args)
+        return Inputs(args, photograph=photograph)
 
     def _forward(self, inputs: Inputs, visitor: Any) -> Any:
         """Call the module, watched. Raises OwnCodeError for an exception in it, AttnctlError if no attention is seen."""
@@ -138,9 +290,8 @@ class ModuleModel(TextModel):
     def _predictions(self, output: Any, inputs: Inputs) -> tuple[Prediction, ...]:
         """Return the likeliest words after the text, if the module gives logits of its tokenizer's vocabulary."""
         decode = getattr(self.reader, "decode", None)
-        logits = getattr(output, "logits", output[0] if isinstance(output, tuple) and output else output)
-        n = len(inputs.tokens or ())
-        if decode is None or not isinstance(logits, torch.Tensor) or logits.ndim != 3 or logits.shape[1] != n or not n:
+        logits, n = _logits_of(output), len(inputs.tokens or ())
+        if decode is None or logits is None or logits.ndim != 3 or logits.shape[1] != n or not n:
             return ()
         shares = torch.softmax(logits[0, -1].float(), -1)
         best = shares.topk(min(PREDICTED, len(shares)))
@@ -151,11 +302,29 @@ class ModuleModel(TextModel):
         return tuple(found)
 
 
+def _logits_of(output: Any) -> Array | None:
+    """Return the logits of an output: its field of that name, the first of several, or itself; None for something else."""
+    logits = getattr(output, "logits", output[0] if isinstance(output, tuple) and output else output)
+    return logits if isinstance(logits, torch.Tensor) else None
+
+
+@dataclass(eq=False)
+class _Seeing:
+    """A visitor that is a function."""
+
+    look: Callable[[Place, AnyCall], None]
+
+    def see(self, place: Place, call: AnyCall) -> None:
+        self.look(place, call)
+
+
 @dataclass(eq=False)
 class _Sizes:
     """How many queries and keys the attention of each kind has."""
 
     by_kind: dict[str, tuple[int, int]] = field(default_factory=dict)
+    texts: dict[str, int] = field(default_factory=dict)  # items of the batch
+    grids: dict[tuple[int, int], None] = field(default_factory=dict)  # rows and columns that convolutions gave
     layers: dict[str, int] = field(default_factory=dict)
     heads: dict[str, int] = field(default_factory=dict)
 
@@ -165,6 +334,20 @@ class _Sizes:
         self.heads[place.kind] = max(self.heads.get(place.kind, 0), n_heads)
         size = (n_q, n_k) if place.chunk is None else (place.chunk[1], n_k)
         self.by_kind.setdefault(place.kind, size)
+        self.texts.setdefault(place.kind, math.prod(atom.size for atom in call.groups[0]))
+
+    @contextmanager
+    def of_convolutions(self, module: Module) -> Iterator[None]:
+        """Note the sizes of what convolutions give, which cut a picture into patches, within this context."""
+
+        def note(_: Module, __: object, output: Array) -> None:
+            self.grids[int(output.shape[-2]), int(output.shape[-1])] = None
+
+        with ExitStack() as stack:
+            for part in module.modules():
+                if isinstance(part, torch.nn.Conv2d):
+                    stack.callback(part.register_forward_hook(note).remove)
+            yield
 
     @property
     def main(self) -> tuple[int, int, str]:

@@ -96,7 +96,7 @@ def model_of_result(result: object, name: str) -> ModuleModel:
         found = ", ".join(type(part).__name__ for part in parts)
         raise AttnctlError(
             f"{name} returned {f'({found})' if isinstance(result, tuple) else found}: it returns a torch module, alone or "
-            "as (module, tokenizer) or (module, function from text to inputs)"
+            "as (module, tokenizer) or (module, function from a text, or a picture, to inputs)"
         )
     reader = parts[1] if len(parts) == 2 else None
     if reader is not None and not callable(reader) and not hasattr(reader, "encode"):

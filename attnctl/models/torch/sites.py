@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,9 +14,7 @@ import torch
 if TYPE_CHECKING:
     from torch.nn import Module
 
-    from attnctl.models.torch.traced import Chunk
-
-SCRIPTED = re.compile("softmax|attention")
+    from attnctl.models.torch.tensors import Chunk
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,7 @@ class Sites:
         """Keep the names of running modules within this context."""
         with ExitStack() as stack:
             for name, module in self.model.named_modules():
-                if isinstance(module, torch.jit.ScriptModule):
+                if isinstance(module, torch.jit.ScriptModule) and not hasattr(module, "_forward_hooks"):
                     continue
 
                 def begin(module: Module, _: Any, name: str = name) -> None:
@@ -126,17 +123,6 @@ class Sites:
                 stack.callback(module.register_forward_hook(end, always_call=True).remove)
             yield
 
-    def scripted(self) -> list[str]:
-        """Return the names of modules in TorchScript that attend: nothing can be seen of what runs in them."""
-        return [
-            name or type(module).__name__
-            for name, module in self.model.named_modules()
-            if isinstance(module, torch.jit.ScriptModule) and SCRIPTED.search(_graph_text(module))
-        ]
-
-
-def _graph_text(module: Any) -> str:
-    try:
-        return str(module.inlined_graph)
-    except (AttributeError, RuntimeError):
-        return ""
+    def is_scripted(self) -> bool:
+        """Return whether the model, or a module in it, is in TorchScript."""
+        return any(isinstance(module, torch.jit.ScriptModule) for module in self.model.modules())

@@ -9,443 +9,41 @@ none. The weights are the model's own tensor.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from attnctl.attention import Array
 from attnctl.checks.tolerances import NEGATIVE, OWN_ROW
 from attnctl.models.torch.contractions import Contraction, contraction_of
-from attnctl.models.torch.fused import Changed, Steps, visible_of
+from attnctl.models.torch.following import Follower
 from attnctl.models.torch.layouts import (
-    IN_ORDER,
-    PARTS,
     Atom,
     Axis,
     Layout,
-    arranged,
     axis_size,
     fresh_axis,
     fresh_layout,
-    moved,
-    put_back,
 )
+from attnctl.models.torch.tensors import Chunk
+from attnctl.models.torch.traced_call import Softmaxed, Table, TracedCall
 
 POOLED_HEADS = 8  # the most heads of an attention that pools tokens by a linear layer; more are the features of keys
 NO_SHARES = "its scores multiply values without a softmax, and rows do not sum to 1: they are no shares of attention"
 OVER_QUERIES = "its softmax is over the queries: for each key, the weights of all queries sum to 1"
 LINEAR = "it multiplies keys with values before the queries (linear attention): there is no map of tokens"
-VIEWS = frozenset(
-    "transpose swapaxes swapdims permute movedim moveaxis T mT t expand to type_as float half bfloat16 double detach".split()  # noqa: SIM905
-).union(IN_ORDER, PARTS, ["type", "_to_copy", "__getitem__"])
-CHUNKS = frozenset(["__getitem__", "narrow", "chunk", "split", "tensor_split", "split_with_sizes"])
-SUMMARIES = frozenset(
-    "sum mean max min amax amin argmax argmin norm logsumexp topk any all item numel size dim".split()  # noqa: SIM905
-)
-
-
-Known = TypeVar("Known")
-
-
-class ByTensor(Generic[Known]):
-    """What is known of tensors, as long as they live; two tensors are never the same, whatever their numbers."""
-
-    def __init__(self) -> None:
-        self.known: Any = WeakTensorKeyDictionary()
-
-    def get(self, tensor: Array, default: Known | None = None) -> Known | None:
-        """Return what is known of a tensor, or the default."""
-        value: Known | None = self.known.get(tensor, default)
-        return value
-
-    def forget(self, tensor: Array) -> None:
-        """Forget what is known of a tensor."""
-        self.known.pop(tensor, None)
-
-    def __contains__(self, tensor: Array) -> bool:
-        return tensor in self.known
-
-    def __getitem__(self, tensor: Array) -> Known:
-        value: Known = self.known[tensor]
-        return value
-
-    def __setitem__(self, tensor: Array, value: Known) -> None:
-        self.known[tensor] = value
-
-
-# a part of a tensor: the address and the shape of the whole, its length, where the part starts
-Chunk = tuple[int, tuple[int, ...], int, int]
 
 
 @dataclass(eq=False)
-class Softmaxed:
-    """A softmax of a table, or another way to make its rows sum to 1; `lost`: a function that is not followed changed it."""
+class Tracer(Follower):
+    """Recognise attention among the functions of a model; `see` gets each, and returns other output or None."""
 
-    module: str
-    array: Array | None  # the input of the softmax
-    layout: Layout
-    is_confirmed: bool = False
-    lost: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Scores or weights: what is known of a tensor that says how much each query looks at each key."""
-
-    rows: Axis = ()  # of the first operand of the product
-    columns: Axis = ()  # of the second
-    first: tuple[Array, Layout] | None = None
-    second: tuple[Array, Layout] | None = None
-    is_cross: bool = False
-    softmax: Softmaxed | None = None
-    keys: Axis = ()  # the axis of the softmax
-    before_dropout: Array | None = None
-    touched: str = ""  # the function that changed the weights after the softmax
-    has_sink: bool = False
-    is_log: bool = False
-    needs_queries: bool = False  # it is attention only if the product shows an axis of queries
-    spread: tuple[Array, Layout, Array] | None = None  # weights, their layout, values that they multiply place by place
-
-    @property
-    def of_channels(self) -> bool:
-        """Return whether both sides are features, not tokens."""
-        sides = self.rows, self.columns
-        return all(side and all(atom.feature for atom in side) for side in sides)
-
-
-@dataclass(eq=False)
-class TracedCall:
-    """An attention that the model computed itself: its weights, and how to go on with others."""
-
-    way: str
-    weights_array: Array  # before dropout, in the model's own shape
-    used: Array  # what multiplied the values
-    layout: Layout
-    groups: tuple[list[Atom], list[Atom], list[Atom], list[Atom]]  # batch, heads, queries, keys
-    table: Table
-    values: tuple[Array, Layout]
-    output: Array
-    output_layout: Layout
-    width: list[Atom]  # atoms of the values' own axes
-    multiply: Callable[[Array], Array]  # other weights in the shape of `used` → the output of the product
-    dropout: float = 0.0
-    error: float | None = None
-    changed: Changed | None = None
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Return the numbers of heads, queries and keys."""
-        heads, queries, keys = (math.prod(atom.size for atom in group) for group in self.groups[1:])
-        return heads, queries, keys
-
-    def steps(self, keep: frozenset[str] = frozenset(), *, check: bool = True) -> Steps:
-        """Return the model's own weights, with those of the steps in `keep` that are known."""
-        batch, heads, queries, keys = self.groups
-        weights = arranged(self.weights_array, self.layout, batch, heads, queries, keys)
-        if self.changed is not None and self.changed.weights is not None:
-            weights = self.changed.weights
-        parts: dict[str, Array | None] = {}
-        if "context" in keep:
-            parts["context"] = self.context()
-        if "values" in keep:
-            array, layout = self.values
-            parts["values"] = _arranged_or_none(array, layout, batch, heads, keys, self.width)
-        parts |= self._operands(keep)
-        softmax = self.table.softmax
-        if softmax is not None and softmax.array is not None and {"scaled_scores", "mask"} & keep:
-            scores = _arranged_or_none(softmax.array, softmax.layout, batch, heads, queries, keys)
-            if scores is not None:
-                parts["mask"] = visible_of(scores.detach()) if "mask" in keep else None
-                parts |= {"scaled_scores": scores} if "scaled_scores" in keep else {}
-        return Steps(weights, **parts)
-
-    def _operands(self, keep: frozenset[str]) -> dict[str, Array | None]:
-        """Return queries and keys, as they are multiplied: a model may have scaled them before."""
-        table = self.table
-        if table.first is None or table.second is None:
-            return {}
-        batch, heads, queries, keys = self.groups
-        by_columns = any(atom.descends_from(table.columns) for atom in keys) or not table.columns
-        of_queries, of_keys = (table.first, table.second) if by_columns else (table.second, table.first)
-        columns = list(table.columns if by_columns else table.rows)  # of the product: a sink is no column of it
-        keys = columns if math.prod(atom.size for atom in columns) == self.shape[2] else keys
-        known = {atom for group in (batch, heads, queries, keys) for atom in group}
-        parts = {}
-        for name, (array, layout), rows in (("queries", of_queries, queries), ("keys", of_keys, keys)):
-            if name in keep:
-                width = [atom for axis in layout for atom in axis if atom not in known]
-                parts[name] = _arranged_or_none(array, layout, batch, heads, rows, width)
-        return parts
-
-    def context(self) -> Array:
-        """Return the result of the product as (batch, heads, n_q, d_v)."""
-        return self.arranged_output(self.output)
-
-    def arranged_output(self, output: Array) -> Array:
-        """Return another output of the product's shape as (batch, heads, n_q, d_v)."""
-        return arranged(output, self.output_layout, *self.groups[:3], self.width)
-
-    def masked_scores(self) -> Array | None:
-        """Return what the softmax read: (batch, heads, n_q, n_k); None if the weights are not what it gave."""
-        softmax = self.table.softmax
-        if softmax is None or softmax.array is None or self.table.touched or self.table.has_sink:
-            return None
-        scores = _arranged_or_none(softmax.array, softmax.layout, *self.groups)
-        return None if scores is None else scores.to(torch.promote_types(scores.dtype, torch.float32))
-
-    def with_context(self, context: Array) -> Array:
-        """Return the output with another context (batch, heads, n_q, d_v)."""
-        return put_back(context.to(self.output.dtype), self.output, self.output_layout, *self.groups[:3], self.width)
-
-    def with_weights(self, weights: Array) -> Array:
-        """Return the output with other weights (batch, heads, n_q, n_k); what dropout set to 0 stays 0."""
-        back = put_back(weights.to(self.used.dtype), self.used, self.layout, *self.groups)
-        if self.weights_array is not self.used:
-            back = back * self.kept_by_dropout()
-        return self.multiply(back)
-
-    def kept_by_dropout(self) -> Array:
-        """Return the factor of each weight in dropout, in the model's own shape: 0, or 1/(1 - p)."""
-        before, used = self.weights_array, self.used
-        if used.requires_grad and before.requires_grad:
-            ones = torch.ones_like(used)
-            (factor,) = torch.autograd.grad(used, before, ones, retain_graph=True, allow_unused=True)
-            if factor is not None:
-                return factor.detach()
-        return torch.where(before.detach() != 0, used.detach() / before.detach(), 0.0)
-
-
-def _arranged_or_none(array: Array, layout: Layout, *groups: Sequence[Atom]) -> Array | None:
-    """Return what `arranged` returns; None if the array has an axis that stands in none of the groups."""
-    atoms = {atom for axis in layout for atom in axis}
-    return arranged(array, layout, *groups) if atoms <= {atom for group in groups for atom in group} else None
-
-
-@dataclass(eq=False)
-class Tracer:
-    """What is known of the tensors of a running model; `see` gets each attention, and returns other output or None."""
-
-    see: Callable[[TracedCall, bool, Chunk | None], Array | None]
-    module: Callable[[], str]
-    layouts: ByTensor[Layout] = field(default_factory=ByTensor)
-    tables: ByTensor[Table] = field(default_factory=ByTensor)
-    constants: ByTensor[bool] = field(default_factory=ByTensor)
-    origins: ByTensor[object] = field(default_factory=ByTensor)
-    grown: ByTensor[bool] = field(default_factory=ByTensor)  # new keys after those of a cache
-    chunks: ByTensor[Chunk] = field(default_factory=ByTensor)
-    heads: ByTensor[bool] = field(default_factory=ByTensor)  # parts of the features of a projection
-    written: dict[int, object] = field(default_factory=dict)  # address of a buffer → origin of what was written into it
+    see: Callable[[TracedCall, bool, Chunk | None], Array | None] = field(kw_only=True)
+    module: Callable[[], str] = field(kw_only=True)  # returns the name of the module that runs
     candidates: list[Softmaxed] = field(default_factory=list)
     refused: dict[tuple[str, str], None] = field(default_factory=dict)  # (module, sentence), in order
-
-    # --- constants and origins ---
-
-    def is_constant(self, tensor: Array) -> bool:
-        """Return whether a tensor does not depend on the model's inputs: a parameter, a buffer, or made of these."""
-        if tensor not in self.constants and not isinstance(tensor, torch.nn.Parameter):
-            return False
-        return not self.written or tensor.untyped_storage().data_ptr() not in self.written
-
-    def origin(self, tensor: Array) -> object:
-        """Return a mark that two tensors share if they were projected from the same tensor."""
-        if self.written and (kept := self.written.get(tensor.untyped_storage().data_ptr())) is not None:
-            return kept
-        if tensor not in self.origins:
-            self.origins[tensor] = object()
-        return self.origins[tensor]
-
-    def note_write(self, name: str, args: Sequence[Any], tensors: Sequence[Array]) -> None:
-        """Note that a function writes what depends on the inputs into a constant, as a cache of keys."""
-        into = args[0] if args else None
-        if not isinstance(into, torch.Tensor) or not (into in self.constants or self.is_grown(into)):
-            return
-        sources = [tensor for tensor in tensors if tensor is not into and not self.is_constant(tensor)]
-        sources = [tensor for tensor in sources if tensor.is_floating_point()]
-        if sources:
-            self.written[into.untyped_storage().data_ptr()] = self.origin(sources[-1])
-
-    # --- any function ---
-
-    def follow(self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], out: Any) -> Any:
-        """Follow the tensors of a call of a function to its result `out`; return the result that the model goes on with."""
-        if name == "__iter__":  # x, y = tensor
-            parts = list(out)
-            self.follow("unbind", (*args, 0), keywords, parts)
-            return iter(parts)
-        tensors = list(tensors_in(args, keywords))
-        results = [
-            part for part in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(part, torch.Tensor)
-        ]
-        if name == "__setitem__" or (name.endswith("_") and not name.endswith("__")):
-            self.note_write(name, args, tensors)
-        moving = [tensor for tensor in tensors if not self.is_constant(tensor)]
-        if not moving:
-            for part in results:
-                self.constants[part] = True
-            return out
-        if name.startswith("conv") or name == "embedding":
-            for part in results:
-                channel = part.ndim - 1 if name == "embedding" else (1 if part.ndim > 2 else 0)
-                layout = list(fresh_layout(part.shape))
-                layout[channel] = fresh_axis(part.shape[channel], feature=True)
-                self.layouts[part] = tuple(layout)
-                self._pass_origin(name, moving, part)
-            return out
-        name = name.rstrip("_") if not name.startswith("__") else name
-        if name in ("sum", "__sum__") and (table := self.tables.get(moving[0])) is not None and table.spread:
-            other = self._meet_by_sum(table, args, keywords, moving[0], out)
-            return out if other is None else other
-        for part in results:
-            if not part.is_floating_point() and not part.is_complex():
-                continue
-            self._pass_origin(name, moving, part)
-            self._pass_layout(name, args, keywords, moving, part)
-        if name in CHUNKS and moving[0].is_floating_point() and moving[0] not in self.tables:
-            self._note_chunks(name, args, keywords, moving[0], results)
-        return out
-
-    def _pass_origin(self, name: str, moving: Sequence[Array], out: Array) -> None:
-        floats = [tensor for tensor in moving if tensor.is_floating_point() or tensor.is_complex()]
-        if not floats:
-            return
-        first = self.origin(floats[-1])
-        is_one = all(self.origin(tensor) is first for tensor in floats)
-        joined = name in ("cat", "concat", "concatenate")
-        if joined or is_one:
-            self.origins[out] = first
-        if (joined and not is_one) or any(self.is_grown(tensor) for tensor in floats):
-            self.grown[out] = True
-        parts = [self.chunks.get(tensor) for tensor in floats]
-        if parts[0] is not None and all(part == parts[0] for part in parts):
-            self.chunks[out] = parts[0]
-
-    def differs(self, shape: tuple[int, int, int], chunk: Chunk | None, grown: bool) -> bool:
-        """Return whether queries are not named as keys are: not as many, no part of as many, not after a cache."""
-        _, n_q, n_k = shape
-        return n_q != n_k and not grown and (chunk is None or chunk[2] != n_k)
-
-    def is_grown(self, tensor: Array) -> bool:
-        """Return whether a tensor holds what came before, and after it something new: a cache of keys."""
-        return tensor in self.grown or bool(self.written and tensor.untyped_storage().data_ptr() in self.written)
-
-    def _note_chunks(
-        self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], source: Array, results: Sequence[Array]
-    ) -> None:
-        """Note results that are parts of a tensor along an axis of tokens, with where they start."""
-        if source not in self.layouts:
-            self.layouts[source] = fresh_layout(source.shape)
-        layout = self.layouts[source]
-        pointer, shape, size, before = self.chunks.get(source) or (0, (), 0, 0)
-        start = 0
-        for part in results:
-            resized = [i for i in range(part.ndim) if part.ndim == source.ndim and part.shape[i] != source.shape[i]]
-            if len(resized) == 1 and any(atom.feature for atom in layout[resized[0]]):
-                self.heads[part] = True
-                continue
-            if len(resized) != 1:
-                return
-            whole = source.shape[resized[0]]
-            if name == "__getitem__":
-                slices = [
-                    piece
-                    for piece in (args[1] if isinstance(args[1], tuple) else (args[1],))
-                    if isinstance(piece, slice)
-                ]
-                start = next((piece.start or 0 for piece in slices if piece.start or piece.stop), 0) % whole
-            elif name == "narrow":
-                start = int(keywords.get("start", args[2] if len(args) > 2 else 0)) % whole
-            root = (pointer, shape, size) if size else (source.untyped_storage().data_ptr(), tuple(source.shape), whole)
-            self.chunks[part] = (*root, before + start)
-            start += part.shape[resized[0]]
-
-    def _pass_layout(
-        self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], moving: Sequence[Array], out: Array
-    ) -> None:
-        tables = [tensor for tensor in moving if tensor in self.tables]
-        source = next((t for t in tables if t.ndim == out.ndim), tables[0] if tables else None)
-        if source is None:
-            known = [tensor for tensor in moving if tensor in self.layouts]
-            source = next((t for t in known if t.ndim == out.ndim), known[0] if known else None)
-        if source is None:
-            return
-        if name in ("where",) or (name == "masked_fill"):
-            args = ()
-        layout = self._heads_joined(name, args, keywords, source, out)
-        layout = moved(name, args, keywords, self.layouts[source], out) if layout is None else layout
-        if layout is not None and [axis_size(axis) for axis in layout] != list(out.shape):
-            layout = None
-        table: Table | None = self.tables.get(source)
-        if layout is None:
-            if (
-                table is not None
-                and table.softmax is not None
-                and name not in SUMMARIES
-                and out.numel() >= source.numel()
-            ):
-                table.softmax.lost = table.softmax.lost or name
-            self.tables.forget(out)
-            self.layouts.forget(out)
-            return
-        self.layouts[out] = layout
-        if table is not None:
-            self.tables[out] = self._carried(table, name, source, args, keywords, moving, out)
-
-    def _heads_joined(
-        self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], source: Array, out: Array
-    ) -> Layout | None:
-        """Return the layout of heads, cut out of a projection, that get an axis of their own; None for anything else."""
-        pieces = keywords.get("tensors", args[0] if args else None)
-        if name not in ("stack", "cat", "concat", "concatenate") or not isinstance(pieces, (tuple, list)):
-            return None
-        if source not in self.heads or len({tuple(piece.shape) for piece in pieces}) > 1:
-            return None
-        dim = keywords.get("dim", args[1] if len(args) > 1 else 0)
-        layout, heads = self.layouts[source], fresh_axis(len(pieces), feature=True)
-        if not isinstance(dim, int):
-            return None
-        dim %= out.ndim
-        if name == "stack":
-            return (*layout[:dim], heads, *layout[dim:])
-        if any(atom.feature for atom in layout[dim]):
-            return None
-        return (*layout[:dim], (*heads, *layout[dim]), *layout[dim + 1 :])
-
-    def _carried(
-        self,
-        table: Table,
-        name: str,
-        source: Array,
-        args: Sequence[Any],
-        keywords: Mapping[str, Any],
-        moving: Sequence[Array],
-        out: Array,
-    ) -> Table:
-        """Return what is known of the result of a function on a table."""
-        if table.softmax is None:
-            return replace(table, has_sink=True) if name in ("cat", "concat", "concatenate") else table
-        if name == "exp" and table.is_log:
-            return replace(table, is_log=False)
-        if "dropout" in name:
-            if out is source:
-                return replace(table, touched=name)
-            changed = table.before_dropout if table.before_dropout is not None else source
-            return replace(table, before_dropout=changed)
-        if name in VIEWS:
-            if table.before_dropout is None:
-                return table
-            function = getattr(torch.Tensor, name, None)
-            if not callable(function):
-                return replace(table, touched=name, before_dropout=None)
-            with torch._C.DisableTorchFunction():
-                before = function(table.before_dropout, *args[1:], **keywords)
-            return replace(table, before_dropout=before if isinstance(before, torch.Tensor) else before[0])
-        others = [tensor for tensor in moving if tensor is not source]
-        if name in ("mul", "__mul__", "multiply", "__rmul__") and out.numel() > source.numel() and others:
-            return replace(table, spread=(source, self.layouts[source], others[0]))
-        return replace(table, touched=name, before_dropout=None)
 
     # --- softmax ---
 
@@ -682,7 +280,7 @@ class Tracer:
 
         return self._confirm(table, used, layout, groups, (values, of_values), out, of_output, width, multiply)
 
-    def _meet_by_sum(
+    def summed(
         self, table: Table, args: Sequence[Any], keywords: Mapping[str, Any], spread: Array, out: Array
     ) -> Array | None:
         """See weights that are multiplied with values place by place, and summed: an attention that pools."""
@@ -792,12 +390,3 @@ def _pools_features(axes: Mapping[str, Axis], shared: set[str], heads: Sequence[
     """Return whether weights without a product are keys of linear attention: each feature looks at the tokens."""
     free = [atom for letter, axis in axes.items() if letter not in shared for atom in axis if atom in heads]
     return bool(free) and (len(free) < len(heads) or math.prod(atom.size for atom in free) > POOLED_HEADS)
-
-
-def tensors_in(args: Sequence[Any], keywords: Mapping[str, Any]) -> Iterator[Array]:
-    """Yield the tensors among arguments, also those in lists."""
-    for part in (*args, *keywords.values()):
-        if isinstance(part, torch.Tensor):
-            yield part
-        elif isinstance(part, (tuple, list)):
-            yield from (piece for piece in part if isinstance(piece, torch.Tensor))

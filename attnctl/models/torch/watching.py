@@ -6,7 +6,6 @@ model writes out itself is recognised (`traced`). What cannot be seen is reporte
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +23,16 @@ from attnctl.errors import AttnctlError
 from attnctl.models.torch.contractions import PRODUCTS
 from attnctl.models.torch.fused import Arguments, Changed, FlexCall, FusedCall, arguments_of
 from attnctl.models.torch.sites import Place, Sites
-from attnctl.models.torch.traced import Chunk, TracedCall, Tracer
+from attnctl.models.torch.tensors import Chunk
+from attnctl.models.torch.traced import Tracer
+from attnctl.models.torch.traced_call import TracedCall
+from attnctl.models.torch.unseen_operators import (
+    LOOKS_FUSED,
+    Below,
+    called_by_itself,
+    is_foreign,
+    scripted_functions_attend,
+)
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -41,7 +49,6 @@ PLAIN_MULTI_HEAD = FunctionType(
     MULTI_HEAD.__closure__,
 )
 SOFTMAX = frozenset(["softmax", "_softmax", "log_softmax", "_log_softmax"])
-LOOKS_FUSED = re.compile("attention|attn|fmha|flash|xformers", re.IGNORECASE)
 
 
 class Visitor(Protocol):
@@ -62,6 +69,9 @@ class Watched:
     unknown: dict[str, str] = field(default_factory=dict)  # operator → module
     refused: dict[tuple[str, str], None] = field(default_factory=dict)
     softmaxes: int = 0
+    below: dict[str, None] = field(
+        default_factory=dict
+    )  # modules in which a function in TorchScript computes a softmax
 
     @property
     def name(self) -> str:
@@ -80,7 +90,6 @@ class Watched:
             f"the operator {operator} in {module or 'the root'} looks like attention, and attnctl does not know it"
             for operator, module in self.unknown.items()
         ]
-        lines += [f"{name} runs in TorchScript, which shows none of its functions" for name in self.sites.scripted()]
         if self.sites.other_threads:
             lines.append("modules ran in other threads (DataParallel?), which are not watched")
         return lines
@@ -105,7 +114,8 @@ class _Mode(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.models: list[Watched] = []
-        self.tracer = Tracer(self._show, self._module)
+        self.looks_below = False  # a dispatch mode shows what runs in TorchScript
+        self.tracer = Tracer(see=self._show, module=self._module)
 
     def _running(self) -> list[Watched]:
         return [watched for watched in self.models if watched.sites.is_running]
@@ -147,11 +157,13 @@ class _Mode(TorchFunctionMode):
             return self._fused(func, args, keywords)
         if name in ("flex_attention", "flex_attention_hop") and len(args) >= 6:
             return self._flex(func, args, keywords)
-        if LOOKS_FUSED.search(str(func)) and isinstance(
-            func, torch._ops.OpOverload | torch._ops.OpOverloadPacket | torch._ops.HigherOrderOperator
-        ):
-            for watched in running:
-                watched.unknown.setdefault(str(func).removesuffix(".default"), watched.sites.module)
+        if is_foreign(func):
+            out, attends = called_by_itself(func, args, keywords)
+            if attends:
+                self._note_unknown(func, running)
+            return self._and_refusals(self.tracer.follow(name, args, keywords, out), running)
+        if isinstance(func, torch._ops.OperatorBase | torch._ops.OpOverloadPacket) and LOOKS_FUSED.search(str(func)):
+            self._note_unknown(func, running)
         if name in PRODUCTS:
             return self._and_refusals(self.tracer.product(name, args, keywords, func), running)
         if name in SOFTMAX:
@@ -162,6 +174,10 @@ class _Mode(TorchFunctionMode):
             return self._and_refusals(out, running)
         out = func(*args, **keywords)
         return self._and_refusals(self.tracer.follow(name, args, keywords, out), running)
+
+    def _note_unknown(self, func: object, running: list[Watched]) -> None:
+        for watched in running:
+            watched.unknown.setdefault(str(func).removesuffix(".default"), watched.sites.module)
 
     def _and_refusals(self, out: Any, running: list[Watched]) -> Any:
         if self.tracer.refused:
@@ -239,6 +255,11 @@ def watch_module(model: Module, visitor: Visitor, without: frozenset[int] = froz
             mode = _modes.mode = _Mode()
             stack.callback(setattr, _modes, "mode", None)
             stack.enter_context(mode)
+        if not mode.looks_below and (watched.sites.is_scripted() or scripted_functions_attend()):
+            mode.looks_below = True
+            stack.callback(setattr, mode, "looks_below", False)
+            stack.enter_context(torch.jit._fuser.optimized_execution(False))  # nothing is fused
+            stack.enter_context(Below())
         for part in (*model.parameters(), *model.buffers()):
             mode.tracer.constants[part] = True
         mode.models.append(watched)

@@ -179,7 +179,7 @@ def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = N
             weights = part.head_weights(h)  # (rows, n_k)
             of_words = weights @ pool[keys]  # (rows, words)
             for row, token in enumerate(range(len(weights)) if part.rows is None else part.rows):
-                if (query := word_of_query.get(token)) is None:
+                if (query := word_of_query.get(token)) is None or not sentence.asks(family, query):
                     continue
                 whole = of_words[row]  # (words,)
                 other_weights = whole.round(EQUAL_DIGITS)
@@ -187,7 +187,7 @@ def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = N
                 key = int(np.argmax(other_weights))
                 if not words[key].is_single or words[key].place not in keys:
                     continue
-                if other_weights[key] > 0 and sentence.asks(family, query) and sentence.fits(family, query, key):
+                if other_weights[key] > 0 and sentence.fits(family, query, key):
                     role = sentence.role_name(relations, query, key)
                     link_evidence = evidence(sentence, family, query, key, whole)
                     place = keys.index(words[key].place)
@@ -475,12 +475,21 @@ WALKED_LAYERS = 2  # a model with more layers shows only those of its headlines 
 
 
 def walked_heads(
-    trace: Trace, any_layer: bool, any_head: bool, heads: Sequence[int] | None, queries: Sequence[int | None]
+    trace: Trace,
+    any_layer: bool,
+    any_head: bool,
+    heads: Sequence[int] | None,
+    queries: Sequence[int | None],
+    alone: bool = False,
 ) -> tuple[Trace, list[Headline], dict[int, tuple[int, ...]]]:
-    """Return the layers to show, the headline of each query, and layer → heads: the chosen ones, or the headlines'."""
+    """Return the layers to show, the headline of each query, and layer → heads: the chosen ones, or the headlines'.
+
+    `alone`: without a chosen layer, show only those of the headlines, unless several heads are chosen.
+    """
     only = trace.layers[0].layer if len(trace.layers) == 1 else None
     lines = [line for query in queries if (line := headline(trace, layer=only, head=heads, query=query)) is not None]
-    if any_layer and lines and len(trace.layers) > WALKED_LAYERS:
+    alone = alone and (any_head or heads is not None and len(heads) == 1)
+    if any_layer and lines and (alone or len(trace.layers) > WALKED_LAYERS):
         trace = replace(trace, layers=tuple(trace.layer(layer) for layer in sorted({line.layer for line in lines})))
     heads_of_layer: dict[int, tuple[int, ...]] = {}
     for part in trace.layers:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.colors import Colormap
+from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from attnctl.errors import UsageError
@@ -21,6 +21,7 @@ from attnctl.readings.heatmap import Evolution, HeatmapGrid, log_span, weight_sp
 from attnctl.render.figure.drawing import Sheet
 from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, colour_norm, token_labels
 from attnctl.render.figure.saving import plain_settings, png_bytes
+from attnctl.render.forms import HEAT_ON_LIGHT
 from attnctl.source.zoom import read_heatmap
 from attnctl.trace import Trace
 from attnctl.trace.notes import notes_of_kind
@@ -137,11 +138,13 @@ def _colour_scale(grid: HeatmapGrid, look: Look) -> tuple[Scale, tuple[str, ...]
 
 
 def colour_map(name: str) -> Colormap:
-    """Return a colour map of matplotlib. Raises UsageError that suggests similar names."""
+    """Return the colour map of the page ("heat") or one of matplotlib. Raises UsageError that suggests similar names."""
+    if name == "heat":
+        return LinearSegmentedColormap.from_list(name, HEAT_ON_LIGHT)
     if name in colormaps:
         return colormaps[name]
     near = difflib.get_close_matches(name, list(colormaps), 3)
-    advice = f"did you mean {' or '.join(near)}?" if near else "try viridis, cividis, magma or gray_r"
+    advice = f"did you mean {' or '.join(near)}?" if near else "try heat, viridis, cividis, magma or gray_r"
     raise UsageError(f"no colour map {name!r}: {advice}", value=name)
 
 

@@ -59,6 +59,7 @@ class Panel(NamedTuple):
     scale: int = 0
     ring: tuple[int, int] | None = None  # the cell to mark
     outlined: Bools | None = None  # (rows, columns), true: within an outline
+    breaks: bool = False  # whether a name of one line is broken, too
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ class Plan:
         self.subtitle: list[str] = []
         self.below: list[str] = []
         cell = self._cell_size()
-        self.names = [self._name_lines(panel.name, labels, cell[0] * len(grids.columns)) for panel in grids.panels]
+        self.names = [self._name_lines(panel, labels, cell[0] * len(grids.columns)) for panel in grids.panels]
         self.name_lines = max(map(len, self.names))
         self.queries, self.keys = self._label_axes(cell)
         room = (look.size[0] if look.size else max(self._size(cell)[0], 4.2)) - 2 * EDGE
@@ -202,10 +203,10 @@ class Plan:
         self.cell = self._cells_to_size() if look.size else cell
         self._place(max(widths, default=0.0) + 2 * EDGE)
 
-    def _name_lines(self, name: str, labels: Labels, width: float) -> list[str]:
+    def _name_lines(self, panel: Panel, labels: Labels, width: float) -> list[str]:
         """Return the lines of a panel's name, those of a name of several lines broken between words."""
-        lines, size = [labels.drawable(line) for line in name.split("\n")], self.type.axis - 0.5
-        if len(lines) == 1:
+        lines, size = [labels.drawable(line) for line in panel.name.split("\n")], self.type.axis - 0.5
+        if len(lines) == 1 and not panel.breaks:
             return lines
         parts: list[str] = []
         for line in lines:

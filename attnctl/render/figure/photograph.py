@@ -1,9 +1,9 @@
-"""Draw weights over a photograph, a panel for each head; or values of its regions, a panel for each kind of value."""
+"""Draw weights over a photograph, a panel for each head or query; or values of its regions, a panel for each kind."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,9 +15,10 @@ from matplotlib.patches import Rectangle
 
 from attnctl.checks.document_fields import Box
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.formats.photographs import photograph_of
 from attnctl.formats.pictures import CMAP, DPI, Look
-from attnctl.readings.overview import LongRow
-from attnctl.readings.picture_heat import heading_of_row, heat_of_boxes, sentences_of_row
+from attnctl.readings.overview import LongRow, Overview
+from attnctl.readings.picture_heat import heat_of_boxes, panels_of, query_of_picture, sentences_of_heat
 from attnctl.render.figure.heatmap import colour_map
 from attnctl.render.figure.labels import Labels
 from attnctl.render.figure.layout import LEAST, Drawing, colour_norm
@@ -28,6 +29,9 @@ from attnctl.runtime.arrays import Floats
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from attnctl.layer import LayerTrace
+    from attnctl.trace import Trace
+
 SIDE = 560  # pixels of a panel's longer side, at most
 PANEL, GAP, HEAD, FOOT, BAR = 2.4, 0.1, 0.36, 0.3, 1.0  # inches
 NARROWEST, LOWEST = 1.15, 1.5  # inches of a panel's title, and of a colour bar with its title
@@ -35,47 +39,101 @@ LETTER = 0.0095  # width of a digit in inches, for each point of its size
 MOST_ACROSS = 6
 MOST_PANELS = 64
 LOG_DECADES = 3  # of a logarithmic scale, at most
-MARK = "#ff3b30"  # around the query's own patch
+MARK = "#ff3b30"  # around the query's own patch or object
+TITLE = 8.5  # points of a panel's title
 
 
-def draw_over_photograph(row: LongRow, photograph: Image, look: Look) -> Drawing:
-    """Draw the query's weights over the picture, a panel for each head; the picture is grey, and more colour is more weight.
+def draw_over_photograph(value: LongRow | Overview, photograph: Image, look: Look) -> Drawing:
+    """Draw where one query looks, a panel for each head, or where each of several queries looks.
+
+    The picture is grey, and more colour is more weight; the box of a query is outlined.
 
     Raises UsageError for more panels than MOST_PANELS, AttnctlError if no patch has any weight.
     """
-    if len(row.weights) > MOST_PANELS:
-        raise UsageError(f"{len(row.weights)} heads are too many panels over a picture: choose layers and heads")
+    heat = panels_of(value)
+    panels = heat.panels
+    if len(panels) > MOST_PANELS:
+        raise UsageError(f"{len(panels)} panels over a picture are too many: choose layers and heads, or queries")
     size, grey = photograph.size, _pale_picture(photograph)
-    heats = {place: heat_of_boxes(weights, row.key_axis, size, grey.shape) for place, weights in row.weights.items()}
-    norm, colours = _scale_of_heats(list(heats.values()), look), colour_map(look.cmap)
-    places = _panel_places(list(heats))
+    heats = [heat_of_boxes(panel.weights, heat.keys, size, grey.shape) for panel in panels]
+    norm, colours = _scale_of_heats(heats, look), colour_map(look.cmap)
+    places = _panel_places([panel.layer for panel in panels])
     across, down = (1 + max(place[axis] for place in places) for axis in (1, 0))
-    lines = [heading_of_row(row) if look.title is None else look.title, *sentences_of_row(row)]
-    labels = Labels(lines)
+    lines = [heat.heading if look.title is None else look.title, *sentences_of_heat(heat)]
+    labels = Labels([*lines, *(panel.title for panel in panels)])
     wide, high = (PANEL * side / max(size) for side in size)
     step = max(wide, NARROWEST) + GAP  # a panel's title is not wider than that
     width = max(0.3 + across * step + BAR * look.colorbar, 5.0)
     top = 0.16 + 0.24 * len(lines)
     height = top + max(down * (high + HEAD), LOWEST) + FOOT
     with plain_settings():
-        figure = Figure(figsize=(width, height), dpi=look.dpi, facecolor="white", label=row.model.citation)
+        figure = Figure(figsize=(width, height), dpi=look.dpi, facecolor="white", label=heat.cited)
         FigureCanvasAgg(figure)
-        for (line, column), ((layer, head), heat) in zip(places, heats.items(), strict=True):
-            up = height - top - (line + 1) * (high + HEAD)
-            axes = figure.add_axes(((0.2 + column * step) / width, up / height, wide / width, high / height))
-            _draw_panel(axes, grey, heat, norm, colours, size)
-            if (box := row.tokens[row.query].box) is not None:
-                left, upper, right, lower = box
-                axes.plot([left, right, right, left, left], [upper, upper, lower, lower, upper], color=MARK, lw=1.2)
-            axes.set_title(f"layer {layer}, head {head}", fontsize=8.5, loc="left", pad=3)
+        for (line, column), panel, weights in zip(places, panels, heats, strict=True):
+            up, left = height - top - (line + 1) * (high + HEAD), 0.2 + column * step
+            axes = figure.add_axes((left / width, up / height, wide / width, high / height))
+            _draw_panel(axes, grey, weights, norm, colours, size)
+            if panel.box is not None:
+                _outline(axes, panel.box, size)
+            title = labels.cut_to_width(labels.drawable(panel.title), TITLE, step - GAP)
+            labels.write_line(figure, (left / width, (up + high + 0.11) / height), title, TITLE, "black")
         _write_heading(figure, labels, lines, (width, height))
         if look.colorbar:
             tall = max(down * (high + HEAD) - HEAD, LOWEST - HEAD)
             axes = figure.add_axes(((width - BAR + 0.15) / width, FOOT / height, 0.14 / width, tall / height))
             figure.colorbar(ScalarMappable(norm, colours), cax=axes).outline.set_visible(False)
-            axes.set_title("weight", fontsize=8.5, loc="left", pad=3)
+            axes.set_title("weight", fontsize=TITLE, loc="left", pad=6)
             axes.tick_params(labelsize=7.5)
     return Drawing(figure, labels.missing_characters)
+
+
+def _outline(axes: Axes, box: Box, size: tuple[int, int]) -> None:
+    """Draw a box in pixels of the picture, in a colour and a pale rim that are seen on light and on dark."""
+    left, upper, right, lower = box
+    outline = [left, right, right, left, left], [upper, upper, lower, lower, upper]
+    axes.plot(*outline, color="white", lw=2.4, clip_on=False)
+    axes.plot(*outline, color=MARK, lw=1.2, clip_on=False)
+    axes.set(xlim=(0, size[0]), ylim=(size[1], 0))
+
+
+def figure_over_picture(
+    trace: Trace,
+    *,
+    picture: object,
+    query: int | str | None = None,
+    layer: Sequence[int] | None = None,
+    head: Sequence[int] | None = None,
+    **options: Any,
+) -> Figure:
+    """Return a matplotlib Figure of one query's weights over the picture: of the last layer, unless layers are given.
+
+    Raises UsageError if the trace's tokens have no places in a picture, if there is no such query, layer or head, or for an
+    option that has no effect.
+    """
+    for name in (name for name in ("drop", "renormalise", "values", "size", "font_size") if options.get(name)):
+        raise UsageError("has no effect over a picture", option=name)
+    if not any(token.box is not None for token in trace.key_axis):
+        raise UsageError(
+            "the tokens of this trace have no places in a picture: name it in trace(picture=…)", option="picture"
+        )
+    place = query_of_picture(trace.tokens, None if query is None else str(query), bool(trace.model.causal))
+    weights = {}
+    for part in trace.layers[-1:] if layer is None else [trace.layer(number) for number in layer]:
+        rows = range(len(trace.tokens)) if part.rows is None else part.rows
+        if place not in rows or part.weights is None:
+            raise UsageError(f"layer {part.layer} of this trace does not hold it", option="query", value=query)
+        for number in chosen_places(part, head):
+            weights[part.layer, number] = part.weights[part.heads.index(number), list(rows).index(place)]
+    row = LongRow(trace.subject, place, weights)
+    return draw_over_photograph(row, photograph_of("figure", picture), Look(**options)).figure
+
+
+def chosen_places(layer: LayerTrace, heads: Sequence[int] | None) -> Sequence[int]:
+    """Return the chosen heads of a layer (None: all). Raises UsageError for one that it does not hold."""
+    for head in heads or ():
+        if head not in layer.heads:
+            raise UsageError(f"layer {layer.layer} of this trace does not hold it", option="head", value=head)
+    return layer.heads if heads is None else heads
 
 
 class RegionValues(NamedTuple):
@@ -170,12 +228,12 @@ def _scale_of_heats(heats: Sequence[Floats], look: Look) -> Normalize:
     return colour_norm(low, high, log=bool(look.log), clip=True)
 
 
-def _panel_places(heads: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the line and column of each (layer, head): a layer begins a line, and a line has MOST_ACROSS heads at most."""
+def _panel_places(layers: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the line and column of panels of these layers: a layer begins a line, and a line has MOST_ACROSS at most."""
     places: list[tuple[int, int]] = []
     line, column = 0, 0
-    for number, (layer, _) in enumerate(heads):
-        if number and (column == MOST_ACROSS or layer != heads[number - 1][0]):
+    for number, layer in enumerate(layers):
+        if number and (column == MOST_ACROSS or layer != layers[number - 1]):
             line, column = line + 1, 0
         places.append((line, column))
         column += 1

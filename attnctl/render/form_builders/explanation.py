@@ -30,8 +30,8 @@ from attnctl.render.forms import (
     token_label,
 )
 from attnctl.runtime.arrays import Floats
-from attnctl.text import counted, number_text, percent
-from attnctl.text.tokens import BLANKS, Token
+from attnctl.text import counted, number_text, percent, sentence_percent
+from attnctl.text.tokens import Token, is_blank
 from attnctl.trace import Headline, Trace
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.notes import notes_of_kind
@@ -447,11 +447,10 @@ class Explanation:
 
     def _prediction_forms(self) -> Iterator[Form]:
         for position in dict.fromkeys(p.position for p in self.trace.predictions):
-            blank = self.trace.tokens[position]
-            fills = blank.text in BLANKS or not self.trace.model.causal
             mine = [p for p in self.trace.predictions if p.position == position]
             if not mine[0].is_class:
-                yield Line([("in the place of " if fills else "after ", "dim"), (token_label(blank), "bold")])
+                name = token_label(self.trace.tokens[position])
+                yield Line([(f"{predicted_place(self.trace, position)} ", "dim"), (name, "bold")])
             shares = [p.probability for p in mine]
             names = Column("", [token_label(p.text, 20) for p in mine], "text")
             yield Table([names, *bar_columns(shares, max_width=24, tone="accent")], indent=2)
@@ -499,6 +498,39 @@ def _shape_text(part: StepPart) -> str:
 PARKED = 0.5  # a larger weight on itself, or of most words on the first token, is called parked
 PARKED_HERE = "What it keeps for itself is parked there: nothing better to look at was found."
 OFTEN_PARKED = "Attention that stays on the token itself is often parked there, and then says little."
+
+
+LIKELIEST = 3  # words or labels that a sentence about a prediction names
+MOST_PLACES = 3  # positions whose prediction has a sentence
+
+
+def prediction_lines(trace: Trace) -> Iterator[Line]:
+    """Yield what the model predicts, with probabilities, a line a position: the next word, a blank's, a classifier's label.
+
+    Yield nothing for a model that predicts nothing, or whose run ended before its last layer.
+    """
+    positions = list(dict.fromkeys(p.position for p in trace.predictions))
+    for position in positions[:MOST_PLACES]:
+        likeliest = [p for p in trace.predictions if p.position == position][:LIKELIEST]
+        where = predicted_place(trace, position)
+        if likeliest[0].is_class:
+            what = "label"
+        elif where == "after" and position == len(trace.tokens) - 1:
+            what = "next"
+        else:
+            what = "{} “{}”{}".format(where, *distinct_label(trace.tokens, position, NAMED))
+        words = ", ".join(f"“{token_label(p.text, NAMED)}” {sentence_percent(p.probability)}" for p in likeliest)
+        yield Line([(f"predicted {what}: ", "dim"), words], indent=2, hanging=2)
+    if len(positions) > MOST_PLACES:
+        more = counted(len(positions) - MOST_PLACES, "more position")
+        yield Line(f"… {more}: {option_name('steps', 'prediction')}", "dim", 2)
+
+
+def predicted_place(trace: Trace, position: int) -> str:
+    """Return where a predicted word stands: after a token, or in place of it; "at" if the model does not say which."""
+    if is_blank(trace.tokens[position].text) or trace.model.causal is False:
+        return "in place of"
+    return "after" if trace.model.causal else "at"
 
 
 def place_name(model: ModelInfo, layer: int, head: int) -> str:

@@ -15,6 +15,7 @@ from attnctl.render.form_builders.explanation import (
     conclusion_of,
     distinct_label,
     place_name,
+    prediction_lines,
 )
 from attnctl.render.forms import Column, Form, Line, Table, token_label
 from attnctl.text import number_text, percent
@@ -81,6 +82,9 @@ class FirstScreen:
         if links:
             yield ""
             yield Line("also: " + ", ".join(map(self._short_link, links)), "dim", 2)
+        if predictions := list(prediction_lines(trace)):
+            yield ""
+            yield from predictions
 
     def _sentence(self) -> str:
         trace, line = self.trace, self.headline

@@ -21,7 +21,7 @@ from attnctl.readings.comparison import aligned_tokens, compare_traces
 from attnctl.readings.overview import Overview
 from attnctl.readings.rows import ExactBlock
 from attnctl.render import forms
-from attnctl.render.page.packing import Blobs, pack_overview, pack_trace, packed_photograph
+from attnctl.render.page.packing import Blobs, opening_blocks, pack_overview, pack_trace, packed_photograph
 from attnctl.text import Document, every_string, harmless_text, shortened, visible_text
 from attnctl.trace import Trace
 
@@ -80,9 +80,12 @@ def page_html(
     }
     cited = "; ".join(dict.fromkeys(trace.cited for trace in traces))
     data = as_data(every_string(document | page_colours(), harmless_text))
+    opening = opening_blocks(packed[-1:] if over_training else packed, start or {})
     # elements that no browser runs
     elements = (
-        f'<script type="text/plain" id="b{number}">{block}</script>' for number, block in enumerate(blobs.blocks)
+        f'<script type="text/plain" id="b{number}"{" data-inflated" * (number in opening)}>'
+        f"{blobs.as_read(number, number in opening)}</script>"
+        for number in range(len(blobs.blocks))
     )
     body = filled_template("page.html", data=data, blobs="\n".join(elements), cited=escaped_html(cited))
     return document_page(body, ["page.css"], SCRIPTS, title or tab_title(traces), cited)
@@ -108,11 +111,13 @@ def largest_change(traces: Sequence[Trace | Overview]) -> list[Document]:
         pair = compare_traces(a, b)
     except AttnctlError:  # no common token or head: the page still shows them side by side
         return []
-    layer, head, i, j = pair.largest_difference()
+    layer, head, i, j = pair.largest_difference(*pair.telling_place())
     if not pair.gap_of_head((layer, head)):
         return []
     queries, keys = ((i, i), (j, j)) if pair.aligned is None else (pair.aligned.queries[i], pair.aligned.keys[j])
-    place = {"layer": layer, "head": head, "reason": "the largest change of all"}
+    is_largest = (layer, head) == pair.largest_difference()[:2]
+    reason = "the largest change of all" if is_largest else "the largest change of a head that was measured"
+    place = {"layer": layer, "head": head, "reason": reason}
     return [place | {"query": query, "key": key} for query, key in zip(queries, keys, strict=True)]
 
 

@@ -181,6 +181,28 @@ class Blobs:
             self.blocks.append(base64.b64encode(deflated(data)).decode())
         return self.numbers[digest]
 
+    def as_read(self, number: int, inflated: bool) -> str:
+        """Return a block in base64 as the page reads it: deflated, or as it is."""
+        block = self.blocks[number]
+        return base64.b64encode(zlib.decompress(base64.b64decode(block))).decode() if inflated else block
+
+
+def opening_blocks(shown: Sequence[Document], start: Document) -> set[int]:
+    """Return the numbers of the blocks that the first drawing of the page reads, of the traces that it shows.
+
+    They are not deflated, so that the page is drawn before its load event: a browser inflates only later.
+    """
+    blocks: list[int | None] = []
+    chosen = (shown[0]["focus"] or {}) | start
+    for entry in shown:
+        layers = entry["layers"]
+        layer = next((part for part in layers if part["layer"] == chosen.get("layer")), layers[0])
+        head = next((part for part in layer["heads"] if part["head"] == chosen.get("head")), layer["heads"][0])
+        blocks += [entry["thumbs"]["blob"], layer["hidden"], head["weights"]["blob"], head["sums"]]
+        blocks += [number for number, *_ in head["details"].values()]
+        blocks += [part[name] for part in head.get("blocks", ()) for name in ("blob", "hidden")]
+    return {number for number in blocks if number is not None}
+
 
 def deflated(data: bytes) -> bytes:
     """Return `data` deflated (zlib), with a lower compression level for large data."""
@@ -209,12 +231,12 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: int, with_steps: 
 
 
 def _opening(trace: Trace, line: Headline) -> Document:
-    """Return what is selected when the page opens: the headline, the reason for it, and a doubt about it."""
+    """Return what is selected when the page opens: the headline, the reason for it, how sure it is, and a doubt about it."""
     chosen = {name: getattr(line, name) for name in ("layer", "head", "query", "key")}
     reason = "" if line.role else line.reason  # the caption says what the head usually does
     reason = reason if line.stands_out else f"no head stands out in this text: {reason}"
-    doubt = doubt_of(trace, line)
-    return chosen | {"reason": reason, "doubt": visible_text(doubt) if doubt else ""}
+    doubt, certainty = doubt_of(trace, line), line.certainty or ""
+    return chosen | {"reason": reason, "certainty": certainty, "doubt": visible_text(doubt) if doubt else ""}
 
 
 def facts_line(info: ModelInfo, n_tokens: int, layers: Sequence[Document]) -> str:
@@ -229,7 +251,7 @@ def facts_line(info: ModelInfo, n_tokens: int, layers: Sequence[Document]) -> st
 
 def packed_tokens(tokens: tuple[Token, ...], text: str) -> Document:
     """Return the tokens' labels, boxes and words, and which are special, unknown or without a space before them."""
-    boxes = [token.box for token in tokens]
+    boxes = [token.box if token.is_patch else None for token in tokens]
     return ({"boxes": boxes} if any(boxes) else {}) | {
         "labels": [page_label(token.text) + "†" * token.unknown for token in tokens],
         "special": [index for index, token in enumerate(tokens) if token.special],

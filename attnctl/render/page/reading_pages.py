@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
 
-from attnctl.render.forms import Form, Grid, Line, Table, piece_parts
+from attnctl.render.forms import Column, Form, Grid, Line, Table, piece_parts
 from attnctl.render.page import as_data, document_page, escaped_html, page_colours
 
 
@@ -73,11 +74,23 @@ def _grid_html(grid: Grid) -> str:
     return f"<div class=scroll><table><thead><tr><th>{head}</thead><tbody>{''.join(rows)}</tbody></table></div>"
 
 
+def _names_first(columns: list[Column]) -> list[Column]:
+    """Return columns with those whose text may go on below right after the columns that are never left out.
+
+    A terminal shows such a text below its row; at the end of a wide table on a page nobody would see it.
+    """
+    below = [column for column in columns if column.cut == "below"]
+    others = [column for column in columns if column.cut != "below"]
+    leading = list(takewhile(lambda column: column.rank is None, others))
+    return [*leading, *below, *others[len(leading) :]]
+
+
 def table_html(table: Table, row_kind: str = "") -> str:
     """Return a table; with `row_kind`, each row has a number in data-ROW_KIND, and the page's script draws the bars."""
     columns = [
         column for column in table.columns if not column.hidden and any(value is not None for value in column.values)
     ]
+    columns = _names_first(columns)
     kinds = {"bar": "<th class=bar>", "text": "<th class=said>"}
     head = "".join(kinds.get(column.kind, "<th>") + escaped_html(column.heading) for column in columns)
     rows = []

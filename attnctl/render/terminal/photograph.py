@@ -11,57 +11,65 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.style import Style
 from rich.text import Text
 
-from attnctl.readings.overview import LongRow
-from attnctl.readings.picture_heat import heading_of_row, heat_of_boxes, sentences_of_row
+from attnctl.readings.overview import LongRow, Overview
+from attnctl.readings.picture_heat import heat_of_boxes, panels_of, sentences_of_heat
 from attnctl.render.terminal.console import DIM, viridis_colour
 from attnctl.text import csv_table
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from attnctl.checks.document_fields import Box
+    from attnctl.runtime.arrays import Bools
+
 WIDEST = 64  # columns of a panel
 MOST_PANELS = 12  # panels that are shown, one below the other
+MARK = (255, 59, 48)  # around the query's own patch or object
 
 
 class PhotographPanels:
-    """A query's weights over the picture, a panel for each head, as wide as the console allows; a note without colours."""
+    """Weights over the picture, a panel for each head or query, as wide as the console allows; a note without colours."""
 
     def __init__(
-        self, row: LongRow, photograph: Image, colour: Callable[[float], tuple[int, int, int]] | None = None
+        self,
+        value: LongRow | Overview,
+        photograph: Image,
+        colour: Callable[[float], tuple[int, int, int]] | None = None,
     ) -> None:
-        self.row, self.photograph, self.colour = row, photograph, colour or viridis_colour
+        self.heat, self.photograph, self.colour = panels_of(value), photograph, colour or viridis_colour
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the heading, the sentences, and each panel."""
-        yield Text(heading_of_row(self.row), style="bold")
-        for sentence in sentences_of_row(self.row):
+        yield Text(self.heat.heading, style="bold")
+        for sentence in sentences_of_heat(self.heat):
             yield Text(sentence, style=DIM)
         if console.color_system is None or console.no_color:
             yield Text(
                 "Without colours there is no picture here: -o heat.png draws it, a pipe takes the numbers.", style=DIM
             )
             return
-        size = self.photograph.size
+        size, panels = self.photograph.size, self.heat.panels
         wide = min(options.max_width, WIDEST)
         high = max(2, round(wide * size[1] / size[0]) // 2 * 2)
         grey = np.asarray(self.photograph.convert("L").resize((wide, high)), np.float32) / 255  # (rows, columns)
-        rows = list(self.row.weights.items())
-        largest = (
-            max(float(np.nanmax(heat_of_boxes(weights, self.row.key_axis, size, grey.shape))) for _, weights in rows)
-            or 1.0
-        )
-        for (layer, head), weights in rows[:MOST_PANELS]:
-            heat = heat_of_boxes(weights, self.row.key_axis, size, grey.shape) / largest  # (rows, columns)
-            yield Text(f"\nlayer {layer}, head {head}")
+        heats = [heat_of_boxes(panel.weights, self.heat.keys, size, grey.shape) for panel in panels]
+        largest = max(float(np.nanmax(heat)) for heat in heats) or 1.0
+        for panel, heat in zip(panels[:MOST_PANELS], heats, strict=False):
+            outline = _outline(panel.box, size, grey.shape)
+            yield Text(f"\n{panel.title}")
             for upper in range(0, high, 2):
                 line = Text()
                 for x in range(wide):
-                    two = [Color.from_rgb(*self._pixel(grey[y, x], heat[y, x])) for y in (upper, upper + 1)]
+                    two = [
+                        Color.from_rgb(*(MARK if outline[y, x] else self._pixel(grey[y, x], heat[y, x] / largest)))
+                        for y in (upper, upper + 1)
+                    ]
                     line.append("▀", Style(color=two[0], bgcolor=two[1]))
                 yield line
         yield Text(f"brightest: {largest:.3f} on one patch", style=DIM)
-        if len(rows) > MOST_PANELS:
-            yield Text(f"… {len(rows) - MOST_PANELS} more heads: choose layers and heads, or -o heat.png", style=DIM)
+        if len(panels) > MOST_PANELS:
+            more = f"… {len(panels) - MOST_PANELS} more panels: choose layers, heads or queries, or -o heat.png"
+            yield Text(more, style=DIM)
 
     def _pixel(self, grey: float, share: float) -> tuple[int, int, int]:
         """Return the picture's grey mixed with the colour of a weight, 0 to 1; NaN: outside every patch."""
@@ -73,6 +81,18 @@ class PhotographPanels:
         return red, green, blue
 
 
+def _outline(box: Box | None, size: tuple[int, int], shape: tuple[int, int]) -> Bools:
+    """Return which pixels of a panel (rows, columns) lie on the outline of a box of a picture of `size` (width, height)."""
+    outline = np.zeros(shape, bool)
+    if box is not None:
+        across, down = shape[1] / size[0], shape[0] / size[1]
+        left, right = int(box[0] * across), max(int(box[0] * across), int(np.ceil(box[2] * across)) - 1)
+        top, bottom = int(box[1] * down), max(int(box[1] * down), int(np.ceil(box[3] * down)) - 1)
+        outline[top : bottom + 1, [left, min(right, shape[1] - 1)]] = True
+        outline[[top, min(bottom, shape[0] - 1)], left : right + 1] = True
+    return outline
+
+
 def patches_as_tsv(row: LongRow) -> str:
     """Return a line for each head and key, tab-separated: its box in the picture, empty for no box, and its weight."""
     lines = [
@@ -81,3 +101,22 @@ def patches_as_tsv(row: LongRow) -> str:
         for key, weight in zip(row.key_axis, weights, strict=True)
     ]
     return csv_table(["layer", "head", "token", "left", "top", "right", "bottom", "weight"], lines, 6, "\t")
+
+
+def patches_of_queries_as_tsv(overview: Overview) -> str:
+    """Return a line for each head, query and key: the query and its score, the key's box in the picture, and its weight."""
+    grid = overview.grid
+    assert grid is not None
+    queries = [overview.tokens[part.first_token] for part in grid.rows]
+    lines = [
+        (layer, head, query.text, query.score, key.text, *(key.box or (None,) * 4), float(weight))
+        for (layer, head), weights in grid.weights.items()
+        for query, row in zip(queries, weights, strict=True)
+        for key, weight in zip(overview.key_axis, row, strict=True)
+    ]
+    scored = any(query.score is not None for query in queries)
+    header = ["layer", "head", "query", "score", "token", "left", "top", "right", "bottom", "weight"]
+    if not scored:
+        header.remove("score")
+        lines = [(*line[:3], *line[4:]) for line in lines]
+    return csv_table(header, lines, 6, "\t")

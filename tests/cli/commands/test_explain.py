@@ -287,3 +287,35 @@ def test_steps_without_arrays_leave_no_empty_heads(run: Run, tmp_path: Path) -> 
     for command in ("heatmap", "heads", "explain"):
         refused = run(command, tmp_path / "t.json")
         assert refused.code == 1 and "this trace holds no weights" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("chosen", "heads"),
+    [("", 1), ("--head 3", 1), ("--layer all", 2), ("--head 0,3", 4), ("--query eat,pizza", 2), ("--head all", 12)],
+)
+def test_chosen_steps_are_those_of_one_head_unless_more_are_asked_for(chosen: str, heads: int, run: Run) -> None:
+    """A head of layer 0 came first, and nothing said why."""
+    words = ["--query", "eat", *shlex.split(chosen)]
+    screen = run("explain", TEXT, *words, "--steps", "weights").out
+    assert screen.count("── layer") == heads
+    line = run("explain", TEXT, "--query", "eat", "--json").json["headline"]
+    assert heads > 2 or "--head" in chosen or f"── layer {line['layer']}, head {line['head']}" in screen
+
+
+def test_three_underscores_or_more_are_a_blank(run: Run) -> None:
+    asked = [run("explain", f"Alice will eat {blank}", "--json").json for blank in ("____", "___", "_______", "__")]
+    assert [[one["text"] for one in trace.get("predictions", [])] for trace in asked[1:3]] == [
+        [one["text"] for one in asked[0]["predictions"]]
+    ] * 2
+    assert "predictions" not in asked[3] and asked[1]["tokens"][3]["text"] == "___"
+
+
+def test_words_without_quotes_are_a_text_and_a_line_of_json_is_said(run: Run) -> None:
+    assert run("explain", "Alice", "will", "eat", "--json").out == run("explain", "Alice will eat", "--json").out
+    assert run("explain", "Alice will", "eat", "--json").out == run("explain", "Alice will eat", "--json").out
+    line = b'{"text": "Alice will eat"}\n'
+    for command in ("explain", "heatmap", "heads"):
+        piped = run(command, "-", "--model", "random", stdin=line)
+        assert piped.code == 0 and "the input is JSON but no trace" in piped.err and "attnctl batch" in piped.err
+    assert run("explain", line.decode(), "--model", "random").err == ""
+    assert run("explain", "-", "--model", "random", stdin=b"{Alice} eats").err == ""

@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.models import attend
 from attnctl.trace import Trace
-from tests.conftest import Result, Run, spawned
+from tests.conftest import Refused, Result, Run, spawned
 from tests.tools.screen import cells as cells_of
 from tests.tools.screen import told
 
@@ -137,6 +137,20 @@ def test_the_head_of_the_headline(run: Run) -> None:
         assert run(command, TEXT, "--head", "telling").code == 2
 
 
+def test_cells_of_a_measure_are_read_back_as_that_measure(run: Run, refused: Refused) -> None:
+    """They were refused, though the file names the measure."""
+    model = ("--model", "random", "--layers", "1", "--heads", "2", "--no-output-projection")
+    assert run("heatmap", TEXT, *model, "--measure", "value-norm", "-o", "cells.json").code == 0
+    assert json.loads(Path("cells.json").read_text())["measure"] == "value-norm"
+    heads = run("explain", TEXT, *model, "--json").json["layers"][0]["heads"]
+    lengths = [
+        np.array(head["weights"]) * np.linalg.norm(head["values"], axis=-1) for head in heads
+    ]  # ‖weight × value‖
+    wanted = np.concatenate([rows / rows.sum(-1, keepdims=True) for rows in lengths])
+    np.testing.assert_allclose(cells(run("heatmap", "cells.json")), wanted, rtol=1e-4)
+    assert "leave it out when the file is read" in refused("heatmap", TEXT, "--drop", "first", "-o", "c.json", code=2)
+
+
 def test_a_run_over_training(run: Run) -> None:
     Path("run").mkdir()
     for step in (0, 5, 40):
@@ -144,7 +158,7 @@ def test_a_run_over_training(run: Run) -> None:
         save_file(w, f"run/step-{step:06d}.safetensors")
     for name in ("a.gif", "b.gif", "strip.png", "strip.svg"):
         result = run("film", "run", "Alice will eat", "-o", name)
-        assert (result.code, result.out) == (0, ""), result
+        assert (result.code, result.out) == (0, f"{name}\n"), result
     with Image.open("a.gif") as gif:
         assert gif.n_frames == 3 and gif.size[0] > 200
     assert Path("a.gif").read_bytes() == Path("b.gif").read_bytes()

@@ -136,7 +136,11 @@ def left(child: pexpect.spawn) -> None:
 
 
 def _interrupt(child: pexpect.spawn) -> None:
-    """Press Ctrl-C until the prompt comes: readline may miss one between its prompt and its first wait."""
+    """Press Ctrl-C until the prompt comes: Python's input() misses one that comes just before it waits for a key.
+
+    What was typed must have been read. Ctrl-C lets the terminal forget what was not: if input() has seen a key of it and not
+    yet read it, it waits for another key, and no Ctrl-C ends that (CPython's Modules/readline.c with GNU readline's rl_getc).
+    """
     for _ in range(5):
         child.sendcontrol("c")
         if child.expect(["demo> ", pexpect.TIMEOUT], timeout=5) == 0:
@@ -148,6 +152,7 @@ def test_at_a_terminal_ctrl_c_goes_back_and_ctrl_d_leaves() -> None:
     pytest.importorskip("readline")
     child = terminal()
     child.send("half a line")
+    child.expect("half a line")
     _interrupt(child)
     child.send("expl\t")
     child.expect("ain")

@@ -17,7 +17,7 @@ from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.readings.rank_correlation import kendall_tau
 from attnctl.text import sentence_percent
 from tests.conftest import Run
-from tests.tools.screen import rows_below
+from tests.tools.screen import cells, rows_below
 
 TEXT = "Alice will eat"
 VALID = Draft202012Validator(SCHEMAS["effects"]())
@@ -58,7 +58,10 @@ def test_edges_of_the_watched_query_and_what_it_loses(run: Run) -> None:
 
     every, two = edges("--edges"), edges("--edges", "--top", "2")
     assert [edge["key"] for edge in every] == [0, 1, 2]
-    assert [edge for edge in every if edge in two] == two  # in the order of the text
+    by_size = sorted(every, key=lambda edge: -abs(edge["log_probability"]))
+    assert two == by_size[:2]
+    cut = [line[0] for line in cells(run("ablate", TEXT, "--edges", "--top", "2").out) if " → " in line[0]]
+    assert [name.rpartition("(")[2].rstrip(")") for name in cut] == [str(edge["key"]) for edge in two]
     sizes = sorted((abs(edge["log_probability"]) for edge in every), reverse=True)
     assert sorted((abs(edge["log_probability"]) for edge in two), reverse=True) == sizes[:2]
     assert "1 more does less" in run("ablate", TEXT, "--edges", "--top", "2").out

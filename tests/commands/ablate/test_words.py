@@ -180,3 +180,27 @@ def test_a_page_of_probabilities_needs_them(refused: Refused, tmp_path: Path) ->
         "view", TEXT, "--effects", "-m", saved(tmp_path / "score", "score"), "-o", "v.html", "--no-open", code=2
     )
     assert "score puts out a number" in said
+
+
+def test_a_label_that_is_nearly_certain_is_held_against_the_next_by_logits(run: Run, tmp_path: Path) -> None:
+    """Probabilities of 0.9999 hardly move; logits do. The right values are the network's own logits."""
+    import transformers
+
+    folder = Path(saved(tmp_path / "two", "two"))
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    with torch.no_grad():
+        network.classifier.bias[1] += 12
+    network.save_pretrained(folder)
+    made = run("ablate", TEXT, "--spans", "words", "-m", str(folder), "--json")
+    document = made.json
+    encoding = Tokenizer.from_file(f"{folder}/tokenizer.json").encode(TEXT)
+    inputs = {"input_ids": torch.tensor([encoding.ids])}
+    before = logits_without(network, inputs, [])
+    assert document["against"]["text"] == network.config.id2label[0] and "--against" in made.err
+    assert document["baseline"]["logit_difference"] == pytest.approx(float(before[1] - before[0]), abs=1e-4)
+    for span, (_, tokens) in zip(document["spans"], words_by_offsets(encoding, TEXT, None), strict=True):
+        after = logits_without(network, inputs, tokens)
+        assert span["logit_difference"] == pytest.approx(
+            float((after[1] - after[0]) - (before[1] - before[0])), abs=1e-4
+        )
+    assert "Δ logits" in run("ablate", TEXT, "--spans", "words", "-m", str(folder)).out

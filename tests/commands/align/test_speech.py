@@ -15,8 +15,8 @@ import pytest
 
 import attnctl
 from attnctl.commands.align.result import AlignedWindow, AlignedWord
-from attnctl.commands.align.show import clock, subtitle_cues, subtitles
 from attnctl.commands.align.speech import align_speech, open_speech
+from attnctl.commands.align.transcripts import clock, spoken_segments, subtitle_cues, subtitles, transcript
 from attnctl.commands.align.word_times import (
     median_filter,
     repeated_tokens,
@@ -26,6 +26,7 @@ from attnctl.commands.align.word_times import (
     words_of_pieces,
 )
 from attnctl.formats.audio import read_audio
+from attnctl.formats.documents.json_documents import plain
 from attnctl.models import open_model
 from tests.conftest import Refused, Run, check_schema
 from tests.tools import whisper
@@ -131,7 +132,7 @@ def test_forms_of_aligned_words(place: Path, tmp_path: Path, run: Run) -> None:
     )
     assert document["heads"] == document["named_heads"] == [{"layer": 1, "head": 0}] and document["chosen"] == "named"
     assert document["common_heads"] == 1 and len(document["found_heads"]) == 4
-    for suffix in ("json", "srt", "vtt", "png", "svg", "pdf"):
+    for suffix in ("json", "srt", "vtt", "ctm", "txt", "png", "svg", "pdf"):
         assert run(*how, "-o", str(tmp_path / f"a.{suffix}")).code == 0
         assert (tmp_path / f"a.{suffix}").stat().st_size > 50
     assert (tmp_path / "a.srt").read_text().startswith("1\n00:00:00,050 --> 00:00:") and "<\u2060b> four" in (
@@ -270,12 +271,111 @@ def test_doubtful_words_are_marked(place: Path, run: Run) -> None:
     assert [word["doubtful"] for word in run(*how, "--json").json["words"]] == [True, True]
 
 
+def spoken(*words: tuple[str, float], length: float = 0.4) -> tuple[AlignedWord, ...]:
+    return tuple(AlignedWord(text, start, round(start + length, 3), 0.875) for text, start in words)
+
+
+def cues_of(*words: tuple[str, float]) -> list[str]:
+    return [" ".join(word.text for word in cue) for cue in subtitle_cues(spoken(*words))]
+
+
 def test_subtitles_end_with_sentences_and_pauses() -> None:
-    words = [
-        AlignedWord(text, at, at + 0.4, 1.0) for text, at in (("One", 0), ("two.", 0.5), ("Three", 1.0), ("four", 3.0))
-    ]
-    assert [[word.text for word in cue] for cue in subtitle_cues(words)] == [["One", "two."], ["Three"], ["four"]]
+    words = ("One", 0), ("two.", 0.5), ("Three", 1.0), ("four", 1.5), ("five", 3.0), ("six", 3.5)
+    assert cues_of(*words) == ["One two.", "Three four", "five six"]
     assert clock(3723.0456) == "01:02:03.046" and clock(0.5, ",") == "00:00:00,500"
+
+
+def test_no_subtitle_is_one_word_unless_it_is_spoken_all_alone() -> None:
+    assert cues_of(("Yes.", 0), ("I", 0.5), ("will", 1.0)) == ["Yes. I will"]
+    assert cues_of(("I", 0), ("will.", 0.5), ("Yes.", 2.8), ("Then", 4.0), ("go", 4.5)) == ["I will.", "Yes. Then go"]
+    assert cues_of(("I", 0), ("will.", 0.5), ("No.", 9), ("Go", 19), ("on", 19.5)) == ["I will.", "No.", "Go on"]
+    long = [("a" * 20, 0.5 * index) for index in range(3)]
+    assert cues_of(*long) == [" ".join(text for text, _ in long)]  # rather than two lines of two words and one
+    assert [len(cue.split()) for cue in cues_of(*(("a" * 13, 0.5 * index) for index in range(4)))] == [2, 2]
+    assert cues_of(("a" * 50, 0), ("b" * 50, 0.5)) == ["a" * 50 + " " + "b" * 50]
+
+
+SPOKEN = spoken(("He", 0.05), ("said:", 0.5), ('"no!"', 0.9), ("línea\t日\n", 2.5), ("a b", 2.9), ("end", 3.3))
+SPEECH = SimpleNamespace(language="en", words=SPOKEN, audio="my ;talk.wav", seconds=4.125)
+READ_BACK = [
+    (word.start, word.end, text)
+    for word, text in zip(SPOKEN, ["He", "said:", '"no!"', "línea␉日␊", "a b", "end"], strict=True)
+]
+
+
+def test_praat_reads_every_interval_of_a_text_grid(tmp_path: Path) -> None:
+    pytest.importorskip("praatio")
+    parselmouth = pytest.importorskip("parselmouth", reason="pip install praat-parselmouth")
+    (tmp_path / "a.TextGrid").write_bytes(transcript(cast(Any, SPEECH), "textgrid"))
+    grid = parselmouth.read(str(tmp_path / "a.TextGrid"))
+
+    def intervals(tier: int) -> list[tuple[float, float, str]]:
+        count = parselmouth.praat.call(grid, "Get number of intervals", tier)
+        ask = ("Get start time of interval", "Get end time of interval", "Get label of interval")
+        return [
+            tuple(parselmouth.praat.call(grid, what, tier, number) for what in ask) for number in range(1, count + 1)
+        ]
+
+    for tier, name, wanted in (
+        (1, "words", READ_BACK),
+        (2, "segments", [(0.05, 1.3, 'He said: "no!"'), (2.5, 3.7, "línea␉日␊ a b end")]),
+    ):
+        made = intervals(tier)
+        assert parselmouth.praat.call(grid, "Get tier name", tier) == name
+        assert [interval for interval in made if interval[2]] == [interval for interval in wanted if interval[2]]
+        assert all(interval in made for interval in wanted)
+        assert (made[0][0], made[-1][1]) == (0, 4.125) and all(a[1] == b[0] for a, b in itertools.pairwise(made))
+
+
+def test_words_without_a_length_keep_their_own_intervals(tmp_path: Path) -> None:
+    """Praat keeps one interval for each start: a word that takes no time has a millisecond."""
+    pytest.importorskip("praatio")
+    parselmouth = pytest.importorskip("parselmouth", reason="pip install praat-parselmouth")
+    words = (
+        AlignedWord("a", 1, 1, 1),
+        AlignedWord("b", 1, 1.0005, 1),
+        AlignedWord("c", 1, 2, 1),
+        AlignedWord("d", 2, 2, 1),
+    )
+    made = transcript(cast(Any, SimpleNamespace(language="en", words=words, audio="a.wav", seconds=2)), "textgrid")
+    (tmp_path / "a.TextGrid").write_bytes(made)
+    table = parselmouth.praat.call(
+        parselmouth.read(str(tmp_path / "a.TextGrid")), "Down to Table", False, 6, True, False
+    )
+    rows = [line.split("\t") for line in parselmouth.praat.call(table, "List", False).strip().splitlines()[1:]]
+    of_words = [(float(start), text, float(end)) for start, tier, text, end in rows if tier == "words"]
+    assert of_words == [(1, "a", 1.001), (1.001, "b", 1.002), (1.002, "c", 2), (2, "d", 2.001)]
+
+
+def test_time_marks_and_labels_have_every_word() -> None:
+    marks = [line.split(" ") for line in transcript(cast(Any, SPEECH), "ctm").decode().splitlines()]
+    assert {line[0] for line in marks} == {"my__talk"} and {len(line) for line in marks} == {6}
+    wanted = [(start, round(end - start, 3), text.replace(" ", "_"), 0.875) for start, end, text in READ_BACK]
+    assert [(float(line[2]), float(line[3]), line[4], float(line[5])) for line in marks] == wanted
+    named = [line.split("\t") for line in transcript(cast(Any, SPEECH), "txt").decode().split("\n")[:-1]]
+    assert [(float(start), float(end), text) for start, end, text in named] == READ_BACK
+
+
+def test_segments_have_the_words_as_whisperx_has_them(place: Path) -> None:
+    """What whisperX's own writers take of its result (`whisperx.utils.get_writer`): start, end, text, words."""
+    words = SPOKEN[:4]
+    segments = json.loads(json.dumps([plain(segment) for segment in spoken_segments(words, "en")]))
+    assert [(part["start"], part["end"], part["text"]) for part in segments] == [
+        (0.05, 1.3, 'He said: "no!"'), (2.5, 2.9, words[3].text)
+    ]  # fmt: skip
+    listed = [word for part in segments for word in part["words"]]
+    assert listed == [{"word": word.text, "start": word.start, "end": word.end, "score": 0.875} for word in words]
+    made = attnctl.align(place / "tone.wav", place / "tiny", target="One two. three", language="en")
+    assert [word.word for part in made.segments for word in part.words] == [word.text for word in made.words]
+
+
+def test_an_opened_whisper_hears_many_files(place: Path) -> None:
+    opened = attnctl.open_model(str(place / "tiny"))
+    how = {"target": "One two", "language": "en"}
+    by_name = attnctl.align(place / "tone.wav", place / "tiny", **how)
+    assert all(attnctl.align(place / "tone.wav", opened, **how).words == by_name.words for _ in range(2))
+    with pytest.raises(TypeError, match="device is for the name of a model"):
+        attnctl.align(place / "tone.wav", opened, device="cpu")
 
 
 @pytest.mark.parametrize("form", ["srt", "vtt"])

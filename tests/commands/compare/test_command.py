@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 from tests.conftest import Refused, Run
 from tests.tools.screen import cells, marked, told
@@ -130,3 +131,39 @@ def test_the_three_grids_hold_the_numbers_of_the_json(asked: tuple[str, ...], la
     assert (largest["layer"], largest["head"]) != (layer, head) or marked(screen) == [query]
     alone = "A alone has Alice; B alone has some, tall, man, a"
     assert (alone in " ".join(screen.split())) == (asked[-1] == "random")
+
+
+def test_two_sentences_show_the_measured_head_in_which_they_differ_most(run: Run) -> None:
+    """A head without a name that differs a little more says nothing; without measured heads all count."""
+    texts = TEXT, "Alice will drink soup"
+    a, b = (run("explain", text, "--json").json for text in texts)
+    named = {(one["layer"], one["head"]) for one in a["model"]["finds"]}
+    gaps = {
+        (layer["layer"], head["head"]): np.abs(
+            np.array(other["layers"][i]["heads"][j]["weights"]) - np.array(head["weights"])
+        ).max()
+        for other in (b,)
+        for i, layer in enumerate(a["layers"])
+        for j, head in enumerate(layer["heads"])
+    }
+    best, of_all = max(named, key=gaps.__getitem__), max(gaps, key=gaps.__getitem__)
+    assert of_all not in named, "else the sentences show nothing"
+    screen = " ".join(run("compare", *texts).out.split())
+    assert screen.startswith("layer {}, head {} A ".format(*best)) and "the largest change in this head" in screen
+    assert "the largest change of all, in layer {}, head {}".format(*of_all) in screen
+    untrained = run("compare", *texts, "--model", "random", "--layers", "2", "--heads", "2").out
+    assert "in this head" not in untrained and "the largest change of all" in " ".join(untrained.split())
+
+
+def test_titles_of_panels_are_whole() -> None:
+    """A title that is wider than its panel goes on below; it was cut, beside an empty line."""
+    import attnctl
+    from attnctl.commands.compare.figure import comparison_panels
+
+    texts = "Mary thanked Tom because he likes tea", "Mary thanked Anna because she likes tea"
+    pair = attnctl.compare(*map(attnctl.attend, texts), names=texts)
+    drawn = [text.get_text() for text in comparison_panels(pair, 1, 2).figure.findobj(Text)]
+    whole = " ".join(drawn)
+    for text in texts:
+        assert all(word in whole for word in text.split()) and f"{text[:12]}…" not in whole
+    assert not any("…" in text for text in drawn)

@@ -148,3 +148,10 @@ def test_a_head_statistic_is_a_line_of_the_table_and_its_value(run: Run) -> None
     option = next(one for one in load_command("heads").params if one.name == "by")
     offered = option.shell_complete(load_command("heads").make_context("heads", [], resilient_parsing=True), "")
     assert [item.value for item in offered] == list(STATISTICS)
+
+
+def test_induction_without_a_repeated_token_is_said_and_not_drawn(run: Run, refused: Refused, tmp_path: Path) -> None:
+    said = refused("heads", "Alice will eat pizza", "--by", "induction", "-o", tmp_path / "h.png")
+    assert said.startswith("No token is repeated in this text, so no head has induction") and said.endswith("--probe")
+    table = " ".join(run("heads", "Alice will eat pizza", "--by", "induction").out.split())
+    assert "No token is repeated in this text" in table and not (tmp_path / "h.png").exists()

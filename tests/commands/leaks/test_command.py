@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from attnctl.cli.app import run_command
 from tests.conftest import Run, check_schema
 from tests.tools.screen import rows_below
 
@@ -66,7 +66,7 @@ def test_what_fills_the_memory_is_no_leak(run: Run, model: str, room: Path, monk
     def full(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("attnctl.commands.leaks.compute.LeakSearch._outputs", full)
+    monkeypatch.setattr("attnctl.commands.leaks.compute.NetworkLeaks.outputs", full)
     made = run("leaks", str(room / "packed.json"), "--model", model)
     assert made.code == 1 and made.err == "attnctl: not enough memory: ask for less\n"
 
@@ -113,19 +113,11 @@ def test_the_three_tables_hold_the_numbers_of_the_pairs(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device to write to")
-def test_a_full_disk_is_no_leak(model: str, room: Path) -> None:
+def test_a_full_disk_is_no_leak(
+    model: str, room: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """--json to a full disk had the exit code of a leak."""
-    with open("/dev/full", "wb") as full:  # noqa: PTH123
-        line = [
-            sys.executable,
-            "-m",
-            "attnctl",
-            "leaks",
-            str(room / "packed.json"),
-            "--model",
-            model,
-            "--json",
-            "--quiet",
-        ]
-        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, check=False)
-    assert (done.returncode, done.stderr) == (1, b"attnctl: cannot write the output: no space left on device\n")
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdout", full)
+        assert run_command(["leaks", str(room / "packed.json"), "--model", model, "--json", "--quiet"]) == 1
+    assert capsys.readouterr().err == "attnctl: cannot write the output: no space left on device\n"

@@ -192,7 +192,7 @@ def test_a_mask_with_an_axis_of_heads_is_expected_of_each_head(kernel: str) -> N
 def test_a_bias_that_falls_with_the_distance_hides_nothing() -> None:
     """ALiBi's bias of the steepest head, half a point a token, is below -1000 in a text of 2,048 tokens."""
     from attnctl.attention import Call
-    from attnctl.commands.mask.compute import masks_of_call
+    from attnctl.commands.mask.call_masks import masks_of_call
 
     n, slopes = 2304, torch.tensor([0.5, 2**-8])
     gap = torch.arange(n)[:, None] - torch.arange(n)

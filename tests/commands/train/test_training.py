@@ -15,7 +15,7 @@ from attnctl import attend
 from attnctl.checks import limits
 from attnctl.commands.train import network
 from attnctl.commands.train.compute import Watch, begin_training, learning_rate, rows_of_words, train_network
-from attnctl.commands.train.corpus import bundled_corpus, encode_sentences, read_lines, split_lines
+from attnctl.commands.train.corpus import encode_sentences, read_lines, split_lines
 from attnctl.commands.train.objectives import FIRST_WORD, MASK_ID, UNKNOWN_ID, Batches
 from attnctl.commands.train.recipe import DEFAULTS, Recipe
 from attnctl.commands.train.run import TrainingRun, read_corpus, weights_file
@@ -226,7 +226,7 @@ def test_batches_hide_what_is_predicted(objective: str) -> None:
 
 @pytest.mark.parametrize("objective", ["next-word", "masked-word"])
 def test_words_are_asked_for_words_that_are_seen(objective: str) -> None:
-    corpus = bundled_corpus(objective)
+    corpus = read_corpus(DEFAULTS[objective], None)
     batches, met = Batches(corpus, objective, 64, seed=1), set()
     for batch in map(batches.at, range(3, 9)):
         assert batch.answers is not None and batch.idle is not None

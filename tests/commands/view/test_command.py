@@ -47,7 +47,7 @@ def training(_here: None) -> Path:
 
 
 def viewed(run: Run, *arguments: str, **more: Any) -> Any:
-    assert run("view", *arguments, "--no-open", "-o", "page.html", **more) == Result(0, "page.html\n", "")
+    assert run("view", *arguments, "--no-open", "-o", "page.html", **more) == Result(0, "", "")
     return data(Path("page.html").read_text())
 
 
@@ -135,8 +135,10 @@ def test_it_opens_a_browser_where_there_is_one(run: Run, tmp_path: Path, monkeyp
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
     target = tmp_path / "a b.html"
-    assert run("view", TEXT, "--model", "random", "-o", str(target)) == Result(0, f"{target}\n", "")
+    assert run("view", TEXT, "--model", "random", "-o", str(target)) == Result(0, "", "")
     assert opened == [target.as_uri()]
+    made = run("view", TEXT, "--model", "random", "--no-open").out.strip()
+    assert made.endswith("alice-will-eat-pizza.html") and Path(made).exists()
     assert run("view", TEXT, "--model", "random", "-o", "-").out.startswith("<!doctype html>")
     assert len(opened) == 1
 

@@ -85,10 +85,13 @@ def test_a_word_of_the_caption_is_drawn_over_the_picture(
     folder, target = str(written(tmp_path / "m", "vit", "trocr")), ("--target", "at eat")
     cross = ("heatmap", photograph, "--model", folder, "--attention", "cross", *target)
     assert run(*cross, "-o", str(tmp_path / "x.png")).code == 0 and (tmp_path / "x.png").stat().st_size > 1000
-    rows = [
-        run(*cross, "--layer", "0", "--head", "0", *query).out for query in ((), ("--query", "-1"), ("--query", "0"))
-    ]
-    assert rows[0] == rows[1] != rows[2]  # the last word by default
+    last = run(*cross, "--layer", "0", "--head", "0", "--query", "-1").out.splitlines()
+    each = run(*cross, "--layer", "0", "--head", "0").out.splitlines()  # a panel for each word by default
+    assert {line.split("\t")[2] for line in each[1:]} == {"at", "e"}  # the pieces at, e, at
+    n_keys = len(last) - 1
+    assert len(each) == 1 + 3 * n_keys
+    assert [line.replace("\tat\t", "\t", 1) for line in each[-n_keys:]] == last[1:]
+    assert run(*cross, "--layer", "0", "--head", "0", "--query", "each").out.splitlines() == each
     decoder = ("heatmap", photograph, "--model", folder, "--attention", "decoder", *target)
     line = refused(*decoder, "-o", str(tmp_path / "y.png"), code=2)
     assert "words look at words, not at the picture: see --attention cross" in line
@@ -106,20 +109,23 @@ def test_the_encoder_is_shown_without_a_target(photograph: str, run: Run, tmp_pa
 
 
 def test_another_captioner_names_the_part_that_can_be_recorded(refused: Refused, tmp_path: Path) -> None:
-    text = {
-        "vocab_size": 300,
-        "hidden_size": 32,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 4,
-        "encoder_hidden_size": 32,
-    }
-    picture = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "image_size": 16, "patch_size": 8}
-    sizes = {"intermediate_size": 48}
-    config = transformers.BlipConfig(text_config=text | sizes, vision_config=picture | sizes)
-    transformers.BlipForConditionalGeneration(config).save_pretrained(tmp_path)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 48}
+    config = transformers.Blip2Config(
+        vision_config=sizes | {"image_size": 16, "patch_size": 8},
+        qformer_config=sizes | {"vocab_size": 300, "encoder_hidden_size": 32},
+        text_config=transformers.OPTConfig(
+            vocab_size=300,
+            hidden_size=32,
+            ffn_dim=48,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            word_embed_proj_dim=32,
+        ),
+    )
+    transformers.Blip2ForConditionalGeneration(config).save_pretrained(tmp_path)
     folders.tokenizer().save(str(tmp_path / "tokenizer.json"))
     line = refused("heatmap", "at eat", "--model", str(tmp_path))
-    assert "reads pixel values, not text: in Python, attnctl.capture(model.text_decoder) records" in line
+    assert "reads pixel values, not text: in Python, attnctl.capture(model.language_model) records" in line
 
 
 def test_a_spectrogram_is_read_by_its_own_extractor(tmp_path: Path) -> None:

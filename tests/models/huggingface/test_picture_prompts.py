@@ -19,6 +19,7 @@ from attnctl.checks.selection import find_several
 from attnctl.errors import AttnctlError
 from attnctl.formats.photographs import read_photograph, read_photographs
 from attnctl.models import open_model
+from attnctl.models.huggingface.readers.picture_views import PictureLayout
 from attnctl.readings.head_statistics import spatial_entropy
 from attnctl.readings.picture_heat import heat_of_boxes
 from attnctl.source import record_trace
@@ -280,6 +281,23 @@ def idefics3(smol: bool = False) -> tuple[Any, Any]:
     )
 
 
+def internvl() -> tuple[Any, Any]:
+    named = ("start_image", "end_image", "context_image", "video")
+    words = tokenizer(**{f"{name}_token": f"<{name}>" for name in named})
+    config = transformers.InternVLConfig(
+        vision_config=transformers.InternVLVisionConfig(**(SEEING | {"image_size": [32, 32], "patch_size": [8, 8]})),
+        text_config=transformers.Qwen2Config(**TEXT),
+        image_token_id=words.context_image_token_id,
+        image_seq_length=4,
+        downsample_ratio=0.5,
+    )
+    resized = transformers.GotOcr2ImageProcessorPil(
+        size={"height": 32, "width": 32}, crop_to_patches=True, min_patches=1, max_patches=6
+    )
+    network = transformers.InternVLForConditionalGeneration(config)
+    return network, Files("InternVL", resized, words, "<context_image>", image_seq_length=4)
+
+
 # family → its makers, (rows, columns) of the picture's tokens, the box of the first
 FAMILIES = {
     "llava": (llava, (4, 4), (20, 0, 30, 10)),  # the middle of 80 × 40 pixels
@@ -303,6 +321,7 @@ TILED = {
     "llava_onevision": lambda: llava_next(one=True),
     "idefics3": idefics3,
     "smolvlm": lambda: idefics3(smol=True),
+    "internvl": internvl,
 }
 
 
@@ -435,6 +454,36 @@ def test_tiles_have_eagers_weights_and_parts(
     known = {one.name: one for one in effects.spans}
     for part in found.parts:
         assert part.matters == pytest.approx(known[part.name].log_probability, abs=2e-4)
+
+
+def test_each_word_of_an_answer_is_drawn_over_the_picture(run: Run, tmp_path: Path, picture: str) -> None:
+    folder, processor = saved(tmp_path / "m", "internvl")
+    command = ("heatmap", "Is it?", "--image", picture, "--model", str(folder))
+    trace = attnctl.attend("Is it?", str(folder), image=picture, generate=3)
+    shown = {
+        (): range(len(trace.tokens) - 3, len(trace.tokens)),  # the new words
+        ("--query", "each"): range(len(trace.tokens) - 3, len(trace.tokens)),
+        ("--query", "-2,-1"): range(len(trace.tokens) - 2, len(trace.tokens)),
+    }
+    for query, places in shown.items():
+        lines = [line.split("\t") for line in run(*command, "--generate", "3", "--head", "2", *query).out.splitlines()]
+        assert lines[0][:4] == ["layer", "head", "query", "token"]
+        told = np.array([float(line[-1]) for line in lines[1:]]).reshape(len(places), -1)
+        assert np.abs(told - trace.layers[1].weights[2, list(places)]).max() < 1e-5
+    output = tmp_path / "x.png"
+    assert run(*command, "--generate", "3", "-o", str(output)).code == 0 and output.stat().st_size > 3000
+    before = [line.split("\t") for line in run(*command, "--query", "each", "--head", "2").out.splitlines()[1:]]
+    last_patch = max(place for place, token in enumerate(trace.tokens) if token.is_patch)
+    words = [token.text for token in trace.tokens[last_patch + 1 : -3] if not token.special and token.text.strip()]
+    assert list(dict.fromkeys(line[2] for line in before)) == list(
+        dict.fromkeys(words)
+    )  # of the prompt, after the picture
+
+
+def test_learned_queries_have_no_places() -> None:
+    layout = PictureLayout(None, transformers.Idefics2Config(), {}, (), ())
+    with pytest.raises(AttnctlError, match="are learned queries, which have no places in the picture"):
+        layout.tokens()
 
 
 @pytest.mark.parametrize("family", ["llava", "gemma3", "paligemma", "pixtral", "qwen2_vl", "llava_next", "idefics3"])

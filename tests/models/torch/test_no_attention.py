@@ -1,5 +1,8 @@
 """What looks like attention and is none, and what is attention and cannot be shown: never silently."""
 
+import warnings
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,6 +12,14 @@ import attnctl
 from tests.models.torch.no_attention import NAMED, SILENT
 from tests.models.torch.test_written_by_hand import built, texts
 from tests.models.torch.written_by_hand import D, Plain
+
+
+def scripted_softmax(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(q @ k.transpose(-2, -1) * 0.5, -1) @ v
+
+
+def scripted_fused(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=0.5)
 
 
 class Beside(nn.Module):
@@ -74,15 +85,82 @@ def test_an_operator_that_looks_fused_is_named() -> None:
             model(texts())
 
 
+def opaque(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """An attention that torch cannot look into, as a kernel of another package."""
+    weights = (q.numpy() @ k.numpy().swapaxes(-1, -2)) - 1
+    return torch.from_numpy(np.exp(weights) / np.exp(weights).sum(-1, keepdims=True) @ v.numpy())
+
+
+@pytest.mark.parametrize("kernel", [opaque, functional.scaled_dot_product_attention])
+@pytest.mark.parametrize("takes", [3, 1])
+def test_an_operator_with_an_odd_name_is_named_beside_attention(kernel, takes: int) -> None:
+    """By a softmax below it, or by queries, keys and values; one that has neither is passed over."""
+    with torch.library._scoped_library("odd_operators", "DEF") as library:
+        arguments = ", ".join(f"Tensor {name}" for name in "qkv"[:takes])
+        library.define(f"mixer({arguments}) -> Tensor")
+        key = "CPU" if kernel is opaque else "CompositeImplicitAutograd"  # a kernel, or other operators put together
+        library.impl("mixer", kernel if takes == 3 else lambda q: kernel(q, q, q), key)
+
+        class Custom(Plain):
+            def forward(self, x):
+                return torch.ops.odd_operators.mixer(*list(map(self.split, self.projected(x)))[:takes])
+
+        model = Beside(built(Custom)).eval()
+        with (
+            warnings.catch_warnings(record=True, action="always") as caught,
+            torch.no_grad(),
+            attnctl.capture(model) as traces,
+        ):
+            model(texts())
+    assert [call.name for call in traces] == ["attend"]
+    is_told = takes == 3 or kernel is not opaque
+    assert ["odd_operators.mixer in part" in str(one.message) for one in caught] == [True] * is_told
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_script_module_is_named() -> None:
+def test_a_function_in_torchscript_is_read() -> None:
+    scripted = torch.jit.script(scripted_softmax)
+
+    class Scripted(Plain):
+        def forward(self, x):
+            q, k, v = self.projected(x)
+            self.expect(q, k, scale=0.5)
+            return self.joined(scripted(*map(self.split, (q, k, v))))
+
+    model = Beside(built(Scripted)).eval()
+    for _ in range(3):  # TorchScript optimises a function when it has run
+        with attnctl.capture(model) as traces:
+            model(texts())
+        assert [call.name for call in traces] == ["part", "attend"] and not traces.unseen
+        assert (traces[0].weights - model.part.expected[-1]).abs().max() < 1e-6
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_fused_kernel_in_torchscript_is_named() -> None:
+    scripted = torch.jit.script(scripted_fused)
+
+    class Scripted(Plain):
+        def forward(self, x):
+            return self.joined(scripted(*map(self.split, self.projected(x))))
+
+    model = Beside(built(Scripted)).eval()
+    with pytest.warns(UserWarning, match="_scaled_dot_product_.* in part"), attnctl.capture(model) as traces:
+        model(texts())
+    assert [call.name for call in traces] == ["attend"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_module_in_torchscript_is_read() -> None:
     class Scripted(nn.Module):
         def forward(self, x):
             return torch.softmax(x @ x.transpose(-2, -1), -1) @ x
 
-    model = nn.Sequential(nn.Linear(D, D), torch.jit.trace(Scripted(), texts()))
-    with pytest.raises(attnctl.AttnctlError, match="TorchScript"), attnctl.capture(model):
-        model(texts())
+    traced, x = torch.jit.trace(Scripted(), texts()), texts()
+    for model, names in ((nn.Sequential(nn.Linear(D, D), traced), ["1"]), (traced, [""])):
+        with attnctl.capture(model) as traces:
+            model(x)
+        assert [call.name for call in traces] == names and not traces.unseen
+    assert (traces[0].weights[:, 0] - (x @ x.mT).double().softmax(-1)).abs().max() < 1e-6
 
 
 def test_a_forward_in_another_thread_is_named() -> None:

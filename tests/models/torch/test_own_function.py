@@ -1,5 +1,6 @@
 """`--model file.py:function`: what it may call, what it reads, and which commands work with it."""
 
+import json
 import re
 from pathlib import Path
 
@@ -30,6 +31,13 @@ def vectors(text):
 
 def with_function():
     return Own(), vectors
+
+class Rows(Own):
+    def forward(self, x):
+        return self.head(self.attend(x, x, x, need_weights=False, attn_mask=torch.ones(4, 4).triu(1).bool())[0])
+
+def with_rows():
+    return Rows(), vectors
 
 def with_names():
     return Own(), lambda text: {"x": vectors(text), "scale": 2.0}
@@ -83,6 +91,34 @@ def test_the_numbers_are_those_of_the_module(run: Run, tmp_path: Path) -> None:
 def test_a_function_from_text_to_inputs(run: Run, function: str) -> None:
     shown = run("explain", "a b c", "--model", function, "--all")
     assert shown.code == 0 and "Own" in shown.out
+
+
+def test_a_head_that_is_ablated_is_one_without_its_output_projection(run: Run) -> None:
+    """The columns of W_O that read the head are set to 0 by hand."""
+    from samples.own_model.tiny import build
+
+    done = run("ablate", "eat pizza", "--model", TINY, "--target", "z", "--json")
+    effects = {(one["layer"], one["head"]): one["log_probability"] for one in json.loads(done.out)["heads"]}
+    assert len(effects) == 8
+
+    def log_probability(layer: int, head: int) -> float:
+        model, tokenizer = build()
+        with torch.no_grad():
+            if layer >= 0:
+                model.layers.layers[layer].self_attn.out_proj.weight[:, 8 * head : 8 * head + 8] = 0
+            logits = model.eval()(torch.tensor([tokenizer.encode("eat pizza")]))[0, -1]
+        return float(logits.double().log_softmax(-1)[ord("z")])
+
+    base = log_probability(-1, 0)
+    for (layer, head), effect in effects.items():
+        assert effect == pytest.approx(log_probability(layer, head) - base, abs=1e-5)
+
+
+def test_what_cannot_be_ablated_is_one_line(refused: Refused) -> None:
+    assert "it is 2 tokens" in refused("ablate", "eat pizza", "--model", TINY, "--target", "zz", code=2)
+    assert "known only once it ran" in refused("explain", "eat pizza", "--model", TINY, "--off", "0.0", code=2)
+    assert "is for checkpoints" in refused("ablate", "eat pizza", "--model", TINY, "--approximate", code=2)
+    assert "no logits for each token" in refused("ablate", "a b c", "--model", "mine.py:with_function")
 
 
 def test_it_is_called_only_where_it_is_typed(run: Run, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +194,7 @@ ARGUMENTS = {
     "heatmap": ["a b c", "-o", "map.png"],
     "view": ["a b c", "-o", "page.html"],
     "batch": ["texts.txt"],
-    "leaks": ["batch.json"],
+    "leaks": ["batch.json", "--expect", "causal"],
 }
 
 
@@ -166,7 +202,10 @@ ARGUMENTS = {
 @pytest.mark.parametrize(("command", "first", "second"), TABLE)
 def test_the_table_of_commands(run: Run, command: str, first: str, second: str, model: str) -> None:
     Path("texts.txt").write_text("a b c\nd e f\n")
-    Path("batch.json").write_text('{"input_ids": [[1, 2, 3]]}')
+    Path("batch.json").write_text('{"input_ids": [[1, 2, 3, 4]]}')
+    if command == "leaks" and model != TINY:
+        Path("batch.json").write_text(json.dumps({"x": torch.randn(1, 4, 8).tolist()}))
+        model = "mine.py:with_rows"
     done = run(command, *ARGUMENTS.get(command, ["a b c"]), "--model", model)
     works = first if model == TINY else second
     if works == "yes":

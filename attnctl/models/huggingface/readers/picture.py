@@ -153,7 +153,7 @@ def boxes_of_grid(
         is_outside = [low < 0 or high > original[axis] for low, high in pairwise(exact.tolist())]
         return [None if a == b and out else (a, b) for (a, b), out in zip(pairwise(edges), is_outside, strict=True)]
 
-    return _boxes_of_spans(spans(0), spans(1))
+    return boxes_of_spans(spans(0), spans(1))
 
 
 Place = tuple[float, float]  # start and end along one side, in pixels
@@ -189,10 +189,10 @@ def _place_in_processed(
 
 def boxes_between(row_edges: Sequence[int], column_edges: Sequence[int]) -> list[Token]:
     """Return the tokens of a grid row by row, given the edges of its rows and of its columns in pixels."""
-    return _boxes_of_spans(list(pairwise(row_edges)), list(pairwise(column_edges)))
+    return boxes_of_spans(list(pairwise(row_edges)), list(pairwise(column_edges)))
 
 
-def _boxes_of_spans(
+def boxes_of_spans(
     row_spans: Sequence[tuple[int, int] | None], column_spans: Sequence[tuple[int, int] | None]
 ) -> list[Token]:
     """Return the tokens of a grid row by row, given the spans of its rows and columns; a span of None is padding."""

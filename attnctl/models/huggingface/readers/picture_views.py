@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -45,6 +46,9 @@ class PictureLayout:
 
         Raises AttnctlError if the picture tokens are not a known kind of grid.
         """
+        if config_value(self.config, "perceiver_config", "qformer_config") is not None:
+            name = type(self.processor).__name__
+            raise AttnctlError(f"the picture tokens of {name} are learned queries, which have no places in the picture")
         pictures = list(self._tokens_of_each())
         n_found, n_expected = sum(map(len, pictures)), sum(count for _, count in self.runs)
         if len(pictures) != len(self.pictures) or n_found != n_expected:
@@ -72,6 +76,8 @@ class PictureLayout:
             return self._named_tiles()
         if values is not None and values.ndim == 5:
             return [self._base_and_tiles(picture) for picture in self.pictures]
+        if values is not None and hasattr(self.processor.image_processor, "crop_to_patches"):
+            return self._squeezed_tiles()
         if values is None or len(values) != len(self.pictures):
             return []
         if sizes is not None:  # each picture has its own shape; smaller ones are padded (Pixtral)
@@ -109,6 +115,33 @@ class PictureLayout:
                 whole = _as_whole(whole)
             yield [*tile_tokens, *whole]
             tiles = []
+
+    def _squeezed_tiles(self) -> Iterator[list[Token]]:
+        """Yield each picture's tokens for InternVL: tiles of the whole picture, squeezed to fill them, then a small view.
+
+        A picture of one tile has no small view.
+        """
+        resizer = self.processor.image_processor
+        canvas = sys.modules[type(resizer).__module__].get_optimal_tiled_canvas
+        tile = (resizer.size.height, resizer.size.width)
+        for picture, (_, count) in zip(self.pictures, self.runs, strict=False):
+            length = getattr(self.processor, "image_seq_length", None) or count // len(self.processed["pixel_values"])
+            side = math.isqrt(length)
+            whole = boxes_of_grid(picture, (side, side), None)
+            if count == length:
+                yield whole
+                continue
+            limits = (resizer.min_patches, resizer.max_patches)
+            across, down = canvas((picture.height, picture.width), tile, *limits)
+            grid = boxes_of_grid(picture, (side * down, side * across), None)
+            places = [
+                (side * row + y, side * column + x)
+                for row in range(down)
+                for column in range(across)
+                for y in range(side)
+                for x in range(side)
+            ]
+            yield [*(grid[y * side * across + x] for y, x in places), *_as_whole(whole)]
 
     def _base_and_tiles(self, picture: Image) -> list[Token]:
         """Return a picture's tokens for LLaVA-NeXT and LLaVA-OneVision: a view of the whole, then its tiles row by row.

@@ -1,13 +1,15 @@
-// Read the arrays in the file: blocks of deflated bytes in base64, each unpacked when it is needed.
+// Read the arrays in the file: blocks of bytes in base64, most of them deflated, each unpacked when it is needed.
 
 const TRACES = PAGE.traces;
 
-/** Return the bytes of a block; null for none. */
+/** Return the bytes of a block; null for none. Those of the first drawing wait for nothing, so that it precedes the load event. */
 async function bytesOf(block) {
   if (block === null) return null;
-  const text = atob(byId(`b${block}`).textContent);
+  const stored = byId(`b${block}`);
+  const text = atob(stored.textContent);
   const packed = new Uint8Array(text.length);
   for (let at = 0; at < text.length; at++) packed[at] = text.charCodeAt(at);
+  if ("inflated" in stored.dataset) return packed;
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }

@@ -59,11 +59,16 @@ function drawCaption({ head: { trace, layer, head, parked }, grid, own, panels }
   const name = trace.measure?.joinsHeads ? "all heads together" : `head ${head}`;
   const place = `Layer ${layer}, ${name}${role ? `: usually links ${role}` : ""}.`;
   const stored = levels ? ` Stored in ${levels} steps: a weight w is within √w / ${levels}.` : "";
-  const opening = { ...trace.focus, ...PAGE.start }; // the selection with a reason, which is shown while it is selected
-  const here = ["layer", "head", "query"].every((name) => state[name] === opening[name]);
-  const reason = here && opening.reason ? ` The page opens here: ${opening.reason}.` : "";
-  const doubt = here && opening.doubt ? ` Unsure: ${opening.doubt}` : "";
+  const opening = openingHere(trace);
+  const reason = opening?.reason ? ` The page opens here: ${opening.reason}.` : "";
+  const doubt = opening?.doubt ? ` Unsure: ${opening.doubt}` : "";
   byId("caption").textContent = `${place} ${said.filter(Boolean).join("; ")}.${stored}${reason}${doubt}${sinkOf(parked, grid)}`;
+}
+
+/** Return the selection that the page opens with, and what is known of it, while it is selected; else null. */
+function openingHere(trace) {
+  const opening = { ...trace.focus, ...PAGE.start };
+  return ["layer", "head", "query"].every((name) => state[name] === opening[name]) ? opening : null;
 }
 
 /** Explain a bright column, and name the controls that show the other columns; nothing once the column is left out. */

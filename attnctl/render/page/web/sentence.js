@@ -155,7 +155,8 @@ function onTokenKey(event, trace) {
 function drawFinding({ own }) {
   const lines = own.map((panel) => {
     const letter = own.length > 1 && [el("b", panel.title.slice(0, 1)), " "];
-    return el("span.line", letter, findingOf(panel, own.length > 1));
+    const certainty = openingHere(panel.head.trace)?.certainty;
+    return el("span.line", letter, findingOf(panel, own.length > 1), certainty && el("span.certainty", ` ${certainty}`));
   });
   const unknown = own.some(({ head: { trace } }) => [trace.tokens, keyTokens(trace)].some((t) => t.unknown.length));
   const legend = "† not among the words the model knows: read by its shape, or as its unknown word";

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 import attnctl
 from attnctl.errors import AttnctlError
@@ -160,6 +161,25 @@ def test_settings_that_a_class_does_not_know_are_named(
     with_tensors(folder, {}, **settings)
     notes = notes_on_file(folder)
     assert notes == [] if said is None else said in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"alibi_bias_max": 16}, "attn_config.alibi_bias_max 16"),
+        ({"alibi": False}, "attn_config.alibi False"),
+        ({}, None),
+    ],
+)
+def test_settings_that_a_network_never_reads_are_named(
+    shelf: Shelf, tmp_path: Path, settings: dict[str, Any], said: str | None
+) -> None:
+    folder = Path(shutil.copytree(shelf("mpt causal"), tmp_path / "m"))
+    before = AutoModelForCausalLM.from_pretrained(folder)(torch.arange(5)[None]).logits
+    stated = json.loads((folder / "config.json").read_text())
+    with_tensors(folder, {}, attn_config=stated["attn_config"] | settings)
+    assert torch.equal(AutoModelForCausalLM.from_pretrained(folder)(torch.arange(5)[None]).logits, before)
+    assert [str(said) in note for note in notes_on_file(folder)] == ([] if said is None else [True])
 
 
 # --- files and sizes ---------------------------------------------------------------------------------------------

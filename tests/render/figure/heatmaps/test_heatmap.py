@@ -30,6 +30,7 @@ from attnctl.render.figure.drawing import number_outline
 from attnctl.render.figure.heatmap import figure_of_trace as heatmap
 from attnctl.render.figure.labels import Labels
 from attnctl.render.figure.layout import Drawing
+from attnctl.render.page import page_colours
 from attnctl.source import record_trace
 from attnctl.source.zoom import read_heatmap
 from attnctl.text.tokens import Token, split_characters
@@ -78,13 +79,24 @@ def cell_of(figure: Figure, weights: Any, i: int, j: int, panel: int = 0) -> tup
 @pytest.mark.parametrize("log", [False, True])
 def test_every_cell_has_the_colour_of_its_weight(log: bool) -> None:
     trace = trace_of(words(4), layers=2, heads=3)
-    figure = draw(trace, log=log, dpi=100, values=False).figure
+    figure = draw(trace, log=log, dpi=100, values=False, cmap="viridis").figure
     picture = pixels(figure)
     weights = np.stack([layer.weights for layer in trace.layers])  # (layers, heads, n, n)
     scale = LogNorm(weights.min(), weights.max()) if log else Normalize(0, weights.max())
     for (layer, head, i, j), weight in np.ndenumerate(weights):
         y, x, _, _ = cell_of(figure, weights, i, j, 3 * layer + head)
         assert np.abs(picture[y, x] - colormaps["viridis"](float(scale(weight)))[:3]).max() < 0.02
+
+
+def test_a_picture_has_the_colours_of_the_page() -> None:
+    """Zero is near white in both; each stop of the page's map is where the picture has it, evenly apart."""
+    stops = page_colours()["maps"]["heat"]["light"]
+    figure = draw(matrix(np.linspace(0, 1, len(stops))[None].repeat(len(stops), 0)), dpi=100, values=False).figure
+    picture = pixels(figure)
+    for j, stop in enumerate(stops):
+        y, x, _, _ = cell_of(figure, np.ones((len(stops), len(stops))), 3, j)
+        wanted = [int(stop[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        assert np.abs(picture[y, x][:3] - wanted).max() < 0.02
 
 
 def test_masked_cells_are_not_zeros() -> None:

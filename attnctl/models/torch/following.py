@@ -1,0 +1,256 @@
+"""Follow the tensors of a running model from function to function: where they come from, and what their axes are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from attnctl.attention import Array
+from attnctl.models.torch.layouts import (
+    IN_ORDER,
+    PARTS,
+    Layout,
+    axis_size,
+    fresh_axis,
+    fresh_layout,
+    moved,
+)
+from attnctl.models.torch.tensors import ByTensor, Chunk, tensors_in
+from attnctl.models.torch.traced_call import Table
+
+VIEWS = frozenset(
+    "transpose swapaxes swapdims permute movedim moveaxis T mT t expand to type_as float half bfloat16 double detach".split()  # noqa: SIM905
+).union(IN_ORDER, PARTS, ["type", "_to_copy", "__getitem__"])
+CHUNKS = frozenset(["__getitem__", "narrow", "chunk", "split", "tensor_split", "split_with_sizes"])
+SUMMARIES = frozenset(
+    "sum mean max min amax amin argmax argmin norm logsumexp topk any all item numel size dim".split()  # noqa: SIM905
+)
+
+
+@dataclass(eq=False)
+class Follower:
+    """What is known of the tensors of a running model, from function to function."""
+
+    layouts: ByTensor[Layout] = field(default_factory=ByTensor)
+    tables: ByTensor[Table] = field(default_factory=ByTensor)
+    constants: ByTensor[bool] = field(default_factory=ByTensor)
+    origins: ByTensor[object] = field(default_factory=ByTensor)
+    grown: ByTensor[bool] = field(default_factory=ByTensor)  # new keys after those of a cache
+    chunks: ByTensor[Chunk] = field(default_factory=ByTensor)
+    heads: ByTensor[bool] = field(default_factory=ByTensor)  # parts of the features of a projection
+    written: dict[int, object] = field(default_factory=dict)  # address of a buffer → origin of what was written into it
+
+    def summed(
+        self, table: Table, args: Sequence[Any], keywords: Mapping[str, Any], spread: Array, out: Array
+    ) -> Array | None:
+        """Look at the sum of weights times values; return another result, or None."""
+        raise NotImplementedError
+
+    # --- constants and origins ---
+
+    def is_constant(self, tensor: Array) -> bool:
+        """Return whether a tensor does not depend on the model's inputs: a parameter, a buffer, or made of these."""
+        if tensor not in self.constants and not isinstance(tensor, torch.nn.Parameter):
+            return False
+        return not self.written or tensor.untyped_storage().data_ptr() not in self.written
+
+    def origin(self, tensor: Array) -> object:
+        """Return a mark that two tensors share if they were projected from the same tensor."""
+        if self.written and (kept := self.written.get(tensor.untyped_storage().data_ptr())) is not None:
+            return kept
+        if tensor not in self.origins:
+            self.origins[tensor] = object()
+        return self.origins[tensor]
+
+    def note_write(self, name: str, args: Sequence[Any], tensors: Sequence[Array]) -> None:
+        """Note that a function writes what depends on the inputs into a constant, as a cache of keys."""
+        into = args[0] if args else None
+        if not isinstance(into, torch.Tensor) or not (into in self.constants or self.is_grown(into)):
+            return
+        sources = [tensor for tensor in tensors if tensor is not into and not self.is_constant(tensor)]
+        sources = [tensor for tensor in sources if tensor.is_floating_point()]
+        if sources:
+            self.written[into.untyped_storage().data_ptr()] = self.origin(sources[-1])
+
+    # --- any function ---
+
+    def follow(self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], out: Any) -> Any:
+        """Follow the tensors of a call of a function to its result `out`; return the result that the model goes on with."""
+        if name == "__iter__":  # x, y = tensor
+            parts = list(out)
+            self.follow("unbind", (*args, 0), keywords, parts)
+            return iter(parts)
+        tensors = list(tensors_in(args, keywords))
+        results = [
+            part for part in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(part, torch.Tensor)
+        ]
+        if name == "__setitem__" or (name.endswith("_") and not name.endswith("__")):
+            self.note_write(name, args, tensors)
+        moving = [tensor for tensor in tensors if not self.is_constant(tensor)]
+        if not moving:
+            for part in results:
+                self.constants[part] = True
+            return out
+        if name.startswith("conv") or name == "embedding":
+            for part in results:
+                channel = part.ndim - 1 if name == "embedding" else (1 if part.ndim > 2 else 0)
+                layout = list(fresh_layout(part.shape))
+                layout[channel] = fresh_axis(part.shape[channel], feature=True)
+                self.layouts[part] = tuple(layout)
+                self._pass_origin(name, moving, part)
+            return out
+        name = name.rstrip("_") if not name.startswith("__") else name
+        if name in ("sum", "__sum__") and (table := self.tables.get(moving[0])) is not None and table.spread:
+            other = self.summed(table, args, keywords, moving[0], out)
+            return out if other is None else other
+        for part in results:
+            if not part.is_floating_point() and not part.is_complex():
+                continue
+            self._pass_origin(name, moving, part)
+            self._pass_layout(name, args, keywords, moving, part)
+        if name in CHUNKS and moving[0].is_floating_point() and moving[0] not in self.tables:
+            self._note_chunks(name, args, keywords, moving[0], results)
+        return out
+
+    def _pass_origin(self, name: str, moving: Sequence[Array], out: Array) -> None:
+        floats = [tensor for tensor in moving if tensor.is_floating_point() or tensor.is_complex()]
+        if not floats:
+            return
+        first = self.origin(floats[-1])
+        is_one = all(self.origin(tensor) is first for tensor in floats)
+        joined = name in ("cat", "concat", "concatenate")
+        if joined or is_one:
+            self.origins[out] = first
+        if (joined and not is_one) or any(self.is_grown(tensor) for tensor in floats):
+            self.grown[out] = True
+        parts = [self.chunks.get(tensor) for tensor in floats]
+        if parts[0] is not None and all(part == parts[0] for part in parts):
+            self.chunks[out] = parts[0]
+
+    def differs(self, shape: tuple[int, int, int], chunk: Chunk | None, grown: bool) -> bool:
+        """Return whether queries are not named as keys are: not as many, no part of as many, not after a cache."""
+        _, n_q, n_k = shape
+        return n_q != n_k and not grown and (chunk is None or chunk[2] != n_k)
+
+    def is_grown(self, tensor: Array) -> bool:
+        """Return whether a tensor holds what came before, and after it something new: a cache of keys."""
+        return tensor in self.grown or bool(self.written and tensor.untyped_storage().data_ptr() in self.written)
+
+    def _note_chunks(
+        self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], source: Array, results: Sequence[Array]
+    ) -> None:
+        """Note results that are parts of a tensor along an axis of tokens, with where they start."""
+        if source not in self.layouts:
+            self.layouts[source] = fresh_layout(source.shape)
+        layout = self.layouts[source]
+        pointer, shape, size, before = self.chunks.get(source) or (0, (), 0, 0)
+        start = 0
+        for part in results:
+            resized = [i for i in range(part.ndim) if part.ndim == source.ndim and part.shape[i] != source.shape[i]]
+            if len(resized) == 1 and any(atom.feature for atom in layout[resized[0]]):
+                self.heads[part] = True
+                continue
+            if len(resized) != 1:
+                return
+            whole = source.shape[resized[0]]
+            if name == "__getitem__":
+                slices = [
+                    piece
+                    for piece in (args[1] if isinstance(args[1], tuple) else (args[1],))
+                    if isinstance(piece, slice)
+                ]
+                start = next((piece.start or 0 for piece in slices if piece.start or piece.stop), 0) % whole
+            elif name == "narrow":
+                start = int(keywords.get("start", args[2] if len(args) > 2 else 0)) % whole
+            root = (pointer, shape, size) if size else (source.untyped_storage().data_ptr(), tuple(source.shape), whole)
+            self.chunks[part] = (*root, before + start)
+            start += part.shape[resized[0]]
+
+    def _pass_layout(
+        self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], moving: Sequence[Array], out: Array
+    ) -> None:
+        tables = [tensor for tensor in moving if tensor in self.tables]
+        source = next((t for t in tables if t.ndim == out.ndim), tables[0] if tables else None)
+        if source is None:
+            known = [tensor for tensor in moving if tensor in self.layouts]
+            source = next((t for t in known if t.ndim == out.ndim), known[0] if known else None)
+        if source is None:
+            return
+        if name in ("where",) or (name == "masked_fill"):
+            args = ()
+        layout = self._heads_joined(name, args, keywords, source, out)
+        layout = moved(name, args, keywords, self.layouts[source], out) if layout is None else layout
+        if layout is not None and [axis_size(axis) for axis in layout] != list(out.shape):
+            layout = None
+        table: Table | None = self.tables.get(source)
+        if layout is None:
+            if (
+                table is not None
+                and table.softmax is not None
+                and name not in SUMMARIES
+                and out.numel() >= source.numel()
+            ):
+                table.softmax.lost = table.softmax.lost or name
+            self.tables.forget(out)
+            self.layouts.forget(out)
+            return
+        self.layouts[out] = layout
+        if table is not None:
+            self.tables[out] = self._carried(table, name, source, args, keywords, moving, out)
+
+    def _heads_joined(
+        self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], source: Array, out: Array
+    ) -> Layout | None:
+        """Return the layout of heads, cut out of a projection, that get an axis of their own; None for anything else."""
+        pieces = keywords.get("tensors", args[0] if args else None)
+        if name not in ("stack", "cat", "concat", "concatenate") or not isinstance(pieces, (tuple, list)):
+            return None
+        if source not in self.heads or len({tuple(piece.shape) for piece in pieces}) > 1:
+            return None
+        dim = keywords.get("dim", args[1] if len(args) > 1 else 0)
+        layout, heads = self.layouts[source], fresh_axis(len(pieces), feature=True)
+        if not isinstance(dim, int):
+            return None
+        dim %= out.ndim
+        if name == "stack":
+            return (*layout[:dim], heads, *layout[dim:])
+        if any(atom.feature for atom in layout[dim]):
+            return None
+        return (*layout[:dim], (*heads, *layout[dim]), *layout[dim + 1 :])
+
+    def _carried(
+        self,
+        table: Table,
+        name: str,
+        source: Array,
+        args: Sequence[Any],
+        keywords: Mapping[str, Any],
+        moving: Sequence[Array],
+        out: Array,
+    ) -> Table:
+        """Return what is known of the result of a function on a table."""
+        if table.softmax is None:
+            return replace(table, has_sink=True) if name in ("cat", "concat", "concatenate") else table
+        if name == "exp" and table.is_log:
+            return replace(table, is_log=False)
+        if "dropout" in name:
+            if out is source:
+                return replace(table, touched=name)
+            changed = table.before_dropout if table.before_dropout is not None else source
+            return replace(table, before_dropout=changed)
+        if name in VIEWS:
+            if table.before_dropout is None:
+                return table
+            function = getattr(torch.Tensor, name, None)
+            if not callable(function):
+                return replace(table, touched=name, before_dropout=None)
+            with torch._C.DisableTorchFunction():
+                before = function(table.before_dropout, *args[1:], **keywords)
+            return replace(table, before_dropout=before if isinstance(before, torch.Tensor) else before[0])
+        others = [tensor for tensor in moving if tensor is not source]
+        if name in ("mul", "__mul__", "multiply", "__rmul__") and out.numel() > source.numel() and others:
+            return replace(table, spread=(source, self.layouts[source], others[0]))
+        return replace(table, touched=name, before_dropout=None)
