@@ -115,9 +115,10 @@ def blocks_of_text(item: Item, trace: Trace) -> Iterator[Block]:
 
 
 def headline_of(trace: Trace) -> Headline | None:
-    """Return the headline of a text: of its query, if the trace holds the row of a single one."""
+    """Return the headline of a text: of its query, if the trace holds the row of a single one; None if none stands out."""
     rows = trace.layers[0].rows if trace.layers else None
-    return headline(trace, query=rows[0] if rows is not None and len(rows) == 1 else None)
+    line = headline(trace, query=rows[0] if rows is not None and len(rows) == 1 else None)
+    return line if line is None or line.stands_out else None
 
 
 def csv_rows(blocks: Iterable[Block]) -> bytes:

@@ -68,10 +68,17 @@ class FirstScreen:
         for note in trace.notes:
             yield Line(note, "dim", 2)
         yield ""
-        if not line.stands_out:
-            yield Line([("No head stands out in this text", "bold accent")], indent=2)
-            yield Line(f"{trace.model.name}: {line.reason}", "dim", 2)
-            return
+        yield from self._headline_forms() if line.stands_out else self._no_headline_forms()
+        if predictions := list(prediction_lines(trace)):
+            yield ""
+            yield from predictions
+
+    def _no_headline_forms(self) -> Iterator[Form]:
+        yield Line([("No head stands out in this text", "bold accent")], indent=2)
+        yield Line(f"{self.trace.model.name}: {self.headline.reason}", "dim", 2)
+
+    def _headline_forms(self) -> Iterator[Form]:
+        trace, line = self.trace, self.headline
         yield Line([(self._sentence(), "bold accent")], indent=2, right=(line.certainty or "", "dim"))
         yield Line(self._head_sentence(), "dim", 2)
         if doubt := conclusion_of(trace, line):
@@ -82,9 +89,6 @@ class FirstScreen:
         if links:
             yield ""
             yield Line("also: " + ", ".join(map(self._short_link, links)), "dim", 2)
-        if predictions := list(prediction_lines(trace)):
-            yield ""
-            yield from predictions
 
     def _sentence(self) -> str:
         trace, line = self.trace, self.headline
@@ -108,7 +112,8 @@ class FirstScreen:
         place = f"{where} of {model.name}" if where else model.name
         if line.role:
             links = f"links {ROLES.get(line.role, line.role)}"
-            if (measured := role_figure(model, line.layer, line.head, line.role)) is None:
+            measured = role_figure(model, line.layer, line.head, line.role) if model.nature.is_network else None
+            if measured is None:
                 return f"{place}: usually {links}"
             figure, corpus = measured
             often = "usually" if figure.share >= LEAST else "often"

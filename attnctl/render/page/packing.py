@@ -234,8 +234,8 @@ def _opening(trace: Trace, line: Headline) -> Document:
     """Return what is selected when the page opens: the headline, the reason for it, how sure it is, and a doubt about it."""
     chosen = {name: getattr(line, name) for name in ("layer", "head", "query", "key")}
     reason = "" if line.role else line.reason  # the caption says what the head usually does
-    doubt = doubt_of(trace, line) if line.stands_out else "No head stands out in this text."
-    certainty = line.certainty or ""
+    reason = reason if line.stands_out else f"no head stands out in this text: {reason}"
+    doubt, certainty = doubt_of(trace, line), line.certainty or ""
     return chosen | {"reason": reason, "certainty": certainty, "doubt": visible_text(doubt) if doubt else ""}
 
 

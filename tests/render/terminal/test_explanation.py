@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import io
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,15 @@ from rich.cells import cell_len
 
 import attnctl
 from attnctl.layer import LayerTrace
-from attnctl.readings.questions.headline import headline
+from attnctl.readings.questions.head_roles import measured_checkpoints
+from attnctl.readings.questions.headline import NOTHING, headline
 from attnctl.render.form_builders.explanation import Explanation
+from attnctl.render.form_builders.first_screen import FirstScreen
 from attnctl.render.forms import Column, Grid, Table, label_fit, token_label
 from attnctl.render.terminal.console import SafeConsole, Shown, as_text, kept_lines
 from attnctl.text import number_text
 from attnctl.text.tokens import Token
-from attnctl.trace import Trace
+from attnctl.trace import Headline, Trace
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.subject import Subject
 from tests.conftest import attend
@@ -55,6 +58,29 @@ def test_no_line_is_wider_than_the_terminal() -> None:
             assert line == line.rstrip()
             assert not line or line.strip(" ▏▎▍▌▋▊▉█"), "a bar on a line of its own"
         assert "\x1b" not in text
+
+
+def first_screen(info: ModelInfo, **line: Any) -> str:
+    """The first screen of four words, whose only head has one weight in each row."""
+    weights = np.eye(4, dtype=np.float32)[None, [0, 0, 1, 2]]
+    layer = LayerTrace(layer=2, heads=(0,), kv_heads=(0,), weights=weights)
+    tokens = tuple(Token(word) for word in ["a", "b", "c", "d"])
+    return as_text(
+        Shown(FirstScreen(Trace(Subject("a b c d", tokens, info), (layer,)), Headline(2, 0, 3, 2, 1.0, **line)).forms())
+    )
+
+
+def test_the_first_screen_says_that_no_head_stands_out_or_what_was_measured_of_it() -> None:
+    info = ModelInfo("some-model", "checkpoint", n_layers=6, n_heads=12)
+    text = " ".join(first_screen(info, reason=NOTHING, stands_out=False).split())
+    assert "No head stands out in this text" in text and NOTHING in text and "█" not in text
+    assert "attnctl heads" in text and "attnctl ablate" in text
+    digest, minilm = next((digest, one) for digest, one in measured_checkpoints().items() if one.name == "minilm")
+    figure = next(row for row in minilm.roles if row[:2] == (2, 0))
+    text = " ".join(first_screen(replace(info, sha256=digest), role=figure.role).split())
+    assert "“d” looks at “c”: 100 % of its attention" in text
+    assert "usually links an object to its verb (74 % of them" in text and "by distance alone 36 %)" in text
+    assert "(74 %" not in first_screen(info, role=figure.role)
 
 
 def test_a_bar_that_does_not_fit_is_left_out() -> None:
