@@ -78,7 +78,7 @@ def view_command(
         str | None,
         Option(
             "--cmap",
-            help="Colour map of matplotlib: viridis or cividis, when the page opens.",
+            help="Colour map: viridis or cividis, when the page opens [default: heat].",
             metavar="MAP",
             rich_help_panel=SHOW,
         ),

@@ -196,6 +196,8 @@ def test_the_last_question_is_which_head_s_removal_costs_most() -> None:
     assert question is not None and question.answer == f"head {worst.head} of layer {worst.layer}"
     assert question.answer in question.choices and len(question.facts) == len(question.choices)
     assert removal_question(attnctl.effects("demo", "Alice will ____ pizza"), random.Random(1)) is None  # none matters
+    unlikely = structs.replace(found, baseline=structs.replace(found.baseline, probability=0.0033))
+    assert removal_question(unlikely, random.Random(1)) is None  # it asked about a word "with 0 %"
     same = tuple(structs.replace(found.heads[0], layer=one.layer, head=one.head) for one in found.heads)
     assert (
         removal_question(structs.replace(found, heads=same), random.Random(1)) is None
