@@ -66,8 +66,10 @@ def _measure_heads(
         scores = (call.scaled_part(scores, bias) / call.temperature).clamp_(min=FLOOR)
     else:
         scores.mul_(call.effective_scale / call.temperature)
-    unseen = hidden if bias is None else scores <= hidden_below(call.bias, call.temperature)
-    unseen = unseen if bias is None or hidden is None else unseen | hidden
+    unseen = hidden
+    if bias is not None:
+        dark = scores <= hidden_below(call.bias, call.temperature)  # (heads, n_q, n_k)
+        unseen = dark if hidden is None else dark | hidden
     buffer = torch.empty_like(scores)
     bottom = (scores if unseen is None else torch.where(unseen, scores.new_tensor(-FLOOR), scores, out=buffer)).amin(-1)
     if hidden is not None:

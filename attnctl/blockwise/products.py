@@ -59,11 +59,13 @@ def _weights_between(call: Call, logsumexp: Array, rows: Array, columns: Array) 
 
     def by_key_head(array: torch.Tensor) -> torch.Tensor:
         """Return an array (heads, grids, r, …) of the queries as (kv_heads, grids, share, r, …)."""
-        return array.unflatten(0, (kv_heads, -1)).transpose(1, 2)
+        return array.reshape(kv_heads, -1, *array.shape[1:]).transpose(1, 2)
 
     q = by_key_head(_wide(call.queries[:, i])).reshape(kv_heads, grids, -1, d)  # (kv_heads, grids, share · r, d)
     # the heads that share a key are rows of one product
-    raw = (q @ _wide(call.keys[:, j]).mT).unflatten(2, (-1, r))  # (kv_heads, grids, share, r, c)
+    raw = (q @ _wide(call.keys[:, j]).mT).view(
+        kv_heads, grids, -1, r, columns.shape[1]
+    )  # (kv_heads, grids, share, r, c)
     bias = None
     if call.bias is not None:
         bias = by_key_head(call.bias.broadcast_to(n_heads, n_q, n_k)[:, i[:, :, None], j[:, None, :]])

@@ -217,14 +217,22 @@ def test_the_rank_of_a_grid():
 # --- single weights, links, rows ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["full", "bias", "causal, padding, sinks, window"])
-def test_weights_at_an_offset_and_on_copies_of_a_token_need_no_row(kind):
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("layer_of", [swept, lambda call: ComputedLayer.of_call(0, call)])  # by products, and built
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_at_an_offset_and_on_copies_of_a_token_need_no_row(kind, layer_of, half):
     n = 150
     call = make(n, **KINDS[kind])
+    if half:
+        call = replace(call, queries=call.queries.bfloat16(), keys=call.keys.bfloat16())
     ids = np.random.default_rng(1).integers(0, 40, n)
-    steps = exact(call)
+    steps = exact(replace(call, queries=call.queries.float(), keys=call.keys.float()))
+    layer = layer_of(call)
+    visible = True if steps.mask is None else np.asarray(steps.mask)
+    logits = np.where(visible, steps.scaled_scores, -np.inf)[range(4), [149, 3, 75, 80]]  # a query of each head
+    close(layer.logits_of_heads([149, 3, 75, 80]), logits, tolerance=1e-2 if half else 1e-5, floor=1.0)
     for offset in (0, -1, 1, -5):
-        found = swept(call).at_offset(offset)
+        found = layer.at_offset(offset)
         there = np.arange(max(0, -offset), min(n, n - offset))
         close(found[:, there], steps.weights[:, there, there + offset])
         assert np.isnan(np.delete(found, there, axis=1)).all()
@@ -236,7 +244,7 @@ def test_weights_at_an_offset_and_on_copies_of_a_token_need_no_row(kind):
             js = [j for j in js if mask[i, j]]
             if js:
                 wanted[:, i] = steps.weights[:, i, js].sum(-1)
-        close(swept(call).on_copies(ids, shift), wanted)
+        close(layer.on_copies(ids, shift), wanted)
 
 
 @pytest.mark.parametrize("library", [np, torch])
@@ -283,11 +291,11 @@ def change_by_hand(call):
     return change[:, FIRST + LAST :]
 
 
+@pytest.mark.parametrize("library", [np, torch])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_streaming_changes_is_the_renormalised_rest_of_each_row(kind):
-    call = make(600, library=np, **KINDS[kind] | {"causal": True})
-    layer = ComputedLayer.of_call(0, call)
-    wanted = change_by_hand(call)
+def test_what_streaming_changes_is_the_renormalised_rest_of_each_row(kind, library):
+    layer = ComputedLayer.of_call(0, make(600, library=library, **KINDS[kind] | {"causal": True}))
+    wanted = change_by_hand(make(600, library=np, **KINDS[kind] | {"causal": True}))
     assert wanted.max() > 0.05
     for found, heads in (
         (layer.streaming_change(FIRST, LAST), [0, 1, 2, 3]),

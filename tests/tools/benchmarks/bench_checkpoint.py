@@ -144,6 +144,32 @@ def ablate() -> Iterator[Row]:
 
 
 @benchmark(quick=False)
+def heads() -> Iterator[Row]:
+    """Yield what every head of SmolLM2 does on a text, against its plain forward, on one thread and on two."""
+    import torch
+
+    import attnctl
+    from attnctl.models import open_model
+
+    model: Any = open_model("smollm2")
+    text = " ".join(f"In {year} the {year % 97}th ship sailed from port {year % 13}." for year in range(1200, 1600))
+
+    @torch.inference_mode()
+    def plain(ids: torch.Tensor) -> None:
+        model.network(ids, logits_to_keep=1, use_cache=False)
+
+    for n, budgets in ((343, (2.0, 3.0)), (1370, (2.2, 2.5))):
+        part = text[: model.tokenize(text)[n - 1].end]
+        ids = torch.tensor([[token.id for token in model.tokenize(part)]])
+        for threads, most in zip((1, 2), budgets, strict=True):
+            torch.set_num_threads(threads)
+            clock = time.process_time if threads == 1 else time.perf_counter
+            pair = in_turn(partial(attnctl.heads, part, model=model), partial(plain, ids), 5, clock)
+            count = "one thread" if threads == 1 else "two cores"
+            yield pair.row(f"heads, SmolLM2, {ids.shape[1]:,} tokens, {count}", "plain forward", most=most)
+
+
+@benchmark(quick=False)
 def picture_prompt() -> Iterator[Row]:
     """Yield the memory of one query's weights, all heads, over a picture and a long text: LLaVA of random weights.
 
