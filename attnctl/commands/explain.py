@@ -198,7 +198,8 @@ def _explain_steps(
         trace, lines, steps_of_heads = walked_heads(trace, layer is None, head is None, heads, queries, alone)
         screen: Explanation | FirstScreen = Explanation(trace, lines, steps_of_heads, names, precision, walk.story)
     else:
-        screen = FirstScreen(trace, line, precision, walk.story)
+        asked = walk.story or any(option is not None for option in (layer, head, query, walk.precision))
+        screen = FirstScreen(trace, line, precision, walk.story, asked)
     write_renderable(Shown(screen.forms()), form, output, "attnctl explain", trace.cited)
 
 

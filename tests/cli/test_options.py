@@ -125,8 +125,8 @@ BRANCHES = {
     "explain, picture": Branch("explain TEXT RANDOM -o steps.svg", SAME),
     "explain, steps": Branch("explain TEXT RANDOM --steps scores,weights", SAME),
     "explain, the strongest": Branch("explain TEXT RANDOM --top 2", SAME),
-    # head 1 is the most telling one
-    "explain a conversation": Branch("explain --chat chat.json FOLDER", f"{TINY} --head"),
+    # without a head it says that none stands out, and no number
+    "explain a conversation": Branch("explain --chat chat.json FOLDER --head 1", TINY),
     "explain, long": Branch("explain --file long.txt RANDOM", SAME),
     "explain links": Branch("explain links.json", SAME),
     "check": Branch("check TEXT RANDOM", f"{SAME} --query --layer --head"),

@@ -34,12 +34,13 @@ class FirstScreen:
     headline: Headline
     precision: int = 2
     story: bool = False
+    asked: bool = False  # for a row, a head, or a way to walk: it is shown even if no head stands out
 
     def forms(self) -> Iterator[Form]:
         """Yield the sentence, the headline, the row as bars, the steps of the head, and where to go on."""
         yield from self._answer_forms()
         line = self.headline
-        if not line.stands_out:
+        if not self._shows_link:
             yield ""
             one, every = f"{option_name('query')}, {option_name('head')}", option_name("all")
             yield Line(
@@ -61,14 +62,18 @@ class FirstScreen:
             2,
         )
 
+    @property
+    def _shows_link(self) -> bool:
+        return self.headline.stands_out or self.asked
+
     def _answer_forms(self) -> Iterator[Form]:
-        trace, line = self.trace, self.headline
+        trace = self.trace
         yield ""
         yield Line(token_label(" ".join(trace.text.split() or map(token_label, trace.tokens))), "bold", 2, lines=4)
         for note in trace.notes:
             yield Line(note, "dim", 2)
         yield ""
-        yield from self._headline_forms() if line.stands_out else self._no_headline_forms()
+        yield from self._headline_forms() if self._shows_link else self._no_headline_forms()
         if predictions := list(prediction_lines(trace)):
             yield ""
             yield from predictions

@@ -73,3 +73,10 @@ def test_a_chosen_token_has_its_prediction_and_many_have_a_hint(run: Run) -> Non
     every = run("explain", text, "--predict", "all").out
     assert every.count("  predicted ") == 3 and "1 more position: --steps prediction" in every
     assert "predicted next: " in run("explain", text.replace("____", "eat"), "--model", "demo-causal", "--words").out
+
+
+@pytest.mark.parametrize("asked", [[], ["--query", "l"], ["--layer", "1", "--head", "0"], ["--story"]])
+def test_what_is_asked_for_is_shown_even_if_no_head_stands_out(shelf: Shelf, run: Run, asked: list[str]) -> None:
+    shown = " ".join(run("explain", "Al", "--model", shelf("llama"), *asked).out.split())
+    assert ("No head stands out in this text" in shown) == (asked == [])
+    assert ("scores = Q Kᵀ" in shown) == (asked != [])
