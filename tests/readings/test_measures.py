@@ -79,7 +79,7 @@ def test_spaces_cjk_and_split_characters() -> None:
     text = "ab 中文 🍕"
     pieces = [("a", 0, 1), ("b", 1, 2), (" 中", 2, 4), ("文", 4, 5), (" ", 5, 6), ("🍕₁", 6, 7), ("🍕₂", 6, 7)]
     tokens = [Token(shown, 0, start, end) for shown, start, end in pieces]
-    assert word_groups(tokens, text) == [[0, 1], [2], [3], [4], [5, 6]]
+    assert word_groups(tokens, text) == [[0, 1], [2], [3], [4, 5, 6]]
     assert word_groups([Token("new"), Token("er")], "newer") == [[0], [1]]
 
 

@@ -54,7 +54,7 @@ def test_a_learned_sink_is_said_beside_its_grid(run: Run, shelf: Shelf, tmp_path
 
 def test_what_is_not_there_is_neither_promised_nor_shown(run: Run, shelf: Shelf) -> None:
     """Of Qwen 3 Next's two layers one attends: there is no other to ask for."""
-    result = run("explain", TEXT, "--model", shelf("qwen3_next causal"))
+    result = run("explain", TEXT, "--model", shelf("qwen3_next causal"), "--story")
     assert "more heads: --head all" in result.out and "more layer" not in result.out
 
 
