@@ -20,7 +20,7 @@ from attnctl.models.gguf.ollama import SCHEME
 from attnctl.runtime import files
 from attnctl.runtime.files import names_picture, names_sound
 from attnctl.source import Model, OverviewSource, TextSource, TraceSource
-from attnctl.source.model import BringsText
+from attnctl.source.model import BringsText, NamesKeys
 from attnctl.text import for_pasting
 from attnctl.text.tokens import checked_text
 from attnctl.trace import Trace
@@ -106,10 +106,8 @@ def open_input(
 
 def _with_key_names(open_model: Opener, names: list[str]) -> Model:
     """Return the model of Q, K and V with names of its keys."""
-    from attnctl.models.builtin.matrix import GivenQKV
-
     model = open_model()
-    assert isinstance(model, GivenQKV)
+    assert isinstance(model, NamesKeys)
     return model.with_key_names(names)
 
 

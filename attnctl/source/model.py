@@ -145,6 +145,14 @@ class BringsText(Model, Protocol):
 
 
 @runtime_checkable
+class NamesKeys(Model, Protocol):
+    """A model whose keys may be another text than its queries."""
+
+    def with_key_names(self, names: Sequence[str], /) -> Model:
+        """Return the model with these names of its keys. Raises UsageError if their number is another."""
+
+
+@runtime_checkable
 class Unembeds(Model, Protocol):
     """A model whose logits are its last layer's rows times an unembedding."""
 

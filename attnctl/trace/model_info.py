@@ -23,6 +23,7 @@ class Nature(NamedTuple):
     is_trained: bool = True  # its matrices were learned
     is_demo: bool = False  # a model that comes with attnctl
     has_matrices: bool = True  # if not, each row is its own query, key and value
+    knows_layers: bool = True  # how many there are is known before it runs
     scaled_by: str = "was asked for"  # who chose a scale other than the default
 
     @property
@@ -38,6 +39,7 @@ _NATURES = {
     "weights": Nature(scaled_by="its file or an option sets"),
     "checkpoint": Nature(is_network=True, scaled_by="the model sets"),
     "matrix": Nature(is_given=True),
+    "module": Nature(knows_layers=False),
 }
 
 

@@ -62,7 +62,7 @@ def why_none_is_off(info: ModelInfo) -> str:
 
 def off_heads(info: ModelInfo, off: str) -> dict[int, tuple[int, ...]]:
     """Return layer → heads that `off` selects. Raises UsageError for one that does not exist, and if it names all."""
-    if info.n_layers is None and info.kind == "module":
+    if info.n_layers is None and not info.nature.knows_layers:
         why = f"the layers of {info.name} are known only once it ran: in Python, attnctl.intervene switches heads off"
         raise UsageError(why, option="off", value=off)
     n_layers, n_heads = info.n_layers or 1, info.n_heads or 1

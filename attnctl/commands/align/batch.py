@@ -37,12 +37,13 @@ class Alignments(Task):
 
     def __init__(self, work: Work, model: Model | None = None) -> None:
         from attnctl.commands.align.compute import hears_speech
-        from attnctl.models.huggingface.checkpoint import Checkpoint
+        from attnctl.models.huggingface.opening import as_checkpoint
 
-        opened = open_named_model(**work.options) if model is None else model
+        named = open_named_model(**work.options) if model is None else model
+        opened = as_checkpoint(named)
         wanted = f"name a checkpoint with {'a text' if work.formats == ('pharaoh',) else 'speech'} to align"
-        if not isinstance(opened, Checkpoint):
-            raise UsageError(f"{opened.info.name} aligns nothing: {wanted}")
+        if opened is None:
+            raise UsageError(f"{named.info.name} aligns nothing: {wanted}")
         self.forms, self.model = work.formats, opened
         self.checkpoint: Checkpoint = opened
         self.hears = hears_speech("", opened)

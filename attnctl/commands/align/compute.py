@@ -81,12 +81,12 @@ def opened_or_named(model: ModelArgument, tokenizer: Any, *options: str | None) 
         check_types("align", str | os.PathLike | None, tokenizer=tokenizer)
         return os.fspath(model)
     from attnctl.models import opened_model
-    from attnctl.models.huggingface.checkpoint import Checkpoint
+    from attnctl.models.huggingface.opening import as_checkpoint
 
     dtype, device, source_language, target_language = options
     named = {"dtype": dtype, "device": device, "source_language": source_language, "target_language": target_language}
-    opened = opened_model("align", model, {"tokenizer": tokenizer, **named})  # type: ignore[typeddict-item]
-    if not isinstance(opened, Checkpoint):
+    opened = as_checkpoint(opened_model("align", model, {"tokenizer": tokenizer, **named}))  # type: ignore[typeddict-item]
+    if opened is None:
         raise TypeError(f"align(): model is a checkpoint, or its name, not {named_value(model)}")
     return opened
 
