@@ -192,11 +192,12 @@ def test_a_quiz_that_waits_for_its_user_writes_no_lines() -> None:
         assert quiz.stdout is not None and quiz.stdin is not None and quiz.stderr is not None
         while b"1/1" not in quiz.stdout.readline():
             pass
-        time.sleep(0.5)
+        time.sleep(1.0)
         quiz.stdin.close()
         quiz.stdout.read()
         lines = quiz.stderr.read().splitlines()
-    assert len([line for line in lines if b"so far" in line]) <= 2, lines  # while the model was opened
+    # while the model was opened, which takes longer on a busy machine; ten more if it wrote while it waits
+    assert len([line for line in lines if b"so far" in line]) <= 6, lines
 
 
 def test_a_small_first_piece_is_no_measure(monkeypatch: pytest.MonkeyPatch) -> None:

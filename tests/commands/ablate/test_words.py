@@ -61,10 +61,13 @@ def saved(folder: Path, case: str) -> str:
 
 
 def words_by_offsets(encoding: Any, text: str, pair: str | None) -> list[tuple[str, list[int]]]:
-    """Each word or mark of the text, and of the second text, with its tokens and that of the space before it."""
+    """Each word or mark of the text, and of the second text, with its tokens and that of the space before it.
+
+    The space before a special token, which is no part of the text, belongs to the word before.
+    """
     found = []
     for number, part in enumerate([text] if pair is None else [text, pair]):
-        for match in re.finditer(r" ?(?:\w+|[^\w\s])", part):
+        for match in re.finditer(r" ?(?:\w+|[^\w\s])(?: (?=<mask>))?", part):
             tokens = [
                 index
                 for index, ((a, b), sequence) in enumerate(zip(encoding.offsets, encoding.sequence_ids, strict=True))
