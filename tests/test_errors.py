@@ -153,7 +153,9 @@ def test_a_command_names_the_option_that_is_wrong_as_data() -> None:
 
 
 # flags of pip, of the converters that a line names
-OF_OTHER_PROGRAMS = {"--upgrade", "--hf-path", "--mlx-path", "--dequantize", "--safe_serialization"}
+OF_OTHER_PROGRAMS = {
+    "--upgrade", "--hf-path", "--mlx-path", "--dequantize", "--safe_serialization", "--alignment", "--n-best"
+}  # fmt: skip
 
 
 def test_the_core_spells_no_flags() -> None:

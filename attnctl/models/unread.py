@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnctl.errors import AttnctlError
+from attnctl.errors import AttnctlError, option_name
 from attnctl.runtime.files import open_regular
 from attnctl.text import counted, shortened
 
@@ -49,8 +49,8 @@ def check_runs(name: str) -> None:
         what, line = WEIGHTS[suffix]
         read = f'data = open({str(path)!r}, "rb").read(); ' if suffix == ".msgpack" else ""
         raise AttnctlError(
-            f"{name} holds {what}, which attnctl does not read; in Python, {read}{line} writes what it reads: "
-            'attnctl explain "…" --model w.npz'
+            f"{name} holds {what}, which attnctl does not read; in Python, {read}{line} writes what it "
+            f"reads with {option_name('model', 'w.npz')}"
         )
     raise AttnctlError(_of_graph(name, read_graph(name)))
 
