@@ -122,7 +122,7 @@ def format_named(name: str) -> type[BatchFormat]:
 
 def known_formats() -> tuple[str, ...]:
     """Return the names of attnctl's own formats."""
-    return ("json", "npz", *TABLES, *PICTURES, "statistics", *BATCH_FORMATS, *PROMPT_FORMATS)
+    return ("json", "npz", *TABLES, *PICTURES, "statistics", *BATCH_FORMATS, *PROMPT_FORMATS, *ALIGNED_FORMATS)
 
 
 def formats_of_packages() -> dict[str, EntryPoint]:
