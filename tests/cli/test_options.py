@@ -2,8 +2,9 @@
 
 A branch is a command line that works. Each other option of the command is added to it in turn, and what comes out must
 differ from before: so an option that is read, and then dropped on its way, shows. `same` names the options that ask for what
-is there anyway. The options of a model, which is opened in one place, are tried in the first branch of each command alone.
-JSON that comes out with an option is what its schema says.
+is there anyway. The options of a model, which is opened in one place, are tried in the first branch of each command alone;
+those of a picture where a picture is drawn, and by `heatmap`: elsewhere they are used or refused as a whole, and two stand
+for all. JSON that comes out with an option is what its schema says.
 """
 
 from __future__ import annotations
@@ -338,6 +339,12 @@ MADE = (
 
 NO_CHOICES = {"quiet", "help_all", "no_open", "output", "file"}
 OF_MODELS = {field.name for field in fields(ModelOptions)} - {field.name for field in fields(AnswerOptions)}
+OF_PICTURES = {field.name for field in fields(Look)} - {"title", "cmap"}
+
+
+def draws(named: str) -> bool:
+    """Whether a branch may use single options of a picture."""
+    return named.startswith("heatmap") or "picture" in named or "film" in named
 
 
 def first_branch(command: str) -> Branch:
@@ -388,6 +395,7 @@ def test_every_option_changes_something_or_is_refused(
     plain = written()
     assert plain is not None
     left_out = NO_CHOICES if branch == first_branch(branch.given[0]) else NO_CHOICES | OF_MODELS
+    left_out = left_out if draws(named) else left_out | OF_PICTURES
     listed = choices_of(branch.given[0], VALUES | {"measure": ["value-norm", "rollout"]}, left_out)
     choices = [one for one in listed if (*one.value, one.flag)[0] not in branch.given]
     same = {one.flag for one in choices if written(one.flag, *one.value) == plain}
