@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attnctl.checks import limits
@@ -13,11 +14,13 @@ from attnctl.formats.photographs import read_photograph
 from attnctl.measures import check_measure
 from attnctl.readings.overview import LongRow, Overview
 from attnctl.readings.picture_heat import query_of_picture
-from attnctl.readings.questions.headline import doubt_of, headline
+from attnctl.readings.questions.headline import headline
 from attnctl.readings.rows import ExactBlock
 from attnctl.render.page import page_html
+from attnctl.render.page.packing import opening_of
 from attnctl.source import NO_CHANGES, Changes, OverviewSource, Say, Source, TextSource, prepare
 from attnctl.source.links import survey_text
+from attnctl.source.probe import probe_positions
 from attnctl.text import Document, counted
 from attnctl.trace import Trace
 from attnctl.trace.subject import reads_itself
@@ -94,10 +97,10 @@ def page_of_sources(
         query = str(query_of_picture(first.tokens, None, bool(first.model.causal)))
     if query is not None:
         chosen = {"query": find_token(first.tokens, query)}
-        line = headline(first, query=chosen["query"]) if isinstance(first, Trace) else None
-        if line is not None and isinstance(first, Trace):
-            chosen |= {"layer": line.layer, "head": line.head, "key": line.key, "reason": line.reason}
-            chosen |= {"certainty": line.certainty or "", "doubt": doubt_of(first, line)}
+    probe = partial(probe_positions, source) if len(traces) == 1 and first.model.nature.is_network else None
+    if isinstance(first, Trace) and (query is not None or probe is not None):
+        line = headline(first, query=chosen.get("query"), positions=probe)
+        chosen |= {} if line is None else opening_of(first, line)
     return page_html(
         traces,
         labels=labels,

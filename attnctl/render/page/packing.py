@@ -223,19 +223,20 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: int, with_steps: 
         "levels": levels,
         "thumbs": pack_thumbnails(weight_grids(trace), blobs),
         "lacking": [name for name in lacking if any(getattr(layer, name) is not None for layer in trace.layers)],
-        "focus": None if line is None else _opening(trace, line),
+        "focus": None if line is None else opening_of(trace, line),
         "steps": packed_steps(trace) if with_steps else None,
         "predictions": [{"at": p.position, "text": page_label(p.text), "p": p.probability} for p in trace.predictions],
         "measure": measure and {"title": measure.title, "joinsHeads": measure.joins_heads},
     }
 
 
-def _opening(trace: Trace, line: Headline) -> Document:
+def opening_of(trace: Trace, line: Headline) -> Document:
     """Return what is selected when the page opens: the headline, the reason for it, how sure it is, and a doubt about it."""
     chosen = {name: getattr(line, name) for name in ("layer", "head", "query", "key")}
     reason = "" if line.role else line.reason  # the caption says what the head usually does
     reason = reason if line.stands_out else f"no head stands out in this text: {reason}"
-    doubt, certainty = doubt_of(trace, line), line.certainty or ""
+    certainty = line.certainty or "" if line.stands_out else "no head stands out"
+    doubt = doubt_of(trace, line)
     return chosen | {"reason": reason, "certainty": certainty, "doubt": visible_text(doubt) if doubt else ""}
 
 
