@@ -50,8 +50,9 @@ def test_a_line_names_the_letters(text: str, run: Run, tmp_path: Path) -> None:
     says = "dropped letters that it has no piece for: " + ("x, ☃" if text[0] == "x" else "☃")
     for command in ("heatmap", "heads"):
         assert says in run(command, text, "--model", "random", "--tokenizer", file).err
-    Path("lines.txt").write_text(f"{text}\nab the\n")
-    batch = run("batch", "lines.txt", "--model", "random", "--tokenizer", file)
+    lines = tmp_path / "lines.txt"
+    lines.write_text(f"{text}\nab the\n")
+    batch = run("batch", lines, "--model", "random", "--tokenizer", file)
     assert batch.err.count(says) == 1 and "line 1" in batch.err
 
 
