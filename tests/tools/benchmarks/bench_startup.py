@@ -134,7 +134,7 @@ ON_TWO_CORES = {
     "ablate, SmolLM2": "ablate --file SHORT --model smollm2",
     "sources, SmolLM2": "sources --file TEXT --model smollm2 --spans paragraphs --answer pizza",
     "drift, SmolLM2": "drift smollm2 smollm2 --dtype-b bfloat16 --file TEXT",
-    "batch, MiniLM": "batch LINES --model minilm -o OUT --steps weights",
+    "batch, MiniLM": "batch LINES --model minilm -o OUT --steps weights --replace",
 }
 
 
