@@ -30,6 +30,9 @@ def main() -> None:
     """Run attnctl in a process of its own. Raises SystemExit with its code."""
     light_import.alone = True
     os.environ.pop("MPLBACKEND", None)  # set by a notebook: no window opens here, and a wrong name is an error
+    if not {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"} & os.environ.keys():
+        # NumPy's products are small here: a second thread of theirs gains nothing, and spins on a core that torch needs
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"
     gc.set_threshold(CALM)
     try:
         if STARTING:  # otherwise another program handles Ctrl-C

@@ -202,3 +202,20 @@ def test_long_output_goes_to_the_terminal_as_it_is(run: Run, refused: Refused) -
     shown = ended(spawned(*LONG, NO_COLOR="1", PAGER="cat > seen"))
     assert shown.splitlines()[-40:] == run(*LONG).out.splitlines()[-40:] and not Path("seen").exists()
     assert "--no-pager" in refused(*LONG, "--no-pager", code=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "threads"), [({}, 1), ({"OPENBLAS_NUM_THREADS": "2"}, 2), ({"OMP_NUM_THREADS": "2"}, 2)]
+)
+def test_numpy_starts_no_threads_that_a_user_did_not_ask_for(given: dict[str, str], threads: int) -> None:
+    """As the system counts them, at the end of a command that computes with NumPy alone."""
+    if not Path("/proc/self/task").is_dir() or (os.cpu_count() or 1) < 2:
+        pytest.skip("this system does not list the threads of a process, or has one core")
+    code = (
+        "import os, sys; from attnctl.__main__ import main\n"
+        "sys.argv = ['attnctl', 'explain', 'Alice will eat pizza', '--json']\n"
+        "try: main()\nexcept SystemExit: print(len(os.listdir('/proc/self/task')), file=sys.stderr)"
+    )
+    others = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run([sys.executable, "-c", code], env=others | given, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == str(threads)
