@@ -93,7 +93,7 @@ def results_of_items(
 
 
 def _items_of_worker(work: Work, *, several: bool) -> int:
-    """Return how many items a worker has at a time, which of `several` waits for the others' results."""
+    """Return how many items a worker takes at a time; `several` workers put their results in order."""
     if work.batch_size > 1:
         return SHARED
     if work.formats == ("json",) and work.changes == NO_CHANGES:

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 PICTURES = format_names()
 OF_WEIGHTS = ("json", "npz", "csv", "parquet", *PICTURES)
-LINES = ("json", "csv")  # formats that may go to standard output
+LINES = ("json", "csv", "pharaoh")  # formats that may go to standard output
 FORMATS = (*OF_WEIGHTS, "statistics", *BATCH_FORMATS, *PROMPT_FORMATS, *ALIGNED_FORMATS)
 OF_PROMPTS = f" ({', '.join(PROMPT_FORMATS)})" if PROMPT_FORMATS else ""  # in a help
 NOTES = 100  # at most this many different notes are printed: each text may have its own
@@ -269,7 +269,7 @@ def _chosen_formats(listed: str, output: str | None) -> tuple[str, ...]:
 
             format_named(name)
     if output in (None, "-") and not (len(formats) == 1 and formats[0] in LINES):
-        why = "it needs a folder to write: name it with -o (stdout takes json or csv, alone)"
+        why = "it needs a folder to write: name it with -o (stdout takes json, csv or pharaoh, alone)"
         raise UsageError(why, option="format", value=listed)
     suffix = "" if output is None else output[output.rfind(".") :].lower()
     if suffix[1:] in ("json", "jsonl", "npz", "parquet", "csv", *PICTURES):

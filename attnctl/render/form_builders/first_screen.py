@@ -34,7 +34,7 @@ class FirstScreen:
     headline: Headline
     precision: int = 2
     story: bool = False
-    asked: bool = False  # for a row, a head, or a way to walk: it is shown even if no head stands out
+    asked: bool = False  # the user named a row, a head or a way to walk: it is shown even if no head stands out
 
     def forms(self) -> Iterator[Form]:
         """Yield the sentence, the headline, the row as bars, the steps of the head, and where to go on."""

@@ -87,6 +87,8 @@ def test_pairs_have_a_line_each_also_those_that_fail(place: Path, tmp_path: Path
                 for text, target in (PAIRS[0], PAIRS[2])
             ]
             assert lines == [wanted[0], "", wanted[1], ""] and number == len(lines) - 1
+            piped = run(*how[:4], *how[6:], "--format", "pharaoh", "--head", "0,2")
+            assert (piped.code, piped.out.split("\n")) == (3, lines)
 
 
 def test_what_cannot_be_aligned_in_a_batch_is_refused(place: Path, tmp_path: Path, refused: Refused) -> None:
@@ -99,7 +101,7 @@ def test_what_cannot_be_aligned_in_a_batch_is_refused(place: Path, tmp_path: Pat
         (2, [source, *writes, "--format", "srt", *out], "t5 reads texts: it is pharaoh"),
         (2, [source, "--format", "pharaoh", *out], "demo aligns nothing: name a checkpoint"),
         (2, [source, *writes, "--format", "pharaoh,png", *out], "png: it cannot be combined with pharaoh"),
-        (2, [source, *writes, "--format", "pharaoh"], "it needs a folder to write"),
+        (2, [source, *hears, "--format", "srt"], "it needs a folder to write"),
         (2, [source, *writes, "--format", "pharaoh", "--words", *out], "--words has no effect here"),
         (2, [source, *writes, "--format", "pharaoh", "--layer", "7", *out], "--layer 7: t5 has layers 0 to 1"),
         (1, [str(tmp_path / "empty"), *hears, "--format", "srt", *out], "holds no sounds: it may hold .wav"),
