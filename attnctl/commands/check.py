@@ -51,7 +51,7 @@ def findings_of(prepared: Prepared) -> list[CheckFinding]:
 
     Raises UsageError for an overview.
     """
-    from attnctl.models.huggingface.check import check_attention
+    from attnctl.models.check import check_attention
     from attnctl.source import OverviewSource
     from attnctl.trace.consistency import findings_of_trace
 

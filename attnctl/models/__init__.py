@@ -6,7 +6,8 @@ A model cuts a text into tokens and runs it layer by layer; it gives each layer'
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -137,6 +138,18 @@ def answering_model(model: Model, advice: str, answers: str = "answers no prompt
 
     assert isinstance(model, Checkpoint)  # no other model generates
     return model
+
+
+@contextmanager
+def networks_kept() -> Iterator[None]:
+    """Keep the network of the last checkpoint in memory within the context, so that it is opened again at once."""
+    from attnctl.models.huggingface import network
+
+    network.loaded_networks = {}
+    try:
+        yield
+    finally:
+        network.loaded_networks = None
 
 
 def _checkpoint_opener(name: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import tokenizers
 
 from attnctl.errors import AttnctlError
 from attnctl.formats.storage import from_json
-from attnctl.models.huggingface.check import check_attention
+from attnctl.models.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.network import network_info
 from attnctl.models.huggingface.opened import OpenedCheckpoint
