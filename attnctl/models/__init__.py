@@ -36,7 +36,7 @@ from attnctl.checks.selection import find_several
 from attnctl.errors import UsageError, about_value, option_name
 from attnctl.runtime.files import is_possible_name, open_regular
 from attnctl.source import record_trace
-from attnctl.source.model import Generates, Model, Predicts
+from attnctl.source.model import Model, Predicts
 from attnctl.text import visible_text
 from attnctl.text.tokens import checked_text
 from attnctl.trace import Trace
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from attnctl.checks.model_options import OptionValues
-    from attnctl.models.huggingface.checkpoint import Checkpoint
+    from attnctl.source.prompts import AnswersPrompts
 
     ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # a model, or its name
 
@@ -130,13 +130,12 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
     return switch_heads_off(model, off)
 
 
-def answering_model(model: Model, advice: str, answers: str = "answers no prompts") -> Checkpoint:
-    """Return a model that answers prompts, which is a checkpoint. Raises UsageError with the advice for any other."""
-    if not isinstance(model, Generates):
-        raise UsageError(f"{model.info.name} {answers}: {advice}")
-    from attnctl.models.huggingface.checkpoint import Checkpoint
+def answering_model(model: Model, advice: str, answers: str = "answers no prompts") -> AnswersPrompts:
+    """Return a model that answers prompts. Raises UsageError with the advice for any other."""
+    from attnctl.source.prompts import AnswersPrompts  # not needed by `explain`
 
-    assert isinstance(model, Checkpoint)  # no other model generates
+    if not isinstance(model, AnswersPrompts):
+        raise UsageError(f"{model.info.name} {answers}: {advice}")
     return model
 
 

@@ -7,7 +7,7 @@ needles. Wu et al. call heads with 0.1 or more retrieval heads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -145,7 +145,7 @@ def depth_grid(cells: Sequence[NeedleCell], numbers: Sequence[float]) -> tuple[F
 
 
 def retrieval_scores(
-    strongest: dict[int, Array], prompt: Sequence[int], answer: Sequence[int], needle: tuple[int, int]
+    strongest: Mapping[int, Array], prompt: Sequence[int], answer: Sequence[int], needle: tuple[int, int]
 ) -> dict[int, Floats]:
     """Return layer → each head's retrieval score on one answer: (heads,).
 

@@ -3,21 +3,84 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from attnctl.errors import AttnctlError, in_one_line
+from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.layer.interventions import Intervention
 from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.text.tokens import Token, ids_of
 
 if TYPE_CHECKING:
+    from attnctl.blockwise import Tick
+    from attnctl.formats.chat import Conversation, Prompt
+    from attnctl.models.huggingface.contributions import AttributedPrompt
     from attnctl.models.huggingface.padded_batch import PaddedTexts
     from attnctl.models.huggingface.watched import WatchedNetwork
 
 
 class OpenedCheckpoint(Checkpoint):
     """A checkpoint with what is built on checkpoints."""
+
+    # --- prompts and their answers ---
+
+    def check_prompts(self) -> None:
+        """Raise UsageError for a checkpoint that reads a sound, or two texts, in place of a prompt."""
+        if self.reader.takes == "sound":
+            raise UsageError(f"{self.info.name} reads sound, and answers no prompts: name a model that reads text")
+        if self.pieces.text_pair is not None:
+            raise UsageError("cannot be combined with a prompt, which is one text", option="text_pair")
+
+    def reads_conversations(self) -> bool:
+        """Return whether the checkpoint has a chat template."""
+        return "chat_template" in self.pieces.settings
+
+    def prompt_of(self, conversation: Conversation) -> Prompt:
+        """Return a conversation in the checkpoint's chat template, up to its answer.
+
+        Raises AttnctlError if there is no template, or it refuses the conversation.
+        """
+        from attnctl.models.huggingface.prompts import chat_prompt
+
+        return chat_prompt(self, conversation)
+
+    def prompt_tokens(self, text: str) -> tuple[Token, ...]:
+        """Return the tokens of a prompt, with one beginning token if template and tokenizer both add one."""
+        from attnctl.models.huggingface.prompts import prompt_tokens
+
+        return prompt_tokens(self, text)
+
+    def read_prompt(
+        self,
+        tokens: Sequence[Token],
+        text: str | None = None,
+        *,
+        answer: Sequence[int] = (),
+        tick: Tick | None = None,
+    ) -> AttributedPrompt:
+        """Read the tokens of a prompt; with its `text`, a picture in it is read, too.
+
+        `tick` receives the shares that are read. Raises AttnctlError for a network whose cache cannot be cut.
+        """
+        from attnctl.models.huggingface.contributions import AttributedPrompt
+
+        model_input = None if text is None else self.read(text, tokens)
+        return AttributedPrompt(self, ids_of(tokens), tuple(answer), model_input=model_input, tick=tick)
+
+    def ids_behind(self, text: str) -> tuple[int, ...]:
+        """Return the ids of a text behind another one."""
+        return tuple(self.pieces.tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def tokens_behind(self, before: Sequence[int], after: Sequence[int]) -> tuple[Token, ...]:
+        """Return the tokens of ids that follow others; they have no position in a text."""
+        return self.pieces.continued_tokens(before, after)
+
+    def spelled(self, ids: Sequence[int], *, special: bool) -> str:
+        """Return the text of ids, with or without the special tokens among them."""
+        return str(self.pieces.tokenizer.decode(list(ids), skip_special_tokens=not special))
+
+    # --- changed, and watched ---
 
     def with_heads_off(self, heads: Mapping[int, tuple[int, ...]]) -> Checkpoint:
         """Return this checkpoint with these heads (layer → heads) off in every run, and no others.

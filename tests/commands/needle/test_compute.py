@@ -16,7 +16,7 @@ from attnctl.commands.needle.result import retrieval_scores
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.models.huggingface.answers import AnsweredPrompt
-from attnctl.models.huggingface.prompts import ids_of
+from attnctl.text.tokens import ids_of
 from tests.models.huggingface.effects.test_answers import eager_weights
 
 
