@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from attnctl.errors import UsageError
@@ -175,6 +176,31 @@ class CallsNetwork(Generates, Protocol):
         """Return the keyword arguments of the network's forward for a text, and the names of its tokens.
 
         There are no names for an encoder-decoder, which reads two texts. Raises AttnctlError if it cannot read the text.
+        """
+
+
+@runtime_checkable
+class ShowsOutputs(Model, Protocol):
+    """A model that shows what a forward puts out on the way, and may attend by another kernel."""
+
+    def architecture(self) -> str:
+        """Return the class of its layers, for messages: "LlamaModel"."""
+
+    def classifies(self) -> bool:
+        """Return whether it predicts one of several labels for a whole text."""
+
+    def kernel(self) -> str:
+        """Return the function that attends, as "sdpa" or "eager"."""
+
+    def attending_by(self, kernel: str, /) -> AbstractContextManager[None]:
+        """Let the model attend by a kernel within a context. Raises UsageError for one that it does not have."""
+
+    def outputs_shown(
+        self, see_output: Callable[[Array], None], see_logits: Callable[[Array], None], most_bytes: int, /
+    ) -> AbstractContextManager[None]:
+        """Pass each layer's output (n, d_out) to `see_output` within a context, and the logits to `see_logits`.
+
+        These are (1, labels), or of the last positions, as many as `most_bytes` hold: (positions, vocabulary).
         """
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.text.tokens import Token, ids_of
 
 if TYPE_CHECKING:
+    from attnctl.attention import Array
     from attnctl.blockwise import Tick
     from attnctl.formats.chat import Conversation, Prompt
     from attnctl.models.huggingface.contributions import AttributedPrompt
@@ -79,6 +81,39 @@ class OpenedCheckpoint(Checkpoint):
     def spelled(self, ids: Sequence[int], *, special: bool) -> str:
         """Return the text of ids, with or without the special tokens among them."""
         return str(self.pieces.tokenizer.decode(list(ids), skip_special_tokens=not special))
+
+    # --- what a forward puts out ---
+
+    def architecture(self) -> str:
+        """Return the class of its layers: "LlamaModel"."""
+        return type(self.network.base_model).__name__
+
+    def classifies(self) -> bool:
+        """Return whether it predicts one of several labels for a whole text."""
+        return bool(self.classes)
+
+    def kernel(self) -> str:
+        """Return the attention function of transformers that runs."""
+        return str(self.network.config._attn_implementation)
+
+    def attending_by(self, kernel: str) -> AbstractContextManager[None]:
+        """Let the network attend by sdpa or eager within a context. Raises UsageError for one that it does not have."""
+        from attnctl.models.huggingface.attention_interface import attention_set_to
+
+        if kernel == "sdpa" and not self.network._supports_sdpa:
+            raise UsageError(f"{type(self.network).__name__} attends by eager alone", value=kernel)
+        return attention_set_to(self.network, kernel)
+
+    def outputs_shown(
+        self, see_output: Callable[[Array], None], see_logits: Callable[[Array], None], most_bytes: int
+    ) -> AbstractContextManager[None]:
+        """Pass the output of each output projection (n, d_out) to `see_output` within a context, logits to the other.
+
+        These are (1, labels), or of the last positions, as many as `most_bytes` hold: (positions, vocabulary).
+        """
+        from attnctl.models.huggingface.forward_outputs import outputs_shown
+
+        return outputs_shown(self, see_output, see_logits, most_bytes)
 
     # --- changed, and watched ---
 
