@@ -6,7 +6,7 @@ A model cuts a text into tokens and runs it layer by layer; it gives each layer'
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -44,10 +44,13 @@ from attnctl.trace import Trace
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from attnctl.attention import Array
     from attnctl.checks.model_options import OptionValues
+    from attnctl.layer.interventions import Intervention
     from attnctl.source.prompts import AnswersPrompts
+    from attnctl.watched.measure import Watched
 
     ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # a model, or its name
 
@@ -137,6 +140,23 @@ def answering_model(model: Model, advice: str, answers: str = "answers no prompt
     if not isinstance(model, AnswersPrompts):
         raise UsageError(f"{model.info.name} {answers}: {advice}")
     return model
+
+
+def watched_tensors(
+    network: PreTrainedModel,
+    inputs: Mapping[str, Array],
+    query: int,
+    base: Intervention,
+    attention: str | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> Watched:
+    """Return a transformers network called with the tensors of one text, its prediction at `query` watched.
+
+    `base` is changed in every run; `attention` is that of an encoder-decoder. Raises UsageError unless there is one text.
+    """
+    from attnctl.models.huggingface.watched_tensors import watch_tensors
+
+    return watch_tensors(network, inputs, query, base, attention, tokenizer)
 
 
 @contextmanager
