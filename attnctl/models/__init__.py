@@ -142,6 +142,13 @@ def answering_model(model: Model, advice: str, answers: str = "answers no prompt
     return model
 
 
+def known_checkpoints() -> list[str]:
+    """Return the short names of checkpoints, such as gpt2."""
+    from attnctl.models.huggingface.hub import KNOWN
+
+    return list(KNOWN)
+
+
 def watched_tensors(
     network: PreTrainedModel,
     inputs: Mapping[str, Array],

@@ -43,7 +43,7 @@ def model_command(
     For a model that attnctl trained, show its card: data, objective, and what its heads have learned. Without a name, list
     the configurations that are known offline.
     """
-    from attnctl.commands.model.compute import known_configurations, model_card, model_sizes
+    from attnctl.commands.model.compute import known_configurations, model_card, model_sizes, sizes_document
     from attnctl.commands.model.show import card_forms, sizes_forms
     from attnctl.formats.documents.json_documents import plain, write_json
     from attnctl.models.builtin.weights import read_weights, trained_file
@@ -64,6 +64,6 @@ def model_command(
         sizes = model_sizes(model)
         n = length or sizes.context or 1024
         if json:
-            print_lines(dumps(plain(sizes.document(n))))  # numbers beyond 64 bits, too
+            print_lines(dumps(plain(sizes_document(sizes, n))))  # numbers beyond 64 bits, too
             return
         show_renderable(Shown(sizes_forms(sizes, n)))
