@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from attnctl.attention import Array
     from attnctl.checks.model_options import OptionValues
     from attnctl.layer.interventions import Intervention
+    from attnctl.source.aligning import CheckpointKind
     from attnctl.source.prompts import AnswersPrompts
     from attnctl.watched.measure import Watched
 
@@ -140,6 +141,14 @@ def answering_model(model: Model, advice: str, answers: str = "answers no prompt
     if not isinstance(model, AnswersPrompts):
         raise UsageError(f"{model.info.name} {answers}: {advice}")
     return model
+
+
+def checkpoint_kind(name: str) -> CheckpointKind:
+    """Return what a checkpoint is for by its configuration, without opening it. Raises AttnctlError for a damaged one."""
+    from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint, short_name
+    from attnctl.source.aligning import CheckpointKind
+
+    return CheckpointKind(short_name(name), checkpoint_settings(name) if is_checkpoint(name) else None)
 
 
 def known_checkpoints() -> list[str]:

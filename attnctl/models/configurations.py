@@ -18,7 +18,7 @@ from attnctl.errors import AttnctlError, in_one_line
 from attnctl.models.gguf.facts import file_facts
 from attnctl.models.gguf.header import read_header
 from attnctl.models.huggingface.counted import built_network, sizes_of_network
-from attnctl.models.huggingface.hub import find_checkpoint, import_extra, is_checkpoint, read_json
+from attnctl.models.huggingface.hub import find_checkpoint, import_extra, is_checkpoint, read_json, short_name
 from attnctl.models.sizes import NAMES, AttentionLayers, ModelSizes
 from attnctl.runtime.light_import import import_lightly
 from attnctl.text import Document
@@ -34,7 +34,6 @@ def sizes_of_checkpoint(name: str) -> ModelSizes | None:
     path = find_checkpoint(name, weights=False)
     if path.is_file():
         from attnctl.models.gguf.ollama_layout import open_gguf
-        from attnctl.models.huggingface.opening import short_name
 
         sizes = sizes_of_settings(_gguf_settings(path), short_name(name), str(path))
         return replace(sizes, file_facts=file_facts(open_gguf(path)[0]))

@@ -137,6 +137,20 @@ class HasVocabulary(Model, Protocol):
 
 
 @runtime_checkable
+class SpellsTokens(Model, Protocol):
+    """A model whose tokens are ids, of which it makes text and of text ids."""
+
+    def ids_behind(self, text: str, /) -> tuple[int, ...]:
+        """Return the ids of a text behind another one."""
+
+    def tokens_behind(self, before: Sequence[int], after: Sequence[int], /) -> tuple[Token, ...]:
+        """Return the tokens of ids that follow others."""
+
+    def spelled(self, ids: Sequence[int], /, *, special: bool) -> str:
+        """Return the text of ids, with or without the special tokens among them."""
+
+
+@runtime_checkable
 class BringsText(Model, Protocol):
     """A model that reads one text alone, which comes with its numbers."""
 

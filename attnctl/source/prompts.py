@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from attnctl.source.model import CanIntervene, Generates
+from attnctl.source.model import CanIntervene, Generates, SpellsTokens
 
 if TYPE_CHECKING:
     from attnctl.attention import Array
@@ -69,7 +69,7 @@ class AnsweredPrompt(Protocol):
 
 
 @runtime_checkable
-class AnswersPrompts(Generates, CanIntervene, Protocol):
+class AnswersPrompts(Generates, CanIntervene, SpellsTokens, Protocol):
     """A model that answers prompts: a text, or a conversation in its chat template."""
 
     def check_prompts(self) -> None:
@@ -96,12 +96,3 @@ class AnswersPrompts(Generates, CanIntervene, Protocol):
 
         `tick` receives the shares that are read. Raises AttnctlError for a model whose prompts cannot be read in parts.
         """
-
-    def ids_behind(self, text: str, /) -> tuple[int, ...]:
-        """Return the ids of a text behind another one."""
-
-    def tokens_behind(self, before: Sequence[int], after: Sequence[int], /) -> tuple[Token, ...]:
-        """Return the tokens of ids that follow others."""
-
-    def spelled(self, ids: Sequence[int], /, *, special: bool) -> str:
-        """Return the text of ids, with or without the special tokens among them."""

@@ -87,7 +87,7 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
     from attnctl.checks.own_functions import names_function
     from attnctl.commands.leaks.result import parsed_expectation
     from attnctl.formats.arrays import read_batch, read_table
-    from attnctl.models.huggingface.hub import check_extra, find_checkpoint, is_checkpoint, read_json
+    from attnctl.models.huggingface.hub import check_extra, find_checkpoint, is_checkpoint, read_json, short_name
 
     model, dtype = options.model, options.dtype
     is_function = names_function(model or "")
@@ -104,7 +104,7 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
     check_extra()
     from attnctl.commands.leaks.compute import NetworkLeaks
     from attnctl.models.huggingface.network import load_network
-    from attnctl.models.huggingface.opening import gguf_pieces, short_name
+    from attnctl.models.huggingface.opening import gguf_pieces
     from attnctl.models.huggingface.tokenizer import open_pieces
 
     folder, name = find_checkpoint(model), short_name(model)

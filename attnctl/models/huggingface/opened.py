@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attnctl.errors import AttnctlError, UsageError, in_one_line
 from attnctl.layer.interventions import Intervention
 from attnctl.models.huggingface.checkpoint import Checkpoint
+from attnctl.models.huggingface.optional_fields import config_value, generation_config
 from attnctl.text.tokens import Token, ids_of
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.contributions import AttributedPrompt
     from attnctl.models.huggingface.padded_batch import PaddedTexts
     from attnctl.models.huggingface.watched import WatchedNetwork
+    from attnctl.runtime.arrays import Floats
+    from attnctl.source.aligning import HeardSpeech
 
 
 class OpenedCheckpoint(Checkpoint):
@@ -81,6 +84,58 @@ class OpenedCheckpoint(Checkpoint):
     def spelled(self, ids: Sequence[int], *, special: bool) -> str:
         """Return the text of ids, with or without the special tokens among them."""
         return str(self.pieces.tokenizer.decode(list(ids), skip_special_tokens=not special))
+
+    # --- a target and its source ---
+
+    def writes_targets(self) -> bool:
+        """Return whether the network is an encoder-decoder, which reads a source and writes its target."""
+        return bool(self.network.config.is_encoder_decoder)
+
+    def from_target(self, target: str | None, generate: int) -> Checkpoint:
+        """Return an encoder-decoder that shows how it attends from a target, its own for None, to the source.
+
+        `generate` 0 writes as long as its generation_config says. Raises AttnctlError without cross attention.
+        """
+        from attnctl.models.huggingface.attention_sites import merges_source
+
+        separate = self.kind == "decoder" and not merges_source(self.network)
+        opened = replace(replace(self, kind="encoder") if separate else self, target=target).with_cross_attention()
+        if opened.kind != "cross":
+            raise AttnctlError(
+                f"{self.info.name} attends to source and target in one softmax: it has no cross attention"
+            )
+        return replace(opened, generate=generate)
+
+    def target_tokens(self, target: str) -> tuple[Token, ...]:
+        """Return the tokens of a decoder's text, with their places in it."""
+        return self.pieces.tokenize_target(target)
+
+    def spelled_target(self, tokens: Sequence[Token]) -> tuple[str, tuple[Token, ...]]:
+        """Return the text that a decoder's tokens spell, and the tokens with their places in it and their words."""
+        return self.pieces.spelled_target(tokens)
+
+    # --- speech ---
+
+    def hears_speech(self) -> bool:
+        """Return whether the network is Whisper, which attends to frames while it writes down speech."""
+        return self.network.config.model_type == "whisper"
+
+    def reads_sounds(self) -> bool:
+        """Return whether the checkpoint has its reader of sounds."""
+        return self.reader.takes == "sound"
+
+    def alignment_heads(self) -> Any:
+        """Return the alignment_heads of generation_config.json as they stand there; () for none."""
+        return config_value(generation_config(self.network), "alignment_heads") or ()
+
+    def heard(self, samples: Floats, target: str | None, language: str | None) -> HeardSpeech:
+        """Return what Whisper hears in samples (n,) at 16 kHz, or where it looks for the words of `target`.
+
+        Raises UsageError for a language that it does not know, AttnctlError for a target that is too long.
+        """
+        from attnctl.models.huggingface.readers.sound import heard_speech
+
+        return heard_speech(self, samples, target, language)
 
     # --- what a forward puts out ---
 

@@ -13,7 +13,14 @@ from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.models.gguf.ollama import SCHEME
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, place_notes, read_json
+from attnctl.models.huggingface.hub import (
+    check_extra,
+    find_checkpoint,
+    import_extra,
+    place_notes,
+    read_json,
+    short_name,
+)
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import (
     agrees_on_direction,
@@ -294,16 +301,6 @@ def _input_other_than_text(settings: Document) -> str | None:
 def _has_two_towers(network: PreTrainedModel) -> bool:
     """Return whether a network has a tower for texts and a tower for pictures, each with one vector as output (CLIP)."""
     return all(hasattr(network, part) for part in ("text_model", "vision_model", "logit_scale"))
-
-
-def short_name(name: str) -> str:
-    """Return a checkpoint's name for sentences: the last part of its path or id; Ollama's own name."""
-    if name.startswith(SCHEME):
-        return name.removeprefix(SCHEME)
-    path = Path(name)
-    if path.suffix.lower() == ".gguf":
-        return path.stem
-    return Path(os.path.realpath(path)).name if path.exists() else path.name
 
 
 def _kind_of_model(settings: Document, request: DecoderRequest, name: str) -> str:
