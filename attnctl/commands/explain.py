@@ -81,6 +81,10 @@ class ChosenOptions:
 class WalkOptions:
     """The options that say how the steps are shown."""
 
+    all: Annotated[
+        bool,
+        Option("--all", help="Show all layers, from tokens to output.", rich_help_panel=LOOK),
+    ] = False
     precision: PrecisionOption = None
     story: Annotated[
         bool,
@@ -138,7 +142,7 @@ def explain_command(
         _explain_long(prepared, form, output, chosen)
         return
     if names is not None:
-        refuse_unused(context, "top", "spans", because="--steps names what is shown")
+        refuse_unused(context, "top", "spans", "all", because="--steps names what is shown")
     if form in ("json", "npz"):
         refuse_unused(context, WalkOptions, because=f"the output is {form.upper()}")
         prepared = prepare(opened, changes, chosen.layer, chosen.head, chosen.query, say=say_notes)
@@ -185,7 +189,7 @@ def _explain_steps(
     precision = 2 if walk.precision is None else walk.precision
     chosen_layers = selected_indices(layer, opened.counts[0], "layer", opened.name)
 
-    walked = "all" in (layer, head)
+    walked = walk.all or "all" in (layer, head)
     several = any(picked is not None and len(picked) > 1 for picked in (queries, heads, chosen_layers))
     line = None
     if not (names is not None or walked or several):
