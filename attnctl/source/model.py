@@ -194,6 +194,25 @@ class CallsNetwork(Generates, Protocol):
 
 
 @runtime_checkable
+class CallsModule(Model, Protocol):
+    """A model of a user's own function, which calls a torch module."""
+
+    @property
+    def module(self) -> Any:
+        """Return the module."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of the user's function, on the command line."""
+
+    def inputs_of_text(self, text: str, /) -> Any:
+        """Return what the module is called with for a text: `args`, `keywords`, and its `tokens` if they are known."""
+
+    def packed(self, texts: Sequence[str], /) -> dict[str, Any]:
+        """Return a batch of one row that holds several texts. Raises UsageError without a tokenizer."""
+
+
+@runtime_checkable
 class ShowsOutputs(Model, Protocol):
     """A model that shows what a forward puts out on the way, and may attend by another kernel."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,11 +86,11 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
     from attnctl.checks.own_functions import names_function
     from attnctl.commands.leaks.result import parsed_expectation
     from attnctl.formats.arrays import read_batch, read_table
-    from attnctl.models.huggingface.hub import check_extra, find_checkpoint, is_checkpoint, read_json, short_name
+    from attnctl.models import checkpoint_kind
 
     model, dtype = options.model, options.dtype
     is_function = names_function(model or "")
-    if model is None or not (is_function or is_checkpoint(model)):
+    if model is None or not (is_function or checkpoint_kind(model).settings is not None):
         raise UsageError("leaks needs a checkpoint: name its folder or Hugging Face id with --model")
     if (len(inputs) < 2) == pack:
         if pack:
@@ -101,26 +100,11 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
     expected: Any = expect if parsed_expectation(expect) else read_table(expect)
     if is_function:
         return _module_search(inputs if pack else (), batch, options, expected)
-    check_extra()
     from attnctl.commands.leaks.compute import NetworkLeaks
-    from attnctl.models.huggingface.network import load_network
-    from attnctl.models.huggingface.opening import gguf_pieces
-    from attnctl.models.huggingface.tokenizer import open_pieces
+    from attnctl.models.exchanged import named_network
 
-    folder, name = find_checkpoint(model), short_name(model)
-    settings: dict[str, Any] = (
-        {} if folder.is_file() else read_json(folder / "config.json")
-    )  # a GGUF file holds its own
-    if pack:
-        pieces = gguf_pieces(folder, name)[0] if folder.is_file() else open_pieces(folder, name)
-        tokens = [[token.id for token in pieces.tokenize_text(text)] for text in inputs]
-        if [] in tokens:
-            raise UsageError(f"text {tokens.index([])} of these is empty: give at least one word", option="pack")
-        batch = {
-            "input_ids": [list(chain(*tokens))],
-            "position_ids": [[position for ids in tokens for position in range(len(ids))]],
-        }
-    network = load_network(folder, settings, dtype or "auto", options.device or "auto", name)
+    network, name, packed = named_network(model, inputs if pack else (), dtype, options.device)
+    batch |= packed
     return NetworkLeaks(network, batch, batch.pop("segments", None), expected, name)
 
 
@@ -130,10 +114,10 @@ def _module_search(
     """Return the search over a batch, or over texts in one row, for a module of the user's own."""
     from attnctl.cli.opening import model_of
     from attnctl.commands.leaks.module import ModuleLeaks
-    from attnctl.models.torch.module_model import ModuleModel
+    from attnctl.source.model import CallsModule
 
     opened = model_of(option_values(options))
-    assert isinstance(opened, ModuleModel)
+    assert isinstance(opened, CallsModule)
     if texts:
         batch = opened.packed(texts)
     return ModuleLeaks(opened.module, (), batch, batch.pop("segments", None), expected, opened.info.name, opened.name)

@@ -125,9 +125,9 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
 def _module_search(opened: Model, source: str, batch: dict[str, Any], rule: Rule | None) -> Search:
     """Return the search over a text or a batch for a module of the user's own."""
     from attnctl.commands.mask.module import ModuleSearch
-    from attnctl.models.torch.module_model import ModuleModel
+    from attnctl.source.model import CallsModule
 
-    assert isinstance(opened, ModuleModel)
+    assert isinstance(opened, CallsModule)
     name, own = opened.info.name, opened.name
     if batch:
         return ModuleSearch(opened.module, (), batch, batch.pop("segments", None), rule, name, own=own)

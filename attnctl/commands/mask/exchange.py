@@ -31,8 +31,7 @@ from attnctl.commands.mask.result import (
 from attnctl.commands.mask.sentence import mask_sentence
 from attnctl.commands.mask.sets import Chain, exchanged_sets
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.models.exchange import Block, BlockRuns, Moved, sets_of_rows
-from attnctl.models.huggingface.block_recorder import NOT_AGAIN
+from attnctl.models.exchange import NOT_AGAIN, Block, BlockRuns, Moved, sets_of_rows
 from attnctl.runtime.arrays import Bools
 from attnctl.trace.model_info import ModelInfo
 
