@@ -11,7 +11,7 @@ from typer import Argument, Option
 from attnctl.checks.options import LOOK
 from attnctl.cli.command import command
 from attnctl.cli.groups import CheckpointOptions, JsonOption, option_values, output_option
-from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_renderable
+from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_forms
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import completing
 from attnctl.errors import DONE, FINDING, UsageError
@@ -61,7 +61,6 @@ def leaks_command(
     """
     from attnctl.commands.leaks.show import leaks_drawing, leaks_forms
     from attnctl.formats.documents.json_documents import write_json
-    from attnctl.render.terminal.console import Shown
 
     form = output_format("leaks", output, ("json", "txt", "html", *format_names()), "json" if json else "")
     search = _leak_search(inputs, model, pack, expect)
@@ -72,7 +71,7 @@ def leaks_command(
     if form == "json":
         put_bytes(write_json(leaks, "leaks") + b"\n", output)
     elif form in ("terminal", "txt", "html"):
-        write_renderable(Shown(leaks_forms(leaks)), form, output, "attnctl leaks", leaks.model.citation)
+        write_forms(leaks_forms(leaks), form, output, "attnctl leaks", leaks.model.citation)
     else:
         write_drawing(leaks_drawing(leaks), form, output)
     return FINDING if leaks.wrong else DONE

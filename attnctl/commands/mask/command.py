@@ -11,7 +11,7 @@ from typer import Argument, Option
 from attnctl.checks.options import LOOK
 from attnctl.cli.command import command
 from attnctl.cli.groups import CheckpointOptions, ImageOption, JsonOption, TargetOption, option_values, output_option
-from attnctl.cli.output import output_format, put_bytes, say_notes, say_unless_quiet, write_drawing, write_renderable
+from attnctl.cli.output import output_format, put_bytes, say_notes, say_unless_quiet, write_drawing, write_forms
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import completing
 from attnctl.errors import DONE, FINDING, UsageError
@@ -65,7 +65,6 @@ def mask_command(
     from attnctl.commands.mask.result import outcome, violation_lines
     from attnctl.commands.mask.show import mask_drawing, mask_forms
     from attnctl.formats.documents.json_documents import write_json
-    from attnctl.render.terminal.console import Shown
 
     form = output_format("mask", output, ("json", "txt", "html", *format_names()), "json" if json else "")
     search = _mask_search(source, model, expect)
@@ -75,7 +74,7 @@ def mask_command(
     if form == "json":
         put_bytes(write_json(check, "mask") + b"\n", output)
     elif form in ("terminal", "txt", "html"):
-        write_renderable(Shown(mask_forms(check)), form, output, f"masks of {check.model.name}", check.model.citation)
+        write_forms(mask_forms(check), form, output, f"masks of {check.model.name}", check.model.citation)
     else:
         write_drawing(mask_drawing(check), form, output)
     if output is not None and check.holds is False:
