@@ -82,25 +82,24 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
 
     Raises UsageError for arguments that cannot be combined, AttnctlError for a damaged file or checkpoint.
     """
-    from attnctl.checks.own_functions import names_function
     from attnctl.commands.leaks.result import parsed_expectation
-    from attnctl.formats.arrays import read_batch, read_table
-    from attnctl.models import checkpoint_kind
+    from attnctl.inputs import read_batch, read_table
+    from attnctl.models import kind_of_name
 
     model, dtype = options.model, options.dtype
-    is_function = names_function(model or "")
-    if model is None or not (is_function or checkpoint_kind(model).settings is not None):
+    kind = None if model is None else kind_of_name(model)
+    if model is None or kind is None or not (kind.is_function or kind.settings is not None):
         raise UsageError("leaks needs a checkpoint: name its folder or Hugging Face id with --model")
     if (len(inputs) < 2) == pack:
         if pack:
             raise UsageError("packs texts: give two or more", option="pack")
         raise UsageError("leaks reads one batch; for texts, add --pack")
-    batch: dict[str, Any] = {} if pack else dict(read_batch(inputs[0], needs_ids=not is_function))
+    batch: dict[str, Any] = {} if pack else dict(read_batch(inputs[0], needs_ids=not kind.is_function))
     expected: Any = expect if parsed_expectation(expect) else read_table(expect)
-    if is_function:
+    if kind.is_function:
         return _module_search(inputs if pack else (), batch, options, expected)
     from attnctl.commands.leaks.compute import NetworkLeaks
-    from attnctl.models.exchanged import named_network
+    from attnctl.models import named_network
 
     network, name, packed = named_network(model, inputs if pack else (), dtype, options.device)
     batch |= packed

@@ -15,8 +15,8 @@ from attnctl.commands.leaks.module import ModuleLeaks
 from attnctl.commands.leaks.result import BatchFact, Leaks
 from attnctl.commands.leaks.search import VISIBLE, LeakSearch, ReadRows, expectation_of
 from attnctl.errors import AttnctlError
+from attnctl.models import network_batch
 from attnctl.models.exchange import NetworkBatch, Place, rows_of_call
-from attnctl.models.exchanged import network_batch
 from attnctl.trace.run import StopForward
 
 if TYPE_CHECKING:

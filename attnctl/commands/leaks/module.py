@@ -8,8 +8,8 @@ from typing import Any
 from attnctl.attention import Array
 from attnctl.commands.leaks.search import LeakSearch, ReadRows, expectation_of
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.models import module_batch
 from attnctl.models.exchange import Attended, ModuleBatch
-from attnctl.models.exchanged import module_batch
 
 
 class ModuleLeaks(LeakSearch[ModuleBatch]):

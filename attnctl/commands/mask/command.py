@@ -88,11 +88,11 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
 
     Raises UsageError for arguments that do not go together, AttnctlError for a damaged file or checkpoint.
     """
-    from attnctl.checks.own_functions import names_function
     from attnctl.cli.opening import model_of
     from attnctl.commands.mask.compute import MaskSearch, StackSearch
     from attnctl.commands.mask.expected import parsed_rule, rule_of
-    from attnctl.formats.arrays import read_batch, read_table
+    from attnctl.inputs import read_batch, read_table
+    from attnctl.models import kind_of_name
     from attnctl.models.exchange import RunsBlocks
     from attnctl.source.model import CallsNetwork
 
@@ -103,7 +103,7 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
         raise UsageError("cannot be combined with a batch, which holds its pictures", option="image")
     if is_batch and options.target is not None:
         raise UsageError("cannot be combined with a batch, which holds its decoder_input_ids", option="target")
-    needs_ids = not names_function(options.model or "")
+    needs_ids = options.model is None or not kind_of_name(options.model).is_function
     batch: dict[str, Any] = dict(read_batch(source, needs_ids=needs_ids)) if is_batch else {}
     opened = model_of(option_values(options))
     if not needs_ids:

@@ -20,8 +20,8 @@ from attnctl.commands.mask.module import ModuleSearch
 from attnctl.commands.mask.result import MaskCheck, MaskViolation
 from attnctl.commands.mask.whole import WholeRuns
 from attnctl.errors import AttnctlError
+from attnctl.models import network_batch
 from attnctl.models.exchange import HIDING, Block, Place, Reach, RunsBlocks, row_change, row_size
-from attnctl.models.exchanged import network_batch
 from attnctl.runtime.arrays import Bools
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class MaskSearch(Search):
         expectations = Expectations(
             self.engine.documented_direction(), self.engine.documented_reach, rule, self._texts()
         )
-        super().__init__(self.engine.info, expectations, tokens)
+        super().__init__(self.engine, expectations, tokens)
         self.notes = self.engine.notes
         if self.kernel == "eager" and self.attends:  # scores, weights and a mask of every head, by the model itself
             pairs = max((text.real.size * text.n for text in self.expectations.texts.values()), default=0)
@@ -209,7 +209,7 @@ class StackSearch(Search):
 
         texts = {"self": Text(np.ones((1, len(tokens)), np.bool_))}
         expectations = Expectations(bool(stack.info.causal), reach, rule_of(expect), texts)
-        super().__init__(stack.info, expectations, tuple(token.text for token in tokens))
+        super().__init__(stack, expectations, tuple(token.text for token in tokens))
 
     def run(self) -> tuple[list[Block], Seen]:
         """Return the layers of the stack after a run, and the masks of their calls of attention."""

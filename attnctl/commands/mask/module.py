@@ -22,8 +22,8 @@ from attnctl.commands.mask.result import MaskViolation
 from attnctl.commands.mask.sets import Chain
 from attnctl.commands.mask.whole import WholeRuns
 from attnctl.errors import AttnctlError
+from attnctl.models import module_batch
 from attnctl.models.exchange import Attended, Block, Reach
-from attnctl.models.exchanged import module_batch
 
 OWN = "No rule says what {name} should see, so it is held against its own masks: expect “causal”, “bidirectional”, …"
 OTHER_SIZE = "Its layers attend to {n} tokens, and its text has {given}: padding and documents are not placed in them."
@@ -86,7 +86,7 @@ class ModuleSearch(Search):
         self.seen: dict[tuple[str, int], list[CallMasks]] = {}
         self.order: list[tuple[str, int]] = []
         expectations = ModuleExpectations(False, lambda *_: Reach(exact=False), rule, texts, self.seen)
-        super().__init__(self.engine.info, expectations, tokens)
+        super().__init__(self.engine, expectations, tokens)
         self.notes = self.engine.notes
         if rule is None:
             self.notes.append(OWN.format(name=self.engine.name))
