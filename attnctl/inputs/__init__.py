@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,9 +28,10 @@ from attnctl.trace import Trace
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from attnctl.attention import Array
     from attnctl.formats.chat import Conversation, Prompt
     from attnctl.readings.overview import LongRow, Overview
-    from attnctl.source.prompts import AnswersPrompts
+    from attnctl.source.model import AnswersPrompts
 
 START_BYTES = 4096  # of a file, by which it is known: a soft alignment begins with the weights of a whole source
 MAPPED_BYTES = 64 << 20  # a larger .npy file is read in blocks of rows
@@ -394,3 +395,42 @@ def token_names(tokens: str, option: str = "tokens") -> list[str]:
     if not tokens.split():
         raise UsageError("is empty: name the tokens", option=option)
     return tokens.split()
+
+
+# --- numbers for a model: a batch, a table ---
+
+
+def read_batch(path: str, *, needs_ids: bool = True) -> Mapping[str, Array]:
+    """Return the tensors of a batch by name, from .safetensors, .npz or JSON.
+
+    Raises AttnctlError without input_ids, if it `needs_ids`, or for anything but names with numbers.
+    """
+    from attnctl.formats.arrays import readable_tensors
+    from attnctl.formats.validation import read_npz, telling_unsound
+
+    data, suffix = files.read_bytes(path), Path(path).suffix.lower()
+    check_unpickled(data, path, named=True)
+    if data[:2] == b"PK" or suffix == ".npz":
+        batch: object = read_npz(data, path)
+    elif suffix == ".safetensors":
+        from safetensors.torch import load
+
+        readable_tensors(path)
+        with telling_unsound(path, ".safetensors"):
+            batch = load(data)
+    else:
+        batch = files.parse_json(data, path)
+    if isinstance(batch, Mapping) and batch and not needs_ids:
+        return batch
+    if not isinstance(batch, Mapping) or "input_ids" not in batch:
+        raise AttnctlError(f"{path} is not a batch: it has no input_ids")
+    return batch
+
+
+def read_table(path: str) -> object:
+    """Return a table of numbers: lists in JSON, .npy or .csv. Raises AttnctlError if the file is damaged."""
+    if Path(path).suffix.lower() == ".json":
+        return files.parse_json(files.read_bytes(path), path)
+    from attnctl.formats.arrays import read_array
+
+    return read_array(path).array

@@ -18,7 +18,7 @@ from attnctl.runtime.files import write_whole
 from attnctl.text import either
 
 if TYPE_CHECKING:
-    from attnctl.source.aligning import AlignsTexts
+    from attnctl.source.model import AlignsTexts
 
 BETWEEN = " ||| "  # between source and target in a line, as fast_align reads them
 OWN = ("heads", "language")  # options that one text may have in the input
@@ -37,7 +37,7 @@ class Alignments(Task):
 
     def __init__(self, work: Work, model: Model | None = None) -> None:
         from attnctl.commands.align.compute import hears_speech
-        from attnctl.source.aligning import AlignsTexts
+        from attnctl.source.model import AlignsTexts
 
         opened = open_named_model(**work.options) if model is None else model
         wanted = f"name a checkpoint with {'a text' if work.formats == ('pharaoh',) else 'speech'} to align"

@@ -12,7 +12,7 @@ from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
     from attnctl.models import ModelArgument
-    from attnctl.source.aligning import AlignsTexts
+    from attnctl.source.model import AlignsTexts
 
 
 def align(
@@ -81,7 +81,7 @@ def opened_or_named(model: ModelArgument, tokenizer: Any, *options: str | None) 
         check_types("align", str | os.PathLike | None, tokenizer=tokenizer)
         return os.fspath(model)
     from attnctl.models import opened_model
-    from attnctl.source.aligning import AlignsTexts
+    from attnctl.source.model import AlignsTexts
 
     dtype, device, source_language, target_language = options
     named = {"dtype": dtype, "device": device, "source_language": source_language, "target_language": target_language}
@@ -93,14 +93,14 @@ def opened_or_named(model: ModelArgument, tokenizer: Any, *options: str | None) 
 
 def hears_speech(text: str, model: str | AlignsTexts) -> bool:
     """Return whether `align` reads a text as the name of a sound file: by the model, or by its suffix."""
-    from attnctl.models import checkpoint_kind
+    from attnctl.models import kind_of_name
     from attnctl.runtime.files import SOUND
-    from attnctl.source.aligning import HearsSpeech
+    from attnctl.source.model import HearsSpeech
 
     if SOUND.fullmatch(text):
         return True
     if isinstance(model, str):
-        return checkpoint_kind(model).hears_speech()
+        return kind_of_name(model).hears_speech()
     return isinstance(model, HearsSpeech) and model.hears_speech()
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from attnctl.checks.document_fields import HeadPlace
 from attnctl.commands.align.result import (
     AUTO_HEADS,
     FRAME_SECONDS,
@@ -35,11 +36,9 @@ from attnctl.commands.align.word_times import (
 )
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.audio import RATE
-from attnctl.models import checkpoint_kind, open_named_model
-from attnctl.readings.head_place import HeadPlace
+from attnctl.models import kind_of_name, open_named_model
 from attnctl.runtime.arrays import Floats
-from attnctl.source.aligning import HearsSpeech
-from attnctl.source.model import Model
+from attnctl.source.model import HearsSpeech, Model
 from attnctl.text import counted
 
 WINDOW_SECONDS, LATEST_SECONDS = 30, 5  # Whisper hears 30 seconds at once; a longer speech is cut in the last 5 of them
@@ -56,7 +55,7 @@ def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> HearsSp
 
     Raises UsageError for a model that cannot hear, AttnctlError for a checkpoint that is damaged or lacks a part.
     """
-    kind = checkpoint_kind(name)
+    kind = kind_of_name(name)
     if kind.settings is None:
         raise UsageError(f"{kind.name} is not a checkpoint that hears speech: {ADVICE}")
     if not kind.hears_speech():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from attnctl.checks.document_fields import HeadPlace
 from attnctl.checks.model_options import RANGES
 from attnctl.commands.align.pharaoh import check_words, pharaoh_line, read_gold, score_links
 from attnctl.commands.align.result import (
@@ -26,13 +27,12 @@ from attnctl.commands.align.result import (
 )
 from attnctl.errors import UsageError, option_name
 from attnctl.layer import LayerAttention
-from attnctl.models import checkpoint_kind, open_named_model
-from attnctl.readings.head_place import HeadPlace
+from attnctl.models import NamedKind, kind_of_name, open_named_model
 from attnctl.readings.head_statistics import SINK_MASS
 from attnctl.readings.sinks import FEWEST_ROWS, OF_EVEN
 from attnctl.runtime.arrays import Bools, Floats
 from attnctl.source import Changes, TextSource, prepare
-from attnctl.source.aligning import AlignsTexts, CheckpointKind
+from attnctl.source.model import AlignsTexts
 from attnctl.text import shortened, visible_text
 from attnctl.text.tokens import Token, checked_text, unknown_words
 from attnctl.trace import PIECES_NOTE, joined_word, word_groups
@@ -81,8 +81,8 @@ def align_text(
             option="heads",
             value=heads,
         )
-    kind = checkpoint_kind(model) if isinstance(model, str) else model
-    if isinstance(kind, CheckpointKind) and kind.settings is None:
+    kind = kind_of_name(model) if isinstance(model, str) else model
+    if isinstance(kind, NamedKind) and kind.settings is None:
         raise UsageError(f"{kind.name} is not a checkpoint: give one, as its folder or its Hugging Face id")
     between = kind.writes_targets()
     sides = (_two_texts if between else _one_text)(checked_text(text), model, target, how)
@@ -139,7 +139,7 @@ def _within(token: Token, first: int, end: float = math.inf) -> bool:
 
 def _one_text(text: str, model: str | AlignsTexts, target: str | None, how: OptionValues) -> _Sides:
     """Return the two sides of a text with >> between them. Raises UsageError without >>, or if there is also a target."""
-    name = checkpoint_kind(model).name if isinstance(model, str) else model.info.name
+    name = kind_of_name(model).name if isinstance(model, str) else model.info.name
     advice = f'{name} reads one text: put the target behind the source, as "source {MARK} target"'
     for option, value in (("target", target), ("generate", how.get("generate"))):
         if value is not None:

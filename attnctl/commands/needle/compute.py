@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
+from attnctl.checks.document_fields import HeadPlace
 from attnctl.checks.selection import heads_by_layer
 from attnctl.commands.needle.haystack import NEEDLE, filler_sentences, sentences_of
 from attnctl.commands.needle.result import (
@@ -27,9 +28,7 @@ from attnctl.commands.needle.result import (
     retrieval_scores,
 )
 from attnctl.errors import AttnctlError
-from attnctl.formats.chat import Conversation, Message, Prompt
-from attnctl.readings.head_place import HeadPlace
-from attnctl.source.prompts import AnsweredPrompt, AnswersPrompts
+from attnctl.source.model import AnsweredPrompt, AnswersPrompts
 from attnctl.text.tokens import Token
 
 if TYPE_CHECKING:
@@ -135,9 +134,9 @@ class NeedleAsker:
             read.generate_answer(ANSWER)
         return read, self.model.spelled(read.answer, special=False)
 
-    def _prompt_of_length(self, length: int, depth: float) -> tuple[Prompt, tuple[Token, ...], tuple[int, int]]:
+    def _prompt_of_length(self, length: int, depth: float) -> tuple[str, tuple[Token, ...], tuple[int, int]]:
         """Return the prompt, its tokens, and the range of the needle's tokens."""
-        empty = len(self.model.prompt_tokens(self._rendered_prompt([]).text))
+        empty = len(self.model.prompt_tokens(self._rendered_prompt([])))
         room, sentences = length - empty, []
         for sentence in filler_sentences(self.seed) if self._sentences is None else cycle(self._sentences):
             size = len(self.model.ids_behind(f" {sentence}"))
@@ -149,8 +148,8 @@ class NeedleAsker:
             raise AttnctlError(f"a prompt of {length:,} tokens has no room for the needle and its question: {empty:,}")
         index = round(depth * len(sentences))
         prompt = self._rendered_prompt([*sentences[:index], self.run.needle, *sentences[index:]])
-        tokens = self.model.prompt_tokens(prompt.text)
-        start = prompt.text.index(self.run.needle)
+        tokens = self.model.prompt_tokens(prompt)
+        start = prompt.index(self.run.needle)
         end = start + len(self.run.needle)
         inside = [
             index
@@ -159,13 +158,13 @@ class NeedleAsker:
         ]
         return prompt, tokens, (inside[0], inside[-1] + 1)
 
-    def _rendered_prompt(self, sentences: Sequence[str]) -> Prompt:
+    def _rendered_prompt(self, sentences: Sequence[str]) -> str:
         """Return the haystack and the question, in the model's chat template if it has one."""
         body = " ".join(sentences or [self.run.needle])
         message = f"{body}\n\n{self.run.question}"
         if self.model.reads_conversations():
-            return self.model.prompt_of(Conversation((Message("user", message),)))
-        return Prompt(f"{body}\n\nQuestion: {self.run.question}\nAnswer:")
+            return self.model.prompt_of(message).text
+        return f"{body}\n\nQuestion: {self.run.question}\nAnswer:"
 
 
 def random_heads(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attnctl.commands.sources.search import SourceSearch
     from attnctl.formats.chat import Conversation, Prompt
     from attnctl.models import ModelArgument
-    from attnctl.source.prompts import AnswersPrompts
+    from attnctl.source.model import AnswersPrompts
 
 
 @with_model_options

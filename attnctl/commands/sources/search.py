@@ -35,7 +35,7 @@ from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.formats.chat import Conversation, Prompt
 from attnctl.formats.documents.json_documents import token_documents
 from attnctl.runtime.arrays import Floats
-from attnctl.source.prompts import AnswersPrompts
+from attnctl.source.model import AnswersPrompts
 from attnctl.text import duration_text, quoted_beginning
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from attnctl.attention import Array, Call
+from attnctl.checks.argument_types import uncompiled
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_call import (
     Answer,
@@ -187,11 +188,6 @@ def watch_attention(
 def architecture_name(model: Module) -> str:
     """Return the architecture's name for messages: "GPT2LMHeadModel"."""
     return type(uncompiled(model)).__name__
-
-
-def uncompiled(model: Module) -> Module:
-    """Return the model within the result of torch.compile; any other model unchanged."""
-    return getattr(model, "_orig_mod", model)
 
 
 def check_inference(model: Module) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.padded_batch import PaddedTexts
     from attnctl.models.huggingface.watched import WatchedNetwork
     from attnctl.runtime.arrays import Floats
-    from attnctl.source.aligning import HeardSpeech
+    from attnctl.source.model import HeardSpeech
 
 
 class OpenedCheckpoint(Checkpoint):
@@ -41,13 +41,16 @@ class OpenedCheckpoint(Checkpoint):
         """Return whether the checkpoint has a chat template."""
         return "chat_template" in self.pieces.settings
 
-    def prompt_of(self, conversation: Conversation) -> Prompt:
-        """Return a conversation in the checkpoint's chat template, up to its answer.
+    def prompt_of(self, conversation: Conversation | str) -> Prompt:
+        """Return a conversation, or a user's only message, in the checkpoint's chat template, up to its answer.
 
         Raises AttnctlError if there is no template, or it refuses the conversation.
         """
+        from attnctl.formats.chat import Conversation, Message
         from attnctl.models.huggingface.prompts import chat_prompt
 
+        if isinstance(conversation, str):
+            conversation = Conversation((Message("user", conversation),))
         return chat_prompt(self, conversation)
 
     def prompt_tokens(self, text: str) -> tuple[Token, ...]:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from attnctl.checks.argument_types import uncompiled
 from attnctl.checks.model_options import instead_of
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.models.gguf.ollama import SCHEME
@@ -376,8 +377,6 @@ def _inner_model(network: PreTrainedModel) -> PreTrainedModel:
 
     Raises AttnctlError for PEFT's learned prompts: no token of the text belongs to them.
     """
-    from attnctl.models.huggingface.attention_interface import uncompiled
-
     inner: Any = uncompiled(network)
     if not hasattr(inner, "get_base_model"):
         return inner  # type: ignore[no-any-return]

@@ -25,7 +25,7 @@ from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.models.huggingface.readers.text import GREEDY, decoder_start_id
 from attnctl.runtime.arrays import Floats, as_numpy
 from attnctl.runtime.files import names_sound
-from attnctl.source.aligning import HeardSpeech
+from attnctl.source.model import HeardSpeech
 from attnctl.text.tokens import Token
 
 if TYPE_CHECKING:
