@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -118,25 +117,7 @@ def scale_of(scale: str | float | None, no_scale: bool) -> float | None:
         if scale not in (None, "none"):
             raise UsageError(f"cannot be combined with {option_name('scale', scale)}", option="no_scale")
         return 1.0
-    if scale is None or scale == "auto":
-        return None
-    if scale == "none":
-        return 1.0
-    try:
-        return _factor_number(str(scale))
-    except (ValueError, ZeroDivisionError):
-        expected = "it is auto, none, a number such as 0.125, or a fraction such as 1/8 or 1/√64"
-        raise UsageError(expected, option="scale", value=scale) from None
-
-
-def _factor_number(text: str) -> float:
-    """Return `0.125`, `1/8` or `1/√64` as a number. Raises ValueError or ZeroDivisionError for anything else."""
-    above, slash, below = text.partition("/")
-    factor = limits.decimal_number(above)
-    if slash:
-        divisor = limits.decimal_number(below.removeprefix("√"))
-        factor /= math.sqrt(divisor) if below.startswith("√") else divisor
-    return factor
+    return limits.scale_factor(scale)
 
 
 def instead_of(option: str) -> str:
