@@ -200,14 +200,24 @@ COMMANDS = {
     "schema": CommandPackage(SETTINGS, "the JSON Schema of what attnctl writes", "attnctl.commands.schema.command"),
 }
 
-# "command option" that was a command's → what is typed now, as the error of the old spelling names it
+# an option that a command, or every command, had → what is typed now, as the error of the old spelling names it
 MOVED = {
-    "compare --drift": "drift A B TEXT",
-    "explain --against": "contributions TEXT --target WORD --against WORD",
-    "explain --check": "check TEXT",
-    "heatmap --run": "film RUN TEXT",
-    "view --sources": "sources TEXT -o page.html",
+    "compare --drift": "attnctl drift A B TEXT",
+    "explain --against": "attnctl contributions TEXT --target WORD --against WORD",
+    "explain --check": "attnctl check TEXT",
+    "heatmap --run": "attnctl film RUN TEXT",
+    "view --run": "attnctl film RUN TEXT -o page.html",
+    "view --sources": "attnctl sources TEXT -o page.html",
+    "--no-scale": "--scale none",
+    "--rope": "--positions rope",
+    "--rope-pairs": "--positions rope, or rope-interleaved,",
 }
+
+
+def moved_option(command: str, option: str) -> str:
+    """Return what is typed now in place of an option that a command had; "" for any other option."""
+    return MOVED.get(f"{command} {option}") or MOVED.get(option, "")
+
 
 BATCH_FORMATS = {name: place for package in COMMANDS.values() for name, place in package.batch_formats.items()}
 PROMPT_FORMATS = {name: place for package in COMMANDS.values() for name, place in package.prompt_formats.items()}

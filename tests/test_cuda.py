@@ -98,7 +98,7 @@ NEEDLE = "--needle 'The cat is red.' --question 'What is the cat?' --expect red"
 WORDS_FILE, BYTES_FILE = "--file words.txt --model random", "--file bytes.txt --model llama"
 EXACT = [
     *(f"explain '{A}' --json --model {model}" for model in ("random", "dot", "demo", "llama", "llama --generate 3")),
-    f"explain '{A}' --json --model random --layers 2 --heads 4 --kv-heads 2 --rope --causal --window 3",
+    f"explain '{A}' --json --model random --layers 2 --heads 4 --kv-heads 2 --positions rope --causal --window 3",
     f"explain '{A}' --json --model random --dropout 0.3 --positions sinusoidal --temperature 0.5",
     "batch texts.txt --model demo",
     "batch texts.txt --model llama",

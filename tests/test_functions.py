@@ -82,7 +82,10 @@ WRONG_VALUES: list[tuple[Callable[[], object], str]] = [
     (lambda: attnctl.attend(TEXT, "no-such-model"), "no model 'no-such-model'"),
     (lambda: attnctl.attend(TEXT, "random", tokenizer=Path("gone.json")), "gone.json"),
     (lambda: attnctl.attend(TEXT, "random", n_heads=-1), "n_heads=-1: it is 1 to"),
-    (lambda: attnctl.attend(TEXT, "random", rope_pairs="x"), "rope_pairs='x': it is half or interleaved"),
+    (
+        lambda: attnctl.attend(TEXT, "random", positions="x"),
+        "positions='x': it is sinusoidal, rope or rope-interleaved",
+    ),
     (
         lambda: attnctl.attend(TEXT, "random", rope_theta=1, d_k=3),
         "rotary positions turn pairs of dimensions, but d_k is 3: give an even d_k=",
@@ -115,7 +118,7 @@ def test_an_argument_of_another_type_is_named(call: Callable[[], object], says: 
 
 @pytest.mark.parametrize(("call", "says"), WRONG_VALUES)
 def test_what_cannot_be_is_said_of_the_argument_in_one_line(call: Callable[[], object], says: str) -> None:
-    """The command line says it of its option: --rope-pairs."""
+    """The command line says it of its option: --positions."""
     with pytest.raises(AttnctlError) as error:
         call()
     said = str(error.value)

@@ -140,9 +140,9 @@ WORDS = {"word": (str,), "against": (str,)}  # the watched prediction
 # model options of a single item: how it attends, but not which files to read
 OWN: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("d_model", "d_k", "n_heads", "n_kv_heads", "n_layers", "seed", "window"), (int,)),
-    **dict.fromkeys(("causal", "output_projection", "no_scale", "rope"), (bool,)),
+    **dict.fromkeys(("causal", "output_projection"), (bool,)),
     **dict.fromkeys(("temperature", "dropout", "rope_theta"), NUMBER),
-    **dict.fromkeys(("positions", "rope_pairs", "target"), (str,)),
+    **dict.fromkeys(("positions", "target"), (str,)),
     "scale": (str, *NUMBER),
 }
 

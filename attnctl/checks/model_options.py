@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from attnctl.checks import limits
 from attnctl.checks.argument_types import Types, naming_options
-from attnctl.errors import UsageError, option_name
+from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -46,7 +46,6 @@ class ModelOptions(TypedDict, total=False):
     temperature: float | None
     positions: str | None
     rope_theta: float | None
-    rope_pairs: str | None
     dropout: float | None
     attention: str | None
     target: str | None
@@ -101,23 +100,12 @@ def model_arguments(options: OptionValues) -> OptionValues:
     arguments = dict(options)
     if arguments.pop("chat", None) is not None:
         raise UsageError("is read by explain, heatmap, heads, view, ablate, batch and sources", option="chat")
-    scale = scale_of(arguments.pop("scale", None), arguments.pop("no_scale", False))
-    if arguments.pop("rope", False) and arguments.get("rope_theta") is None:
-        arguments["rope_theta"] = USUAL_THETA
+    scale = limits.scale_factor(arguments.pop("scale", None))
     if arguments.get("model") is not None:
         arguments["name"] = arguments["model"]
     arguments.pop("model", None)
     arguments["truncate"] = arguments.get("truncate") or None
     return {name: value for name, value in (arguments | {"scale": scale}).items() if value is not None}
-
-
-def scale_of(scale: str | float | None, no_scale: bool) -> float | None:
-    """Return the options `scale` and `no_scale` as a factor; None means 1/√d_k, or the scale of the model."""
-    if no_scale:
-        if scale not in (None, "none"):
-            raise UsageError(f"cannot be combined with {option_name('scale', scale)}", option="no_scale")
-        return 1.0
-    return limits.scale_factor(scale)
 
 
 def instead_of(option: str) -> str:

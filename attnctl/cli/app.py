@@ -34,7 +34,7 @@ from attnctl.errors import (
     until_end,
     waiting,
 )
-from attnctl.registry import COMMANDS, MOVED
+from attnctl.registry import COMMANDS, moved_option
 from attnctl.runtime import interrupts
 from attnctl.text import for_pasting
 from attnctl.version import __version__
@@ -220,8 +220,11 @@ def _report_error(error: BaseException, name: str, session: Session | None) -> i
 
 def _usage_message(error: Any, command: str) -> str:
     """Return Typer's complaint as one line, with the origin of the value, or with the help to read."""
-    if new := MOVED.get(f"{command} {getattr(error, 'option_name', '')}"):
-        return f"{command} has no {error.option_name}: {PROGRAM} {new} does that"
+    old = getattr(error, "option_name", "")
+    if old and (new := moved_option(command, old)):
+        flags = {flag for parameter in error.ctx.command.params for flag in parameter.opts}
+        if not new.startswith("--") or new.split()[0] in flags:
+            return f"{command} has no {old}: {new} does that"
     message = " ".join(error.format_message().split()).rstrip(".")
     parameter = error.param if isinstance(error, typer.BadParameter) else None
     context, name = error.ctx, None if parameter is None else parameter.name

@@ -16,6 +16,7 @@ from typer.core import TyperOption
 from attnctl.checks import limits
 from attnctl.cli.suggestions import suggest_choice
 from attnctl.errors import AttnctlError
+from attnctl.registry import moved_option
 from attnctl.runtime.files import read_bytes
 from attnctl.text import for_pasting
 
@@ -125,7 +126,8 @@ def why_no_default(name: str, options: Mapping[str, bool]) -> str:
         return ""
     if key in options:
         return "it takes no default: give it on the command line"
-    return f"there is no such option{suggest_choice(key, options)}"
+    new = moved_option(name.rpartition(".")[0], f"--{key.replace('_', '-')}")
+    return f"there is no such option{f': {new} does that' if new else suggest_choice(key, options)}"
 
 
 def options_of_all(all_commands: Iterable[ClickCommand]) -> dict[str, bool]:

@@ -383,7 +383,6 @@ ScaleOption = Annotated[
         rich_help_panel=MATHEMATICS,
     ),
 ]
-NoScaleOption = Annotated[bool, Option("--no-scale", help="The same as --scale none.", rich_help_panel=MATHEMATICS)]
 TemperatureOption = Annotated[
     float | None,
     Option(
@@ -395,28 +394,21 @@ TemperatureOption = Annotated[
     ),
 ]
 PositionsOption = Annotated[
-    Literal["sinusoidal"] | None,
-    Option("--positions", help="Add positions to the embeddings: sinusoidal.", rich_help_panel=MATHEMATICS),
-]
-RopeOption = Annotated[
-    bool,
-    Option("--rope", help="Rotary positions on queries and keys.", rich_help_panel=MATHEMATICS),
+    Literal["sinusoidal", "rope", "rope-interleaved"] | None,
+    Option(
+        "--positions",
+        help="sinusoidal, added to the embeddings; or rope, which turns queries and keys (pairs of dimensions as in Llama; "
+        "rope-interleaved: neighbours).",
+        rich_help_panel=MATHEMATICS,
+    ),
 ]
 RopeThetaOption = Annotated[
     float | None,
     Option(
         "--rope-theta",
-        help="Base of the rotary angles [default: 10000].",
+        help="Base of the angles of --positions rope [default: 10000].",
         metavar="X",
         parser=decimal(limits.ROPE_THETA),
-        rich_help_panel=MATHEMATICS,
-    ),
-]
-RopePairsOption = Annotated[
-    Literal["half", "interleaved"] | None,
-    Option(
-        "--rope-pairs",
-        help="Dimensions that are rotated together: half (as in Llama) or interleaved.",
         rich_help_panel=MATHEMATICS,
     ),
 ]
@@ -591,12 +583,9 @@ class MathematicsOptions:
     window: WindowOption = None
     offset: OffsetOption = None
     scale: ScaleOption = None
-    no_scale: NoScaleOption = False
     temperature: TemperatureOption = None
     positions: PositionsOption = None
-    rope: RopeOption = False
     rope_theta: RopeThetaOption = None
-    rope_pairs: RopePairsOption = None
     dropout: DropoutOption = None
 
 

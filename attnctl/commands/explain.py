@@ -189,9 +189,10 @@ def _explain_steps(
     precision = 2 if walk.precision is None else walk.precision
     chosen_layers = selected_indices(layer, opened.counts[0], "layer", opened.name)
 
+    walked = walk.all or "all" in (layer, head)
     several = any(picked is not None and len(picked) > 1 for picked in (queries, heads, chosen_layers))
     line = None
-    if not (names is not None or walk.all or several):
+    if not (names is not None or walked or several):
         line = headline(trace, head=heads, query=queries[0], positions=partial(probe_positions, opened))
     if line is None:
         alone = names is not None

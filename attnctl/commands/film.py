@@ -1,4 +1,4 @@
-"""`attnctl film`: how the attention of a text changes while a model is trained."""
+"""`attnctl film`: how the attention of a text changes while a model is trained, as a moving picture, a strip or a page."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument
+from typer import Argument, Context
 
 from attnctl.checks.options import CHANGED, MADE, MATHEMATICS, NUMBERS, PICTURE
-from attnctl.cli.command import command
+from attnctl.cli.command import command, refuse_unused, was_typed
 from attnctl.cli.groups import (
     DeviceOption,
     FileOption,
@@ -25,9 +25,9 @@ from attnctl.cli.groups import (
     output_option,
 )
 from attnctl.cli.opening import model_of
-from attnctl.cli.output import print_lines, put_bytes, say_notes, write_drawing
+from attnctl.cli.output import page_notes, print_lines, put_bytes, say_notes, write_drawing
 from attnctl.errors import UsageError
-from attnctl.formats.pictures import Look, picture_format, suffixes_listed
+from attnctl.formats.pictures import FIGURE_ALONE, Look, picture_format, suffixes_listed
 from attnctl.runtime.files import check_writable
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class StepOptions(MathematicsOptions):
     more=(CHANGED, PICTURE, NUMBERS, MATHEMATICS, MADE),
 )
 def film_command(
+    context: Context,
     run: Annotated[str, Argument(help="Folder of a training run: attnctl train -o run.", metavar="RUN")],
     text: Annotated[
         str | None, Argument(help="The text, read with the weights of each step.", metavar="[TEXT]")
@@ -62,25 +63,32 @@ def film_command(
     file: FileOption = None,
     model: StepOptions,
     output: Annotated[
-        str, output_option(f"Where to write: .gif for a moving picture; {suffixes_listed()} for a strip.")
+        str, output_option(f"Where to write: .gif, a moving picture; .html, a page; {suffixes_listed()}, a strip.")
     ] = "film.gif",
 ) -> None:
     """Draw one head at every saved step of a training run: as a moving picture, or side by side.
 
-    The head is the one that says most after the last step, unless --layer and --head choose it. To explore the steps in
-    a browser: attnctl view TEXT --run RUN.
+    The head is the one that says most after the last step, unless --layer and --head choose it. A page (-o film.html) has
+    every head at each step, to explore in a browser.
     """
     from attnctl import inputs
     from attnctl.render.figure.heatmap import draw_strip, moving_picture
     from attnctl.source import Changes
 
-    form = picture_format(output, "figure", "frames")
+    form = picture_format(output, "figure", "frames", "page")
     if form is None:
-        raise UsageError(f"-o {output}: a film is written as .gif, a strip as {suffixes_listed()}")
+        raise UsageError(f"-o {output}: a film is written as .gif or .html, a strip as {suffixes_listed()}")
+    if form == "html":
+        refuse_unused(context, "values", *FIGURE_ALONE, because="a page is written")
     check_writable(output)
     words = inputs.text_of(text, file)
     steps, labels = inputs.sources_of_run(run, words, lambda path: model_of(option_values(model) | {"model": path}))
     changes = Changes(weights.measure, weights.words, weights.renormalise, weights.drop)
+    if form == "html":
+        html = _page_of_run(steps, labels, changes, layer, head, look, of_page=was_typed(context, "cmap"))
+        put_bytes(html.encode(), output)
+        print_lines(output)
+        return
     evolution = _evolution_of_run(steps, labels, run, changes, layer, head)
     if form != "gif":
         write_drawing(draw_strip(evolution, look), form, output)
@@ -89,6 +97,34 @@ def film_command(
         put_bytes(drawn, output)
         say_notes(notes)
     print_lines(output)
+
+
+def _page_of_run(
+    steps: Iterable[Source],
+    labels: dict[int, str],
+    changes: Changes,
+    layer: str | None,
+    head: str | None,
+    look: Look,
+    of_page: bool,
+) -> str:
+    """Return a page of the text at every saved step; `of_page`: the colour map is one that a page must have."""
+    from attnctl.render.page.sources import check_page_map, page_of_sources
+
+    if of_page:
+        check_page_map(look.cmap)
+    return page_of_sources(
+        steps,
+        changes,
+        layer,
+        head,
+        log=bool(look.log),
+        cmap=look.cmap,
+        title=look.title,
+        labels=list(labels.values()),
+        over_training=True,
+        **page_notes(),
+    )
 
 
 def _evolution_of_run(

@@ -37,7 +37,7 @@ from attnctl.cli.output import (
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.formats.pictures import CMAP, Look, picture_format, suffixes_listed
+from attnctl.formats.pictures import CMAP, FIGURE_ALONE, Look, picture_format, suffixes_listed
 from attnctl.runtime.files import check_writable, names_picture
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ TABLES = ("csv", "parquet")
 TELLING = "telling"  # value of --head: the head of the headline
 LABELS = 20  # terminal columns for the names of the queries
 NAMES, ZOOM = ("tokens", "key_tokens"), ("rows", "columns", "pool", "spans")
-PICTURE_ALONE = ("size", "dpi", "font_size", "vmin", "vmax", "colorbar")
 
 
 class Chosen(NamedTuple):
@@ -171,7 +170,7 @@ def _show_photograph(
     from attnctl.formats.photographs import read_photograph
     from attnctl.render.terminal.photograph import PhotographPanels
 
-    refuse_unused(context, "title", "log", *PICTURE_ALONE, because="a photograph is shown in a terminal")
+    refuse_unused(context, "title", "log", *FIGURE_ALONE, because="a photograph is shown in a terminal")
     colour = _colour_function(look.cmap)
     value = _value_of_photograph(opener, chosen, query)
     safe_console().print(PhotographPanels(value, read_photograph(photograph), colour))
@@ -248,7 +247,7 @@ def _show_grid(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, loo
     """Show the grid on a terminal."""
     from attnctl.render.terminal.heatmap import Blocks
 
-    refuse_unused(context, *PICTURE_ALONE, because="use it with a picture (-o grid.png)")
+    refuse_unused(context, *FIGURE_ALONE, because="use it with a picture (-o grid.png)")
     colour, page = _colour_function(look.cmap), safe_console()
     opened = opener()
     grid = _read_grid(opened, chosen, zoom, max(16, page.width - LABELS))

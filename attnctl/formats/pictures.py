@@ -227,3 +227,4 @@ class BatchLook(Look):
 
 
 PLAIN = Look()
+FIGURE_ALONE = ("size", "dpi", "font_size", "vmin", "vmax", "colorbar")  # fields that neither a terminal nor a page has

@@ -23,7 +23,21 @@ from attnctl.source.probe import ProbeReading, probe_text
 from attnctl.text.tokens import Token, split_words
 from attnctl.trace.subject import Subject
 
-MODEL = ("--model", "random", "--d-model", "16", "--heads", "2", "--layers", "2", "--causal", "--rope", "--scale", "1")
+MODEL = (
+    "--model",
+    "random",
+    "--d-model",
+    "16",
+    "--heads",
+    "2",
+    "--layers",
+    "2",
+    "--causal",
+    "--positions",
+    "rope",
+    "--scale",
+    "1",
+)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ WORKS = (
     ["ablate", "Alice will eat"], ["compare", "demo", "random", "Alice will eat"], ["view", "Alice will eat", "-o", "a.html", "--no-open"],
     ["batch", "in.txt"], ["softmax", "1", "2"], ["model", "gpt2"], ["model", "demo"], ["config"], ["schema"], ["docs", "python"],
     ["docs", "lesson"], ["quiz", "Alice will eat"], ["evaluate", "demo", "--sentences", "20"], ["shell", "Alice will eat"],
-    ["compare", "Alice will eat", "Bob will run"], ["explain", "Alice will eat", "--model", "random", "--causal", "--rope"],
+    ["compare", "Alice will eat", "Bob will run"], ["explain", "Alice will eat", "--model", "random", "--causal", "--positions", "rope"],
 )  # fmt: skip
 NEEDS = (
     ["heads", "--file", str(SAMPLES / "story.txt")], ["train", "--explain"],

@@ -166,7 +166,7 @@ KINDS: list[dict[str, Any]] = [
     {"model": "dot", "n_heads": 2, "n_layers": 2, "rope_theta": 1e4},
     {"n_heads": 4, "n_kv_heads": 2, "n_layers": 3, "causal": True, "rope_theta": 1e4, "dropout": 0.1},
     {"positions": "sinusoidal", "temperature": 2.0, "window": 2, "scale": 1.0},
-    {"n_heads": 4, "n_kv_heads": 1, "n_layers": 2, "rope_theta": 100.0, "rope_pairs": "interleaved"},
+    {"n_heads": 4, "n_kv_heads": 1, "n_layers": 2, "rope_theta": 100.0, "positions": "rope-interleaved"},
     {"n_heads": 4, "n_layers": 3, "causal": True, "temperature": 0.05, "scale": 9.0},
     {"n_heads": 2, "n_layers": 3, "layer": 2, "head": 1, "query": "storm"},
 ]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
-from attnctl.checks.options import CHANGED, CHECKPOINT, LOOK, MADE, MATHEMATICS, MODEL, NUMBERS, OUTPUT, SHOW
+from attnctl.checks.options import CHANGED, CHECKPOINT, LOOK, MADE, MATHEMATICS, NUMBERS, OUTPUT, SHOW
 from attnctl.cli.browser import show_in_browser
 from attnctl.cli.command import command, refuse_unused, was_typed
 from attnctl.cli.groups import (
@@ -27,7 +26,7 @@ from attnctl.cli.groups import (
     WeightOptions,
     output_option,
 )
-from attnctl.cli.opening import model_of, open_source, text_source
+from attnctl.cli.opening import open_source, text_source
 from attnctl.cli.output import page_notes, print_lines, put_bytes
 from attnctl.cli.progress import say_stage
 from attnctl.errors import UsageError
@@ -35,6 +34,8 @@ from attnctl.formats.pictures import TitleOption
 from attnctl.runtime.files import check_writable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from attnctl.source import Source
 
 
@@ -53,15 +54,6 @@ def view_command(
     file: FileOption = None,
     tokens: TokensOption = None,
     key_tokens: KeyTokensOption = None,
-    run: Annotated[
-        str | None,
-        Option(
-            "--run",
-            help="Folder of a training run: show the text at each of its steps.",
-            metavar="FOLDER",
-            rich_help_panel=MODEL,
-        ),
-    ] = None,
     layer: TellingLayerOption = None,
     head: TellingHeadOption = None,
     query: QueryOption = None,
@@ -96,39 +88,34 @@ def view_command(
 
     Two texts or traces, or two models and a text, are shown side by side, with their difference. A long text is shown as
     an overview: pooled cells, the strongest links, and exact blocks around them. A file of an overview is shown as it is.
+    The steps of a training run: attnctl film.
     """
     if output not in (None, "-"):
         if Path(str(output)).suffix.lower() not in (".html", ".htm"):
             raise UsageError(f"-o {output}: view writes one page, a file .html (for pictures see attnctl heatmap)")
         check_writable(str(output))
-    if run is not None or other is not None:
+    if other is not None:
         refuse_unused(context, "effects", "against", because="use it with one source")
     elif not effects:
         refuse_unused(context, "against", because="use it with --effects")
-    from attnctl.commands.view.page import PAGE_MAPS, page_of_sources
+    from attnctl.render.page.sources import check_page_map, page_of_sources
     from attnctl.source import Changes
     from attnctl.watched.measure import EffectRequest
 
-    if was_typed(context, "cmap") and cmap not in PAGE_MAPS:
-        raise UsageError(f"a page has {' and '.join(PAGE_MAPS)}", option="cmap", value=cmap)
+    if cmap is not None and was_typed(context, "cmap"):
+        check_page_map(cmap)
     ask = EffectRequest(target=model.target, against=against, every_edge=True) if effects else None
     if effects:  # --target is the watched word here, not a decoder's text
         model = replace(model, target=None)
     labels: list[str] | None = None
-    shown_sources: Iterable[Source]
-    if run is not None:
-        unused = ("other", "text", "tokens", "key_tokens", "model")
-        refuse_unused(context, *unused, because="--run shows one text at every step of a training run")
-        shown_sources, labels, name = _steps_of_run(run, source, file, model)
+    shown_sources: Sequence[Source]
+    if other is None:
+        shown_sources = [open_source(context, source, file, model, tokens=tokens, key_tokens=key_tokens)]
+    elif text is not None:
+        refuse_unused(context, "file", "tokens", "key_tokens", "model", because="two models read one text")
+        shown_sources, labels = _two_models((str(source), other), text, model), [str(source), other]
     else:
-        if other is None:
-            shown_sources = [open_source(context, source, file, model, tokens=tokens, key_tokens=key_tokens)]
-        elif text is not None:
-            refuse_unused(context, "file", "tokens", "key_tokens", "model", because="two models read one text")
-            shown_sources, labels = _two_models((str(source), other), text, model), [str(source), other]
-        else:
-            shown_sources = _two_sources(context, source, other, tokens, key_tokens, model)
-        name = shown_sources[0].text
+        shown_sources = _two_sources(context, source, other, tokens, key_tokens, model)
     if effects:
         say_stage("the text, and the effects of its edges")
     html = page_of_sources(
@@ -142,21 +129,9 @@ def view_command(
         title=title,
         effects=ask,
         labels=labels,
-        over_training=run is not None,
         **page_notes(),
     )
-    _write_page(html, name, output, no_open)
-
-
-def _steps_of_run(
-    run: str, source: str | None, file: str | None, model: ModelOptions
-) -> tuple[Iterable[Source], list[str], str]:
-    """Return the source of a text with the weights of each step of a training run, the steps' labels, and the text."""
-    from attnctl import inputs
-
-    text = inputs.text_of(source, file)
-    step_sources, steps = inputs.sources_of_run(run, text, lambda path: model_of(replace(model, model=path)))
-    return step_sources, list(steps.values()), text
+    _write_page(html, shown_sources[0].text, output, no_open)
 
 
 def _two_models(names: tuple[str, str], text: str, model: ModelOptions) -> list[Source]:

@@ -179,6 +179,8 @@ def unembed_rows(x: Array, parameters: Mapping[str, Array]) -> Array:
 
 MOST_LIKELY = 5  # words in each prediction
 READABLE = 128  # tokens that any trained model reads without a warning
+# `positions` that turn queries and keys → the dimensions that are turned together
+ROTARY: dict[str, Literal["half", "interleaved"]] = {"rope": "half", "rope-interleaved": "interleaved"}
 
 
 @dataclass(frozen=True)
@@ -204,8 +206,8 @@ class Settings:
                 option = name.removeprefix("first_")
                 RANGES[option].check_value(option, value)
         if self.positions not in (None, "sinusoidal"):
-            raise UsageError("the only kind to add is sinusoidal", option="positions", value=self.positions)
-        if self.rope_pairs not in ("half", "interleaved"):
+            raise UsageError(f"it is sinusoidal, {' or '.join(ROTARY)}", option="positions", value=self.positions)
+        if self.rope_pairs not in ROTARY.values():
             raise UsageError("it is half or interleaved", option="rope_pairs", value=self.rope_pairs)
 
     def window_of_layer(self, layer: int) -> int | None:
@@ -462,12 +464,13 @@ def predicted_places(
 def chosen_settings(options: OptionValues, file_options: OptionValues | None = None) -> Settings:
     """Return the settings: `options` over `file_options`. Raises UsageError for an impossible setting.
 
-    Rotary pairs without a base of their angles turn by the usual angles.
+    Rotary positions without a base of their angles turn by the usual angles.
     """
-    settings = Settings(**(file_options or {}) | options)
-    if options.get("rope_pairs") is not None and settings.rope_theta is None:
-        settings = replace(settings, rope_theta=USUAL_THETA)
-    return settings
+    chosen = (file_options or {}) | options
+    if (pairs := ROTARY.get(options.get("positions", ""))) is not None:
+        chosen |= {"positions": (file_options or {}).get("positions"), "rope_pairs": pairs}
+        chosen.setdefault("rope_theta", USUAL_THETA)
+    return Settings(**chosen)
 
 
 def stack_info(name: str, kind: str, layers: Sequence[dict[str, Floats]], settings: Settings, **more: Any) -> ModelInfo:

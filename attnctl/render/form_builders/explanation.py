@@ -333,10 +333,8 @@ class Explanation:
         """Yield the rule by which each headline was chosen; nothing for places that the user has chosen."""
         for index, line in enumerate(line for line in self.headlines if line.reason):
             where = place_name(self.trace.model, line.layer, line.head)
-            query, key = (
-                "".join(distinct_label(tokens, token, LINKED))
-                for tokens, token in ((self.trace.tokens, line.query), (self.trace.key_axis, line.key))
-            )
+            query = "".join(distinct_label(self.trace.tokens, line.query, LINKED))
+            key = "".join(distinct_label(self.trace.key_axis, line.key, LINKED, self.trace.key_numbers[line.key]))
             if self.only is not None and not index:
                 yield ""
             options = ", ".join(map(option_name, ("layer", "head", "query")))

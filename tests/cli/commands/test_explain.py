@@ -110,16 +110,14 @@ def test_what_stays_unimported(arguments: list[str], absent: tuple[str, ...], ro
 
 SEVEN = "'Mary thanked Tom because he likes tea'"
 KING = "'The king saw the queen and the prince' --drop king"
-EVERY = (
-    "--heads 4 --kv-heads 2 --layers 2 --causal --rope --dropout 0.1 --positions sinusoidal --temperature 2 --scale 0.3"
-)
+EVERY = "--heads 4 --kv-heads 2 --layers 2 --causal --rope-theta 10000 --dropout 0.1 --positions sinusoidal --temperature 2 --scale 0.3"
 PARTS = ("queries", "keys", "values", "scores", "scaled_scores", "weights", "dropped_weights", "context")
 
 
 @pytest.mark.parametrize(
     ("asked", "precision", "count"),
     [
-        (f"'{TEXT}' -m dot --no-scale", 3, 7),
+        (f"'{TEXT}' -m dot --scale none", 3, 7),
         (f"'{TEXT}' -m random {EVERY} --window 3 --layer 1 --head 3 --seed 7", 3, 8),
         (f"'{TEXT}' -m random --causal --window 2 --temperature 0.5", 2, 7),
         (f"{SEVEN} --layer 0 --head 0", 2, 7),

@@ -14,7 +14,6 @@ import attnctl
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.formats.storage import save_value
 from attnctl.models import attend, open_model
-from attnctl.models.builtin.weights import path_of
 from attnctl.source import TextSource, prepare
 from attnctl.source.links import survey_text
 from attnctl.trace import Trace
@@ -34,16 +33,6 @@ def trace(_here: None) -> Trace:
     for form in ("json", "npz"):
         made.save(Path(f"run.{form}"))
     return made
-
-
-@pytest.fixture
-def training(_here: None) -> Path:
-    """A run with three steps, of which two have their loss told."""
-    Path("run").mkdir()
-    for step in (0, 10, 100000):
-        Path(f"run/step-{step:06d}.safetensors").write_bytes(path_of("demo").read_bytes())
-    Path("run/metrics.jsonl").write_text('{"step": 10, "loss": 2.5}\n{"step": 0, "loss": null}\n')
-    return Path("run")
 
 
 def viewed(run: Run, *arguments: str, **more: Any) -> Any:
@@ -80,17 +69,10 @@ def test_two_side_by_side(run: Run, trace: Trace) -> None:
         assert page["mode"] == "compare" and [t["label"] for t in page["traces"]] == ["random", "dot"]
 
 
-def test_a_run_at_every_step_and_a_user_s_own_model_beside_it(
-    run: Run, training: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_s_own_model_is_no_reason_to_refuse_two_models(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """$ATTNCTL_MODEL was refused as if --model had been typed, where models are named; so was a page's $ATTNCTL_CMAP."""
     monkeypatch.setenv("ATTNCTL_MODEL", "dot")
     monkeypatch.setenv("ATTNCTL_CMAP", "magma")
-    page = viewed(run, TEXT, "--run", "run")
-    assert page["mode"] == "steps"
-    assert [t["label"] for t in page["traces"]] == ["step 0", "step 10, loss 2.50", "step 100,000"]
-    assert run("film", "run", TEXT, "-o", "a.gif", "--cmap", "magma").code == 0
-    assert {one["model"]["name"] for one in page["traces"]} == {path.stem for path in training.glob("step-*")}
     viewed(run, "demo", "random", TEXT)
     assert run("compare", "demo", "random", TEXT).code == 0
 

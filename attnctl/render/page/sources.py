@@ -11,6 +11,7 @@ from attnctl.checks.selection import Selection, find_token
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.documents.json_documents import plain
 from attnctl.formats.photographs import read_photograph
+from attnctl.formats.pictures import CMAP
 from attnctl.measures import check_measure
 from attnctl.readings.overview import LongRow, Overview
 from attnctl.readings.picture_heat import query_of_picture
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 PAGE_MAPS = ("viridis", "cividis")  # colour maps of a page, beside its own
+
+
+def check_page_map(cmap: str) -> None:
+    """Raise UsageError for a colour map that a page does not have."""
+    if cmap not in (CMAP, *PAGE_MAPS):
+        raise UsageError(f"a page has {CMAP}, {' and '.join(PAGE_MAPS)}", option="cmap", value=cmap)
 
 
 def page_of_sources(
