@@ -71,7 +71,7 @@ COMMANDS = {
         documents={"drift": "attnctl.commands.drift.result:Drift"},
     ),
     "contributions": CommandPackage(
-        LOOK, "what each part of a model adds to the logit of the next word", "attnctl.commands.contributions"
+        LOOK, "what each part of a model adds to the logit of the next word", "attnctl.commands.contributions.command"
     ),
     "sources": CommandPackage(
         LOOK,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from attnctl.api.arguments import Selection, changes_of_arguments, selected_places, source_of_argument
 from attnctl.checks.argument_types import check_types
 from attnctl.checks.model_options import ModelOptions, with_model_options
-from attnctl.models import DEFAULT
+from attnctl.models import DEFAULT, Selection, changes_of_arguments, selected_places, source_of_argument
 from attnctl.readings.heatmap import GridReading, OverviewReading
 from attnctl.readings.spans import parts_of
 from attnctl.source import prepare

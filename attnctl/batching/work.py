@@ -405,7 +405,7 @@ def open_work_model(work: Work) -> Model:
     if {"parquet", "weights-parquet"} & {*work.formats}:
         need_pyarrow(option_name("format", "parquet"))
     if work.draws_pictures:
-        from attnctl.render.figure.heatmap import colour_map
+        from attnctl.render.figure.layout import colour_map
 
         colour_map(work.look.get("cmap", CMAP))
     return model

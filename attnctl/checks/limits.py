@@ -197,3 +197,26 @@ def decimal_number(text: str) -> float:
     if not text.isascii() or "_" in text or len(text) > 400:
         raise ValueError(text)
     return float(text)
+
+
+def scale_factor(scale: str | float | None) -> float | None:
+    """Return the option `scale` as a factor; None means 1/√d_k, or the scale of the model. Raises UsageError."""
+    if scale is None or scale == "auto":
+        return None
+    if scale == "none":
+        return 1.0
+    try:
+        return _factor_number(str(scale))
+    except (ValueError, ZeroDivisionError):
+        expected = "it is auto, none, a number such as 0.125, or a fraction such as 1/8 or 1/√64"
+        raise UsageError(expected, option="scale", value=scale) from None
+
+
+def _factor_number(text: str) -> float:
+    """Return `0.125`, `1/8` or `1/√64` as a number. Raises ValueError or ZeroDivisionError for anything else."""
+    above, slash, below = text.partition("/")
+    factor = decimal_number(above)
+    if slash:
+        divisor = decimal_number(below.removeprefix("√"))
+        factor /= math.sqrt(divisor) if below.startswith("√") else divisor
+    return factor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -101,35 +100,12 @@ def model_arguments(options: OptionValues) -> OptionValues:
     arguments = dict(options)
     if arguments.pop("chat", None) is not None:
         raise UsageError("is read by explain, heatmap, heads, view, ablate, batch and sources", option="chat")
-    scale = scale_of(arguments.pop("scale", None))
+    scale = limits.scale_factor(arguments.pop("scale", None))
     if arguments.get("model") is not None:
         arguments["name"] = arguments["model"]
     arguments.pop("model", None)
     arguments["truncate"] = arguments.get("truncate") or None
     return {name: value for name, value in (arguments | {"scale": scale}).items() if value is not None}
-
-
-def scale_of(scale: str | float | None) -> float | None:
-    """Return the option `scale` as a factor; None means 1/√d_k, or the scale of the model."""
-    if scale is None or scale == "auto":
-        return None
-    if scale == "none":
-        return 1.0
-    try:
-        return _factor_number(str(scale))
-    except (ValueError, ZeroDivisionError):
-        expected = "it is auto, none, a number such as 0.125, or a fraction such as 1/8 or 1/√64"
-        raise UsageError(expected, option="scale", value=scale) from None
-
-
-def _factor_number(text: str) -> float:
-    """Return `0.125`, `1/8` or `1/√64` as a number. Raises ValueError or ZeroDivisionError for anything else."""
-    above, slash, below = text.partition("/")
-    factor = limits.decimal_number(above)
-    if slash:
-        divisor = limits.decimal_number(below.removeprefix("√"))
-        factor /= math.sqrt(divisor) if below.startswith("√") else divisor
-    return factor
 
 
 def instead_of(option: str) -> str:

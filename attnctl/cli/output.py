@@ -19,8 +19,9 @@ from attnctl.text import either, harmless_text
 if TYPE_CHECKING:
     from rich.theme import Theme
 
+    from attnctl.formats.pictures import Look
     from attnctl.formats.tables import Block
-    from attnctl.render.figure.layout import Drawing
+    from attnctl.render.figure.layout import Drawing, Grids
     from attnctl.render.forms import Form
     from attnctl.render.terminal.console import SafeConsole
     from attnctl.text.tokens import Token
@@ -182,6 +183,13 @@ def write_forms(
     else:
         written = as_svg(shown, title, cited) if form == "svg" else as_text(shown)
     put_bytes(written.encode(), output)
+
+
+def write_grids(grids: Grids, form: str, output: str | None, look: Look | None = None) -> None:
+    """Draw grids of numbers, and write the picture into its file, and its notes on standard error."""
+    from attnctl.render.figure.heatmap import drawing_of
+
+    write_drawing(drawing_of(grids) if look is None else drawing_of(grids, look), form, output)
 
 
 def write_drawing(drawing: Drawing, form: str, output: str | None) -> None:

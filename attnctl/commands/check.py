@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from typer import Context
@@ -11,11 +12,14 @@ from attnctl.cli.command import command
 from attnctl.cli.groups import FileOption, HeadOption, LayerOption, SourceArgument, WeightsModelOptions
 from attnctl.cli.opening import open_source
 from attnctl.cli.output import show_forms
-from attnctl.errors import DONE, FINDING, UsageError
+from attnctl.errors import DONE, FINDING
 
 if TYPE_CHECKING:
-    from attnctl.source import Prepared
-    from attnctl.trace.consistency import CheckFinding
+    from attnctl.render.forms import Table
+    from attnctl.trace import CheckFinding
+
+
+MARKS = {True: "✓", False: "✗", None: "·"}  # the check holds, it does not, it could not be made
 
 
 @command(
@@ -36,7 +40,7 @@ def check_command(
     A line for each step says whether it holds, and how far the numbers lie apart; a dot marks what could not be checked.
     The exit code is 4 if a step does not hold.
     """
-    from attnctl.render.form_builders.findings import findings_table
+    from attnctl.models import findings_of
     from attnctl.source import prepare
 
     prepared = prepare(open_source(context, source, file, model), layer=layer, head=head)
@@ -45,19 +49,9 @@ def check_command(
     return FINDING if any(finding.holds is False for finding in findings) else DONE
 
 
-def findings_of(prepared: Prepared) -> list[CheckFinding]:
-    """Return the results of the checks that recompute the weights of a text, a trace or a matrix by other means.
+def findings_table(findings: Sequence[CheckFinding]) -> Table:
+    """Return a table with a row for each finding: whether the check holds, its subject, and the numbers found."""
+    from attnctl.render.forms import Column, Table
 
-    Raises UsageError for an overview.
-    """
-    from attnctl.models.check import check_attention
-    from attnctl.source import OverviewSource
-    from attnctl.trace.consistency import findings_of_trace
-
-    if isinstance(prepared.source, OverviewSource):
-        name = prepared.source.name
-        why = f"{name} holds an overview, from which nothing can be recomputed: give the text"
-        raise UsageError(f"a check needs every weight: {why}")
-    if prepared.model is None:
-        return list(findings_of_trace(prepared.trace(predictions=False)))
-    return list(check_attention(prepared.model, prepared.source.input_text, prepared.layers, prepared.heads))
+    checks = Column("", [f"{MARKS[finding.holds]} {finding.sentence}" for finding in findings], "text", cut="below")
+    return Table([checks, Column("", [finding.result for finding in findings], "text", cut="below")], in_full=True)

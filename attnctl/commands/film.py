@@ -136,7 +136,6 @@ def _evolution_of_run(
     """
     from attnctl.checks.selection import selected_indices
     from attnctl.readings.heatmap import Evolution
-    from attnctl.readings.questions.headline import headline
     from attnctl.source import prepare
     from attnctl.source.zoom import read_heatmap
 
@@ -144,7 +143,7 @@ def _evolution_of_run(
     info = traces[-1].model
     layers = selected_indices(layer, info.n_layers or 1, "layer", folder)
     heads = selected_indices(head, info.n_heads or 1, "head", folder)
-    best = headline(traces[-1], layer=layers[0] if layers else None, head=heads[0] if heads else None)
+    best = traces[-1].headline(layers[0] if layers else None, heads[0] if heads else None)
     assert best is not None
     name = Path(folder).resolve().name + (f", layer {best.layer}" if (info.n_layers or 1) > 1 else "")
     grids = [read_heatmap(trace, layers=[best.layer], heads=[best.head]) for trace in traces]

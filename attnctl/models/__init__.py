@@ -36,7 +36,7 @@ from attnctl.checks.own_functions import names_function
 from attnctl.checks.selection import find_several
 from attnctl.errors import UsageError, about_value, option_name
 from attnctl.runtime.files import is_possible_name, open_regular
-from attnctl.source import record_trace
+from attnctl.source import Changes, TextSource, TraceSource, record_trace
 from attnctl.source.model import AnswersPrompts, Model, Predicts
 from attnctl.text import visible_text
 from attnctl.text.tokens import checked_text
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from attnctl.checks.model_options import OptionValues
     from attnctl.layer.interventions import Intervention
     from attnctl.models.exchange import ModuleBatch, NetworkBatch
+    from attnctl.source import Prepared, Source
+    from attnctl.trace import CheckFinding
     from attnctl.watched.measure import Watched
 
     ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # a model, or its name
@@ -172,6 +174,16 @@ def known_checkpoints() -> list[str]:
     from attnctl.models.huggingface.hub import KNOWN
 
     return list(KNOWN)
+
+
+def findings_of(prepared: Prepared) -> list[CheckFinding]:
+    """Return the results of the checks that recompute the weights of a text, a trace or a matrix by other means.
+
+    Raises UsageError for an overview.
+    """
+    from attnctl.models import check
+
+    return check.findings_of(prepared)
 
 
 def watched_tensors(
@@ -361,3 +373,37 @@ def opened_model(function: str, model: ModelArgument, options: ModelOptions) -> 
         expected = "a name, a path, an opened model or a transformers model"
         raise TypeError(f"{function}(): model is {expected}, not {named_value(model)}")
     return opened if text_pair is None else opened.with_text_pair(text_pair)
+
+
+# --- the arguments of Python functions ---
+
+Selection = int | Sequence[int] | None
+
+
+def source_of_argument(function: str, text: str | Trace, model: ModelArgument, options: ModelOptions) -> Source:
+    """Return the source of a text or a trace. Raises TypeError with the function's name for anything else."""
+    if isinstance(text, Trace):
+        return TraceSource(text)
+    if text is None:
+        raise TypeError(f"{function}(): text is a str or a Trace, not None")
+    require_type(function, "text", text, str)
+    return TextSource(opened_model(function, model, options), text)
+
+
+def selected_places(
+    function: str, layer: Selection, head: Selection
+) -> tuple[Sequence[int] | None, Sequence[int] | None]:
+    """Return the named layers and heads; None for all. Raises TypeError with the function's name if they are not numbers."""
+    return checked_selection(function, "layer", layer), checked_selection(function, "head", head)
+
+
+def changes_of_arguments(
+    function: str, measure: str | None, words: bool, renormalise: bool, drop: str | Sequence[str] | None
+) -> Changes:
+    """Return the changes of the weights. Raises TypeError with the function and the argument for another type."""
+    check_types(function, str | None, measure=measure)
+    check_types(function, bool, words=words, renormalise=renormalise)
+    check_types(function, str | list | tuple | None, drop=drop)
+    for key in drop or ():
+        require_type(function, "each of drop", key, str)
+    return Changes(measure, words, renormalise, drop)

@@ -8,17 +8,32 @@ import numpy as np
 
 from attnctl.attention import Array, default_scale
 from attnctl.checks.tolerances import STORED, tolerance
+from attnctl.errors import UsageError
 from attnctl.layer import LayerTrace
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.loading import file_report
 from attnctl.runtime.arrays import Floats
-from attnctl.source import Model, record_trace
+from attnctl.source import Model, OverviewSource, Prepared, record_trace
 from attnctl.text import counted, number_list
-from attnctl.trace import Trace
-from attnctl.trace.consistency import CheckFinding, row_sums
+from attnctl.trace import CheckFinding, Trace
+from attnctl.trace.consistency import findings_of_trace, row_sums
 
 # the resolution of each number type
 RESOLVES = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+
+
+def findings_of(prepared: Prepared) -> list[CheckFinding]:
+    """Return the results of the checks that recompute the weights of a text, a trace or a matrix by other means.
+
+    Raises UsageError for an overview.
+    """
+    if isinstance(prepared.source, OverviewSource):
+        name = prepared.source.name
+        why = f"{name} holds an overview, from which nothing can be recomputed: give the text"
+        raise UsageError(f"a check needs every weight: {why}")
+    if prepared.model is None:
+        return list(findings_of_trace(prepared.trace(predictions=False)))
+    return list(check_attention(prepared.model, prepared.source.input_text, prepared.layers, prepared.heads))
 
 
 def check_attention(

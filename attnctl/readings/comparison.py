@@ -12,7 +12,6 @@ import numpy as np
 from attnctl.checks.argument_types import check_types
 from attnctl.checks.document_fields import Index, Part, about
 from attnctl.errors import AttnctlError
-from attnctl.readings.questions.headline import roles_of_heads
 from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import counted, number_list, quoted_beginning, visible_text
 from attnctl.text.tokens import Token
@@ -147,7 +146,7 @@ class Comparison:
 
         Without such heads, or if none of them differs, among all.
         """
-        roles = [roles_of_heads(trace.model) for trace in (self.a, self.b)]
+        roles = [trace.model.roles_of_heads() for trace in (self.a, self.b)]
         measured = [place for place in self.places if all(place in of_side for of_side in roles)]
         best = max(measured, key=self.gap_of_head, default=None)
         return best if best is not None and self.gap_of_head(best) else self.largest_difference()[:2]

@@ -13,7 +13,6 @@ from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.measures import Measure, measure_named
 from attnctl.readings.overview import LongRow, Overview, PooledGrid, TextPart
-from attnctl.readings.questions.headline import roles_of_heads
 from attnctl.readings.rows import LinksReading
 from attnctl.readings.sinks import Cells, Sinks, may_have_sinks, sinks_of_cells
 from attnctl.readings.spans import REST
@@ -219,7 +218,7 @@ def labelled_grid(
     starts = _part_starts(grid.rows), tuple(numbers[index] for index in _part_starts(grid.columns))
     roles = {
         place: _short_role(relations)
-        for place, relations in roles_of_heads(overview.model).items()
+        for place, relations in overview.model.roles_of_heads().items()
         if place in grid.weights
     }
     if "sink" in overview.noted and measure is None and not notes_of_kind(changes, "rescaled"):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from attnctl.checks.argument_types import Types
-    from attnctl.runtime.arrays import Floats
+    from attnctl.runtime.arrays import Bools, Floats, Ints
 
 
 class FigureOptions(TypedDict, total=False):
@@ -92,6 +92,26 @@ WORDS_NOTE = (
 PIECES_NOTE = "Tokens that are not of the text, as a decoder's, stay pieces."
 
 
+# the head that was measured to find the verb of an object was trained for subjects, auxiliaries and adverbs as well
+VERB_OF_WORD = "word → its verb"
+# role of a head → the end of a sentence that begins with "links"
+ROLES = {
+    "verb → subject": "a verb to its subject",
+    "verb → subject past others": "a verb to its subject, past other nouns",
+    VERB_OF_WORD: "a word to its verb",
+    "subject → verb": "a subject to its verb",
+    "object → verb": "an object to its verb",
+    "verb → object": "a verb to its object",
+    "pronoun → antecedent": "a pronoun to what it stands for",
+    "it → its noun, by meaning": "“it” to the noun that it means",
+    "adjective → noun": "an adjective to its noun",
+    "determiner → noun": "a determiner to its noun",
+    "preposition → what it belongs to": "a preposition to the word that it belongs to",
+    "closing mark → opening mark": "a closing mark to the opening one",
+    "induction": "a word to what followed the same word before",
+}
+
+
 @dataclass(frozen=True)
 class Headline:
     """One link: the query's largest weight in one head, and the reason to show it.
@@ -112,9 +132,23 @@ class Headline:
     stands_out: bool = True  # False: the largest weight, which says nothing of this text, as `reason` tells
 
     @property
+    def role_in_words(self) -> str:
+        """Return the role as the end of a sentence that begins with "links": "a verb to its subject"."""
+        return ROLES.get(self.role, self.role)
+
+    @property
     def certainty(self) -> Literal["sure", "unsure"] | None:
         """Return "sure" or "unsure"; None for a model whose links were never marked."""
         return None if self.sure is None else "sure" if self.sure else "unsure"
+
+
+@dataclass(frozen=True)
+class CheckFinding:
+    """One check: a sentence, whether it holds (None: it could not be checked), and the number that came out."""
+
+    sentence: str
+    holds: bool | None
+    result: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,3 +341,22 @@ def joined_word(pieces: Sequence[Token], text: str) -> Token:
         return pieces[0]
     start, end = pieces[0].start, pieces[-1].end
     return Token(text[start:end].strip(), start=start, end=end, unknown=any(piece.unknown for piece in pieces))
+
+
+def visible_past(trace: Trace, layer: LayerTrace) -> tuple[Ints, Bools]:
+    """Return positions of a layer's queries (n_q,), and which keys each sees without other masks (n_q, n)."""
+    rows = np.arange(len(trace.tokens)) if layer.rows is None else np.asarray(layer.rows)  # (n_q,)
+    keys = np.arange(len(trace.tokens))  # (n,)
+    return rows, keys <= rows[:, None] if trace.model.causal else np.ones((len(rows), len(keys)), bool)  # (n_q, n)
+
+
+def reach_of_mask(trace: Trace, layer: LayerTrace) -> int | None:
+    """Return the distance of the farthest visible key, if only that distance hides the others; else None."""
+    n = len(trace.tokens)
+    if layer.mask is None or layer.mask.shape[-1] < n:
+        return None
+    mask, (rows, past) = layer.mask[:, :n], visible_past(trace, layer)  # (n_q, n)
+    distances = np.abs(rows[:, None] - np.arange(n))  # (n_q, n)
+    farthest = int(distances[mask].max(initial=0))
+    within = past & (distances <= farthest)  # (n_q, n)
+    return farthest if bool((mask == within).all()) and bool((within != past).any()) else None

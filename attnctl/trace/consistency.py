@@ -18,20 +18,11 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerTrace
 from attnctl.measures import measure_named
 from attnctl.runtime.arrays import Bools, Floats
-from attnctl.trace import Trace
+from attnctl.trace import CheckFinding, Trace
 from attnctl.trace.notes import Note
 from attnctl.trace.subject import numbers_in_text
 
 CELLS = 1 << 18  # scores of a trace that are recomputed when it is read; of a larger trace, rows at even distances
-
-
-@dataclass(frozen=True)
-class CheckFinding:
-    """One check: a sentence, whether it holds (None: it could not be checked), and the number that came out."""
-
-    sentence: str
-    holds: bool | None
-    result: str
 
 
 # the rules in the order of the mathematics: the line of --check, and the sentence of a doubt

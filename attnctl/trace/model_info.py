@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
+from attnctl.checks.tolerances import DEFAULT_SCALE
 from attnctl.text import counted, spoken_heads
 from attnctl.version import __version__
 
@@ -119,6 +121,20 @@ class ModelInfo:
         """Return name, layers and heads, the text of an opened model in Python."""
         counts = [counted(count, noun) for count, noun in ((self.n_layers, "layer"), (self.n_heads, "head")) if count]
         return f"{self.name}: {', '.join(counts)}"
+
+    @property
+    def has_default_scale(self) -> bool:
+        """Return whether scores are divided by √d_k."""
+        if self.scale is None or self.d_k is None:
+            return False
+        return math.isclose(self.scale, 1 / math.sqrt(self.d_k), rel_tol=DEFAULT_SCALE)
+
+    def roles_of_heads(self) -> dict[tuple[int, int], tuple[str, ...]]:
+        """Return (layer, head) → the relations that it was measured to find, the surest first."""
+        roles: dict[tuple[int, int], tuple[str, ...]] = {}
+        for layer, head, relation in self.finds or ():
+            roles[layer, head] = (*roles.get((layer, head), ()), relation)
+        return roles
 
     @property
     def caps_scores(self) -> bool:

@@ -10,11 +10,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from attnctl.checks.tolerances import DEFAULT_SCALE
 from attnctl.errors import UsageError
 from attnctl.layer import FIELD_ARRAYS, LayerTrace
-from attnctl.runtime.arrays import Bools, Ints
-from attnctl.trace import Trace
+from attnctl.trace import Trace, reach_of_mask, visible_past
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ def _scaled_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
     scale, d_k, cap = trace.model.scale, trace.model.d_k, trace.model.soft_cap
     if scale == 1.0:
         formula, sentence = "scaled scores = scores", "Not scaled: the scores stay as they are."
-    elif is_default_scale(trace):
+    elif trace.model.has_default_scale:
         formula = f"scaled scores = scores / √{d_k}"
         sentence = (
             f"Divided by √{d_k} = {math.sqrt(d_k or 1):.3g}: sums of more products spread wider, and the wider the scores, "
@@ -160,12 +158,6 @@ def _scaled_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:
         parts.insert(0, StepPart("bias", "bias", layer.bias[place], "queries", "keys"))
     story = "Everyone speaks more softly: else one tag that fits a little better would drown out the class."
     return Step("scaled", "scaled scores", formula, sentence, tuple(parts), story)
-
-
-def is_default_scale(trace: Trace) -> bool:
-    """Return whether scores are divided by √d_k."""
-    scale, d_k = trace.model.scale, trace.model.d_k
-    return scale is not None and d_k is not None and math.isclose(scale, 1 / math.sqrt(d_k), rel_tol=DEFAULT_SCALE)
 
 
 def _mask_step(trace: Trace, layer: LayerTrace, _: int) -> Step | None:
@@ -190,7 +182,7 @@ def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
     n = len(trace.tokens)
     if layer.mask is None or layer.mask.shape[-1] < n or trace.key_axis[:n] != trace.tokens:  # keys of another text
         return None
-    rows, past = _visible_past(trace, layer)  # (n_q,), (n_q, n)
+    rows, past = visible_past(trace, layer)  # (n_q,), (n_q, n)
     mask, keys = layer.mask[:, :n], np.arange(n)
     if bool((mask == past).all()):
         return None
@@ -200,25 +192,6 @@ def _limit_of_mask(trace: Trace, layer: LayerTrace) -> str | None:
     if bool((mask == (past & (rows[:, None] // (first + 1) == keys // (first + 1)))).all()):
         return f"tokens of another chunk of {first + 1}"
     return "others that this model's own mask hides"
-
-
-def _visible_past(trace: Trace, layer: LayerTrace) -> tuple[Ints, Bools]:
-    """Return positions of a layer's queries (n_q,), and which keys each sees without other masks (n_q, n)."""
-    rows = np.arange(len(trace.tokens)) if layer.rows is None else np.asarray(layer.rows)  # (n_q,)
-    keys = np.arange(len(trace.tokens))  # (n,)
-    return rows, keys <= rows[:, None] if trace.model.causal else np.ones((len(rows), len(keys)), bool)  # (n_q, n)
-
-
-def reach_of_mask(trace: Trace, layer: LayerTrace) -> int | None:
-    """Return the distance of the farthest visible key, if only that distance hides the others; else None."""
-    n = len(trace.tokens)
-    if layer.mask is None or layer.mask.shape[-1] < n:
-        return None
-    mask, (rows, past) = layer.mask[:, :n], _visible_past(trace, layer)  # (n_q, n)
-    distances = np.abs(rows[:, None] - np.arange(n))  # (n_q, n)
-    farthest = int(distances[mask].max(initial=0))
-    within = past & (distances <= farthest)  # (n_q, n)
-    return farthest if bool((mask == within).all()) and bool((within != past).any()) else None
 
 
 def _weights_step(trace: Trace, layer: LayerTrace, place: int) -> Step | None:

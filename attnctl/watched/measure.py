@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from msgspec.structs import asdict
@@ -18,6 +18,7 @@ from attnctl.layer.interventions import Cut, Intervention
 from attnctl.readings.rank_correlation import kendall_tau, spearman_rho
 from attnctl.readings.spans import box_of
 from attnctl.runtime.arrays import Floats
+from attnctl.source.model import CanIntervene, Model
 from attnctl.text import number_list, percent, visible_text
 from attnctl.text.tokens import Token
 from attnctl.trace.model_info import ModelInfo
@@ -501,3 +502,35 @@ def _other_word(watched: Watched, text: str) -> Word:
     except UsageError as error:
         error.option = "against"
         raise
+
+
+# --- a text in a model ---
+
+
+@runtime_checkable
+class CanBeWatched(CanIntervene, Protocol):
+    """A model whose prediction can be watched while its attention is changed."""
+
+    def watch(self, text: str, query: str | None, base: Intervention) -> Watched:
+        """Return the text with the prediction at `query` watched; `base` is changed in every run.
+
+        Raises AttnctlError for an architecture whose heads cannot be switched off, UsageError for an unknown query.
+        """
+
+
+def watched_text(model: Model, text: str, query: str | None = None, base: Intervention | None = None) -> Watched:
+    """Return the text in a model, with the prediction at `query` watched.
+
+    Raises AttnctlError for a model without heads to switch off.
+    """
+    if not isinstance(model, CanBeWatched):
+        raise AttnctlError(why_none_is_off(model.info))
+    if model.intervention is not None:  # the heads that are off become the base
+        base, model = model.intervention, model.with_heads_off({})
+        assert isinstance(model, CanBeWatched)
+    return model.watch(text, query, Intervention() if base is None else base)
+
+
+def why_none_is_off(info: ModelInfo) -> str:
+    """Return a sentence that says why no head of a model can be switched off."""
+    return f"{info.name} has no heads to switch off: its numbers are given, not computed"

@@ -1,43 +1,17 @@
-"""Models that let a prediction be watched: open a text in one, switch heads off, and keep what replaces a head's output."""
+"""Choose what is taken away in a model: heads that are off, and what replaces a head's output."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
 
 from attnctl.attention import Array
 from attnctl.checks import limits
 from attnctl.checks.selection import heads_by_layer, selected_heads
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.layer.interventions import Intervention
 from attnctl.runtime.files import decode_text, read_bytes
 from attnctl.source.model import CanIntervene, Generates, Model
 from attnctl.trace.model_info import ModelInfo
-from attnctl.watched.measure import Watched
-
-
-@runtime_checkable
-class CanBeWatched(CanIntervene, Protocol):
-    """A model whose prediction can be watched while its attention is changed."""
-
-    def watch(self, text: str, query: str | None, base: Intervention) -> Watched:
-        """Return the text with the prediction at `query` watched; `base` is changed in every run.
-
-        Raises AttnctlError for an architecture whose heads cannot be switched off, UsageError for an unknown query.
-        """
-
-
-def watched_text(model: Model, text: str, query: str | None = None, base: Intervention | None = None) -> Watched:
-    """Return the text in a model, with the prediction at `query` watched.
-
-    Raises AttnctlError for a model without heads to switch off.
-    """
-    if not isinstance(model, CanBeWatched):
-        raise AttnctlError(why_none_is_off(model.info))
-    if model.intervention is not None:  # the heads that are off become the base
-        base, model = model.intervention, model.with_heads_off({})
-        assert isinstance(model, CanBeWatched)
-    return model.watch(text, query, Intervention() if base is None else base)
+from attnctl.watched.measure import why_none_is_off
 
 
 def by_cross_attention(model: Model) -> Model:
@@ -53,11 +27,6 @@ def switch_heads_off(model: Model, off: str) -> Model:
     if not isinstance(model, CanIntervene):
         raise UsageError(why_none_is_off(model.info), option="off", value=off)
     return model.with_heads_off(off_heads(model.info, off))
-
-
-def why_none_is_off(info: ModelInfo) -> str:
-    """Return a sentence that says why no head of a model can be switched off."""
-    return f"{info.name} has no heads to switch off: its numbers are given, not computed"
 
 
 def off_heads(info: ModelInfo, off: str) -> dict[int, tuple[int, ...]]:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from attnctl.measures import measure_named, measure_names
+from attnctl.models import check as checking
 from attnctl.models import open_model
-from attnctl.models.huggingface import check as checking
 from attnctl.source import record_trace
 from tests.conftest import Run
 

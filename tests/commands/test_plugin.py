@@ -144,6 +144,24 @@ def test_the_sample_imports_what_is_promised() -> None:
     assert not [one.name for names in ours.values() for one in names if one.name.startswith("_")]
 
 
+def test_the_contract_of_the_commands_lists_the_same_modules() -> None:
+    """A command may import what a plug-in may, and nothing new escapes: every part of the package is forbidden to it."""
+    from configparser import ConfigParser
+
+    contracts = ConfigParser()
+    contracts.read(ROOT / ".importlinter")
+    contract = contracts["importlinter:contract:public"]
+    imports = [line.split(" -> ") for line in contract["ignore_imports"].splitlines() if " -> " in line]
+    allowed = [module for command, module in imports if command == "attnctl.commands.**"]
+    assert sorted(["attnctl", *allowed]) == sorted(listed_modules()) and len(listed_modules()) <= 40
+    parts = {
+        path.stem for path in (ROOT / "attnctl").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert {f"attnctl.{part}" for part in parts - {"__init__", "__main__", "commands"}} == set(
+        contract["forbidden_modules"].split()
+    )
+
+
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: str, group: str = "commands") -> None:
     """Put a package with one module beside the others of this process."""
     module = f"{name}_module"

@@ -7,18 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from attnctl.api.arguments import Selection, selected_places
 from attnctl.checks import limits
 from attnctl.checks.argument_types import check_types, require_type
 from attnctl.checks.model_options import ModelOptions, with_model_options
 from attnctl.checks.selection import find_edge, selected_indices
 from attnctl.errors import UsageError, option_name
 from attnctl.layer.interventions import HOW, Intervention
-from attnctl.models import DEFAULT, opened_model
+from attnctl.models import DEFAULT, Selection, opened_model, selected_places
 from attnctl.readings.spans import KINDS, named_parts
 from attnctl.text.tokens import checked_text
-from attnctl.watched.measure import EffectRequest, measure_effects
-from attnctl.watched.model import by_cross_attention, off_heads, reference_contexts, watched_text
+from attnctl.watched.measure import EffectRequest, measure_effects, watched_text
+from attnctl.watched.model import by_cross_attention, off_heads, reference_contexts
 
 if TYPE_CHECKING:
     from attnctl.checks.selection import Selection as Chosen

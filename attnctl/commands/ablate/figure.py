@@ -9,8 +9,8 @@ from matplotlib.colors import CenteredNorm
 from attnctl.commands.ablate.show import effect_number, parts_in_text
 from attnctl.readings.spans import SENTENCES, WORDS
 from attnctl.render.figure.bars import Bars, bar_drawing
-from attnctl.render.figure.heatmap import colour_map, drawing_of, panel_of_heads
-from attnctl.render.figure.layout import LEAST, Drawing, Scale
+from attnctl.render.figure.heatmap import drawing_of
+from attnctl.render.figure.layout import LEAST, Drawing, Scale, colour_map, panel_of_heads
 from attnctl.render.figure.photograph import draw_looks_and_effects
 from attnctl.render.figure.shaded_text import ShadedPart, draw_shaded_text
 from attnctl.render.forms import CHANGE

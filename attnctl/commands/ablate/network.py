@@ -22,8 +22,7 @@ from attnctl.models import open_named_model, watched_tensors
 from attnctl.source.model import Model
 from attnctl.text.tokens import checked_text
 from attnctl.watched.effects import Effects
-from attnctl.watched.measure import EffectRequest, measure_effects
-from attnctl.watched.model import watched_text
+from attnctl.watched.measure import EffectRequest, measure_effects, watched_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

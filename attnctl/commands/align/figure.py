@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from attnctl.commands.align.result import FRAME_SECONDS, AlignedSpeech, AlignedText, AlignedWindow, heads_listed
 from attnctl.formats.pictures import CMAP, DPI
 from attnctl.render.figure.drawing import INK, QUIET
-from attnctl.render.figure.heatmap import colour_map, drawing_of
+from attnctl.render.figure.heatmap import drawing_of
 from attnctl.render.figure.labels import LONGEST, Labels
-from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, token_labels
+from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, colour_map, token_labels
 from attnctl.render.figure.saving import plain_settings
 
 INCHES_A_SECOND, INCHES_A_TOKEN = 1.4, 0.17

@@ -24,8 +24,8 @@ from attnctl.cli.output import (
     put_bytes,
     say_notes,
     say_unknown,
-    write_drawing,
     write_forms,
+    write_grids,
 )
 from attnctl.cli.suggestions import completing
 from attnctl.cli.two_models import ComparedModelOptions, OptionsOfB, ReadTextArgument, check_models
@@ -104,11 +104,12 @@ def compare_command(
         return DONE
     places = chosen_places(pair, layer, head)
     if drawn:
-        from attnctl.commands.compare.figure import comparison_panels
+        from attnctl.commands.compare.figure import comparison_grids
 
         if len(places) > 1:
             raise UsageError("a picture shows one head: choose it with --layer and --head")
-        write_drawing(comparison_panels(pair, *places[0], look.as_look()), form, output)
+        picture = look.as_look()
+        write_grids(comparison_grids(pair, *places[0], picture), form, output, picture)
     else:
         from attnctl.commands.compare.show import comparison_forms
 

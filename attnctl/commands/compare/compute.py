@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from attnctl.api.arguments import changes_of_arguments, source_of_argument
 from attnctl.checks.argument_types import check_types, is_network, named_value
 from attnctl.checks.selection import selected_indices
 from attnctl.errors import UsageError
 from attnctl.measures import needs_of
-from attnctl.models import DEFAULT, Model
+from attnctl.models import DEFAULT, Model, changes_of_arguments, source_of_argument
 from attnctl.readings.comparison import Comparison, compare_traces
 from attnctl.source import NO_CHANGES, Changes, prepare
 from attnctl.trace import Trace

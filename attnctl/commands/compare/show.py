@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from attnctl.readings.comparison import Comparison
-from attnctl.readings.questions.headline import roles_of_heads
 from attnctl.render.forms import Form, Grid, Line, token_label
 from attnctl.text import number_text
 
@@ -48,7 +47,7 @@ def comparison_forms(pair: Comparison, places: Sequence[tuple[int, int]], precis
     yield ""
     largest = pair.largest_difference()
     if len(places) == 1 and places[0] != largest[:2] and pair.gap_of_head(places[0]):
-        finds = ", ".join(roles_of_heads(pair.a.model).get(places[0], ()))
+        finds = ", ".join(pair.a.model.roles_of_heads().get(places[0], ()))
         in_head = f"the largest change in this head{f', which finds {finds}' if finds else ''}"
         yield _change_line(pair, pair.largest_difference(*places[0]), precision, in_head)
     layer, head, i, j = largest

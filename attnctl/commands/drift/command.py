@@ -14,8 +14,8 @@ from attnctl.cli.output import (
     output_format,
     put_bytes,
     say_notes,
-    write_drawing,
     write_forms,
+    write_grids,
     write_table,
 )
 from attnctl.cli.suggestions import completing
@@ -102,9 +102,9 @@ def drift_command(
     elif form in FORMS:
         write_table([block_of(drift.to_records())], form, output)
     elif form in format_names():
-        from attnctl.commands.drift.show import drift_drawing
+        from attnctl.commands.drift.show import drift_grids
 
-        write_drawing(drift_drawing(drift, look.as_look()), form, output)
+        write_grids(drift_grids(drift, look.as_look()), form, output, look.as_look())
     else:
         from attnctl.commands.drift.show import drift_forms
 

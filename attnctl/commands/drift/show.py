@@ -11,7 +11,7 @@ from attnctl.text import counted, percent, visible_text
 
 if TYPE_CHECKING:
     from attnctl.formats.pictures import Look
-    from attnctl.render.figure.layout import Drawing
+    from attnctl.render.figure.layout import Grids
 
 MOST_HEADS = 20  # rows of the table
 
@@ -137,10 +137,9 @@ def _points(value: float) -> str:
     return "0" if value == 0 else f"{points:+.2f}" if abs(points) >= 0.005 else f"{points:+.0e}".replace("e-0", "e-")
 
 
-def drift_drawing(drift: Drift, look: Look) -> Drawing:
-    """Draw layer × head: how far each head moved."""
-    from attnctl.render.figure.heatmap import colour_map, drawing_of, panel_of_heads
-    from attnctl.render.figure.layout import LEAST, Scale, colour_norm
+def drift_grids(drift: Drift, look: Look) -> Grids:
+    """Return a picture of layer × head: how far each head moved."""
+    from attnctl.render.figure.layout import LEAST, Scale, colour_map, colour_norm, panel_of_heads
 
     largest = drift.worst(1)[0].total_variation
     values = {(head.layer, head.head): head.total_variation for head in drift.heads}
@@ -153,4 +152,4 @@ def drift_drawing(drift: Drift, look: Look) -> Drawing:
         note += f"; {predicted}: KL {small_number(drift.kl)} nats, the likeliest the same at {agreeing}"
     title = headline(drift) if look.title is None else look.title
     cited = f"A {drift.a.citation}; B {drift.b.citation}"
-    return drawing_of(panel_of_heads(values, scale, title, note, "no head", cited), look)
+    return panel_of_heads(values, scale, title, note, "no head", cited)

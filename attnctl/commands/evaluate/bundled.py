@@ -19,7 +19,7 @@ from attnctl.commands.evaluate.treebank import HALF
 from attnctl.commands.evaluate.words import HALVES, UP, AlignedSentence, TreeQuestion, align_words
 from attnctl.errors import AttnctlError
 from attnctl.formats.conllu import ParsedSentence
-from attnctl.models.builtin.network import before_training
+from attnctl.source.model import CanBeUntrained
 from attnctl.text import english
 from attnctl.text.english import HELD_OUT, Link, links_said, written_blocks
 
@@ -41,7 +41,7 @@ def measure_relations(model: Model, *, count: int = 1000, untrained_seed: int = 
     Raises AttnctlError if the model splits words of the corpus.
     """
     objective = "next-word" if model.info.causal else "masked-word"
-    fresh = before_training(model, untrained_seed)
+    fresh = model.before_training(untrained_seed) if isinstance(model, CanBeUntrained) else None
     tally = _count_parts(model, fresh, [f"{half} {objective}" for half in HALVES], count)
     cases = tally.cases()
     other_cases = _count_parts(model, None, [f"unseen {objective}", "by hand"], count).cases()

@@ -199,7 +199,7 @@ def evaluate_command(
     from attnctl.commands.evaluate.treebank import Treebank
 
     if any(map(picture_format, output or ())):
-        from attnctl.render.figure.heatmap import colour_map
+        from attnctl.render.figure.layout import colour_map
 
         colour_map(look.cmap)  # refuses an unknown name before the long work
     files, folder = _output_files(output or [])

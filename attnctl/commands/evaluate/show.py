@@ -258,8 +258,8 @@ def census_drawing(census: CensusTable, look: Look = PLAIN) -> Drawing:
     """Draw maps of the relations with most cases, and a map of the trees, all on one scale from 0 to 1."""
     from matplotlib.colors import Normalize
 
-    from attnctl.render.figure.heatmap import colour_map, drawing_of
-    from attnctl.render.figure.layout import Grids, Panel, Scale
+    from attnctl.render.figure.heatmap import drawing_of
+    from attnctl.render.figure.layout import Grids, Panel, Scale, colour_map
 
     maps = _relation_maps(census)
     layers, heads = census.head_grid

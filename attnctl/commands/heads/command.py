@@ -31,8 +31,8 @@ from attnctl.cli.output import (
     put_bytes,
     say_notes,
     say_unknown,
-    write_drawing,
     write_forms,
+    write_grids,
     write_table,
 )
 from attnctl.cli.progress import cost_progress, heads_over_tokens
@@ -202,16 +202,17 @@ def _measure_heads(
 
 def _draw_statistic(measure: Callable[[], Overview], by: str, look: PictureLook, form: str, output: str) -> None:
     """Draw one statistic of every head as a picture."""
-    from attnctl.commands.heads.figure import statistic_grid
+    from attnctl.commands.heads.figure import statistic_grids
     from attnctl.commands.heads.show import no_value_sentence
-    from attnctl.render.figure.heatmap import colour_map
+    from attnctl.render.figure.layout import colour_map
 
     colour_map(look.cmap)  # an unknown name is refused before long work
     measured = measure()
     if all(head[by] is None for head in measured.head_statistics):
         raise AttnctlError(no_value_sentence(by).rstrip("."))
-    drawing = statistic_grid(measured.head_statistics, by, _title_of(measured), look.as_look(), measured.model.citation)
-    write_drawing(drawing, form, output)
+    drawn, model = look.as_look(), measured.model
+    grids = statistic_grids(measured.head_statistics, by, _title_of(measured), drawn, model.citation)
+    write_grids(grids, form, output, drawn)
 
 
 def _write_heads(

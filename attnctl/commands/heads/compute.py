@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
-from attnctl.api.arguments import Selection, changes_of_arguments, selected_places, source_of_argument
 from attnctl.checks.argument_types import check_types
 from attnctl.checks.model_options import ModelOptions, with_model_options
 from attnctl.errors import UsageError
 from attnctl.measures import joins_heads
-from attnctl.models import DEFAULT
+from attnctl.models import DEFAULT, Selection, changes_of_arguments, selected_places, source_of_argument
 from attnctl.source import prepare
 from attnctl.trace import Trace
 
@@ -108,10 +107,8 @@ def _names_around(info: ModelInfo, names: HeadNames | None) -> tuple[Names, Name
 
     They come from the model's own evaluation, or are `names`. Raises UsageError if `names` are of a model of other sizes.
     """
-    from attnctl.readings.questions.headline import roles_of_heads
-
     if names is None:
-        return roles_of_heads(info), {}
+        return info.roles_of_heads(), {}
     if names.head_grid != (info.n_layers, info.n_heads):
         layers, heads = names.head_grid
         raise UsageError(

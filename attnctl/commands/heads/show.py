@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from attnctl.errors import option_name
 from attnctl.readings.head_names import HeadNames
 from attnctl.readings.head_statistics import LEAST_TOKENS, STATISTICS, HeadStatistics, Statistic
-from attnctl.readings.questions.headline import roles_of_heads
 from attnctl.render.forms import Column, Table
 from attnctl.text import for_pasting
 from attnctl.trace.model_info import ModelInfo
@@ -79,7 +78,7 @@ def names_origin(model: ModelInfo, heads: Sequence[HeadStatistics], names: HeadN
     if names is not None:
         named = not names.by_head.keys().isdisjoint((head.layer, head.head) for head in heads)
         return f" {names.legend}" * named
-    roles = roles_of_heads(model)
+    roles = model.roles_of_heads()
     first = next((roles[place][0] for head in heads if (place := (head.layer, head.head)) in roles), None)
     if first is None:
         return ""

@@ -12,7 +12,7 @@ from attnctl.render.forms import Column, Form, Line, Table
 from attnctl.text import number_list
 
 if TYPE_CHECKING:
-    from attnctl.render.figure.layout import Drawing
+    from attnctl.render.figure.layout import Grids
 
 MAX_SENTENCES, MAX_COLUMNS = 12, 12
 
@@ -73,13 +73,15 @@ def _number(value: float) -> str:
     return "0" if value == 0 else f"{value:.2f}" if value >= 0.005 else f"{value:.0e}"
 
 
-def leaks_drawing(leaks: Leaks) -> Drawing:
-    """Draw segment × segment: who may see whom, who does, how far outputs move; the diagonal is a segment's own future."""
+def leaks_grids(leaks: Leaks) -> Grids:
+    """Return a picture of segment × segment: who may see whom, who does, how far outputs move.
+
+    The diagonal is a segment's own future.
+    """
     from matplotlib.colors import Normalize
 
     from attnctl.formats.pictures import CMAP
-    from attnctl.render.figure.heatmap import colour_map, drawing_of
-    from attnctl.render.figure.layout import Grids, Panel, Scale
+    from attnctl.render.figure.layout import Grids, Panel, Scale, colour_map
 
     queries, keys = (
         tuple(dict.fromkeys(ids)) for ids in zip(*((pair.query, pair.key) for pair in leaks.pairs), strict=True)
@@ -98,7 +100,7 @@ def leaks_drawing(leaks: Leaks) -> Drawing:
         Panel(0, cell, name, arrays[cell], measured) for cell, name in enumerate(titles[0] if leaks.layers else ())
     ]
     panels.append(Panel(0, len(panels), titles[1], arrays[2], measured, scale=1))
-    grids = Grids(
+    return Grids(
         panels=tuple(panels),
         rows=tuple(segment_name(leaks, cell) for cell in queries),
         columns=tuple(segment_name(leaks, cell) for cell in keys),
@@ -109,4 +111,3 @@ def leaks_drawing(leaks: Leaks) -> Drawing:
         hidden="in another row of the batch",
         cited=leaks.model.citation,
     )
-    return drawing_of(grids)

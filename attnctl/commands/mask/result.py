@@ -11,7 +11,6 @@ from attnctl.checks.document_fields import NOT_EMPTY, Amount, Count, Index, Mask
 from attnctl.commands.mask.intervals import IntervalMask, checked_intervals
 from attnctl.commands.mask.sentence import ranges
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, read_as
-from attnctl.formats.validation import true_or_false
 from attnctl.runtime.arrays import Bools
 from attnctl.text import counted, visible_text
 
@@ -56,7 +55,7 @@ def _read_mask(mask: object) -> Bools | IntervalMask:
         return mask
     if isinstance(mask, dict):
         return checked_intervals(read_as(IntervalMask, mask))
-    matrix = true_or_false(mask, "the mask")
+    matrix = read_as(Bools, mask)
     if matrix.ndim != 2:
         raise ValueError(f"the mask has {matrix.ndim} axes, not 2")
     return matrix

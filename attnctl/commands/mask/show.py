@@ -25,7 +25,8 @@ from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import counted, visible_text
 
 if TYPE_CHECKING:
-    from attnctl.render.figure.layout import Drawing
+    from attnctl.formats.pictures import Look
+    from attnctl.render.figure.layout import Grids
 
 IN_TERMINAL, POOLED, IN_PICTURE = 24, 12, 64  # rows and columns of a grid; a longer mask is pooled
 DRAWN = 6  # masks that are drawn
@@ -142,14 +143,13 @@ def _cell_of(starts: Sequence[int], position: int) -> int:
     return int(np.searchsorted(starts, position, "right")) - 1
 
 
-def mask_drawing(check: MaskCheck) -> Drawing:
-    """Draw the masks, a panel for each group of layers; the wrong pairs are outlined."""
+def mask_grids(check: MaskCheck) -> tuple[Grids, Look]:
+    """Return a picture of the masks, a panel for each group of layers, with the wrong pairs outlined, and its look."""
     from matplotlib.colors import Normalize
 
     from attnctl.errors import AttnctlError
     from attnctl.formats.pictures import CMAP, Look
-    from attnctl.render.figure.heatmap import colour_map, drawing_of
-    from attnctl.render.figure.layout import Grids, Panel, Scale
+    from attnctl.render.figure.layout import Grids, Panel, Scale, colour_map
 
     if not check.groups:
         name = check.model.name
@@ -191,4 +191,4 @@ def mask_drawing(check: MaskCheck) -> Drawing:
         hidden="hidden",
         cited=check.model.citation,
     )
-    return drawing_of(grids, Look(values=False, colorbar=pooled))
+    return grids, Look(values=False, colorbar=pooled)

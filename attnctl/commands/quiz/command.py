@@ -57,7 +57,6 @@ def quiz_command(
     from attnctl.checks.selection import find_token
     from attnctl.commands.quiz.compute import questions_of_trace
     from attnctl.commands.quiz.show import beginning_forms
-    from attnctl.readings.questions.headline import headline
     from attnctl.source import check_attention_weights, prepare
     from attnctl.text import visible_text
 
@@ -81,7 +80,7 @@ def quiz_command(
         return
     until_end.close()  # the quiz waits for its user: no lines on the progress of its work
     page = safe_console()
-    if (first := headline(trace, query=place)) is not None and first.reason:
+    if (first := trace.headline(query=place)) is not None and first.reason:
         many = (trace.model.n_layers or 1) * (trace.model.n_heads or 1) > 1
         where = f"layer {first.layer}, head {first.head}" if many else ""
         show_forms(beginning_forms(first, visible_text(trace.tokens[first.query].text), where))

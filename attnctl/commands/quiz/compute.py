@@ -17,12 +17,10 @@ from attnctl.checks.tolerances import WHOLE_ROW
 from attnctl.commands.quiz.result import QuizQuestion
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
-from attnctl.readings.questions.headline import ROLES, headline
 from attnctl.source.model import Predicts
 from attnctl.text import counted, number_text, sentence_percent, visible_text
 from attnctl.text.tokens import BLANKS, is_blank
-from attnctl.trace import Headline, Trace
-from attnctl.trace.steps import is_default_scale, reach_of_mask
+from attnctl.trace import Headline, Trace, reach_of_mask
 from attnctl.watched.effects import Effects, HeadEffect
 
 if TYPE_CHECKING:
@@ -79,8 +77,7 @@ def questions_of_trace(
     The last of three or more asks which head matters, if `model`, the built-in model of the trace, makes a prediction that
     depends on one head. Raises AttnctlError if there is nothing to ask.
     """
-    from attnctl.watched.measure import EffectRequest, measure_effects
-    from attnctl.watched.model import watched_text
+    from attnctl.watched.measure import EffectRequest, measure_effects, watched_text
 
     questions, text = quiz_questions(trace, count, seed, query), trace.text
     if len(questions) < 3 or not isinstance(model, Predicts) or not model.predicts_words:
@@ -105,7 +102,7 @@ def quiz_questions(trace: Trace, count: int = 5, seed: int = 0, query: int | Non
         raise AttnctlError(
             f"there is nothing to ask: no query here sees 2 to {MOST_KEYS} keys; take a sentence of a few words"
         )
-    questions = [first] if (first := _ask_prediction(rows[0], headline(trace, query=query))) is not None else []
+    questions = [first] if (first := _ask_prediction(rows[0], trace.headline(query=query))) is not None else []
     for _ in range(24):
         if len(questions) == count:
             return questions
@@ -126,7 +123,7 @@ def quiz_questions(trace: Trace, count: int = 5, seed: int = 0, query: int | Non
 
 def _telling_rows(trace: Trace, dice: random.Random, query: int | None) -> list[QuizRow]:
     """Return the rows to ask about, the most informative first, then the rest in random order."""
-    line = headline(trace, query=query)
+    line = trace.headline(query=query)
     places = [
         (layer, head_index, row)
         for layer in trace.layers
@@ -178,7 +175,7 @@ def _ask_prediction(row: QuizRow, line: Headline | None) -> QuizQuestion | None:
     return QuizQuestion(
         "prediction",
         f"Before you see a number: “{row.trace.text}”. Where will “{row.query}” look most{_row_name(row)}? This head "
-        f"usually links {ROLES.get(line.role, line.role)}.",
+        f"usually links {line.role_in_words}.",
         (),
         row.names[row.largest_key],
         row.names,
@@ -247,7 +244,7 @@ def _ask_division(row: QuizRow) -> QuizQuestion | None:
     if (
         row.scores is None
         or row.scaled_scores is None
-        or not is_default_scale(row.trace)
+        or not row.trace.model.has_default_scale
         or not _is_plain_softmax(row)
         or d_k is None
     ):

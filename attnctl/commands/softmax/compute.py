@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from attnctl import attention
 from attnctl.checks import limits
-from attnctl.checks.model_options import scale_of
 from attnctl.commands.softmax.result import ScaledWeights, Softmax
 from attnctl.errors import AttnctlError, UsageError, option_name
 
@@ -58,7 +57,7 @@ def factor_of(scale: str | None, d_k: int | None) -> float:
     """Return the factor of the scores: `scale`, or 1/√d_k, or 1. Raises UsageError for a factor that is not a number."""
     if scale == "auto" and d_k is None:
         raise UsageError(f"it is 1/√d_k: give {option_name('d_k')}, too", option="scale", value="auto")
-    factor = scale_of(scale)
+    factor = limits.scale_factor(scale)
     if factor is None:
         factor = 1.0 if d_k is None else 1 / math.sqrt(d_k)
     if not math.isfinite(factor):

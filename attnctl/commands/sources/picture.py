@@ -12,8 +12,7 @@ from attnctl.commands.sources.result import AnswerSources, PartSource
 from attnctl.commands.sources.show import answer_probability, headline_of, measured_in_part
 from attnctl.formats.pictures import CMAP
 from attnctl.render.figure.bars import Bars, bar_drawing
-from attnctl.render.figure.heatmap import colour_map
-from attnctl.render.figure.layout import Drawing
+from attnctl.render.figure.layout import Drawing, colour_map
 from attnctl.render.figure.photograph import RegionValues, draw_looks_and_effects
 from attnctl.text import shortened
 

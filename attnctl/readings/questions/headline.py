@@ -37,8 +37,7 @@ from attnctl.readings.questions.certainty import (
 from attnctl.readings.questions.positions import FEWEST_ROWS, Positions, explained_by_the_text
 from attnctl.text import percent, visible_text
 from attnctl.text.tokens import Token
-from attnctl.trace import Headline, Trace, joined_word, word_groups
-from attnctl.trace.model_info import ModelInfo
+from attnctl.trace import VERB_OF_WORD, Headline, Trace, joined_word, word_groups
 
 if TYPE_CHECKING:
     from attnctl.text import Document
@@ -52,25 +51,7 @@ SINK = 0.5  # a key that takes more than this mean share of the other rows' atte
 LIKELY = 0.5  # a link with a smaller probability is probably wrong
 FEWEST_KEYS = 3  # keys that a query must see: of two, one has a large weight by chance
 
-# the head that was measured to find the verb of an object was trained for subjects, auxiliaries and adverbs as well
-VERB_OF_WORD = "word → its verb"
 ROLE_OF_RELATION = {"object → verb": VERB_OF_WORD}
-# role of a head → the end of a sentence that begins with "links"
-ROLES = {
-    "verb → subject": "a verb to its subject",
-    "verb → subject past others": "a verb to its subject, past other nouns",
-    VERB_OF_WORD: "a word to its verb",
-    "subject → verb": "a subject to its verb",
-    "object → verb": "an object to its verb",
-    "verb → object": "a verb to its object",
-    "pronoun → antecedent": "a pronoun to what it stands for",
-    "it → its noun, by meaning": "“it” to the noun that it means",
-    "adjective → noun": "an adjective to its noun",
-    "determiner → noun": "a determiner to its noun",
-    "preposition → what it belongs to": "a preposition to the word that it belongs to",
-    "closing mark → opening mark": "a closing mark to the opening one",
-    "induction": "a word to what followed the same word before",
-}
 
 MEASURED = "the head was measured to find {role}"
 LARGEST = "the largest weight on a token that is neither the query itself nor a sink"
@@ -147,20 +128,12 @@ def measured_roles(figures: Document) -> tuple[tuple[int, int, str], ...] | None
     return tuple((int(row["layer"]), int(row["head"]), role) for row, role in zip(sure, roles, strict=True)) or None
 
 
-def roles_of_heads(info: ModelInfo) -> dict[tuple[int, int], tuple[str, ...]]:
-    """Return (layer, head) → the relations that it was measured to find, the surest first."""
-    roles: dict[tuple[int, int], tuple[str, ...]] = {}
-    for layer, head, relation in info.finds or ():
-        roles[layer, head] = (*roles.get((layer, head), ()), relation)
-    return roles
-
-
 def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = None) -> Iterator[Candidate]:
     """Yield the links of measured heads that their words allow, in `places` (layer and head; None: the whole trace).
 
     `key` is an index among the trace's keys: some keys may be left out of it, but the words of all tokens are known.
     """
-    roles, keys = roles_of_heads(trace.model), _own_keys(trace)
+    roles, keys = trace.model.roles_of_heads(), _own_keys(trace)
     if not roles or keys is None:
         return
     words = _words(trace)
@@ -453,7 +426,7 @@ def _explained(
 def _without_induction(trace: Trace, places: Sequence[tuple[LayerTrace, int]]) -> list[tuple[LayerTrace, int]]:
     """Return the places without induction heads if no word is repeated: such a head has nothing to find then."""
     words = [token.text.lower() for token in trace.tokens]
-    roles = roles_of_heads(trace.model)
+    roles = trace.model.roles_of_heads()
     idle = (
         [place for place, relations in roles.items() if relations == ("induction",)]
         if len({*words}) == len(words)

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from matplotlib import colormaps
-from matplotlib.colors import Colormap, LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from attnctl.errors import UsageError
 from attnctl.formats.photographs import open_picture
 from attnctl.formats.pictures import PLAIN, Look
 from attnctl.readings.heatmap import Evolution, HeatmapGrid, log_span, weight_span
 from attnctl.render.figure.drawing import Sheet
-from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, colour_norm, token_labels
+from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, colour_map, colour_norm, token_labels
 from attnctl.render.figure.saving import plain_settings, png_bytes
-from attnctl.render.forms import HEAT_ON_LIGHT
 from attnctl.source.zoom import read_heatmap
 from attnctl.trace import Trace
 from attnctl.trace.notes import notes_of_kind
@@ -96,30 +90,6 @@ def panels_of_grid(grid: HeatmapGrid, look: Look) -> Grids:
     )
 
 
-def panel_of_heads(
-    values: Mapping[tuple[int, int], float | None], scale: Scale, title: str, note: str, hidden: str, cited: str
-) -> Grids:
-    """Return a grid of (layer, head) → value: a row for each layer, a column for each head.
-
-    Heads without a value are hatched, and `hidden` is the name of these cells.
-    """
-    layers, heads = (sorted(set(numbers)) for numbers in zip(*values, strict=True))
-    numbers = {place: value for place, value in values.items() if value is not None}
-    array = np.array([[numbers.get((layer, head), np.nan) for head in heads] for layer in layers], dtype=np.float32)
-    mask = np.isfinite(array)  # (layers, heads)
-    return Grids(
-        panels=(Panel(0, 0, "", np.where(mask, array, 0), mask),),
-        rows=tuple(map(str, layers)),
-        columns=tuple(map(str, heads)),
-        scales=(scale,),
-        title=title,
-        notes=(note,),
-        axes=("layer", "head"),
-        hidden=hidden,
-        cited=cited,
-    )
-
-
 def _colour_scale(grid: HeatmapGrid, look: Look) -> tuple[Scale, tuple[str, ...]]:
     """Return the colours of a grid's weights, and the sentences that say how the weights were changed."""
     notes = grid.remarks
@@ -135,17 +105,6 @@ def _colour_scale(grid: HeatmapGrid, look: Look) -> tuple[Scale, tuple[str, ...]
         notes = (*notes, f"all {' and all '.join(beyond)} in one colour")
     unit = grid.unit_of_cells + (", rescaled" if notes_of_kind(grid.remarks, "rescaled") else "")
     return Scale(norm, colour_map(look.cmap), unit), notes
-
-
-def colour_map(name: str) -> Colormap:
-    """Return the colour map of the page ("heat") or one of matplotlib. Raises UsageError that suggests similar names."""
-    if name == "heat":
-        return LinearSegmentedColormap.from_list(name, HEAT_ON_LIGHT)
-    if name in colormaps:
-        return colormaps[name]
-    near = difflib.get_close_matches(name, list(colormaps), 3)
-    advice = f"did you mean {' or '.join(near)}?" if near else "try heat, viridis, cividis, magma or gray_r"
-    raise UsageError(f"no colour map {name!r}: {advice}", value=name)
 
 
 def colour_function(cmap: str) -> Callable[[float], tuple[int, int, int]]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypedDict
 
-from matplotlib.colors import CenteredNorm, Colormap, LogNorm, Normalize
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.colors import CenteredNorm, Colormap, LinearSegmentedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from attnctl.errors import UsageError, option_name
 from attnctl.formats.pictures import Look
 from attnctl.render.figure.labels import LONGEST, Labels
+from attnctl.render.forms import HEAT_ON_LIGHT
 from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text.tokens import Token
 
@@ -46,6 +50,17 @@ def colour_norm(low: float, high: float, *, log: bool = False, clip: bool = Fals
             f"the colours would go from {low:g} to {high:g}: give another {option_name('vmin')} or {option_name('vmax')}"
         )
     return LogNorm(low, high, clip) if log else Normalize(low, high, clip)
+
+
+def colour_map(name: str) -> Colormap:
+    """Return the colour map of the page ("heat") or one of matplotlib. Raises UsageError that suggests similar names."""
+    if name == "heat":
+        return LinearSegmentedColormap.from_list(name, HEAT_ON_LIGHT)
+    if name in colormaps:
+        return colormaps[name]
+    near = difflib.get_close_matches(name, list(colormaps), 3)
+    advice = f"did you mean {' or '.join(near)}?" if near else "try heat, viridis, cividis, magma or gray_r"
+    raise UsageError(f"no colour map {name!r}: {advice}", value=name)
 
 
 class Panel(NamedTuple):
@@ -89,6 +104,30 @@ class Grids:
     def is_masked(self) -> bool:
         """Return whether a cell is hatched."""
         return any(panel.mask is not None and not panel.mask.all() for panel in self.panels)
+
+
+def panel_of_heads(
+    values: Mapping[tuple[int, int], float | None], scale: Scale, title: str, note: str, hidden: str, cited: str
+) -> Grids:
+    """Return a grid of (layer, head) → value: a row for each layer, a column for each head.
+
+    Heads without a value are hatched, and `hidden` is the name of these cells.
+    """
+    layers, heads = (sorted(set(numbers)) for numbers in zip(*values, strict=True))
+    numbers = {place: value for place, value in values.items() if value is not None}
+    array = np.array([[numbers.get((layer, head), np.nan) for head in heads] for layer in layers], dtype=np.float32)
+    mask = np.isfinite(array)  # (layers, heads)
+    return Grids(
+        panels=(Panel(0, 0, "", np.where(mask, array, 0), mask),),
+        rows=tuple(map(str, layers)),
+        columns=tuple(map(str, heads)),
+        scales=(scale,),
+        title=title,
+        notes=(note,),
+        axes=("layer", "head"),
+        hidden=hidden,
+        cited=cited,
+    )
 
 
 class TextSetting(TypedDict, total=False):

@@ -19,9 +19,8 @@ from attnctl.formats.photographs import photograph_of
 from attnctl.formats.pictures import CMAP, DPI, Look
 from attnctl.readings.overview import LongRow, Overview
 from attnctl.readings.picture_heat import heat_of_boxes, panels_of, query_of_picture, sentences_of_heat
-from attnctl.render.figure.heatmap import colour_map
 from attnctl.render.figure.labels import Labels
-from attnctl.render.figure.layout import LEAST, Drawing, colour_norm
+from attnctl.render.figure.layout import LEAST, Drawing, colour_map, colour_norm
 from attnctl.render.figure.saving import plain_settings
 from attnctl.render.forms import CHANGE
 from attnctl.runtime.arrays import Floats

@@ -25,8 +25,8 @@ from PIL.PngImagePlugin import PngInfo
 from attnctl.formats.pictures import Look
 from attnctl.readings.heatmap import HeatmapGrid
 from attnctl.render.figure.drawing import HATCHING, INK, LEAST_CELL, PAPER, QUIET, Sheet
-from attnctl.render.figure.heatmap import colour_map, draw_heatmap, panels_of_grid
-from attnctl.render.figure.layout import TextSetting
+from attnctl.render.figure.heatmap import draw_heatmap, panels_of_grid
+from attnctl.render.figure.layout import TextSetting, colour_map
 from attnctl.render.figure.saving import plain_settings, png_bytes, png_metadata
 from attnctl.render.forms import takes_dark_ink
 from attnctl.runtime.arrays import Bytes

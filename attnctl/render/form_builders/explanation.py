@@ -14,7 +14,7 @@ import numpy as np
 from attnctl.checks.tolerances import WHOLE_ROW
 from attnctl.errors import option_name
 from attnctl.layer import LayerTrace
-from attnctl.readings.questions.headline import doubt_of, roles_of_heads
+from attnctl.readings.questions.headline import doubt_of
 from attnctl.render.forms import (
     Column,
     Form,
@@ -35,7 +35,7 @@ from attnctl.text.tokens import Token, is_blank
 from attnctl.trace import Headline, Trace
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.notes import notes_of_kind
-from attnctl.trace.steps import Step, StepPart, is_default_scale, walk_steps
+from attnctl.trace.steps import Step, StepPart, walk_steps
 from attnctl.trace.subject import numbers_in_text
 
 SHOWN_KEYS = 8  # keys in the arithmetic of one query: more are hard to follow
@@ -129,7 +129,7 @@ class Arithmetic:
             if weights is None
             else max(self.keys, key=lambda j: float(weights[self.position, self.row, j]))
         )
-        by = f"/ √{self.trace.model.d_k}" if is_default_scale(self.trace) else f"× {scale:.6g}"
+        by = f"/ √{self.trace.model.d_k}" if self.trace.model.has_default_scale else f"× {scale:.6g}"
         division = f"{self.name} → {self.names[j]}: {self.number(float(scores[self.position, self.row, j]))} {by}"
         yield _equation(division, self.number(float(scaled[self.position, self.row, j])))
         if weights is not None and self.layer.sink_weights is None:  # a sink takes part of the row
@@ -351,7 +351,7 @@ class Explanation:
 
     def _place_forms(self, layer: int, head: int) -> Iterator[Form]:
         model = self.trace.model
-        finds = ", ".join(roles_of_heads(model).get((layer, head), ()))
+        finds = ", ".join(model.roles_of_heads().get((layer, head), ()))
         line = place_name(model, layer, head) + (f": {finds}" if finds else "")
         count = (model.n_heads or 1) - len(self._heads_of(layer))
         more = f"   {counted(count, 'more head')}: {option_name('head', 'all')}" if count > 0 else ""
@@ -539,7 +539,7 @@ def place_name(model: ModelInfo, layer: int, head: int) -> str:
 
 def conclusion_of(trace: Trace, line: Headline) -> str:
     """Return a sentence on what the strongest link means; empty if no remark is needed."""
-    finds = roles_of_heads(trace.model).get((line.layer, line.head), ())
+    finds = trace.model.roles_of_heads().get((line.layer, line.head), ())
     trained, layer = trace.model.nature.is_trained, trace.layer(line.layer)
     weights = layer.head_weights(line.head)  # (rows, n_k)
     if trace.reads_itself and line.key == line.query and line.weight > PARKED:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from attnctl.errors import option_name
 from attnctl.readings.questions.head_roles import role_figure
-from attnctl.readings.questions.headline import LEAST, ROLES, other_headlines
+from attnctl.readings.questions.headline import LEAST, other_headlines
 from attnctl.render.form_builders.explanation import (
     NAMED,
     Arithmetic,
@@ -20,7 +20,6 @@ from attnctl.render.form_builders.explanation import (
 from attnctl.render.forms import Column, Form, Line, Table, token_label
 from attnctl.text import number_text, percent
 from attnctl.trace import Headline, Trace
-from attnctl.trace.steps import is_default_scale
 
 STEPS = ("scores", "scaled", "mask", "weights", "context")
 MOST_OTHERS = 2  # other links, named below the bars
@@ -116,7 +115,7 @@ class FirstScreen:
         where = place_name(model, line.layer, line.head)
         place = f"{where} of {model.name}" if where else model.name
         if line.role:
-            links = f"links {ROLES.get(line.role, line.role)}"
+            links = f"links {line.role_in_words}"
             measured = role_figure(model, line.layer, line.head, line.role) if model.nature.is_network else None
             if measured is None:
                 return f"{place}: usually {links}"
@@ -171,6 +170,6 @@ class FirstScreen:
 
     def _scaling(self) -> str:
         model = self.trace.model
-        if is_default_scale(self.trace) and not model.caps_scores:
+        if self.trace.model.has_default_scale and not model.caps_scores:
             return f"÷ √{model.d_k}"
         return "scaled"

@@ -19,16 +19,15 @@ from attnctl.layer import LayerTrace
 from attnctl.measures import measure_named
 from attnctl.readings.heatmap import sinks_of_grid
 from attnctl.readings.overview import Overview, PooledGrid
-from attnctl.readings.questions.headline import ROLES, doubt_of, headline, roles_of_heads
+from attnctl.readings.questions.headline import doubt_of, headline
 from attnctl.readings.rows import ExactBlock, strongest_links
 from attnctl.readings.sinks import Sinks, sinks_of_heads
 from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import Document, counted, visible_text
 from attnctl.text.tokens import Token
-from attnctl.trace import Headline, Trace, steps, word_groups
+from attnctl.trace import ROLES, Headline, Trace, steps, word_groups
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.notes import notes_of_kind
-from attnctl.trace.steps import is_default_scale
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -82,13 +81,13 @@ def _packed_source(source: Trace | Overview, label: str, layers: Sequence[Docume
         "label": visible_text(label),
         "model": {  # what the page needs to compute the steps
             "name": visible_text(source.model.name),
-            "defaultScale": isinstance(source, Trace) and is_default_scale(source),
+            "defaultScale": isinstance(source, Trace) and source.model.has_default_scale,
             **{name: value for name in FACTS if (value := getattr(source.model, name)) is not None},
         },
         "facts": facts_line(source.model, len(source.tokens), layers),
         "roles": {
             f"{layer}.{head}": ", or ".join(_plain_roles(roles))
-            for (layer, head), roles in roles_of_heads(source.model).items()
+            for (layer, head), roles in source.model.roles_of_heads().items()
         },
         "tokens": packed_tokens(source.tokens, source.text),
         "keyTokens": None if keys is None else packed_tokens(keys, source.text),

@@ -25,8 +25,7 @@ from attnctl.source.probe import probe_positions
 from attnctl.text import Document, counted
 from attnctl.trace import Trace
 from attnctl.trace.subject import reads_itself
-from attnctl.watched.measure import EffectRequest, measure_effects
-from attnctl.watched.model import watched_text
+from attnctl.watched.measure import EffectRequest, measure_effects, watched_text
 
 if TYPE_CHECKING:
     from PIL.Image import Image

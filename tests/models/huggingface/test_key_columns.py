@@ -11,8 +11,7 @@ from attnctl.models import open_model
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.readings.statistics_reading import HeadStatisticsReading
 from attnctl.source import TextSource, prepare
-from attnctl.watched.measure import EffectRequest, measure_effects
-from attnctl.watched.model import watched_text
+from attnctl.watched.measure import EffectRequest, measure_effects, watched_text
 from tests.conftest import Refused, Run
 from tests.models.huggingface.conftest import FamilyTrace, Shelf
 from tests.tools.sweep.checkpoints import TEXT

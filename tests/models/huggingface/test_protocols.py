@@ -14,7 +14,8 @@ import attnctl
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import Model, open_model
 from attnctl.source.model import BringsText, CallsNetwork, CanIntervene, Generates, HasVocabulary, SharesPasses
-from attnctl.watched.model import CanBeWatched, switch_heads_off, watched_text
+from attnctl.watched.measure import CanBeWatched, watched_text
+from attnctl.watched.model import switch_heads_off
 from tests.models.huggingface.conftest import Shelf
 
 PACKAGE = Path(attnctl.__file__).parent

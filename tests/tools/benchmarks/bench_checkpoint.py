@@ -87,8 +87,7 @@ def ablate() -> Iterator[Row]:
 
     from attnctl.models import open_model
     from attnctl.readings.rank_correlation import spearman_rho
-    from attnctl.watched.measure import EffectRequest, measure_effects
-    from attnctl.watched.model import watched_text
+    from attnctl.watched.measure import EffectRequest, measure_effects, watched_text
 
     text, target, against = "<|endoftext|>When Mary and John went to the store, John gave a drink to", " Mary", " John"
     torch.set_num_threads(1)

@@ -61,11 +61,10 @@ def contributions_command(
     it: for that see attnctl ablate.
     """
     from attnctl import inputs
-    from attnctl.render.form_builders.contributions import contributions_forms
+    from attnctl.commands.contributions.show import contributions_forms
     from attnctl.text.tokens import checked_text
     from attnctl.watched.effects import effects_to_json
-    from attnctl.watched.measure import EffectRequest, measure_contributions
-    from attnctl.watched.model import watched_text
+    from attnctl.watched.measure import EffectRequest, measure_contributions, watched_text
 
     form = output_format("contributions", output, ("json", "txt", "svg"), "json" if json else "")
     if form == "json":

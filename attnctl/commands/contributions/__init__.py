@@ -1,0 +1,1 @@
+"""What each part of a model adds to the logit of the next word."""
