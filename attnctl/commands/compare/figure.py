@@ -10,7 +10,7 @@ from matplotlib.colors import CenteredNorm
 from attnctl.formats.pictures import PLAIN, Look
 from attnctl.readings.comparison import Comparison
 from attnctl.render.figure.heatmap import colour_map, drawing_of
-from attnctl.render.figure.layout import LEAST, Drawing, Grids, Panel, Scale, colour_norm
+from attnctl.render.figure.layout import LEAST, Drawing, Panel, Panels, Scale, colour_norm
 from attnctl.render.forms import CHANGE
 from attnctl.text import shortened
 
@@ -31,7 +31,7 @@ def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAI
     a_name, b_name = (shortened(name, TITLE, close=True) for name in pair.names)
     names = f"A  {a_name}", f"B  {b_name}", "B - A"
     arrays = zip(names, (a, b, change_of), (0, 0, 1), masks, strict=True)
-    grids = Grids(
+    picture = Panels(
         panels=tuple(
             Panel(0, index, name, array, mask, scale, breaks=True)
             for index, (name, array, scale, mask) in enumerate(arrays)
@@ -43,4 +43,4 @@ def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAI
         title=f"layer {layer}, head {head}" if look.title is None else look.title,
         cited=f"A {pair.a.model.citation}; B {pair.b.model.citation}",
     )
-    return drawing_of(grids, replace(look, log=False))
+    return drawing_of(picture, replace(look, log=False))

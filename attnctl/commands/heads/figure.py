@@ -20,5 +20,5 @@ def statistic_grid(
     ends = low if look.vmin is None else look.vmin, look.vmax if look.vmax is not None else top or float(low == 0)
     scale = Scale(colour_norm(*ends), colour_map(look.cmap), STATISTICS[name].unit or name)
     heading = title if look.title is None else look.title
-    grids = panel_of_heads(values, scale, heading, STATISTICS[name].title_with_unit, "no value", cited)
-    return drawing_of(grids, look)
+    picture = panel_of_heads(values, scale, heading, STATISTICS[name].title_with_unit, "no value", cited)
+    return drawing_of(picture, look)

@@ -79,7 +79,7 @@ def leaks_drawing(leaks: Leaks) -> Drawing:
 
     from attnctl.formats.pictures import CMAP
     from attnctl.render.figure.heatmap import colour_map, drawing_of
-    from attnctl.render.figure.layout import Grids, Panel, Scale
+    from attnctl.render.figure.layout import Panel, Panels, Scale
 
     queries, keys = (
         tuple(dict.fromkeys(ids)) for ids in zip(*((pair.query, pair.key) for pair in leaks.pairs), strict=True)
@@ -98,7 +98,7 @@ def leaks_drawing(leaks: Leaks) -> Drawing:
         Panel(0, cell, name, arrays[cell], measured) for cell, name in enumerate(titles[0] if leaks.layers else ())
     ]
     panels.append(Panel(0, len(panels), titles[1], arrays[2], measured, scale=1))
-    grids = Grids(
+    picture = Panels(
         panels=tuple(panels),
         rows=tuple(segment_name(leaks, cell) for cell in queries),
         columns=tuple(segment_name(leaks, cell) for cell in keys),
@@ -109,4 +109,4 @@ def leaks_drawing(leaks: Leaks) -> Drawing:
         hidden="in another row of the batch",
         cited=leaks.model.citation,
     )
-    return drawing_of(grids)
+    return drawing_of(picture)

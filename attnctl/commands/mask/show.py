@@ -149,7 +149,7 @@ def mask_drawing(check: MaskCheck) -> Drawing:
     from attnctl.errors import AttnctlError
     from attnctl.formats.pictures import CMAP, Look
     from attnctl.render.figure.heatmap import colour_map, drawing_of
-    from attnctl.render.figure.layout import Grids, Panel, Scale
+    from attnctl.render.figure.layout import Panel, Panels, Scale
 
     if not check.groups:
         name = check.model.name
@@ -179,7 +179,7 @@ def mask_drawing(check: MaskCheck) -> Drawing:
     left_out = len(check.groups) - len(groups)
     notes = [group_line(check, groups[0])] * (len(groups) == 1)  # a picture of one panel shows no name
     notes += [*violation_lines(check)[:2], *([f"{counted(left_out, 'mask')} more: see --json"] if left_out else [])]
-    grids = Grids(
+    picture = Panels(
         panels=tuple(panels),
         rows=tuple(_labels(check, groups[0], 0, rows)),
         columns=tuple(_labels(check, groups[0], 1, columns)),
@@ -191,4 +191,4 @@ def mask_drawing(check: MaskCheck) -> Drawing:
         hidden="hidden",
         cited=check.model.citation,
     )
-    return drawing_of(grids, Look(values=False, colorbar=pooled))
+    return drawing_of(picture, Look(values=False, colorbar=pooled))

@@ -10,7 +10,7 @@ from matplotlib.colors import Normalize
 from attnctl.commands.needle.result import NeedleCell, Needles, depth_grid
 from attnctl.formats.pictures import CMAP
 from attnctl.render.figure.heatmap import colour_map, drawing_of
-from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale
+from attnctl.render.figure.layout import Drawing, Panel, Panels, Scale
 
 SHARE = "share of the answer's attention on the needle"
 
@@ -21,7 +21,7 @@ def needle_drawing(summary: Needles, cells: Sequence[NeedleCell]) -> Drawing:
     is_asked = np.isfinite(shares)  # (depths, lengths)
     answered = is_asked & (depth_grid(cells, [cell.answered for cell in cells])[0] == 1)  # (depths, lengths)
     shares = np.where(is_asked, shares, 0)  # (depths, lengths)
-    grids = Grids(
+    picture = Panels(
         panels=(Panel(0, 0, "asked", shares, is_asked), Panel(0, 1, "answered", shares, answered)),
         rows=tuple(f"{100 * depth:g} %" for depth in depths),
         columns=tuple(f"{length:,}" for length in lengths),
@@ -32,4 +32,4 @@ def needle_drawing(summary: Needles, cells: Sequence[NeedleCell]) -> Drawing:
         hidden="not answered" if is_asked.all() else "not answered, or not asked",
         cited=summary.model.citation,
     )
-    return drawing_of(grids)
+    return drawing_of(picture)
