@@ -205,7 +205,6 @@ OF_WEIGHTS_ALONE = ("--size", "--font-size", "--values", "--no-values", "--color
 MOVED = {
     "compare --drift": "attnctl drift A B TEXT",
     "explain --against": "attnctl contributions TEXT --target WORD --against WORD",
-    "explain --all": "--layer all",
     "explain --check": "attnctl check TEXT",
     "heatmap --run": "attnctl film RUN TEXT",
     "view --run": "attnctl film RUN TEXT -o page.html",

@@ -113,11 +113,9 @@ def read_conversation(model: Model, item: Item) -> tuple[Item, tuple[Token, ...]
     from attnctl.formats.chat import conversation_of
 
     conversation = conversation_of(as_json(item.messages), "it")
-    checkpoint = answering_model(model, "name a checkpoint (smollm2, …)", "reads no conversations")
-    from attnctl.models.huggingface.prompts import chat_prompt, prompt_tokens
-
-    prompt = chat_prompt(checkpoint, conversation)
-    return replace(item, text=prompt.text), prompt_tokens(checkpoint, prompt.text)
+    answering = answering_model(model, "name a checkpoint (smollm2, …)", "reads no conversations")
+    prompt = answering.prompt_of(conversation)
+    return replace(item, text=prompt.text), answering.prompt_tokens(prompt.text)
 
 
 def listed_tokens(model: Model, item: Item) -> tuple[Token, ...]:

@@ -146,6 +146,11 @@ def is_network(model: object) -> TypeGuard[PreTrainedModel]:
     return all(hasattr(model, name) for name in ("config", "named_modules", "get_input_embeddings", "forward"))
 
 
+def uncompiled(model: Any) -> Any:
+    """Return the model within the result of torch.compile; any other model unchanged."""
+    return getattr(model, "_orig_mod", model)
+
+
 def _is_whole_number(value: object) -> bool:
     """Return whether a value is a whole number of Python or NumPy."""
     try:

@@ -64,3 +64,10 @@ MaskLists = Annotated[Array, _SWITCHES]
 
 class Part(Struct, omit_defaults=True):
     """An object in a document. A field whose value is its default None, () or UNSET is left out."""
+
+
+class HeadPlace(Part):
+    """A layer and a head, by their numbers."""
+
+    layer: Index
+    head: Index

@@ -17,11 +17,11 @@ from attnctl.runtime.files import check_writable, need_pyarrow, write_whole
 from attnctl.text import either, harmless_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.theme import Theme
 
     from attnctl.formats.tables import Block
     from attnctl.render.figure.layout import Drawing
+    from attnctl.render.forms import Form
     from attnctl.render.terminal.console import SafeConsole
     from attnctl.text.tokens import Token
 
@@ -97,9 +97,9 @@ def safe_console(*, stderr: bool = False, soft_wrap: bool = False, theme: Theme 
     return SafeConsole(stderr=stderr, soft_wrap=soft_wrap, theme=theme)
 
 
-def show_renderable(renderable: RenderableType, soft_wrap: bool = False) -> None:
-    """Write a rich renderable on standard output."""
-    safe_console(soft_wrap=soft_wrap).print(renderable)
+def show_forms(forms: Iterable[Form], soft_wrap: bool = False) -> None:
+    """Write forms on standard output: tables, lines and grids, one below the other."""
+    write_forms(forms, "terminal", None, soft_wrap=soft_wrap)
 
 
 def put_bytes(data: bytes, output: str | None = None) -> None:
@@ -165,24 +165,22 @@ def write_table(blocks: Iterable[Block], form: str, output: str | None) -> None:
         write_whole(output, write)
 
 
-def write_renderable(
-    renderable: RenderableType, form: str, output: str | None, title: str = "", cited: str = "", soft_wrap: bool = False
+def write_forms(
+    forms: Iterable[Form], form: str, output: str | None, title: str = "", cited: str = "", soft_wrap: bool = False
 ) -> None:
-    """Write a rich renderable on the terminal, or into a file as txt or svg (a picture of a terminal).
-
-    A `Shown` can also be written as html, a page.
-    """
-    if form == "terminal":
-        show_renderable(renderable, soft_wrap)
-        return
+    """Write forms on the terminal, or into a file: as txt, as svg (a picture of a terminal), or as html, a page."""
     from attnctl.render.terminal.console import Shown, as_svg, as_text
 
-    if form == "html" and isinstance(renderable, Shown):
+    shown = Shown(forms)
+    if form == "terminal":
+        safe_console(soft_wrap=soft_wrap).print(shown)
+        return
+    if form == "html":
         from attnctl.render.page.reading_pages import reading_page
 
-        written = reading_page(renderable.forms, title, cited)
+        written = reading_page(shown.forms, title, cited)
     else:
-        written = as_svg(renderable, title, cited) if form == "svg" else as_text(renderable)
+        written = as_svg(shown, title, cited) if form == "svg" else as_text(shown)
     put_bytes(written.encode(), output)
 
 

@@ -165,8 +165,11 @@ kept_models: ContextVar[KeptModels | None] = ContextVar("kept_models", default=N
 @contextmanager
 def models_kept() -> Iterator[None]:
     """Within this context, keep the models that commands open and their runs, for the next commands."""
+    from attnctl.models import networks_kept
+
     before = kept_models.set(KeptModels())
     try:
-        yield
+        with networks_kept():
+            yield
     finally:
         kept_models.reset(before)

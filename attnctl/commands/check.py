@@ -10,7 +10,7 @@ from attnctl.checks.options import CHANGED, CHECKPOINT, MADE, MATHEMATICS, NUMBE
 from attnctl.cli.command import command
 from attnctl.cli.groups import FileOption, HeadOption, LayerOption, SourceArgument, WeightsModelOptions
 from attnctl.cli.opening import open_source
-from attnctl.cli.output import show_renderable
+from attnctl.cli.output import show_forms
 from attnctl.errors import DONE, FINDING, UsageError
 
 if TYPE_CHECKING:
@@ -37,12 +37,11 @@ def check_command(
     The exit code is 4 if a step does not hold.
     """
     from attnctl.render.form_builders.findings import findings_table
-    from attnctl.render.terminal.console import Shown
     from attnctl.source import prepare
 
     prepared = prepare(open_source(context, source, file, model), layer=layer, head=head)
     findings = findings_of(prepared)
-    show_renderable(Shown([findings_table(findings)]), soft_wrap=True)
+    show_forms([findings_table(findings)], soft_wrap=True)
     return FINDING if any(finding.holds is False for finding in findings) else DONE
 
 
@@ -51,7 +50,7 @@ def findings_of(prepared: Prepared) -> list[CheckFinding]:
 
     Raises UsageError for an overview.
     """
-    from attnctl.models.huggingface.check import check_attention
+    from attnctl.models.check import check_attention
     from attnctl.source import OverviewSource
     from attnctl.trace.consistency import findings_of_trace
 

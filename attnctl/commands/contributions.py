@@ -21,7 +21,7 @@ from attnctl.cli.groups import (
     output_option,
 )
 from attnctl.cli.opening import model_of
-from attnctl.cli.output import output_format, put_bytes, say_notes, write_renderable
+from attnctl.cli.output import output_format, put_bytes, say_notes, write_forms
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,6 @@ def contributions_command(
     """
     from attnctl import inputs
     from attnctl.render.form_builders.contributions import contributions_forms
-    from attnctl.render.terminal.console import Shown
     from attnctl.text.tokens import checked_text
     from attnctl.watched.effects import effects_to_json
     from attnctl.watched.measure import EffectRequest, measure_contributions
@@ -78,5 +77,4 @@ def contributions_command(
     if form == "json":
         put_bytes(effects_to_json(effects) + b"\n", output)
     else:
-        screen = Shown(contributions_forms(effects, top))
-        write_renderable(screen, form, output, "attnctl contributions", effects.model.citation)
+        write_forms(contributions_forms(effects, top), form, output, "attnctl contributions", effects.model.citation)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Context, Option
@@ -31,7 +32,7 @@ from attnctl.cli.output import (
     put_bytes,
     say_notes,
     say_unknown,
-    write_renderable,
+    write_forms,
 )
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.cli.suggestions import TOKENS, completing
@@ -39,7 +40,7 @@ from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
     from attnctl.readings.overview import LongRow, Overview
-    from attnctl.render.terminal.console import Shown
+    from attnctl.render.forms import Form
     from attnctl.source import Changes, Prepared, Source
     from attnctl.trace import Trace
 
@@ -81,6 +82,10 @@ class ChosenOptions:
 class WalkOptions:
     """The options that say how the steps are shown."""
 
+    all: Annotated[
+        bool,
+        Option("--all", help="Show all layers, from tokens to output.", rich_help_panel=LOOK),
+    ] = False
     precision: PrecisionOption = None
     story: Annotated[
         bool,
@@ -138,7 +143,7 @@ def explain_command(
         _explain_long(prepared, form, output, chosen)
         return
     if names is not None:
-        refuse_unused(context, "top", "spans", because="--steps names what is shown")
+        refuse_unused(context, "top", "spans", "all", because="--steps names what is shown")
     if form in ("json", "npz"):
         refuse_unused(context, WalkOptions, because=f"the output is {form.upper()}")
         prepared = prepare(opened, changes, chosen.layer, chosen.head, chosen.query, say=say_notes)
@@ -179,13 +184,12 @@ def _explain_steps(
         say_notes(check_steps(trace, names))
     from attnctl.render.form_builders.explanation import Explanation
     from attnctl.render.form_builders.first_screen import FirstScreen
-    from attnctl.render.terminal.console import Shown
 
     queries = [None] if query is None else find_several(trace.tokens, query)
     precision = 2 if walk.precision is None else walk.precision
     chosen_layers = selected_indices(layer, opened.counts[0], "layer", opened.name)
 
-    walked = "all" in (layer, head)
+    walked = walk.all or "all" in (layer, head)
     several = any(picked is not None and len(picked) > 1 for picked in (queries, heads, chosen_layers))
     line = None
     if not (names is not None or walked or several):
@@ -197,7 +201,7 @@ def _explain_steps(
     else:
         asked = walk.story or any(option is not None for option in (layer, head, query, walk.precision))
         screen = FirstScreen(trace, line, precision, walk.story, asked)
-    write_renderable(Shown(screen.forms()), form, output, "attnctl explain", trace.cited)
+    write_forms(screen.forms(), form, output, "attnctl explain", trace.cited)
 
 
 def _write_trace(trace: Trace, query: str | None, names: Sequence[str] | None, output: str | None) -> None:
@@ -253,10 +257,8 @@ def _explain_long(prepared: Prepared, form: str, output: str | None, chosen: Cho
         return row
 
     if form != "json":
-        tables = [_row_table(prepared, query_index, top, spans, read_row) for query_index in queries]
-        from rich.console import Group
-
-        write_renderable(Group(*tables), form, output, "attnctl explain")
+        rows = (_row_forms(prepared, query_index, top, spans, read_row) for query_index in queries)
+        write_forms(chain.from_iterable(rows), form, output, "attnctl explain")
         return
     overviews: list[Overview | LongRow]
     if queries == [None]:
@@ -277,21 +279,20 @@ def _explain_long(prepared: Prepared, form: str, output: str | None, chosen: Cho
     put_bytes(b"".join(overview_to_json(overview) + b"\n" for overview in overviews), output)
 
 
-def _row_table(
+def _row_forms(
     prepared: Prepared, query_index: int | None, top: int | None, spans: str | None, read_row: Callable[..., LongRow]
-) -> Shown:
+) -> Iterator[Form]:
     """Return a table of where a query looks: its exact row, or its strongest links if the file holds only those."""
     from attnctl.readings.overview import Overview
     from attnctl.render.form_builders.rows import row_forms
-    from attnctl.render.terminal.console import Shown
     from attnctl.source.links import TOP, parts_of_keys
 
     overview = prepared.overview
     if not isinstance(overview, Overview):
-        return Shown(row_forms(read_row(query_index), parts_of_keys(prepared, spans), top or TOP))
+        return row_forms(read_row(query_index), parts_of_keys(prepared, spans), top or TOP)
     if spans is not None:
         raise UsageError(
             f"sums up a whole row, and {prepared.source.name} holds links: give the text and its model", option="spans"
         )
     links_shown = top or min(TOP, *(link.keys.shape[1] for link in overview.links.values()), TOP)
-    return Shown(row_forms(read_row(query_index, links_shown), top=links_shown, whole=False))
+    return row_forms(read_row(query_index, links_shown), top=links_shown, whole=False)

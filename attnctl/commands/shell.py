@@ -43,7 +43,6 @@ def shell_command(context: Context, text: TextArgument = None, *, file: FileOpti
     """
     from attnctl import inputs
     from attnctl.cli import output
-    from attnctl.models.huggingface import network
 
     if "-" in (text, file, model.chat):
         raise UsageError("standard input is where the commands come from: give the text in quotes or as --file FILE")
@@ -57,7 +56,6 @@ def shell_command(context: Context, text: TextArgument = None, *, file: FileOpti
         name: value for name, value in options.items() if was_typed(context, name) or value not in (None, False)
     }
     session = Session(read, session_options, chat=model.chat, quiet=output.quiet)
-    network.loaded_networks = {}
     failed, at_terminal = False, sys.stdin.isatty()
     try:
         with interrupts.tidied_up(), models_kept():  # Ctrl-C ends a command, not the shell
@@ -65,8 +63,6 @@ def shell_command(context: Context, text: TextArgument = None, *, file: FileOpti
                 failed = run_line(line, session) not in (DONE, INTERRUPTED) or failed
     except (EOFError, StopIteration):
         pass
-    finally:
-        network.loaded_networks = None
     return PARTIAL if failed and not at_terminal else DONE
 
 

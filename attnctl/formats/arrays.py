@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -20,7 +20,7 @@ from attnctl.errors import AttnctlError, about_value, in_one_line
 from attnctl.formats.validation import array_header, check_unpickled, read_npy, read_npz, telling_unsound, with_bfloat16
 from attnctl.layer import RowsOnDemand
 from attnctl.runtime.arrays import Bools, Floats
-from attnctl.runtime.files import check_regular, decode_text, open_regular, parse_json, read_bytes
+from attnctl.runtime.files import check_regular, decode_text, open_regular, read_bytes
 from attnctl.text import counted
 from attnctl.text.tokens import Token
 
@@ -245,37 +245,6 @@ def axis_names(arrays: dict[str, Array], name: str, path: str) -> tuple[str, ...
     if axis.ndim != 1:
         raise AttnctlError(f"{path}: {name} has shape {axis.shape}: it is a list of names")
     return tuple(map(str, axis))
-
-
-def read_batch(path: str, *, needs_ids: bool = True) -> Mapping[str, Array]:
-    """Return the tensors of a batch by name, from .safetensors, .npz or JSON.
-
-    Raises AttnctlError without input_ids, if it `needs_ids`, or for anything but names with numbers.
-    """
-    data, suffix = read_bytes(path), Path(path).suffix.lower()
-    check_unpickled(data, path, named=True)
-    if data[:2] == b"PK" or suffix == ".npz":
-        batch: object = read_npz(data, path)
-    elif suffix == ".safetensors":
-        from safetensors.torch import load
-
-        readable_tensors(path)
-        with telling_unsound(path, ".safetensors"):
-            batch = load(data)
-    else:
-        batch = parse_json(data, path)
-    if isinstance(batch, Mapping) and batch and not needs_ids:
-        return batch
-    if not isinstance(batch, Mapping) or "input_ids" not in batch:
-        raise AttnctlError(f"{path} is not a batch: it has no input_ids")
-    return batch
-
-
-def read_table(path: str) -> object:
-    """Return a table of numbers: lists in JSON, .npy or .csv. Raises AttnctlError if the file is damaged."""
-    if Path(path).suffix.lower() == ".json":
-        return parse_json(read_bytes(path), path)
-    return read_array(path).array
 
 
 def is_table(data: bytes) -> bool:

@@ -38,6 +38,18 @@ class Conversation:
     tools: tuple[dict[str, object], ...] = ()
 
 
+@dataclass(frozen=True)
+class Prompt:
+    """A text that a model reads and answers, a conversation in the model's template among them.
+
+    `spans` are (name, start, end) in characters, one per message with content; the text between them comes from the
+    template: role names, separators, its default system message.
+    """
+
+    text: str
+    spans: tuple[tuple[str, int, int], ...] = ()
+
+
 def conversation_of(data: bytes | str, source: str) -> Conversation:
     """Return the conversation in a JSON document. Raises AttnctlError with `source` and the message if it is not one."""
     from attnctl.runtime.files import parse_json

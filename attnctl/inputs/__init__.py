@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,10 +28,10 @@ from attnctl.trace import Trace
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from attnctl.formats.chat import Conversation
-    from attnctl.models.huggingface.checkpoint import Checkpoint
-    from attnctl.models.huggingface.prompts import Prompt
+    from attnctl.attention import Array
+    from attnctl.formats.chat import Conversation, Prompt
     from attnctl.readings.overview import LongRow, Overview
+    from attnctl.source.model import AnswersPrompts
 
 START_BYTES = 4096  # of a file, by which it is known: a soft alignment begins with the weights of a whole source
 MAPPED_BYTES = 64 << 20  # a larger .npy file is read in blocks of rows
@@ -73,9 +73,7 @@ def open_input(
                 "names the tokens of bare weights; a conversation is split by its checkpoint", option=typed
             )
         opened, prompt, _ = open_prompt(source, file, chat, open_model)
-        from attnctl.models.huggingface.prompts import prompt_tokens
-
-        return TextSource(opened, prompt.text, prompt_tokens(opened, prompt.text))
+        return TextSource(opened, prompt.text, opened.prompt_tokens(prompt.text))
     if file is None and source is not None and is_large_matrix(source):
         computed(source)
         from attnctl.models.builtin.matrix import trace_of_mapped_matrix
@@ -184,10 +182,10 @@ def text_or_conversation(
     """Return the text of an argument or a file, and None; or a conversation's text, and the checkpoint that reads it."""
     if chat is None:
         return text_of(text, file), None
-    from attnctl.models.huggingface.prompts import without_second_bos
-
     model, prompt, _ = open_prompt(text, file, chat, open_model)
-    return without_second_bos(model, prompt.text), model
+    tokens = model.tokenize(prompt.text)
+    begins_twice = len(model.prompt_tokens(prompt.text)) < len(tokens)  # by the template and by the tokenizer
+    return prompt.text[tokens[1].end or 0 :] if begins_twice else prompt.text, model
 
 
 def photograph_named(source: str | None, image: str | None) -> Image | None:
@@ -202,19 +200,19 @@ def photograph_named(source: str | None, image: str | None) -> Image | None:
 
 def open_prompt(
     text: str | None, file: str | None, chat: str | None, open_model: Opener
-) -> tuple[Checkpoint, Prompt, Conversation | None]:
-    """Return the opened checkpoint, the prompt that it reads, and the conversation that the prompt was made of.
+) -> tuple[AnswersPrompts, Prompt, Conversation | None]:
+    """Return the opened model, the prompt that it reads, and the conversation that the prompt was made of.
 
-    Raises UsageError for a model that is not a checkpoint, or for two prompts.
+    Raises UsageError for a model that answers no prompts, or for two prompts.
     """
     conversation = None if chat is None else conversation_in(chat)
     if conversation is not None and (text is not None or file is not None):
         raise UsageError(f"give the text, {option_name('file')}, or {option_name('chat')}: one of them")
     typed_text = "" if conversation is not None else text_of(text, file)
-    from attnctl.models.huggingface.prompts import Prompt, chat_prompt
+    from attnctl.formats.chat import Prompt
 
     model = answering_model(open_model(), "name a checkpoint (smollm2, a folder, a .gguf)")
-    prompt = Prompt(checked_text(typed_text), ()) if conversation is None else chat_prompt(model, conversation)
+    prompt = Prompt(checked_text(typed_text)) if conversation is None else model.prompt_of(conversation)
     return model, prompt, conversation
 
 
@@ -397,3 +395,42 @@ def token_names(tokens: str, option: str = "tokens") -> list[str]:
     if not tokens.split():
         raise UsageError("is empty: name the tokens", option=option)
     return tokens.split()
+
+
+# --- numbers for a model: a batch, a table ---
+
+
+def read_batch(path: str, *, needs_ids: bool = True) -> Mapping[str, Array]:
+    """Return the tensors of a batch by name, from .safetensors, .npz or JSON.
+
+    Raises AttnctlError without input_ids, if it `needs_ids`, or for anything but names with numbers.
+    """
+    from attnctl.formats.arrays import readable_tensors
+    from attnctl.formats.validation import read_npz, telling_unsound
+
+    data, suffix = files.read_bytes(path), Path(path).suffix.lower()
+    check_unpickled(data, path, named=True)
+    if data[:2] == b"PK" or suffix == ".npz":
+        batch: object = read_npz(data, path)
+    elif suffix == ".safetensors":
+        from safetensors.torch import load
+
+        readable_tensors(path)
+        with telling_unsound(path, ".safetensors"):
+            batch = load(data)
+    else:
+        batch = files.parse_json(data, path)
+    if isinstance(batch, Mapping) and batch and not needs_ids:
+        return batch
+    if not isinstance(batch, Mapping) or "input_ids" not in batch:
+        raise AttnctlError(f"{path} is not a batch: it has no input_ids")
+    return batch
+
+
+def read_table(path: str) -> object:
+    """Return a table of numbers: lists in JSON, .npy or .csv. Raises AttnctlError if the file is damaged."""
+    if Path(path).suffix.lower() == ".json":
+        return files.parse_json(files.read_bytes(path), path)
+    from attnctl.formats.arrays import read_array
+
+    return read_array(path).array

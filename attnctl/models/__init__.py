@@ -6,11 +6,13 @@ A model cuts a text into tokens and runs it layer by layer; it gives each layer'
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from attnctl.checks import limits
 from attnctl.checks.argument_types import (
@@ -35,7 +37,7 @@ from attnctl.checks.selection import find_several
 from attnctl.errors import UsageError, about_value, option_name
 from attnctl.runtime.files import is_possible_name, open_regular
 from attnctl.source import record_trace
-from attnctl.source.model import Generates, Model, Predicts
+from attnctl.source.model import AnswersPrompts, Model, Predicts
 from attnctl.text import visible_text
 from attnctl.text.tokens import checked_text
 from attnctl.trace import Trace
@@ -43,10 +45,14 @@ from attnctl.trace import Trace
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from transformers import PreTrainedModel
+    from torch.nn import Module
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from attnctl.attention import Array
     from attnctl.checks.model_options import OptionValues
-    from attnctl.models.huggingface.checkpoint import Checkpoint
+    from attnctl.layer.interventions import Intervention
+    from attnctl.models.exchange import ModuleBatch, NetworkBatch
+    from attnctl.watched.measure import Watched
 
     ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # a model, or its name
 
@@ -129,14 +135,135 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
     return switch_heads_off(model, off)
 
 
-def answering_model(model: Model, advice: str, answers: str = "answers no prompts") -> Checkpoint:
-    """Return a model that answers prompts, which is a checkpoint. Raises UsageError with the advice for any other."""
-    if not isinstance(model, Generates):
+def answering_model(model: Model, advice: str, answers: str = "answers no prompts") -> AnswersPrompts:
+    """Return a model that answers prompts. Raises UsageError with the advice for any other."""
+    if not isinstance(model, AnswersPrompts):
         raise UsageError(f"{model.info.name} {answers}: {advice}")
-    from attnctl.models.huggingface.checkpoint import Checkpoint
-
-    assert isinstance(model, Checkpoint)  # no other model generates
     return model
+
+
+class NamedKind(NamedTuple):
+    """What a name of a model stands for, before the model is opened."""
+
+    name: str  # for sentences
+    settings: Mapping[str, object] | None = None  # the configuration of a checkpoint; None: it is not that of one
+    is_function: bool = False  # whether it is that of the user's own function
+
+    def hears_speech(self) -> bool:
+        """Return whether it is a checkpoint that writes down speech."""
+        return (self.settings or {}).get("model_type") == "whisper"
+
+    def writes_targets(self) -> bool:
+        """Return whether it is an encoder-decoder."""
+        return bool((self.settings or {}).get("is_encoder_decoder"))
+
+
+def kind_of_name(name: str) -> NamedKind:
+    """Return what the name of a model stands for, without opening it. Raises AttnctlError for a damaged checkpoint."""
+    if names_function(name):
+        return NamedKind(name, is_function=True)
+    from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint, short_name
+
+    return NamedKind(short_name(name), checkpoint_settings(name) if is_checkpoint(name) else None)
+
+
+def known_checkpoints() -> list[str]:
+    """Return the short names of checkpoints, such as gpt2."""
+    from attnctl.models.huggingface.hub import KNOWN
+
+    return list(KNOWN)
+
+
+def watched_tensors(
+    network: PreTrainedModel,
+    inputs: Mapping[str, Array],
+    query: int,
+    base: Intervention,
+    attention: str | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> Watched:
+    """Return a transformers network called with the tensors of one text, its prediction at `query` watched.
+
+    `base` is changed in every run; `attention` is that of an encoder-decoder. Raises UsageError unless there is one text.
+    """
+    from attnctl.models.huggingface.watched_tensors import watch_tensors
+
+    return watch_tensors(network, inputs, query, base, attention, tokenizer)
+
+
+def network_batch(
+    network: PreTrainedModel,
+    batch: Mapping[str, object],
+    name: str = "",
+    *,
+    segments: Any = None,
+    tokens_only: bool = False,
+    why: str,
+) -> NetworkBatch:
+    """Return a network with the arguments of its forward; with `tokens_only` it reads tokens, and is only its encoder.
+
+    `why` says what the tokens are needed for. Raises UsageError for arguments that do not fit each other or the network.
+    """
+    from attnctl.models.huggingface.exchanged_network import ExchangedNetwork
+
+    return ExchangedNetwork(network, batch, name, segments=segments, tokens_only=tokens_only, why=why)
+
+
+def module_batch(
+    module: Module,
+    args: Sequence[Any],
+    keywords: Mapping[str, Any],
+    name: str = "",
+    *,
+    segments: Any = None,
+    own: str = "",
+) -> ModuleBatch:
+    """Run a torch module once with its arguments, and return both; `own` is the user's function that made it.
+
+    Raises UsageError for arguments that it does not take, AttnctlError if it is in training mode.
+    """
+    from attnctl.models.torch.exchanged_module import ExchangedModule
+
+    return ExchangedModule(module, args, keywords, name, segments=segments, own=own)
+
+
+def named_network(
+    name: str, texts: Sequence[str] = (), dtype: str | None = None, device: str | None = None
+) -> tuple[PreTrainedModel, str, dict[str, Any]]:
+    """Return the network of a checkpoint alone, its name for sentences, and `texts` packed into one row of its tokens.
+
+    Raises UsageError for an empty text, AttnctlError for a checkpoint that is missing or damaged.
+    """
+    from attnctl.models.huggingface.hub import check_extra, find_checkpoint, read_json, short_name
+    from attnctl.models.huggingface.network import load_network
+    from attnctl.models.huggingface.opening import gguf_pieces
+    from attnctl.models.huggingface.tokenizer import open_pieces
+
+    check_extra()
+    folder, name = find_checkpoint(name), short_name(name)
+    # a GGUF file holds its own settings
+    settings: dict[str, Any] = {} if folder.is_file() else read_json(folder / "config.json")
+    batch: dict[str, Any] = {}
+    if texts:
+        pieces = gguf_pieces(folder, name)[0] if folder.is_file() else open_pieces(folder, name)
+        tokens = [[token.id for token in pieces.tokenize_text(text)] for text in texts]
+        if [] in tokens:
+            raise UsageError(f"text {tokens.index([])} of these is empty: give at least one word", option="pack")
+        batch["input_ids"] = [list(chain(*tokens))]
+        batch["position_ids"] = [[position for ids in tokens for position in range(len(ids))]]
+    return load_network(folder, settings, dtype or "auto", device or "auto", name), name, batch
+
+
+@contextmanager
+def networks_kept() -> Iterator[None]:
+    """Keep the network of the last checkpoint in memory within the context, so that it is opened again at once."""
+    from attnctl.models.huggingface import network
+
+    network.loaded_networks = {}
+    try:
+        yield
+    finally:
+        network.loaded_networks = None
 
 
 def _checkpoint_opener(name: str) -> tuple[str, str]:

@@ -7,16 +7,23 @@ them must stay. So what an earlier layer carried does not matter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
-from attnctl.attention import Array, Call
+from attnctl import attention
+from attnctl.attention import Array, Call, visible_keys
+from attnctl.models.huggingface.attention_call import call_of_text
 from attnctl.runtime.arrays import Bools, Ints
 from attnctl.source.model import Model
 from attnctl.text.tokens import Token
+from attnctl.trace.model_info import ModelInfo
 
+# what the code of a model raises if it cannot run with other rows, or shares keys with others
+NOT_AGAIN = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
+HIDING = -1e3  # an additive mask below this hides: no score is large enough to outweigh it
 FEW_ROWS = 4  # rows of a batch that are exchanged one at a time; more are exchanged half of them at a time
 
 
@@ -34,6 +41,15 @@ class Block(NamedTuple):
     run: Callable[[Array], Array]
 
 
+class Reach(NamedTuple):
+    """How far a layer sees by its configuration: `back` tokens with the query, or a chunk; `exact`: nothing else hides."""
+
+    back: int | None = None
+    chunk: int = 0
+    exact: bool = True
+    ahead: int | None = None  # of a bidirectional window whose sides differ, with the query; None: as `back`
+
+
 @runtime_checkable
 class RunsBlocks(Model, Protocol):
     """A model whose layers can be run again one by one."""
@@ -45,8 +61,22 @@ class RunsBlocks(Model, Protocol):
         """Return how many tokens a query of a layer sees; None: all."""
 
 
-class ExchangesTokens(Protocol):
-    """A model with a batch, the tokens of which can be exchanged."""
+class ExchangedBatch(Protocol):
+    """A model with a batch, checked: it runs with its own kernel, whole or a layer alone, and its attention is seen."""
+
+    name: str
+    info: ModelInfo
+    notes: list[str]  # what a reader must know, to which more is added
+    attends: bool  # whether the model has attention
+    limit: float  # how far outputs may move by rounding
+
+    @property
+    def kernel(self) -> str:
+        """Return how the model attends."""
+
+    @property
+    def trusted(self) -> bool:
+        """Return whether the masks that are read are those of the model's own kernel."""
 
     @property
     def text_entries(self) -> tuple[str, ...]:
@@ -57,6 +87,132 @@ class ExchangesTokens(Protocol):
 
     def free(self, entry: str, real: Bools, /) -> Bools:
         """Return which tokens of an argument may be exchanged, (batch, n), if these are `real`, not padding."""
+
+    def segments(self) -> tuple[Array, Array]:
+        """Return the number of each token's segment, and whether the token is real, not padding: (batch, n) each."""
+
+    def running(self) -> AbstractContextManager[None]:
+        """Return the context in which the model and its layers run."""
+
+    def outputs(self, **other: Array) -> Any:
+        """Run the model, with other tensors in place of some arguments, and return its output."""
+
+    def output_rows(self, output: Any, /) -> Array | None:
+        """Return the rows of an output that belong to the tokens, (batch, n, …); None without such rows."""
+
+    def output_kind(self, output: Any, rows: Array, /) -> str:
+        """Return what the rows of an output are: logits, or hidden states."""
+
+
+class Place(Protocol):
+    """Where a call of attention is made."""
+
+    @property
+    def kind(self) -> str:
+        """Return which attention it is: self, encoder, decoder or cross."""
+
+    @property
+    def layer(self) -> int:
+        """Return the number of the layer."""
+
+
+class NetworkBatch(ExchangedBatch, Protocol):
+    """A network of transformers with the arguments of its forward."""
+
+    kind: str  # of its main attention: self, encoder or decoder
+    ids: Any  # its tokens (batch, n); None if it is given none
+    entries: dict[str, Any]
+    labels: Any
+    block_mask: Any
+    dtype: torch.dtype
+
+    boundaries: list[Any]  # arguments with the boundaries of a row's segments
+    says_cache: bool  # whether the batch says if there is a cache; it runs without one otherwise
+
+    def restarts(self) -> bool:
+        """Return whether the positions restart within a row."""
+
+    def caches(self) -> bool:
+        """Return whether the network keeps a cache by its configuration."""
+
+    def vocabulary(self) -> int:
+        """Return how many tokens the network has embeddings for."""
+
+    def record(self, shape: Callable[[str], tuple[int, ...] | None], /, **other: Array) -> tuple[Any, list[Block]]:
+        """Run the network with its own kernel, and return its output and its layers, which can be run again.
+
+        `shape` returns the numbers of rows and tokens of a kind of attention, None if they are not known.
+        """
+
+    def watch(
+        self, see: Callable[[Place, Call], Array | None], wants: Callable[[Place], bool], /, **other: Array
+    ) -> Any:
+        """Run the network, pass each call of attention that is wanted to `see`, and return its output.
+
+        If no attention can be read, return None, with a note.
+        """
+
+    def takes_positions(self) -> bool:
+        """Return whether the forward takes position_ids."""
+
+    def watch_positions(
+        self, positions: Array, see: Callable[[Place, Call], Array | None], wants: Callable[[Place], bool], /
+    ) -> None:
+        """Run the tokens with these position_ids and nothing else, and pass each call that is wanted to `see`.
+
+        `see` may raise StopForward. An error of the network ends the run.
+        """
+
+    def documented_direction(self) -> bool:
+        """Return whether the documentation says that the text is read from left to right."""
+
+    def documented_reach(self, kind: str, layer: int, causal: bool, /) -> Reach:
+        """Return how far a layer of a kind sees by the configuration."""
+
+    def documented_pictures(self, types: Any, /) -> Any:
+        """Return the number of each token's picture (batch, n), -1 for text; None without pictures that see themselves."""
+
+    def documented_prefix(self, real: Bools, types: Any, /) -> tuple[Bools | None, bool]:
+        """Return the prefix (batch, n) that is read both ways, None without one; and whether there may be one."""
+
+    def mixes_neighbours(self) -> bool:
+        """Return whether the embedding of a token holds its neighbours."""
+
+
+class Attended(NamedTuple):
+    """One attention of a forward: its place, its weights, and which keys each query sees, (batch, heads, n_q, n_k) each."""
+
+    place: Place
+    weights: Array
+    visible: Array
+
+
+class ModuleBatch(ExchangedBatch, Protocol):
+    """A torch module with its arguments."""
+
+    shape: tuple[int, int] | None  # (batch, n) of its text; None if no argument holds tokens
+    sizes: dict[tuple[int, int], int]  # (batch, n) of self-attentions → how many, the commonest first
+    problems: list[str]  # what of its attention cannot be read
+
+    @property
+    def ids(self) -> Array | None:
+        """Return the ids of the text's tokens, (batch, n); None if it has none."""
+
+    @property
+    def has_segments(self) -> bool:
+        """Return whether something numbers the documents of the text."""
+
+    def nothing_seen(self) -> str:
+        """Return a sentence that says what was looked for, if no attention was seen."""
+
+    def output_texts(self, output: Any, /) -> Array | None:
+        """Return the first output with a row for each text of the batch, (batch, 1, …); None without one."""
+
+    def record(self, **other: Array) -> tuple[Any, list[Block]]:
+        """Run the module, and return its output and its layers, which can be run again."""
+
+    def watch(self, see: Callable[[Attended], None], /) -> bool:
+        """Run the module, and pass each attention to `see`. Return whether there is any."""
 
 
 class Moved(NamedTuple):
@@ -173,3 +329,40 @@ def row_change(before: Array, after: Array) -> Array:
 def row_size(rows: Array) -> Array:
     """Return the largest number of each row, without its sign: (batch, n)."""
     return rows.float().flatten(2).abs().amax(-1).clamp(min=1e-20)
+
+
+# --- which keys a call of attention lets through ---
+
+
+def visible_pairs(call: Call) -> Array:
+    """Return where a query sees a key, by the mask and by a bias that hides: (n_q, n_k) or (batch, n_q, n_k), bool."""
+    return visible_pairs_of_heads(call).any(-3)
+
+
+RAMP = 2 * HIDING  # a bias between this and HIDING grows with the distance (ALiBi): masks are far below
+
+
+def visible_pairs_of_heads(call: Call) -> Array:
+    """Return where a query of each head sees a key: (heads, n_q, n_k) or (batch, heads, n_q, n_k), bool.
+
+    There is one head for all if no bias hides. A bias that falls with the distance counts as one that does not hide where
+    another head sees the key, since it has no border.
+    """
+    mask, bias = visible_keys(call), call.bias
+    shape = (*call.queries.shape[:-3], 1, call.n_q, call.n_k)
+    visible = torch.ones(shape, dtype=torch.bool, device=call.queries.device)
+    if mask is not None:
+        visible &= mask.unsqueeze(-3)
+    if bias is None:
+        return visible
+    shown = bias > HIDING  # it may hold an additive mask
+    falls = ((bias <= HIDING) & (bias > RAMP)).any(-1, keepdim=True).any(-2, keepdim=True)
+    lowest = max(torch.finfo(bias.dtype).min / 2, -1e8)
+    shown = shown | (falls & (bias > lowest) & shown.any(-3, keepdim=True))
+    return visible & shown
+
+
+def rows_of_call(call: Call, row: int, rows: Array) -> tuple[Array, Array]:
+    """Return which keys some queries of a row of the batch see, (rows, n) on the CPU, and their weights (heads, rows, n)."""
+    part = attention.select_call(call_of_text(call, row), rows=rows.tolist())
+    return visible_pairs(part).cpu(), attention.run_call(part).weights.float()

@@ -87,3 +87,13 @@ def as_numpy(array: Array) -> Array:
         return array
     tensor = array.detach().cpu()
     return (tensor.float() if tensor.dtype.itemsize < 4 and tensor.dtype.is_floating_point else tensor).numpy()
+
+
+def expected_table(table: object) -> Bools | None:
+    """Return a user's table of 0 and 1, who may see whom, as booleans; None for anything else."""
+    try:
+        numbers = np.asarray(table, np.float32)
+    except (TypeError, ValueError):
+        return None
+    is_table = numbers.ndim == 2 and numbers.size > 0 and bool(np.isin(numbers, (0, 1)).all())
+    return numbers > 0 if is_table else None

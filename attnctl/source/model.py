@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from attnctl.errors import UsageError
 from attnctl.runtime.files import names_picture, names_sound
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from attnctl.attention import Array
+    from attnctl.blockwise import Tick
+    from attnctl.formats.chat import Conversation, Prompt
     from attnctl.layer import LayerAttention
     from attnctl.layer.interventions import Intervention
     from attnctl.runtime.arrays import Floats
@@ -136,6 +139,20 @@ class HasVocabulary(Model, Protocol):
 
 
 @runtime_checkable
+class SpellsTokens(Model, Protocol):
+    """A model whose tokens are ids, of which it makes text and of text ids."""
+
+    def ids_behind(self, text: str, /) -> tuple[int, ...]:
+        """Return the ids of a text behind another one."""
+
+    def tokens_behind(self, before: Sequence[int], after: Sequence[int], /) -> tuple[Token, ...]:
+        """Return the tokens of ids that follow others."""
+
+    def spelled(self, ids: Sequence[int], /, *, special: bool) -> str:
+        """Return the text of ids, with or without the special tokens among them."""
+
+
+@runtime_checkable
 class BringsText(Model, Protocol):
     """A model that reads one text alone, which comes with its numbers."""
 
@@ -176,6 +193,203 @@ class CallsNetwork(Generates, Protocol):
 
         There are no names for an encoder-decoder, which reads two texts. Raises AttnctlError if it cannot read the text.
         """
+
+
+@runtime_checkable
+class CallsModule(Model, Protocol):
+    """A model of a user's own function, which calls a torch module."""
+
+    @property
+    def module(self) -> Any:
+        """Return the module."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of the user's function, on the command line."""
+
+    def inputs_of_text(self, text: str, /) -> Any:
+        """Return what the module is called with for a text: `args`, `keywords`, and its `tokens` if they are known."""
+
+    def packed(self, texts: Sequence[str], /) -> dict[str, Any]:
+        """Return a batch of one row that holds several texts. Raises UsageError without a tokenizer."""
+
+
+@runtime_checkable
+class ShowsOutputs(Model, Protocol):
+    """A model that shows what a forward puts out on the way, and may attend by another kernel."""
+
+    def architecture(self) -> str:
+        """Return the class of its layers, for messages: "LlamaModel"."""
+
+    def classifies(self) -> bool:
+        """Return whether it predicts one of several labels for a whole text."""
+
+    def kernel(self) -> str:
+        """Return the function that attends, as "sdpa" or "eager"."""
+
+    def attending_by(self, kernel: str, /) -> AbstractContextManager[None]:
+        """Let the model attend by a kernel within a context. Raises UsageError for one that it does not have."""
+
+    def outputs_shown(
+        self, see_output: Callable[[Array], None], see_logits: Callable[[Array], None], most_bytes: int, /
+    ) -> AbstractContextManager[None]:
+        """Pass each layer's output (n, d_out) to `see_output` within a context, and the logits to `see_logits`.
+
+        These are (1, labels), or of the last positions, as many as `most_bytes` hold: (positions, vocabulary).
+        """
+
+
+# --- prompts and their answers ---
+
+
+class AnswerLooks(Protocol):
+    """Where the queries that predict an answer look."""
+
+    @property
+    def strongest(self) -> Mapping[int, Array]:
+        """Return layer → the key that each head and query attends to most: (heads, m)."""
+
+    def mass_of_keys(self) -> Floats:
+        """Return the mean weight of each key, over all heads, layers and queries: (n_k,)."""
+
+
+class AnsweredPrompt(Protocol):
+    """A prompt that a model has read, and its answer, as ids of tokens; `answer` may be given, or generated."""
+
+    answer: tuple[int, ...]
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """Return the ids of the prompt's tokens."""
+
+    @property
+    def together(self) -> int:
+        """Return how many tokens must be read in one forward, because they see each other or include a picture; else 0."""
+
+    @property
+    def forwards(self) -> int:
+        """Return how many forwards were made with hidden parts."""
+
+    def another(self, tokens: Sequence[Token], answer: Sequence[int] = (), /) -> AnsweredPrompt:
+        """Read another prompt, except what both begin with."""
+
+    def generate_answer(self, count: int) -> None:
+        """Generate the answer greedily, of at most `count` tokens. Raises AttnctlError for an empty answer."""
+
+    def log_probabilities(self, hidden: Sequence[tuple[int, int]] = ()) -> Floats:
+        """Return the log-probability of each answer token, given the tokens before it: (m,).
+
+        `hidden` are ranges [a, b) of the prompt's tokens that later tokens cannot see.
+        """
+
+    def leaves_out(self) -> bool:
+        """Return whether hidden tokens are left out of the forward; the first call tries it."""
+
+    def answer_looks(self) -> AnswerLooks:
+        """Return where the queries that predict the answer look."""
+
+    def writes_by_token(self) -> tuple[Floats, tuple[str, ...]]:
+        """Return what each token adds directly to the answer's log-probability, in nats (n_k,), and notes.
+
+        Raises AttnctlError for an architecture whose logits are not such a sum.
+        """
+
+
+@runtime_checkable
+class AnswersPrompts(Generates, CanIntervene, SpellsTokens, Protocol):
+    """A model that answers prompts: a text, or a conversation in its chat template."""
+
+    def check_prompts(self) -> None:
+        """Raise UsageError for a model that reads a sound, or two texts, in place of a prompt."""
+
+    def reads_conversations(self) -> bool:
+        """Return whether the model has a chat template."""
+
+    def prompt_of(self, conversation: Conversation | str, /) -> Prompt:
+        """Return a conversation, or a user's only message, in the model's chat template, up to its answer.
+
+        Raises AttnctlError if there is no template, or it refuses the conversation.
+        """
+
+    def prompt_tokens(self, text: str, /) -> tuple[Token, ...]:
+        """Return the tokens of a prompt, with one beginning token if template and tokenizer both add one."""
+
+    def read_prompt(
+        self,
+        tokens: Sequence[Token],
+        text: str | None = None,
+        *,
+        answer: Sequence[int] = (),
+        tick: Tick | None = None,
+    ) -> AnsweredPrompt:
+        """Read the tokens of a prompt; a model that reads a picture with it needs its `text`, too.
+
+        `tick` receives the shares that are read. Raises AttnctlError for a model whose prompts cannot be read in parts.
+        """
+
+
+# --- a target and its source, a speech and its words ---
+
+
+@runtime_checkable
+class AlignsTexts(Generates, SpellsTokens, Protocol):
+    """A model that reads a source with its target: both in one text, or a target that it writes."""
+
+    @property
+    def target(self) -> str | None:
+        """Return the text of the decoder; None if the model writes it, or has no decoder."""
+
+    def writes_targets(self) -> bool:
+        """Return whether the model is an encoder-decoder, which reads a source and writes its target."""
+
+    def from_target(self, target: str | None, generate: int, /) -> Model:
+        """Return an encoder-decoder that shows how it attends from a target to the source.
+
+        A target of None is written by the model, with at most `generate` tokens (0: as its settings say). Raises
+        AttnctlError if it attends to both in one softmax.
+        """
+
+    def target_tokens(self, target: str, /) -> tuple[Token, ...]:
+        """Return the tokens of a decoder's text, with their places in it."""
+
+    def spelled_target(self, tokens: Sequence[Token], /) -> tuple[str, tuple[Token, ...]]:
+        """Return the text that a decoder's tokens spell, and the tokens with their places in it and their words."""
+
+
+class HeardSpeech(NamedTuple):
+    """What a model heard in a window of sound: the ids of its words, their probabilities, and where it looked for each.
+
+    `weights` is layer → (heads, prompt + tokens + 1, frames); `prompt` counts the tokens before the words'.
+    """
+
+    ids: list[int]
+    probabilities: Floats  # (tokens,)
+    weights: dict[int, Floats]
+    prompt: int
+    language: str | None
+
+
+@runtime_checkable
+class HearsSpeech(SpellsTokens, Protocol):
+    """A model that may write down speech."""
+
+    def hears_speech(self) -> bool:
+        """Return whether the model writes down speech by attention to its frames (Whisper)."""
+
+    def reads_sounds(self) -> bool:
+        """Return whether it was opened with its reader of sounds."""
+
+    def alignment_heads(self) -> Any:
+        """Return the heads that the model's own settings name for times of words, as they stand there; () for none."""
+
+    def heard(self, samples: Floats, target: str | None, language: str | None, /) -> HeardSpeech:
+        """Return what the model hears in samples (n,) at 16 kHz; `target` is the text that is spoken, if it is known.
+
+        Raises UsageError for a language that it does not know, AttnctlError for a target that is too long.
+        """
+
+
+# --- several texts in one pass ---
 
 
 class SharedPass(Protocol):

@@ -474,3 +474,8 @@ def _spans_in(text: str) -> Iterator[Span]:
             continue
         for piece in re.finditer(f"{_HAN}|[^{_HAN}]+", text[first:last]):
             yield first + piece.start(), first + piece.end()
+
+
+def ids_of(tokens: Iterable[Token]) -> tuple[int, ...]:
+    """Return the ids of tokens in their vocabulary, without those that have none."""
+    return tuple(token.id for token in tokens if token.id is not None)

@@ -19,13 +19,12 @@ from attnctl.checks.document_fields import Count, Index, Part, Share, about
 from attnctl.cli.command import command
 from attnctl.cli.groups import FileOption, JsonOption, PromptOptions, TextArgument
 from attnctl.cli.opening import open_source
-from attnctl.cli.output import put_bytes, say_notes, show_renderable
+from attnctl.cli.output import put_bytes, say_notes, show_forms
 from attnctl.errors import UsageError
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens, write_json
 from attnctl.layer import LayerAttention
 from attnctl.measures import Measure
 from attnctl.render.forms import Grid, Line
-from attnctl.render.terminal.console import Shown
 from attnctl.source import prepare
 from attnctl.trace.run import Run
 
@@ -105,7 +104,7 @@ def lookback_command(
         f"{lookback.model.name}: lookback ratio of each head, {len(source.tokens) - new} tokens of context, {new} new"
     )
     grid = Grid(ratios, [f"layer {layer}" for layer in layers], [*map(str, heads)], heat=True, max_rows=len(layers))
-    show_renderable(Shown([Line(title, "accent"), grid]))
+    show_forms([Line(title, "accent"), grid])
 
 
 def relative_weights(layer: LayerAttention) -> LayerAttention:

@@ -24,7 +24,7 @@ from attnctl.cli.groups import (
     output_option,
 )
 from attnctl.cli.opening import model_of
-from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_renderable, write_table
+from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_forms, write_table
 from attnctl.cli.progress import cost_progress, say_stage
 from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.formats.pictures import format_names, suffixes_listed
@@ -231,7 +231,6 @@ def _write_effects(
         write_drawing(effects_drawing(effects, photograph), form, output)
     else:
         from attnctl.commands.ablate.show import effects_forms, effects_page_forms
-        from attnctl.render.terminal.console import Shown
 
         forms = effects_page_forms(effects, top) if form == "html" else effects_forms(effects, top)
-        write_renderable(Shown(forms), form, output, "attnctl ablate", effects.model.citation)
+        write_forms(forms, form, output, "attnctl ablate", effects.model.citation)

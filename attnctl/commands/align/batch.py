@@ -18,7 +18,7 @@ from attnctl.runtime.files import write_whole
 from attnctl.text import either
 
 if TYPE_CHECKING:
-    from attnctl.models.huggingface.checkpoint import Checkpoint
+    from attnctl.source.model import AlignsTexts
 
 BETWEEN = " ||| "  # between source and target in a line, as fast_align reads them
 OWN = ("heads", "language")  # options that one text may have in the input
@@ -37,15 +37,14 @@ class Alignments(Task):
 
     def __init__(self, work: Work, model: Model | None = None) -> None:
         from attnctl.commands.align.compute import hears_speech
-        from attnctl.models.huggingface.opening import as_checkpoint
+        from attnctl.source.model import AlignsTexts
 
-        named = open_named_model(**work.options) if model is None else model
-        opened = as_checkpoint(named)
+        opened = open_named_model(**work.options) if model is None else model
         wanted = f"name a checkpoint with {'a text' if work.formats == ('pharaoh',) else 'speech'} to align"
-        if opened is None:
-            raise UsageError(f"{named.info.name} aligns nothing: {wanted}")
+        if not isinstance(opened, AlignsTexts):
+            raise UsageError(f"{opened.info.name} aligns nothing: {wanted}")
         self.forms, self.model = work.formats, opened
-        self.checkpoint: Checkpoint = opened
+        self.aligning: AlignsTexts = opened
         self.hears = hears_speech("", opened)
         for form in self.forms:
             if (form == "pharaoh") == self.hears:
@@ -77,9 +76,9 @@ class Alignments(Task):
         from attnctl.commands.align.compute import align_steps
 
         text, target = (item.text, item.target) if self.hears else self._two_sides(item)
-        generate = None if self.hears or target is not None else self.checkpoint.generate or None
-        target = target if target is not None else self.checkpoint.target
-        *_, made = align_steps(text, self.checkpoint, heads=heads, target=target, language=language, generate=generate)
+        generate = None if self.hears or target is not None else self.aligning.generate or None
+        target = target if target is not None else self.aligning.target
+        *_, made = align_steps(text, self.aligning, heads=heads, target=target, language=language, generate=generate)
         if isinstance(made, AlignedText):
             return Result(item, {"pharaoh": f"{made.pharaoh}\n".encode()}, len(made.links), notes=made.notes)
         assert isinstance(made, AlignedSpeech)
@@ -88,17 +87,17 @@ class Alignments(Task):
 
     def _two_sides(self, item: Item) -> tuple[str, str | None]:
         """Return source and target as the model reads them: two texts, or one with >> between them."""
-        from attnctl.commands.align.texts import MARK, writes_targets
+        from attnctl.commands.align.texts import MARK
 
         text, target = item.text, item.target
         if target is None and BETWEEN in text:
             text, _, target = text.partition(BETWEEN)
-        if writes_targets(self.checkpoint):
+        if self.aligning.writes_targets():
             return text, target
         return (text, None) if target is None else (f"{text} {MARK} {target}", None)
 
 
-def _chosen_heads(work: Work, model: Checkpoint) -> str | None:
+def _chosen_heads(work: Work, model: AlignsTexts) -> str | None:
     """Return the heads that a work selects by its layers and heads, as layer.head; None if it selects none."""
     if work.layer is None and work.head is None:
         return None

@@ -29,7 +29,7 @@ from attnctl.cli.output import (
     safe_console,
     say_note,
     say_notes,
-    show_renderable,
+    show_forms,
     write_drawing,
 )
 from attnctl.cli.progress import cost_progress
@@ -191,12 +191,11 @@ def _write_aligned(
     from attnctl.commands.align.show import align_forms, alignment_table, score_sentence
     from attnctl.commands.align.transcripts import FORMS, transcript
     from attnctl.formats.documents.json_documents import write_json
-    from attnctl.render.terminal.console import Shown
 
     if form == "json":
         put_bytes(write_json(aligned, "alignment") + b"\n", output)
     elif form == "terminal" and safe_console().is_terminal:
-        show_renderable(Shown(align_forms(aligned)))
+        show_forms(align_forms(aligned))
         return
     elif form == "terminal":
         print_lines(alignment_table(aligned).as_csv(delimiter="\t").rstrip("\n"))

@@ -12,7 +12,7 @@ from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
     from attnctl.models import ModelArgument
-    from attnctl.models.huggingface.checkpoint import Checkpoint
+    from attnctl.source.model import AlignsTexts
 
 
 def align(
@@ -72,7 +72,7 @@ def align(
     return result
 
 
-def opened_or_named(model: ModelArgument, tokenizer: Any, *options: str | None) -> str | Checkpoint:
+def opened_or_named(model: ModelArgument, tokenizer: Any, *options: str | None) -> str | AlignsTexts:
     """Return the name of a model, or the opened checkpoint that an argument is.
 
     Raises TypeError for anything else, and for options of a name beside an opened model.
@@ -81,31 +81,32 @@ def opened_or_named(model: ModelArgument, tokenizer: Any, *options: str | None) 
         check_types("align", str | os.PathLike | None, tokenizer=tokenizer)
         return os.fspath(model)
     from attnctl.models import opened_model
-    from attnctl.models.huggingface.opening import as_checkpoint
+    from attnctl.source.model import AlignsTexts
 
     dtype, device, source_language, target_language = options
     named = {"dtype": dtype, "device": device, "source_language": source_language, "target_language": target_language}
-    opened = as_checkpoint(opened_model("align", model, {"tokenizer": tokenizer, **named}))  # type: ignore[typeddict-item]
-    if opened is None:
+    opened = opened_model("align", model, {"tokenizer": tokenizer, **named})  # type: ignore[typeddict-item]
+    if not isinstance(opened, AlignsTexts):
         raise TypeError(f"align(): model is a checkpoint, or its name, not {named_value(model)}")
     return opened
 
 
-def hears_speech(text: str, model: str | Checkpoint) -> bool:
+def hears_speech(text: str, model: str | AlignsTexts) -> bool:
     """Return whether `align` reads a text as the name of a sound file: by the model, or by its suffix."""
-    from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
+    from attnctl.models import kind_of_name
     from attnctl.runtime.files import SOUND
+    from attnctl.source.model import HearsSpeech
 
-    if not isinstance(model, str):
-        return model.network.config.model_type == "whisper" or bool(SOUND.fullmatch(text))
-    return bool(SOUND.fullmatch(text)) or (
-        is_checkpoint(model) and checkpoint_settings(model).get("model_type") == "whisper"
-    )
+    if SOUND.fullmatch(text):
+        return True
+    if isinstance(model, str):
+        return kind_of_name(model).hears_speech()
+    return isinstance(model, HearsSpeech) and model.hears_speech()
 
 
 def align_steps(
     text: str,
-    model: str | Checkpoint,
+    model: str | AlignsTexts,
     *,
     heads: str | None = None,
     target: str | None = None,

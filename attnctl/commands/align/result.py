@@ -10,6 +10,7 @@ from attnctl.checks.document_fields import (
     ALWAYS,
     Amount,
     Count,
+    HeadPlace,
     Index,
     Matrix,
     Part,
@@ -20,7 +21,6 @@ from attnctl.checks.document_fields import (
 )
 from attnctl.checks.selection import selected_heads
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens, flat_records
-from attnctl.readings.head_place import HeadPlace
 from attnctl.runtime.arrays import Floats
 from attnctl.text import quoted_beginning
 from attnctl.trace.model_info import ModelInfo

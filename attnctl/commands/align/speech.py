@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
+from attnctl.checks.document_fields import HeadPlace
 from attnctl.commands.align.result import (
     AUTO_HEADS,
     FRAME_SECONDS,
@@ -34,14 +36,9 @@ from attnctl.commands.align.word_times import (
 )
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.audio import RATE
-from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
-from attnctl.models.huggingface.network import device_of_inputs, end_ids, running_network
-from attnctl.models.huggingface.opening import open_checkpoint, short_name
-from attnctl.models.huggingface.optional_fields import config_value
-from attnctl.models.huggingface.readers.sound import SoundReader
-from attnctl.readings.head_place import HeadPlace
-from attnctl.runtime.arrays import Floats, as_numpy
+from attnctl.models import kind_of_name, open_named_model
+from attnctl.runtime.arrays import Floats
+from attnctl.source.model import HearsSpeech, Model
 from attnctl.text import counted
 
 WINDOW_SECONDS, LATEST_SECONDS = 30, 5  # Whisper hears 30 seconds at once; a longer speech is cut in the last 5 of them
@@ -53,31 +50,32 @@ ADVICE = "give a Whisper checkpoint, as its folder or its Hugging Face id: opena
 Place = tuple[int, int]
 
 
-def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> Checkpoint:
+def open_speech(name: str, dtype: str = "auto", device: str = "auto") -> HearsSpeech:
     """Open a Whisper checkpoint by its folder or Hugging Face id.
 
     Raises UsageError for a model that cannot hear, AttnctlError for a checkpoint that is damaged or lacks a part.
     """
-    if not is_checkpoint(name):
-        raise UsageError(f"{short_name(name)} is not a checkpoint that hears speech: {ADVICE}")
-    if checkpoint_settings(name).get("model_type") != "whisper":
-        raise UsageError(f"{short_name(name)} does not write down speech: {ADVICE}")
-    return open_checkpoint(name, dtype=dtype, device=device, attention="cross")
+    kind = kind_of_name(name)
+    if kind.settings is None:
+        raise UsageError(f"{kind.name} is not a checkpoint that hears speech: {ADVICE}")
+    if not kind.hears_speech():
+        raise UsageError(f"{kind.name} does not write down speech: {ADVICE}")
+    return checked_speech(open_named_model(name, dtype=dtype, device=device, attention="cross"))
 
 
-def checked_speech(model: Checkpoint) -> Checkpoint:
-    """Return an opened checkpoint. Raises UsageError if it is no Whisper with its reader of sounds."""
-    if model.network.config.model_type != "whisper" or not isinstance(model.reader, SoundReader):
+def checked_speech(model: Model) -> HearsSpeech:
+    """Return an opened model. Raises UsageError if it does not write down speech."""
+    if not isinstance(model, HearsSpeech) or not model.hears_speech() or not model.reads_sounds():
         raise UsageError(f"{model.info.name} does not write down speech: {ADVICE}")
     return model
 
 
-def named_heads(speech: Checkpoint) -> tuple[HeadPlace, ...]:
+def named_heads(speech: HearsSpeech) -> tuple[HeadPlace, ...]:
     """Return the alignment heads of its generation_config.json; () if it names none.
 
     Raises AttnctlError for anything but heads of the model.
     """
-    written = config_value(speech.network.generation_config, "alignment_heads") or ()
+    written = speech.alignment_heads()
     try:
         return align_heads([(int(layer), int(head)) for layer, head in written], speech.info)
     except (TypeError, ValueError, UsageError) as error:
@@ -105,7 +103,7 @@ class _SpokenWindow:
 
 
 def align_speech(
-    speech: Checkpoint,
+    speech: HearsSpeech,
     samples: Floats,
     name: str,
     *,
@@ -164,7 +162,7 @@ def align_speech(
             "probability, or repeated again and again. There may be no speech."
         )
     ids = [number for part in parts for number in part.ids]
-    text = target if target is not None else speech.pieces.tokenizer.decode(ids).strip()
+    text = target if target is not None else speech.spelled(ids, special=False).strip()
     seconds = len(samples) / RATE
     yield AlignedSpeech(
         audio=name, seconds=seconds, text=text, given=target is not None, language=language, model=info,
@@ -187,32 +185,17 @@ def _windows(samples: Floats) -> Iterator[tuple[int, int]]:
 
 
 def _hear(
-    speech: Checkpoint, samples: Floats, start: float, target: str | None, language: str | None
+    speech: HearsSpeech, samples: Floats, start: float, target: str | None, language: str | None
 ) -> tuple[_SpokenWindow, str | None]:
     """Hear a window: return its tokens (or the tokens of `target`), every head's weights, and the spoken language."""
-    import torch
-
-    from attnctl.api.capturing import capture
-
-    network, reader = speech.network, speech.reader
-    assert isinstance(reader, SoundReader)
-    sound = reader.sound_of(speech, samples)
-    with running_network(speech.network, network.config.max_target_positions, speech.info.name):
-        prompt, language = sound.spoken_marks(language)
-        text, encoded = sound.spoken_ids(prompt, target), sound.encoded
-        ids = torch.tensor([[*prompt, *text, *end_ids(network)[:1]]], device=device_of_inputs(network))
-        with capture(speech.network, attention="cross", keep=()) as calls:
-            logits = network(encoder_outputs=encoded, decoder_input_ids=ids).logits[0].float()
-    chances = torch.log_softmax(logits, -1)[len(prompt) - 1 : len(prompt) + len(text) - 1]  # (tokens, vocabulary)
-    chances = chances[torch.arange(len(text)), torch.tensor(text, dtype=torch.long)].exp()
-    weights = {call.layer: as_numpy(call.weights[0].float()) for call in calls}  # (heads, prompt + tokens + 1, frames)
-    frames = min(max(len(samples) // FRAME, 1), calls[0].weights.shape[-1])
+    text, chances, weights, prompt, language = speech.heard(samples, target, language)
+    frames = min(max(len(samples) // FRAME, 1), next(iter(weights.values())).shape[-1])
     loudness = _frame_loudness(samples)[:frames]
-    part = _SpokenWindow(start, text, as_numpy(chances), weights, len(prompt), frames, loudness, {})
+    part = _SpokenWindow(start, text, chances, weights, prompt, frames, loudness, {})
     for layer, of_layer in weights.items() if text else ():
         for first in range(0, len(of_layer), BATCH_OF_HEADS):
             places = [HeadPlace(layer, head) for head in range(first, min(first + BATCH_OF_HEADS, len(of_layer)))]
-            rows = slice(len(prompt) - 1, len(prompt) + len(text))
+            rows = slice(prompt - 1, prompt + len(text))
             raw = of_layer[first : first + BATCH_OF_HEADS, rows, :frames]
             scores = head_scores(raw, part.standardised(places))
             part.scores |= {(layer, place.head): float(s) for place, s in zip(places, scores, strict=True)}
@@ -227,16 +210,15 @@ def _frame_loudness(samples: Floats) -> Floats:
 
 
 def _timed_words(
-    speech: Checkpoint, part: _SpokenWindow, heads: Sequence[HeadPlace], language: str | None
+    speech: HearsSpeech, part: _SpokenWindow, heads: Sequence[HeadPlace], language: str | None
 ) -> tuple[AlignedWindow, list[AlignedWord]]:
     """Return the words of a window with their times."""
-    tokenizer = speech.pieces.tokenizer
     weights = part.standardised(heads).mean(axis=0)  # (tokens + 1, frames)
     path = warping_paths(-weights[None])[0]
     starts = np.minimum(token_starts(path) + LEAD_SECONDS / FRAME_SECONDS, part.frames)  # (tokens + 1,), in frames
     logs = np.log(np.maximum(part.probabilities, 1e-30))
     repeated = repeated_tokens(part.ids)
-    spelled = words_of_pieces(tokenizer.decode, part.ids, language not in NO_SPACES)
+    spelled = words_of_pieces(partial(speech.spelled, special=False), part.ids, language not in NO_SPACES)
     spans = [(float(starts[first]), float(starts[last])) for _, first, last in spelled]
     words = []
     for (text, first, last), (start, end) in zip(
@@ -245,5 +227,5 @@ def _timed_words(
         confidence = min(1.0, math.exp(float(logs[first:last].mean())))
         begins, ends = (round(part.start + frame * FRAME_SECONDS, 3) for frame in (start, end))
         words.append(AlignedWord(text, begins, ends, confidence, confidence < IMPROBABLE or any(repeated[first:last])))
-    names = tuple(token.text for token in speech.pieces.continued_tokens([], part.ids))
+    names = tuple(token.text for token in speech.tokens_behind((), part.ids))
     return AlignedWindow(part.start, names, weights, path), words

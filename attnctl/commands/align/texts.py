@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from attnctl.checks.document_fields import HeadPlace
 from attnctl.checks.model_options import RANGES
 from attnctl.commands.align.pharaoh import check_words, pharaoh_line, read_gold, score_links
 from attnctl.commands.align.result import (
@@ -25,18 +25,14 @@ from attnctl.commands.align.result import (
     Link,
     align_heads,
 )
-from attnctl.errors import AttnctlError, UsageError, option_name
+from attnctl.errors import UsageError, option_name
 from attnctl.layer import LayerAttention
-from attnctl.models.huggingface.attention_sites import merges_source
-from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.hub import checkpoint_settings, is_checkpoint
-from attnctl.models.huggingface.opening import open_checkpoint, short_name
-from attnctl.models.huggingface.tokenizer import Pieces
-from attnctl.readings.head_place import HeadPlace
+from attnctl.models import NamedKind, kind_of_name, open_named_model
 from attnctl.readings.head_statistics import SINK_MASS
 from attnctl.readings.sinks import FEWEST_ROWS, OF_EVEN
 from attnctl.runtime.arrays import Bools, Floats
 from attnctl.source import Changes, TextSource, prepare
+from attnctl.source.model import AlignsTexts
 from attnctl.text import shortened, visible_text
 from attnctl.text.tokens import Token, checked_text, unknown_words
 from attnctl.trace import PIECES_NOTE, joined_word, word_groups
@@ -47,7 +43,6 @@ if TYPE_CHECKING:
     from attnctl.checks.model_options import OptionValues
 
 MARK = ">>"  # separates source and target in one text
-CHARACTER_BYTES = 4  # bytes of the longest character
 
 
 class _Sides(NamedTuple):
@@ -65,7 +60,7 @@ class _Sides(NamedTuple):
 
 def align_text(
     text: str,
-    model: str | Checkpoint,
+    model: str | AlignsTexts,
     *,
     heads: str | Sequence[tuple[int, int]] = "auto",
     target: str | None = None,
@@ -76,7 +71,7 @@ def align_text(
 ) -> AlignedText:
     """Return the source of each token of a target.
 
-    `model` is a checkpoint that is opened, or its name, for which `how` are options of `open_checkpoint`; `gold` a file with
+    `model` is a checkpoint that is opened, or its name, for which `how` are options of `open_model`; `gold` a file with
     a human's alignment of the words, which are counted from `gold_from`. Raises UsageError for a text or a target without
     tokens, and for heads that do not exist.
     """
@@ -86,9 +81,10 @@ def align_text(
             option="heads",
             value=heads,
         )
-    if isinstance(model, str) and not is_checkpoint(model):
-        raise UsageError(f"{short_name(model)} is not a checkpoint: give one, as its folder or its Hugging Face id")
-    between = writes_targets(model)
+    kind = kind_of_name(model) if isinstance(model, str) else model
+    if isinstance(kind, NamedKind) and kind.settings is None:
+        raise UsageError(f"{kind.name} is not a checkpoint: give one, as its folder or its Hugging Face id")
+    between = kind.writes_targets()
     sides = (_two_texts if between else _one_text)(checked_text(text), model, target, how)
     info = sides.source.info
     chosen = () if heads == "auto" else align_heads(heads, info)
@@ -141,16 +137,9 @@ def _within(token: Token, first: int, end: float = math.inf) -> bool:
     return first <= token.start < token.end <= end
 
 
-def writes_targets(model: str | Checkpoint) -> bool:
-    """Return whether a checkpoint is an encoder-decoder, which reads a source and writes its target."""
-    if isinstance(model, str):
-        return bool(checkpoint_settings(model).get("is_encoder_decoder"))
-    return bool(model.network.config.is_encoder_decoder)
-
-
-def _one_text(text: str, model: str | Checkpoint, target: str | None, how: OptionValues) -> _Sides:
+def _one_text(text: str, model: str | AlignsTexts, target: str | None, how: OptionValues) -> _Sides:
     """Return the two sides of a text with >> between them. Raises UsageError without >>, or if there is also a target."""
-    name = short_name(model) if isinstance(model, str) else model.info.name
+    name = kind_of_name(model).name if isinstance(model, str) else model.info.name
     advice = f'{name} reads one text: put the target behind the source, as "source {MARK} target"'
     for option, value in (("target", target), ("generate", how.get("generate"))):
         if value is not None:
@@ -158,11 +147,11 @@ def _one_text(text: str, model: str | Checkpoint, target: str | None, how: Optio
     end = text.rfind(MARK)
     if end < 0:
         raise UsageError(f"the text “{shortened(text, 40)}” has no {MARK}, and {advice}")
-    opened = open_checkpoint(model, **how) if isinstance(model, str) else model
+    opened = open_named_model(model, **how) if isinstance(model, str) else model
     return _Sides(TextSource(opened, text), text[:end], text[end + len(MARK) :], end)
 
 
-def _two_texts(text: str, model: str | Checkpoint, target: str | None, how: OptionValues) -> _Sides:
+def _two_texts(text: str, model: str | AlignsTexts, target: str | None, how: OptionValues) -> _Sides:
     """Return a source and the decoder's text, by default the model's own. Raises UsageError for an empty text."""
     if target is not None and not target.strip():
         raise UsageError("is empty: give the text that was made from the source", option="target")
@@ -170,26 +159,23 @@ def _two_texts(text: str, model: str | Checkpoint, target: str | None, how: Opti
     if generate is not None:
         RANGES["generate"].check_value("generate", generate)
     if isinstance(model, str):
-        opened = open_checkpoint(model, target=target, **(how if target or generate else how | {"generate": 1}))
-    else:
-        separate = model.kind == "decoder" and not merges_source(model.network)
-        opened = replace(replace(model, kind="encoder") if separate else model, target=target).with_cross_attention()
-    if opened.kind != "cross":
-        raise AttnctlError(f"{opened.info.name} attends to source and target in one softmax: it has no cross attention")
-    source = TextSource(replace(opened, generate=generate or 0), text)  # 0: as long as its generation_config says
-    spelled = _spelled(opened.pieces, source.tokens)
+        named = open_named_model(model, target=target, **(how if target or generate else how | {"generate": 1}))
+        assert isinstance(named, AlignsTexts)  # it writes targets
+        model = named
+    source = TextSource(model.from_target(target, generate or 0), text)
+    spelled = model.spelled_target(source.tokens)
     return _Sides(
-        source, text, spelled[0] if target is None else target, len(text), spelled, _places(opened, target, spelled)
+        source, text, spelled[0] if target is None else target, len(text), spelled, _places(model, target, spelled)
     )
 
 
-def _places(model: Checkpoint, target: str | None, spelled: tuple[str, tuple[Token, ...]]) -> tuple[int | None, ...]:
+def _places(model: AlignsTexts, target: str | None, spelled: tuple[str, tuple[Token, ...]]) -> tuple[int | None, ...]:
     """Return where each token of a decoder begins in its target, which may be spelled otherwise than its tokens are."""
     text, tokens = spelled
     own = [_first_letter(token, text) for token in tokens]
     if target is None:
         return tuple(own)
-    labels = [token for token in model.pieces.tokenize_target(target) if token.start != token.end]
+    labels = [token for token in model.target_tokens(target) if token.start != token.end]
     ids, given = [token.id for token in tokens], [token.id for token in labels]
     for first in range(len(ids) - len(given) + 1):
         if ids[first : first + len(given)] == given:
@@ -204,28 +190,6 @@ def _first_letter(token: Token, text: str) -> int | None:
         return None
     covered = text[token.start : token.end]
     return token.start + len(covered) - len(covered.lstrip()) if covered.strip() else None
-
-
-def _spelled(pieces: Pieces, tokens: Sequence[Token]) -> tuple[str, tuple[Token, ...]]:
-    """Return the text that a decoder's tokens spell, and these with their places in it and their words.
-
-    Tokens that are single bytes have the place of their character.
-    """
-    ids, placed = [token.id or 0 for token in tokens], list[Token]()
-    text, length = "", 0
-    for count in range(1, len(ids) + 1):
-        text = pieces.tokenizer.decode(ids[:count])
-        waits = text.endswith("\ufffd") and count - len(placed) < CHARACTER_BYTES
-        if not waits or count == len(ids):
-            placed += [replace(token, start=length, end=len(text)) for token in tokens[len(placed) : count]]
-            length = len(text)
-    encoded = pieces.tokens_of_encoding(text, pieces.tokenizer.encode(text, add_special_tokens=False))
-    word_at = {character: token.word for token in encoded for character in range(token.start or 0, token.end or 0)}
-    for index, token in enumerate(placed):
-        start, end = token.start or 0, token.end or 0
-        first = start + len(text[start:end]) - len(text[start:end].lstrip())
-        placed[index] = replace(token, word=word_at.get(first))
-    return text, tuple(placed)
 
 
 def _target_rows(sides: _Sides, tokens: Sequence[Token], words: bool) -> tuple[list[list[int]], list[Token]]:

@@ -25,7 +25,7 @@ from attnctl.cli.output import (
     say_notes,
     say_unknown,
     write_drawing,
-    write_renderable,
+    write_forms,
 )
 from attnctl.cli.suggestions import completing
 from attnctl.cli.two_models import ComparedModelOptions, OptionsOfB, ReadTextArgument, check_models
@@ -111,10 +111,9 @@ def compare_command(
         write_drawing(comparison_panels(pair, *places[0], look.as_look()), form, output)
     else:
         from attnctl.commands.compare.show import comparison_forms
-        from attnctl.render.terminal.console import Shown
 
         forms = comparison_forms(pair, places, 2 if precision is None else precision)
-        write_renderable(Shown(forms), form, output)
+        write_forms(forms, form, output)
     return DONE
 
 

@@ -15,7 +15,7 @@ from attnctl.cli.output import (
     put_bytes,
     say_notes,
     write_drawing,
-    write_renderable,
+    write_forms,
     write_table,
 )
 from attnctl.cli.suggestions import completing
@@ -107,9 +107,8 @@ def drift_command(
         write_drawing(drift_drawing(drift, look.as_look()), form, output)
     else:
         from attnctl.commands.drift.show import drift_forms
-        from attnctl.render.terminal.console import Shown
 
-        write_renderable(Shown(drift_forms(drift)), form, output)
+        write_forms(drift_forms(drift), form, output)
     return PARTIAL if drift.skipped else DONE
 
 

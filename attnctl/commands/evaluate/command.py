@@ -28,7 +28,7 @@ from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.engines import engine_of
 from attnctl.cli.groups import CorpusModelOptions, EngineOptions, ReplaceOption, option_values, output_option
 from attnctl.cli.opening import model_of
-from attnctl.cli.output import put_bytes, say_note, say_notes, show_renderable
+from attnctl.cli.output import put_bytes, say_note, say_notes, show_forms
 from attnctl.cli.progress import items_progress
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.formats.pictures import MapLook, format_names, picture_format, suffixes_listed
@@ -197,7 +197,6 @@ def evaluate_command(
     from attnctl.commands.evaluate.result import read_census
     from attnctl.commands.evaluate.show import census_bytes, census_forms, left_out
     from attnctl.commands.evaluate.treebank import Treebank
-    from attnctl.render.terminal.console import Shown
 
     if any(map(picture_format, output or ())):
         from attnctl.render.figure.heatmap import colour_map
@@ -226,7 +225,7 @@ def evaluate_command(
     if json:
         put_bytes(census_bytes(census, ".json"))
     else:
-        show_renderable(Shown(census_forms(census, subtypes, least)), soft_wrap=True)
+        show_forms(census_forms(census, subtypes, least), soft_wrap=True)
     if skipped := census.sentences.skipped:
         count = sum(skipped.values())
         verb = "was" if count == 1 else "were"
@@ -243,13 +242,12 @@ def _evaluate_bundled(options: dict[str, object], count: int, json: bool) -> Non
     from attnctl.commands.evaluate.bundled import measure_relations
     from attnctl.formats.documents.json_documents import write_json
     from attnctl.render.form_builders.relations import relations_forms
-    from attnctl.render.terminal.console import Shown
 
     table = measure_relations(model_of(options), count=count)
     if json:
         put_bytes(b"".join(write_json(measured, "relation") + b"\n" for measured in table))
     else:
-        show_renderable(Shown(relations_forms([structs.asdict(measured) for measured in table])), soft_wrap=True)
+        show_forms(relations_forms([structs.asdict(measured) for measured in table]), soft_wrap=True)
 
 
 def _counted_census(

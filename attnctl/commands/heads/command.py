@@ -32,7 +32,7 @@ from attnctl.cli.output import (
     say_notes,
     say_unknown,
     write_drawing,
-    write_renderable,
+    write_forms,
     write_table,
 )
 from attnctl.cli.progress import cost_progress, heads_over_tokens
@@ -227,7 +227,6 @@ def _write_heads(
     from attnctl.formats.documents.overview_json import overview_to_json
     from attnctl.formats.tables import FORMS, block_of
     from attnctl.readings.head_statistics import HeadTable
-    from attnctl.render.terminal.console import Shown
 
     names = None if census is None else _names_in_file(census)
     measured = measure(names)
@@ -238,8 +237,8 @@ def _write_heads(
     elif form == "json":
         put_bytes(overview_to_json(replace(measured, head_statistics=tuple(ranked))) + b"\n", output)
     else:
-        table = Shown([heads_table(ranked, order, names_origin(measured.model, ranked, names))])
-        write_renderable(table, form, output, _title_of(measured), measured.model.citation, soft_wrap=True)
+        table = heads_table(ranked, order, names_origin(measured.model, ranked, names))
+        write_forms([table], form, output, _title_of(measured), measured.model.citation, soft_wrap=True)
 
 
 def _names_in_file(path: str) -> HeadNames:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,7 @@ from typer import Argument, Option
 from attnctl.checks.options import LOOK
 from attnctl.cli.command import command
 from attnctl.cli.groups import CheckpointOptions, JsonOption, option_values, output_option
-from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_renderable
+from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_forms
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import completing
 from attnctl.errors import DONE, FINDING, UsageError
@@ -62,7 +61,6 @@ def leaks_command(
     """
     from attnctl.commands.leaks.show import leaks_drawing, leaks_forms
     from attnctl.formats.documents.json_documents import write_json
-    from attnctl.render.terminal.console import Shown
 
     form = output_format("leaks", output, ("json", "txt", "html", *format_names()), "json" if json else "")
     search = _leak_search(inputs, model, pack, expect)
@@ -73,7 +71,7 @@ def leaks_command(
     if form == "json":
         put_bytes(write_json(leaks, "leaks") + b"\n", output)
     elif form in ("terminal", "txt", "html"):
-        write_renderable(Shown(leaks_forms(leaks)), form, output, "attnctl leaks", leaks.model.citation)
+        write_forms(leaks_forms(leaks), form, output, "attnctl leaks", leaks.model.citation)
     else:
         write_drawing(leaks_drawing(leaks), form, output)
     return FINDING if leaks.wrong else DONE
@@ -84,43 +82,27 @@ def _leak_search(inputs: Sequence[str], options: CheckpointOptions, pack: bool, 
 
     Raises UsageError for arguments that cannot be combined, AttnctlError for a damaged file or checkpoint.
     """
-    from attnctl.checks.own_functions import names_function
     from attnctl.commands.leaks.result import parsed_expectation
-    from attnctl.formats.arrays import read_batch, read_table
-    from attnctl.models.huggingface.hub import check_extra, find_checkpoint, is_checkpoint, read_json
+    from attnctl.inputs import read_batch, read_table
+    from attnctl.models import kind_of_name
 
     model, dtype = options.model, options.dtype
-    is_function = names_function(model or "")
-    if model is None or not (is_function or is_checkpoint(model)):
+    kind = None if model is None else kind_of_name(model)
+    if model is None or kind is None or not (kind.is_function or kind.settings is not None):
         raise UsageError("leaks needs a checkpoint: name its folder or Hugging Face id with --model")
     if (len(inputs) < 2) == pack:
         if pack:
             raise UsageError("packs texts: give two or more", option="pack")
         raise UsageError("leaks reads one batch; for texts, add --pack")
-    batch: dict[str, Any] = {} if pack else dict(read_batch(inputs[0], needs_ids=not is_function))
+    batch: dict[str, Any] = {} if pack else dict(read_batch(inputs[0], needs_ids=not kind.is_function))
     expected: Any = expect if parsed_expectation(expect) else read_table(expect)
-    if is_function:
+    if kind.is_function:
         return _module_search(inputs if pack else (), batch, options, expected)
-    check_extra()
     from attnctl.commands.leaks.compute import NetworkLeaks
-    from attnctl.models.huggingface.network import load_network
-    from attnctl.models.huggingface.opening import gguf_pieces, short_name
-    from attnctl.models.huggingface.tokenizer import open_pieces
+    from attnctl.models import named_network
 
-    folder, name = find_checkpoint(model), short_name(model)
-    settings: dict[str, Any] = (
-        {} if folder.is_file() else read_json(folder / "config.json")
-    )  # a GGUF file holds its own
-    if pack:
-        pieces = gguf_pieces(folder, name)[0] if folder.is_file() else open_pieces(folder, name)
-        tokens = [[token.id for token in pieces.tokenize_text(text)] for text in inputs]
-        if [] in tokens:
-            raise UsageError(f"text {tokens.index([])} of these is empty: give at least one word", option="pack")
-        batch = {
-            "input_ids": [list(chain(*tokens))],
-            "position_ids": [[position for ids in tokens for position in range(len(ids))]],
-        }
-    network = load_network(folder, settings, dtype or "auto", options.device or "auto", name)
+    network, name, packed = named_network(model, inputs if pack else (), dtype, options.device)
+    batch |= packed
     return NetworkLeaks(network, batch, batch.pop("segments", None), expected, name)
 
 
@@ -130,10 +112,10 @@ def _module_search(
     """Return the search over a batch, or over texts in one row, for a module of the user's own."""
     from attnctl.cli.opening import model_of
     from attnctl.commands.leaks.module import ModuleLeaks
-    from attnctl.models.torch.module_model import ModuleModel
+    from attnctl.source.model import CallsModule
 
     opened = model_of(option_values(options))
-    assert isinstance(opened, ModuleModel)
+    assert isinstance(opened, CallsModule)
     if texts:
         batch = opened.packed(texts)
     return ModuleLeaks(opened.module, (), batch, batch.pop("segments", None), expected, opened.info.name, opened.name)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.checks import limits
 from attnctl.checks.argument_types import check_module, is_network
@@ -18,16 +15,8 @@ from attnctl.commands.leaks.module import ModuleLeaks
 from attnctl.commands.leaks.result import BatchFact, Leaks
 from attnctl.commands.leaks.search import VISIBLE, LeakSearch, ReadRows, expectation_of
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.attention_call import call_of_text
-from attnctl.models.huggingface.attention_interface import watch_attention
-from attnctl.models.huggingface.attention_sites import Site
-from attnctl.models.huggingface.exchanged_network import ExchangedNetwork
-from attnctl.models.huggingface.optional_fields import config_value, output_value
-from attnctl.models.huggingface.token_batch import (
-    segment_begins,
-    visible_pairs,
-    vocabulary_of,
-)
+from attnctl.models import network_batch
+from attnctl.models.exchange import NetworkBatch, Place, rows_of_call
 from attnctl.trace.run import StopForward
 
 if TYPE_CHECKING:
@@ -63,7 +52,7 @@ def leaks(
     return NetworkLeaks(model, batch, segments, expect).measure()
 
 
-class NetworkLeaks(LeakSearch[ExchangedNetwork]):
+class NetworkLeaks(LeakSearch[NetworkBatch]):
     """A batch for a network of transformers."""
 
     def __init__(
@@ -75,18 +64,18 @@ class NetworkLeaks(LeakSearch[ExchangedNetwork]):
         name: str = "",
     ) -> None:
         """Check and lay out the batch. Raises UsageError for entries that do not fit each other or the network."""
-        self.network, why = network, "leaks replaces them to see what moves"
+        why = "leaks replaces them to see what moves"
         expectation_of(expect)  # refused before the batch is read
-        engine = ExchangedNetwork(network, batch, name, segments=segment_ids, tokens_only=True, why=why)
+        engine = network_batch(network, batch, name, segments=segment_ids, tokens_only=True, why=why)
         self.ids, self.entries = engine.ids, engine.entries
         super().__init__(engine, tuple(engine.ids.shape), expect)
-        self.dtype = network.dtype
+        self.dtype = engine.dtype
         self._read_facts(engine.labels)
 
     def _read_facts(self, labels: Array | None) -> None:
         """Note the facts that decide on the cause of a leak, notes for the reader, and the target of each token."""
-        mask, positions = self.entries.get("attention_mask"), self.entries.get("position_ids")
-        types, crossing = self.entries.get("token_type_ids"), self.owner[:, 1:] != self.owner[:, :-1]  # (batch, n - 1)
+        mask, types = self.entries.get("attention_mask"), self.entries.get("token_type_ids")
+        crossing = self.owner[:, 1:] != self.owner[:, :-1]  # (batch, n - 1)
         batch_facts: dict[BatchFact, bool] = {
             "mask": mask is not None and mask.ndim == 2,
             "ids": mask is not None and mask.ndim == 2 and bool((mask > 1).any()),
@@ -95,14 +84,14 @@ class NetworkLeaks(LeakSearch[ExchangedNetwork]):
             and mask.ndim == 4
             and mask.dtype == torch.bool
             and self.engine.kernel == "eager",
-            "restarts": positions is not None and bool(segment_begins(positions).any()),
+            "restarts": self.engine.restarts(),
             "cache": bool(self.entries.get("use_cache")),
             "boundaries": bool(self.engine.boundaries),
             "types": types is not None and bool(types.any()),
             "no-attention": not self.engine.attends,
         }
         self.facts = {fact for fact, holds in batch_facts.items() if holds}
-        cached = config_value(self.network.config, "use_cache") and not self.engine.says_cache
+        cached = self.engine.caches() and not self.engine.says_cache
         if batch_facts["restarts"] and mask is None and cached and self.info.causal and not batch_facts["no-attention"]:
             self.notes.append(OF_CACHE)
         next_ids = labels if labels is not None else self.ids if self.info.causal else None
@@ -120,22 +109,22 @@ class NetworkLeaks(LeakSearch[ExchangedNetwork]):
         """Return the logits (batch, n, vocabulary); without logits, the last hidden states (batch, n, d_model)."""
         others = {} if changed is None else {"input_ids": self.engine.exchanged("input_ids", changed.numpy())}
         output = self.engine.outputs(**others)
-        self.kind = "hidden states" if output_value(output, "logits") is None else "logits"
         rows = self.engine.output_rows(output)
         if rows is None:
             raise AttnctlError(f"{self.name} has no output for each token: give the model without its head")
+        self.kind = self.engine.output_kind(output, rows)
         return rows
 
     def check_memory(self) -> None:
         """Raise AttnctlError if the logits need more memory than there is."""
-        need = 3.0 * self.ids.numel() * vocabulary_of(self.network) * self.network.dtype.itemsize
+        need = 3.0 * self.ids.numel() * self.engine.vocabulary() * self.dtype.itemsize
         if self.ids.device.type == "cpu":
             limits.check_memory(need, "comparing outputs", "give a smaller batch")
 
     def watch(self, see: Callable[[int, ReadRows], None]) -> None:
         """Pass each layer's attention over the tokens of the batch to `see`; nothing, with a note, if it is unreadable."""
 
-        def see_call(site: Site, call: Call) -> None:
+        def see_call(site: Place, call: Call) -> None:
             if call.n_q == call.n_k == self.shape[1]:
                 see(site.layer, partial(rows_of_call, call))
 
@@ -147,9 +136,10 @@ class NetworkLeaks(LeakSearch[ExchangedNetwork]):
         any_visible = any(bool((tables[VISIBLE][between] > 0).any()) for tables in layers.values())
         if not any_visible or not self.engine.trusted:
             return
-        reads = "position_ids" in inspect.signature(self.engine.network.forward).parameters
         places = self.place.to(self.ids.device)
-        tried: dict[BatchFact, Array] = {"read": places, "planes": places.expand(4, *places.shape)} if reads else {}
+        tried: dict[BatchFact, Array] = {}
+        if self.engine.takes_positions():
+            tried = {"read": places, "planes": places.expand(4, *places.shape)}
         for fact, positions in tried.items():
             self.probes += 1
             if self._kept_apart_by(positions):
@@ -162,7 +152,7 @@ class NetworkLeaks(LeakSearch[ExchangedNetwork]):
         """Return whether the first layer's mask separates the documents if only these positions mark them."""
         apart: list[bool] = []
 
-        def see(site: Site, call: Call) -> None:
+        def see(site: Place, call: Call) -> None:
             if not apart and call.n_q == call.n_k == self.shape[1]:
                 padding = [index for index, segment in enumerate(self.segments) if segment.padding]
                 visible = self.tables_of(partial(rows_of_call, call))[VISIBLE].fill_diagonal_(0)
@@ -170,15 +160,5 @@ class NetworkLeaks(LeakSearch[ExchangedNetwork]):
                 apart.append(not bool(visible.any()))
             raise StopForward
 
-        more = {"use_cache": False} if "use_cache" in self.entries else {}
-        network = self.engine.network
-        watching = watch_attention(network, see, lambda site: site.kind in OF_TEXT)
-        with suppress(AttnctlError), self.engine.running(), watching, suppress(StopForward):
-            network(input_ids=self.ids, position_ids=positions, **more)
+        self.engine.watch_positions(positions, see, lambda site: site.kind in OF_TEXT)
         return apart == [True]
-
-
-def rows_of_call(call: Call, row: int, rows: Array) -> tuple[Array, Array]:
-    """Return which keys some queries of a row of the batch see, (rows, n) on the CPU, and their weights (heads, rows, n)."""
-    part = attention.select_call(call_of_text(call, row), rows=rows.tolist())
-    return visible_pairs(part).cpu(), attention.run_call(part).weights.float()

@@ -8,10 +8,11 @@ from typing import Any
 from attnctl.attention import Array
 from attnctl.commands.leaks.search import LeakSearch, ReadRows, expectation_of
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.models.torch.exchanged_module import Attended, ExchangedModule
+from attnctl.models import module_batch
+from attnctl.models.exchange import Attended, ModuleBatch
 
 
-class ModuleLeaks(LeakSearch[ExchangedModule]):
+class ModuleLeaks(LeakSearch[ModuleBatch]):
     """A batch for a torch module; `own` is the name of the user's function that made it, on the command line."""
 
     def __init__(
@@ -20,7 +21,7 @@ class ModuleLeaks(LeakSearch[ExchangedModule]):
     ) -> None:  # fmt: skip
         """Run the module once, and lay out the batch. Raises UsageError for arguments that it does not take."""
         expectation_of(expect)  # refused before the module runs
-        engine = ExchangedModule(module, args, batch, name, segments=segment_ids, own=own)
+        engine = module_batch(module, args, batch, name, segments=segment_ids, own=own)
         if engine.shape is None:
             raise UsageError(f"no argument of {engine.name} holds tokens, ids (batch, n) or vectors (batch, n, d)")
         super().__init__(engine, engine.shape, expect)
@@ -33,10 +34,11 @@ class ModuleLeaks(LeakSearch[ExchangedModule]):
         """Return the first output with a row for each token, (batch, n, …)."""
         text = self.engine.text_entries[0]
         others = {} if changed is None else {text: self.engine.exchanged(text, changed.numpy())}
-        rows = self.engine.output_rows(self.engine.outputs(**others))
+        output = self.engine.outputs(**others)
+        rows = self.engine.output_rows(output)
         if rows is None:
             raise AttnctlError(f"{self.name} has no output for each token: give the module without its head")
-        self.kind = self.engine.output_kind(rows)
+        self.kind = self.engine.output_kind(output, rows)
         return rows
 
     def watch(self, see: Callable[[int, ReadRows], None]) -> None:

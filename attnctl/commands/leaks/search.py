@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import product
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -20,8 +20,8 @@ from attnctl.checks import limits
 from attnctl.checks.tolerances import LEAK, tolerance
 from attnctl.commands.leaks.result import BatchFact, Expectation, LeakPair, Leaks, Segment, cause_of, parsed_expectation
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.models.huggingface.token_batch import expected_table
-from attnctl.trace.model_info import ModelInfo
+from attnctl.models.exchange import ExchangedBatch
+from attnctl.runtime.arrays import expected_table
 
 BLOCK = 256  # queries whose weights or predictions are in memory together
 
@@ -45,30 +45,7 @@ Layers = tuple[tuple[int, ...], ...]
 ReadRows = Callable[[int, Array], tuple[Array, Array]]
 
 
-class Engine(Protocol):
-    """A model with a batch, as far as its segments matter."""
-
-    @property
-    def name(self) -> str:
-        """Return the name of the model."""
-
-    @property
-    def info(self) -> ModelInfo:
-        """Return the facts about the model."""
-
-    @property
-    def notes(self) -> list[str]:
-        """Return what a reader must know, to which more is added."""
-
-    @property
-    def trusted(self) -> bool:
-        """Return whether the masks that are read are those of the model's own kernel."""
-
-    def segments(self) -> tuple[Array, Array]:
-        """Return the number of each token's segment, and whether the token is real, not padding: (batch, n) each."""
-
-
-EngineOf = TypeVar("EngineOf", bound=Engine)
+EngineOf = TypeVar("EngineOf", bound=ExchangedBatch)
 
 
 class LeakSearch(Generic[EngineOf]):

@@ -11,7 +11,7 @@ from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.commands.mask.exchange import CallMasks
 from attnctl.commands.mask.intervals import band, masks_of_rows
-from attnctl.models.huggingface.token_batch import visible_pairs_of_heads
+from attnctl.models.exchange import visible_pairs_of_heads
 from attnctl.runtime.arrays import Bools
 
 

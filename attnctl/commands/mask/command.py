@@ -11,7 +11,7 @@ from typer import Argument, Option
 from attnctl.checks.options import LOOK
 from attnctl.cli.command import command
 from attnctl.cli.groups import CheckpointOptions, ImageOption, JsonOption, TargetOption, option_values, output_option
-from attnctl.cli.output import output_format, put_bytes, say_notes, say_unless_quiet, write_drawing, write_renderable
+from attnctl.cli.output import output_format, put_bytes, say_notes, say_unless_quiet, write_drawing, write_forms
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import completing
 from attnctl.errors import DONE, FINDING, UsageError
@@ -65,7 +65,6 @@ def mask_command(
     from attnctl.commands.mask.result import outcome, violation_lines
     from attnctl.commands.mask.show import mask_drawing, mask_forms
     from attnctl.formats.documents.json_documents import write_json
-    from attnctl.render.terminal.console import Shown
 
     form = output_format("mask", output, ("json", "txt", "html", *format_names()), "json" if json else "")
     search = _mask_search(source, model, expect)
@@ -75,7 +74,7 @@ def mask_command(
     if form == "json":
         put_bytes(write_json(check, "mask") + b"\n", output)
     elif form in ("terminal", "txt", "html"):
-        write_renderable(Shown(mask_forms(check)), form, output, f"masks of {check.model.name}", check.model.citation)
+        write_forms(mask_forms(check), form, output, f"masks of {check.model.name}", check.model.citation)
     else:
         write_drawing(mask_drawing(check), form, output)
     if output is not None and check.holds is False:
@@ -89,11 +88,11 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
 
     Raises UsageError for arguments that do not go together, AttnctlError for a damaged file or checkpoint.
     """
-    from attnctl.checks.own_functions import names_function
     from attnctl.cli.opening import model_of
     from attnctl.commands.mask.compute import MaskSearch, StackSearch
     from attnctl.commands.mask.expected import parsed_rule, rule_of
-    from attnctl.formats.arrays import read_batch, read_table
+    from attnctl.inputs import read_batch, read_table
+    from attnctl.models import kind_of_name
     from attnctl.models.exchange import RunsBlocks
     from attnctl.source.model import CallsNetwork
 
@@ -104,7 +103,7 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
         raise UsageError("cannot be combined with a batch, which holds its pictures", option="image")
     if is_batch and options.target is not None:
         raise UsageError("cannot be combined with a batch, which holds its decoder_input_ids", option="target")
-    needs_ids = not names_function(options.model or "")
+    needs_ids = options.model is None or not kind_of_name(options.model).is_function
     batch: dict[str, Any] = dict(read_batch(source, needs_ids=needs_ids)) if is_batch else {}
     opened = model_of(option_values(options))
     if not needs_ids:
@@ -125,9 +124,9 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
 def _module_search(opened: Model, source: str, batch: dict[str, Any], rule: Rule | None) -> Search:
     """Return the search over a text or a batch for a module of the user's own."""
     from attnctl.commands.mask.module import ModuleSearch
-    from attnctl.models.torch.module_model import ModuleModel
+    from attnctl.source.model import CallsModule
 
-    assert isinstance(opened, ModuleModel)
+    assert isinstance(opened, CallsModule)
     name, own = opened.info.name, opened.name
     if batch:
         return ModuleSearch(opened.module, (), batch, batch.pop("segments", None), rule, name, own=own)

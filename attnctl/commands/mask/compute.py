@@ -12,29 +12,16 @@ import torch
 
 from attnctl.attention import Array, Call
 from attnctl.checks import limits
-from attnctl.checks.argument_types import check_module, is_network
+from attnctl.checks.argument_types import check_module, is_network, uncompiled
 from attnctl.commands.mask.call_masks import keys_of_masks, masks_of_call, masks_of_heads, rows_of_block_mask
-from attnctl.commands.mask.directions import is_causal_by_documentation
 from attnctl.commands.mask.exchange import CallMasks, Search, Seen
-from attnctl.commands.mask.expected import (
-    TRIGRAMS,
-    Expectations,
-    Reach,
-    Text,
-    pictures_of,
-    reach_by_documentation,
-    rule_of,
-    with_prefix,
-)
+from attnctl.commands.mask.expected import Expectations, Text, rule_of
 from attnctl.commands.mask.module import ModuleSearch
 from attnctl.commands.mask.result import MaskCheck, MaskViolation
 from attnctl.commands.mask.whole import WholeRuns
 from attnctl.errors import AttnctlError
-from attnctl.models.exchange import Block, RunsBlocks, row_change, row_size
-from attnctl.models.huggingface.attention_interface import uncompiled
-from attnctl.models.huggingface.attention_sites import Site
-from attnctl.models.huggingface.exchanged_network import OF_LOSS, ExchangedNetwork
-from attnctl.models.huggingface.token_batch import HIDING
+from attnctl.models import network_batch
+from attnctl.models.exchange import HIDING, Block, Place, Reach, RunsBlocks, row_change, row_size
 from attnctl.runtime.arrays import Bools
 
 if TYPE_CHECKING:
@@ -78,14 +65,14 @@ class MaskSearch(Search):
         tokens: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         """Check and lay out the inputs. Raises UsageError for inputs that do not fit each other or the network."""
-        rule, batch = rule_of(expect), {name: value for name, value in inputs.items() if name not in OF_LOSS}
-        self.engine = ExchangedNetwork(network, batch, name, segments=segments, why="mask exchanges them")
+        rule = rule_of(expect)
+        self.engine = network_batch(network, inputs, name, segments=segments, why="mask exchanges them")
         self.kind, self.kernel, self.trusted = self.engine.kind, self.engine.kernel, self.engine.trusted
         self.attends, self.limit = self.engine.attends, self.engine.limit
         expectations = Expectations(
-            is_causal_by_documentation(network), partial(reach_by_documentation, network), rule, self._texts()
+            self.engine.documented_direction(), self.engine.documented_reach, rule, self._texts()
         )
-        super().__init__(self.engine.info, expectations, tokens)
+        super().__init__(self.engine, expectations, tokens)
         self.notes = self.engine.notes
         if self.kernel == "eager" and self.attends:  # scores, weights and a mask of every head, by the model itself
             pairs = max((text.real.size * text.n for text in self.expectations.texts.values()), default=0)
@@ -99,12 +86,13 @@ class MaskSearch(Search):
         if engine.ids is not None:
             numbers, real = engine.segments()  # (batch, n) each
             several = bool(((numbers.diff() != 0) & real[:, 1:] & real[:, :-1]).any())
-            ids, types = engine.ids.cpu().numpy(), entries.get("mm_token_type_ids", entries.get("token_type_ids"))
+            types = entries.get("mm_token_type_ids", entries.get("token_type_ids"))
             types = None if types is None else types.cpu().numpy()
             text = Text(real.numpy(), numbers.numpy() if several else None, given=self._given_mask())
-            text.pictures = pictures_of(engine.network, ids, types)
-            texts[source] = with_prefix(engine.network, text, types)
-            if types is None and engine.network.config.model_type == "paligemma":
+            text.pictures = engine.documented_pictures(types)
+            text.prefix, text.may_be_prefix = engine.documented_prefix(text.real, types)
+            texts[source] = text
+            if text.may_be_prefix:
                 engine.notes.append(NO_TYPES)
         elif isinstance(rows := entries.get("inputs_embeds"), torch.Tensor):
             shown = entries.get("attention_mask", torch.ones(rows.shape[:2]))
@@ -141,7 +129,7 @@ class MaskSearch(Search):
         self.output, blocks = self.engine.record(self._shape)
         seen: dict[tuple[str, int], list[CallMasks]] = {}
 
-        def see(site: Site, call: Call) -> None:
+        def see(site: Place, call: Call) -> None:
             made, calls = masks_of_call(call), seen.setdefault((site.kind, site.layer), [])
             if not any(keys_of_masks(made) == keys_of_masks(other) for other in calls):
                 calls.append(made)
@@ -186,7 +174,7 @@ class MaskSearch(Search):
         name = "decoder_input_ids" if self.kind == "decoder" else "input_ids"
         ids, text = self.engine.entries.get(name), self.expectations.texts.get(self.kind)
         base = self.engine.output_rows(self.output)
-        if ids is None or text is None or base is None or self.engine.network.config.model_type in TRIGRAMS:
+        if ids is None or text is None or base is None or self.engine.mixes_neighbours():
             return ()
         whole = WholeRuns(self, self.engine, name, base, blocks, self._run_with, self._real_of)
         found = whole.rows_that_mix()
@@ -221,7 +209,7 @@ class StackSearch(Search):
 
         texts = {"self": Text(np.ones((1, len(tokens)), np.bool_))}
         expectations = Expectations(bool(stack.info.causal), reach, rule_of(expect), texts)
-        super().__init__(stack.info, expectations, tuple(token.text for token in tokens))
+        super().__init__(stack, expectations, tuple(token.text for token in tokens))
 
     def run(self) -> tuple[list[Block], Seen]:
         """Return the layers of the stack after a run, and the masks of their calls of attention."""

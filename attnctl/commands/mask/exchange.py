@@ -31,10 +31,8 @@ from attnctl.commands.mask.result import (
 from attnctl.commands.mask.sentence import mask_sentence
 from attnctl.commands.mask.sets import Chain, exchanged_sets
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.models.exchange import Block, BlockRuns, Moved, sets_of_rows
-from attnctl.models.huggingface.block_recorder import NOT_AGAIN
+from attnctl.models.exchange import NOT_AGAIN, Block, BlockRuns, ExchangedBatch, Moved, RunsBlocks, sets_of_rows
 from attnctl.runtime.arrays import Bools
-from attnctl.trace.model_info import ModelInfo
 
 STATE = "state"  # the kind of a layer that has no attention
 ALONE = "each row of the batch alone"
@@ -70,8 +68,10 @@ class Search:
     trusted = True  # whether the masks that were read are those of the model's own kernel
     limit = LEAK["float32"]
 
-    def __init__(self, info: ModelInfo, expectations: Expectations, tokens: tuple[str, ...] = ()) -> None:
-        self.info, self.expectations, self.tokens = info, expectations, tokens
+    def __init__(
+        self, model: ExchangedBatch | RunsBlocks, expectations: Expectations, tokens: tuple[str, ...] = ()
+    ) -> None:
+        self.info, self.expectations, self.tokens = model.info, expectations, tokens
         self.notes: list[str] = []
         self.unknown: list[str] = []  # layers without an expectation
         self.failed: list[str] = []  # layers that cannot be run with exchanged tokens

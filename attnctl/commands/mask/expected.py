@@ -6,7 +6,7 @@ Nothing here looks at a mask that the network made, nor at what its modules say 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 from typing import Any, NamedTuple
@@ -15,21 +15,8 @@ import numpy as np
 
 from attnctl.commands.mask.intervals import IntervalMask, band, interval_mask, outer, same
 from attnctl.errors import UsageError
-from attnctl.models.huggingface.optional_fields import config_value
-from attnctl.models.huggingface.token_batch import expected_table
-from attnctl.runtime.arrays import Bools
-
-# configurations in which a layer's kind is one of these words hide keys by what the text says, or carry a state
-BY_CONTENT = ("index", "sparse", "compress", "linear", "mamba", "conv", "recurrent", "hybrid", "ssm", "moba")
-
-# families that hide keys by what the text says (Doge, BLT), or mix neighbours besides attention (convolution, hashes)
-LOOSE = ("blt", "convbert", "cpmant", "doge", "funnel", "nystromformer", "rwkv", "yoso")
-# families whose embedding of a token holds its neighbours
-TRIGRAMS = ("mobilebert",)
-
-# families whose pictures see themselves both ways, within one picture, or as a prefix with the prompt
-PICTURE_BLOCKS = ("gemma3", "gemma4", "gemma4_unified", "molmo2", "step3p7")
-PICTURE_PREFIX = ("paligemma", "git", "pi0", "deepseek_ocr2", "unlimited_ocr")
+from attnctl.models.exchange import Reach
+from attnctl.runtime.arrays import Bools, expected_table
 
 
 class Rule(NamedTuple):
@@ -141,15 +128,6 @@ class TextRow(NamedTuple):
     def places(self) -> Any:
         """Return the place of each token among the real ones."""
         return np.cumsum(self.real) - 1
-
-
-class Reach(NamedTuple):
-    """How far a layer sees by its configuration: `back` tokens with the query, or a chunk; `exact`: nothing else hides."""
-
-    back: int | None = None
-    chunk: int = 0
-    exact: bool = True
-    ahead: int | None = None  # of a bidirectional window whose sides differ, with the query; None: as `back`
 
 
 @dataclass
@@ -288,72 +266,3 @@ def hidden_padding(shapes: Sequence[IntervalMask], exact: bool, queries: Text, k
         must.append(seen - free)
     words = words if keys.real.all() else f"{words}, padding hidden"
     return Expected(tuple(may), tuple(must) if exact else None, words, ~keys.real)
-
-
-# --- by the configuration and the documentation -------------------------------------------------------------------------
-
-
-def _config_of(network: Any, kind: str) -> Any:
-    config = network.config
-    if kind in ("encoder", "decoder"):
-        config = config_value(config, kind, f"{kind}_config") or config
-    return config.get_text_config()
-
-
-# bidirectional windows that transformers counts without the query itself: w tokens to each side
-INCLUSIVE = ("modernbert", "t5gemma", "t5_gemma", "ultrabert", "neomme", "openai_privacy_filter", "embedding_gemma2")
-
-
-def reach_by_documentation(network: Any, kind: str, layer: int, causal: bool) -> Reach:
-    """Return how far a layer of a network sees, by `layer_types`, `sliding_window` and the like."""
-    config = _config_of(network, kind)
-    if network.config.model_type in LOOSE:
-        return Reach(exact=False)
-    kinds = config_value(config, "layer_types", "layers_block_type")
-    kind = str(kinds[layer]) if isinstance(kinds, Sequence) and layer < len(kinds) else ""
-    if not kind and isinstance(local := config_value(config, "attention_layers"), Sequence) and layer < len(local):
-        return Reach(config.window_size) if local[layer] == "local" else Reach()  # GPT-Neo
-    if any(word in kind for word in BY_CONTENT):
-        return Reach(exact=False)
-    if "chunk" in kind:
-        return Reach(chunk=int(config.attention_chunk_size))
-    window = (
-        _setting(config, "sliding_window", layer) if config_value(config, "use_sliding_window") is not False else None
-    )
-    if not isinstance(window, int) or (kind and "sliding" not in kind):
-        return Reach()
-    if not causal and config.model_type.startswith("t5gemma2"):
-        return Reach((window + 1) // 2, ahead=window // 2 + 1)  # a window of both sides together
-    return Reach(window + (not causal and config.model_type.startswith(INCLUSIVE)))
-
-
-def _setting(config: Any, name: str, layer: int) -> Any:
-    """Return a setting of a configuration, or of its layer if layers differ; None without it."""
-    try:
-        return getattr(config, name, None)
-    except Exception:  # transformers raises: "is a per-layer attribute"
-        return getattr(config.per_layer_config[layer], name, None)
-
-
-def pictures_of(network: Any, ids: Any, types: Any) -> Any:
-    """Return the number of each token's picture (batch, n), -1 for text; None for a family without such pictures."""
-    config = network.config
-    if config.model_type not in PICTURE_BLOCKS:
-        return None
-    text = config.get_text_config()
-    if "bidirectional" in str(vars(text)) and config_value(text, "use_bidirectional_attention") is None:
-        return None  # Gemma 4: only if its configuration asks for it
-    token = config_value(config, "image_token_id", "image_token_index")
-    inside = types > 0 if types is not None else ids == token
-    begins = inside & np.pad(~inside[:, :-1], ((0, 0), (1, 0)), constant_values=True)
-    numbers = np.where(inside, np.cumsum(begins, 1), -1)
-    return numbers if bool(inside.any()) else None
-
-
-def with_prefix(network: Any, text: Text, types: Any) -> Text:
-    """Return the text with the prefix that its family reads both ways (PaliGemma: the picture and the prompt)."""
-    if network.config.model_type not in PICTURE_PREFIX:
-        return text
-    if network.config.model_type == "paligemma":  # its processor marks the prefix by 0, and what is to be written by 1
-        return replace(text, may_be_prefix=True) if types is None else replace(text, prefix=types == 0)
-    return replace(text, prefix=np.ones_like(text.real))

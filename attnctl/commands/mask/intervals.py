@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from attnctl.checks.document_fields import Count, Part, Places, about
-from attnctl.layer.computed import PLAIN
 from attnctl.runtime.arrays import Bools, Floats, Ints
 
+PLAIN = 512 * 512  # pairs of tokens, up to which a matrix is written whole
 CELLS = 1 << 22  # pairs of tokens whose visibility is in memory together
 
 

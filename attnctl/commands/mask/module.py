@@ -16,14 +16,14 @@ import numpy as np
 from attnctl.attention import Array
 from attnctl.commands.mask.call_masks import keys_of_masks, masks_of_heads
 from attnctl.commands.mask.exchange import CallMasks, Search, Seen
-from attnctl.commands.mask.expected import Expectations, Expected, Reach, Text, hidden_padding, rule_of
+from attnctl.commands.mask.expected import Expectations, Expected, Text, hidden_padding, rule_of
 from attnctl.commands.mask.intervals import IntervalMask, band, same
 from attnctl.commands.mask.result import MaskViolation
 from attnctl.commands.mask.sets import Chain
 from attnctl.commands.mask.whole import WholeRuns
 from attnctl.errors import AttnctlError
-from attnctl.models.exchange import Block
-from attnctl.models.torch.exchanged_module import Attended, ExchangedModule
+from attnctl.models import module_batch
+from attnctl.models.exchange import Attended, Block, Reach
 
 OWN = "No rule says what {name} should see, so it is held against its own masks: expect “causal”, “bidirectional”, …"
 OTHER_SIZE = "Its layers attend to {n} tokens, and its text has {given}: padding and documents are not placed in them."
@@ -72,23 +72,21 @@ def _joined(calls: Sequence[CallMasks]) -> list[IntervalMask]:
 class ModuleSearch(Search):
     """A torch module with its arguments."""
 
-    kernel = ExchangedModule.kernel
-
     def __init__(
         self, module: Any, args: Sequence[Any], inputs: Mapping[str, Any], segments: Any = None, expect: Any = None,
         name: str = "", tokens: tuple[str, ...] = (), own: str = "",
     ) -> None:  # fmt: skip
         """Check the arguments, and run the module once. Raises UsageError for arguments that it does not take."""
         rule = rule_of(expect)
-        self.engine = ExchangedModule(module, args, inputs, name, segments=segments, own=own)
-        self.attends, self.limit = self.engine.attends, self.engine.limit
+        self.engine = module_batch(module, args, inputs, name, segments=segments, own=own)
+        self.attends, self.limit, self.kernel = self.engine.attends, self.engine.limit, self.engine.kernel
         if not self.attends and rule is None:
-            raise AttnctlError(self.engine.watched.nothing_seen())
+            raise AttnctlError(self.engine.nothing_seen())
         texts = {"self": self._text()}
         self.seen: dict[tuple[str, int], list[CallMasks]] = {}
         self.order: list[tuple[str, int]] = []
         expectations = ModuleExpectations(False, lambda *_: Reach(exact=False), rule, texts, self.seen)
-        super().__init__(self.engine.info, expectations, tokens)
+        super().__init__(self.engine, expectations, tokens)
         self.notes = self.engine.notes
         if rule is None:
             self.notes.append(OWN.format(name=self.engine.name))
@@ -151,10 +149,10 @@ class ModuleSearch(Search):
         base = engine.output_rows(self.output)
         is_aligned = base is not None and engine.shape == text.real.shape
         base = engine.output_texts(self.output) if base is None else base
-        if base is None or engine.text is None or engine.shape is None:
+        if base is None or not engine.text_entries or engine.shape is None:
             return ()
         _, real = engine.segments()
-        whole = WholeRuns(self, engine, engine.text.name, base, blocks, self._run_with, lambda _: real.numpy())
+        whole = WholeRuns(self, engine, engine.text_entries[0], base, blocks, self._run_with, lambda _: real.numpy())
         found = whole.rows_that_mix()
         chain = self.chain(blocks, text) if is_aligned else None
         if not found and chain is not None:

@@ -12,7 +12,7 @@ from attnctl.attention import Array
 from attnctl.commands.mask.exchange import ALONE, Search
 from attnctl.commands.mask.result import MaskViolation
 from attnctl.commands.mask.sets import Chain, exchanged_sets_of_chain, nearest, reached_by
-from attnctl.models.exchange import Block, ExchangesTokens, row_change, row_size, sets_of_rows
+from attnctl.models.exchange import Block, ExchangedBatch, row_change, row_size, sets_of_rows
 from attnctl.runtime.arrays import Bools
 
 
@@ -25,7 +25,7 @@ class WholeRuns:
     """
 
     search: Search
-    engine: ExchangesTokens
+    engine: ExchangedBatch
     name: str
     base: Array
     blocks: list[Block]

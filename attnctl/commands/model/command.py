@@ -11,7 +11,7 @@ from attnctl.checks import limits
 from attnctl.checks.options import MODEL, whole
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import JsonOption
-from attnctl.cli.output import print_lines, put_bytes, show_renderable
+from attnctl.cli.output import print_lines, put_bytes, show_forms
 from attnctl.cli.suggestions import completing
 
 
@@ -43,11 +43,10 @@ def model_command(
     For a model that attnctl trained, show its card: data, objective, and what its heads have learned. Without a name, list
     the configurations that are known offline.
     """
-    from attnctl.commands.model.compute import known_configurations, model_card, model_sizes
+    from attnctl.commands.model.compute import known_configurations, model_card, model_sizes, sizes_document
     from attnctl.commands.model.show import card_forms, sizes_forms
     from attnctl.formats.documents.json_documents import plain, write_json
     from attnctl.models.builtin.weights import read_weights, trained_file
-    from attnctl.render.terminal.console import Shown
 
     if model is None:
         refuse_unused(context, "length", "json", because="without a name the known configurations are listed")
@@ -59,11 +58,11 @@ def model_command(
         if json:
             put_bytes(write_json(model_card(model, file), "card") + b"\n")
             return
-        show_renderable(Shown(card_forms(model, file.metadata, file.shapes, path.stat().st_size)), soft_wrap=True)
+        show_forms(card_forms(model, file.metadata, file.shapes, path.stat().st_size), soft_wrap=True)
     else:
         sizes = model_sizes(model)
         n = length or sizes.context or 1024
         if json:
-            print_lines(dumps(plain(sizes.document(n))))  # numbers beyond 64 bits, too
+            print_lines(dumps(plain(sizes_document(sizes, n))))  # numbers beyond 64 bits, too
             return
-        show_renderable(Shown(sizes_forms(sizes, n)))
+        show_forms(sizes_forms(sizes, n))

@@ -1,30 +1,19 @@
-"""Find the size of a model's attention from its configuration alone: no weights are read.
-
-The network is built without memory, and its parameters are counted. If that fails, four matrices a layer are computed
-from the configuration, and the output says so.
-"""
+"""Find the size of a model's attention by its name, from its configuration alone: no weights are read."""
 
 from __future__ import annotations
 
 import difflib
 import json
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnctl.checks import limits
-from attnctl.commands.model.result import Card
-from attnctl.commands.model.sizes import NAMES, AttentionLayers, ModelSizes, built_network, sizes_of_network
+from attnctl.commands.model.result import AttentionGroup, Card, Parameters, Sizes
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.models.gguf.facts import file_facts
-from attnctl.models.gguf.header import read_header
-from attnctl.models.huggingface.hub import KNOWN, find_checkpoint, import_extra, is_checkpoint, read_json
-from attnctl.runtime.light_import import import_lightly
+from attnctl.models import BUILT_IN, known_checkpoints
+from attnctl.models.configurations import sizes_of_checkpoint, sizes_of_settings
+from attnctl.models.sizes import ModelSizes
 from attnctl.text import Document, for_pasting
 
 if TYPE_CHECKING:
@@ -50,23 +39,14 @@ def model_sizes(name: str) -> ModelSizes:
 
     Raises UsageError if there is no such model, AttnctlError if its configuration lacks a size.
     """
-    from attnctl.models import BUILT_IN
-
     table = known_configurations()
     by_id = {str(entry.get("hub_id", "")).lower(): key for key, entry in table.items()}
     key = name.lower() if name.lower() in table else by_id.get(name.lower())
     if key is not None and not Path(name).exists():
         settings = {key_name: value for key_name, value in table[key].items() if key_name not in ("title", "hub_id")}
         return sizes_of_settings(settings, str(table[key]["title"]), "a configuration that comes with attnctl")
-    if is_checkpoint(name):
-        path = find_checkpoint(name, weights=False)
-        if path.is_file():
-            from attnctl.models.gguf.ollama_layout import open_gguf
-            from attnctl.models.huggingface.opening import short_name
-
-            sizes = sizes_of_settings(_gguf_settings(path), short_name(name), str(path))
-            return replace(sizes, file_facts=file_facts(open_gguf(path)[0]))
-        return sizes_of_settings(read_json(path / "config.json"), path.name if Path(name).exists() else name, str(path))
+    if (sizes := sizes_of_checkpoint(name)) is not None:
+        return sizes
     if name in BUILT_IN or (Path(name).suffix.lower() in (".safetensors", ".npz") and Path(name).exists()):
         hint_text = f"attnctl explain --model {for_pasting(name)} shows all there is"
         raise UsageError(f"{name} has no configuration to read: {hint_text}", value=name)
@@ -74,154 +54,46 @@ def model_sizes(name: str) -> ModelSizes:
         raise UsageError(
             f"{name} is not a model: it is a known name, a checkpoint's folder or .gguf file, or owner/name"
         )
-    near = difflib.get_close_matches(name.lower(), [*table, *KNOWN], n=1)
+    near = difflib.get_close_matches(name.lower(), [*table, *known_checkpoints()], n=1)
     hint = (
         f"did you mean {near[0]}?" if near else "`attnctl model` lists the known ones, or give a folder, or owner/name"
     )
     raise UsageError(f"no model {name!r}: {hint}", value=name)
 
 
-def _gguf_settings(path: Path) -> Document:
-    """Return a GGUF file's metadata under the names of a config.json; of an architecture that is not read, its sizes."""
-    header = read_header(path)
-    kind = header.entries.get("general.architecture")
-    if not isinstance(kind, str):
-        raise AttnctlError(f"cannot read {path}: it does not say its architecture")
-    names = {
-        "num_hidden_layers": "block_count",
-        "num_attention_heads": "attention.head_count",
-        "num_key_value_heads": "attention.head_count_kv",
-        "hidden_size": "embedding_length",
-        "head_dim": "attention.key_length",
-        "v_head_dim": "attention.value_length",
-        "kv_lora_rank": "attention.kv_lora_rank",
-        "max_position_embeddings": "context_length",
-        "vocab_size": "vocab_size",
-        "sliding_window": "attention.sliding_window",
-    }
-    settings = {to: value for to, name in names.items() if (value := header.entries.get(f"{kind}.{name}")) is not None}
-    if "vocab_size" not in settings and "tokenizer.ggml.tokens" in header.lengths:
-        settings["vocab_size"] = header.lengths["tokenizer.ggml.tokens"]
-    with suppress(AttnctlError):  # another architecture, or transformers is not installed
-        from attnctl.models.gguf.opening import opened_gguf
-        from attnctl.models.huggingface.network import class_of
-
-        fields = opened_gguf(path, path.name).configuration
-        model_class = import_lightly(lambda: class_of(import_extra("transformers"), fields, path.name))
-        return fields | {"model_type": model_class.config_class.model_type}
-    return {"model_type": kind} | settings
-
-
-MAY_BE_0 = ("sliding_window", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim")  # 0: the model has none
-# keys of models whose layers differ, do not all attend, or have other matrices than W_Q, W_K, W_V, W_O
-OTHERWISE = (
-    *("layer_types", "layers_block_type", "block_types", "attn_layer_period", "attn_layer_indices"),
-    *("kv_lora_rank", "num_kv_shared_layers", "num_hidden_groups", "per_layer_config", "state_size"),
-)
-
-
-def sizes_of_settings(settings: Document, name: str, source: str) -> ModelSizes:
-    """Return the sizes of the network that a config.json describes; the network is built without memory if possible.
-
-    Raises AttnctlError for impossible sizes, or if the network cannot be built and the configuration lacks a size.
-    """
-    with _errors_said(name):
-        _check_sizes(settings)
-        layers, experts = (
-            _most_parts(settings, kind) for kind in ("(n_layer|layers|blocks|cycles|stages|depth)$", "experts$")
-        )
-        if layers > limits.LAYERS_BUILT or layers * experts > limits.EXPERTS_BUILT:
-            return stated_sizes(settings, name, source)
-        network = built_network(settings, name)
-        return stated_sizes(settings, name, source) if network is None else sizes_of_network(network, name, source)
-
-
-@contextmanager
-def _errors_said(name: str) -> Iterator[None]:
-    """Turn the errors of an impossible configuration into an AttnctlError."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        reason = f"it lacks {error}" if isinstance(error, KeyError) else in_one_line(error)
-        raise AttnctlError(f"the configuration of {name} cannot be read: {reason}") from error
-
-
-def _check_sizes(settings: Document) -> None:
-    """Raise ValueError for a size, here or in a part, that is not a positive number."""
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            _check_sizes(value)
-        elif value is not None and key in MAY_BE_0:
-            checked_size(key, value, smallest=1 if value is False or value else 0)
-        elif value is not None and any(key in names for names in NAMES.values()):
-            checked_size(key, value)
-    heads, kv_heads = (
-        next((settings[k] for k in NAMES[name] if settings.get(k)), None) for name in ("heads", "kv_heads")
-    )
-    if heads and kv_heads and heads % kv_heads:
-        raise ValueError(f"{heads} heads cannot share {kv_heads} key/value heads evenly")
-
-
-def checked_size(key: str, value: object, smallest: int = 1) -> int:
-    """Return a count of a configuration as an integer; 1200.0 is 1200. Raises ValueError if it is not a whole number."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or not smallest <= value <= limits.CONFIGURED_SIZE:
-        span = f"from {smallest} to {limits.CONFIGURED_SIZE:,}"
-        raise ValueError(f"{key} is {json.dumps(value)[:40]}, not a whole number {span}")
-    return value
-
-
-def _most_parts(settings: Document, kind: str) -> int:
-    """Return the largest count under a key that matches this pattern: transformers would build that many modules."""
-    several = [_most_parts(part, kind) for part in settings.values() if isinstance(part, dict)]
-    stated = [value for key, value in settings.items() if isinstance(value, int) and re.search(kind, key)]
-    return max([0, *several, *stated])
-
-
-def stated_sizes(settings: Document, name: str, source: str) -> ModelSizes:
-    """Return the sizes that a config.json states, with four matrices in each layer; the cache is not counted.
-
-    Raises AttnctlError if it lacks layers, heads or d_model, or says that its layers have other matrices.
-    """
-    inner = settings.get("text_config")
-    settings = settings | inner if isinstance(inner, dict) else settings
-    stated = {
-        size_name: next((settings[k] for k in keys if settings.get(k) is not None), None)
-        for size_name, keys in NAMES.items()
-    }
-    layers, heads, d_model = (stated[size_name] for size_name in ("layers", "heads", "d_model"))
-    if layers is None or heads is None or d_model is None:
-        raise AttnctlError(f"the configuration of {name} does not say its layers, heads and d_model")
-    if unlike := [key for key in OTHERWISE if settings.get(key)]:
-        raise AttnctlError(
-            f"the sizes of {name} cannot be computed: its {unlike[0]} needs a version of transformers that can build it"
-        )
-    kv_heads = stated["kv_heads"] or heads
-    if stated["d_k"] is None and d_model % heads:
-        raise ValueError(f"d_model {d_model} does not divide by {heads} heads, and no head_dim is given")
-    d_k = stated["d_k"] or d_model // heads
-    d_v = stated["d_v"] or d_k
-    sizes = {"W_Q": heads * d_k, "W_K": kv_heads * d_k, "W_V": kv_heads * d_v, "W_O": heads * d_v}
-    matrices = tuple((name, d_model * size) for name, size in sizes.items())
-    counts = {"self": layers}
-    if settings.get("is_encoder_decoder"):
-        decoding = stated["decoder_layers"] or layers
-        counts = {"encoder": layers, "decoder": decoding, "cross": decoding}
+def sizes_document(sizes: ModelSizes, n: int) -> Sizes:
+    """Return the sizes as a document, with the memory for a text of n tokens; bytes may need more than 64 bits."""
+    main, cross = sizes.main_layers, sizes.cache_bytes(n, of_source=True)
     groups = (
-        AttentionLayers(range(count), kind, heads, kv_heads, d_k, d_v, matrices, count)
-        for kind, count in counts.items()
+        AttentionGroup(**vars(part) | {"layers": len(part.layers), "matrices": dict(part.matrices)})
+        for part in sizes.groups
     )
-    vocabulary = stated["vocabulary"]
-    return ModelSizes(
-        name,
-        str(settings.get("model_type") or "unknown"),
-        tuple(groups),
-        d_model,
-        vocabulary,
-        stated["context"],
-        None if vocabulary is None else vocabulary * d_model,
-        source=source,
+    return Sizes(
+        name=sizes.name,
+        architecture=sizes.architecture,
+        layers=sizes.layers,
+        heads=main.heads,
+        kv_heads=main.kv_heads,
+        d_k=main.d_k,
+        d_v=main.d_v,
+        d_model=sizes.d_model,
+        vocabulary=sizes.vocabulary,
+        context=sizes.context,
+        window=sizes.window,
+        source=sizes.source or None,
+        file_facts=dict(sizes.file_facts) or None,
+        built=sizes.built,
+        groups=tuple(groups),
+        cache=sizes.cache,
+        parameters=Parameters(all=sizes.in_all(), layer=sizes.per_layer(), head=sizes.per_head()),
+        embedding=sizes.embedding,
+        cache_bytes_per_token=sizes.cache_bytes(1),
+        tokens=n,
+        cache_bytes=sizes.cache_bytes(n),
+        cross_cache_bytes=cross or None,
+        grid_bytes=sizes.bytes_of_grid(n),
+        grids_bytes=sizes.bytes_of_grids(n),
+        unfactored_bytes=sizes.bytes_unfactored(n),
     )
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Struct
-
 from attnctl.checks.document_fields import Count, Index, Part, Whole, about
 from attnctl.formats.documents.json_documents import JsonDocument
-from attnctl.text import Document, counted
+from attnctl.models.sizes import CachedLayers
+from attnctl.text import Document
 
 Named = dict[str, Whole]
 Free = Annotated[Document, about("", additionalProperties=True)]
@@ -25,29 +24,6 @@ class AttentionGroup(Part):
     d_v: Count
     matrices: Annotated[Named, about("Parameters of one layer, by the name of the matrix.")]
     distinct: Annotated[Index, about("How many layers have parameters of their own.")]
-
-
-class CachedLayers(Struct, frozen=True):
-    """Layers whose cache is the same for each token: keys, values, and an indexer's key if there is one."""
-
-    layers: Annotated[Count, about("How many.")]
-    heads: Count
-    d_k: Count
-    d_v: Count
-    indexer: Annotated[Index, about("Numbers of the key by which an indexer finds a token.")]
-    window: Annotated[int | None, about("Tokens that are kept; null: all.")]
-    of_source: Annotated[bool, about("Whether of the text that an encoder read.")]
-
-    def cache_bytes(self, n: int) -> int:
-        """Return the bytes of the cache for n tokens, at 16 bits a number."""
-        tokens = n if self.window is None else min(n, self.window)
-        return 2 * self.layers * (self.heads * (self.d_k + self.d_v) + self.indexer) * tokens
-
-    def kept_sentence(self) -> str:
-        """Return the contents of the cache for a table: "20 layers × 2 heads × (256 + 256)"."""
-        heads = f"{counted(self.layers, 'layer')} × {counted(self.heads, 'head')} × ({self.d_k} + {self.d_v})"
-        indexer = f" + {self.indexer} of an indexer" if self.indexer else ""
-        return heads + indexer + ("" if self.window is None else f" of the last {self.window:,} tokens")
 
 
 class Parameters(Part):

@@ -15,7 +15,7 @@ from attnctl.render.forms import Column, Form, Line, Table
 from attnctl.text import counted
 
 if TYPE_CHECKING:
-    from attnctl.commands.model.sizes import ModelSizes
+    from attnctl.models.sizes import ModelSizes
     from attnctl.text import Document
 
 

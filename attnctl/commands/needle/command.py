@@ -25,7 +25,7 @@ from attnctl.cli.output import (
     say_note,
     say_notes,
     say_unless_quiet,
-    show_renderable,
+    show_forms,
     write_drawing,
 )
 from attnctl.cli.progress import cost_progress
@@ -224,14 +224,13 @@ def _write_needles(summary: Needles, cells: list[NeedleCell], form: str, output:
 
     from attnctl.commands.needle.show import needles_forms
     from attnctl.formats.documents.json_documents import write_json
-    from attnctl.render.terminal.console import Shown
 
     if form == "jsonl" and output is None:
         put_bytes(write_json(summary, "result") + b"\n")
     elif form == "json":
         put_bytes(write_json(replace(summary, needles=tuple(cell.planted for cell in cells)), "result") + b"\n", output)
     elif form == "jsonl" or (form == "terminal" and safe_console().is_terminal):
-        show_renderable(Shown(needles_forms(summary, cells)))
+        show_forms(needles_forms(summary, cells))
     elif form != "terminal":  # in a pipe every row is printed already
         from attnctl.commands.needle.picture import needle_drawing
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
+from attnctl.checks.document_fields import HeadPlace
+from attnctl.checks.selection import heads_by_layer
 from attnctl.commands.needle.haystack import NEEDLE, filler_sentences, sentences_of
 from attnctl.commands.needle.result import (
     RETRIEVAL,
@@ -26,13 +28,7 @@ from attnctl.commands.needle.result import (
     retrieval_scores,
 )
 from attnctl.errors import AttnctlError
-from attnctl.formats.chat import Conversation, Message
-from attnctl.layer.interventions import Intervention
-from attnctl.models.huggingface.answers import AnsweredPrompt
-from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.intervention import apply_interventions
-from attnctl.models.huggingface.prompts import Prompt, chat_prompt, ids_of, prompt_tokens
-from attnctl.readings.head_place import HeadPlace
+from attnctl.source.model import AnsweredPrompt, AnswersPrompts
 from attnctl.text.tokens import Token
 
 if TYPE_CHECKING:
@@ -43,12 +39,12 @@ ANSWER = 24  # tokens of an answer
 
 @dataclass
 class NeedleAsker:
-    """A checkpoint, a needle with its question and expected answer, and the text of a haystack.
+    """A model, a needle with its question and expected answer, and the text of a haystack.
 
     A haystack of None means sentences generated from the seed. Raises AttnctlError for a haystack without sentences.
     """
 
-    model: Checkpoint
+    model: AnswersPrompts
     needle: tuple[str, str, str] = NEEDLE
     haystack: str | None = None
     seed: int = 0
@@ -64,7 +60,7 @@ class NeedleAsker:
 
     def check_length(self, length: int) -> None:
         """Raise AttnctlError for a prompt that is longer than the model can read."""
-        limit = self.model.pieces.limit
+        limit = self.model.limit
         if limit is not None and length > limit:
             raise AttnctlError(f"{self.model.info.name} reads {limit:,} tokens", option="lengths", value=length)
 
@@ -73,17 +69,16 @@ class NeedleAsker:
 
         Raises AttnctlError if `length` has no room for the needle.
         """
-        haystack = self._read_haystack(places)
+        if not places:
+            return iter(())
+        haystack = self._read_haystack(places, self.model)
         return (self._asked_needle(*place, haystack) for place in places)
 
-    def _read_haystack(self, places: Sequence[tuple[int, float]]) -> AnsweredPrompt | None:
+    def _read_haystack(self, places: Sequence[tuple[int, float]], model: AnswersPrompts) -> AnsweredPrompt:
         """Read the prompt with the longest text before the needle: every other prompt begins with the same filler."""
-        if not places:
-            return None
-        tokens = self._prompt_of_length(*max(places, key=math.prod))[1]
-        return AnsweredPrompt(self.model, ids_of(tokens))
+        return model.read_prompt(self._prompt_of_length(*max(places, key=math.prod))[1])
 
-    def _asked_needle(self, length: int, depth: float, haystack: AnsweredPrompt | None) -> NeedleCell:
+    def _asked_needle(self, length: int, depth: float, haystack: AnsweredPrompt) -> NeedleCell:
         prompt, tokens, where = self._prompt_of_length(length, depth)
         read, answer = self._answer(tokens, haystack)
         cell = NeedleCell(
@@ -121,32 +116,30 @@ class NeedleAsker:
         self, heads: Sequence[tuple[int, int]], cells: Sequence[NeedleCell], tick: Tick = lambda share: None
     ) -> HeadsOff:
         """Return how many of the answered needles are still answered with these heads' outputs set to 0."""
-        off: dict[int, tuple[int, ...]] = {}
-        for layer, head in heads:
-            off[layer] = (*off.get(layer, ()), head)
+        already = () if self.model.intervention is None else self.model.intervention.heads.items()
+        off = heads_by_layer([*heads, *((layer, head) for layer, of_layer in already for head in of_layer)])
         places = [(cell.length, cell.depth) for cell in cells if cell.answered]
-        with apply_interventions(self.model.network, [Intervention(off)]):
-            haystack = self._read_haystack(places)
-            still = 0
-            for place in places:
-                still += is_answered(self._answer(self._prompt_of_length(*place)[1], haystack)[1], self.run.expect)
-                tick(0.5 / len(places))  # two sets of heads are off in turn
+        model, still = self.model.with_heads_off(off), 0
+        assert isinstance(model, AnswersPrompts)
+        haystack = self._read_haystack(places, model)
+        for place in places:
+            still += is_answered(self._answer(self._prompt_of_length(*place)[1], haystack)[1], self.run.expect)
+            tick(0.5 / len(places))  # two sets of heads are off in turn
         return HeadsOff(tuple(HeadPlace(*place) for place in heads), still, len(places))
 
-    def _answer(self, tokens: Sequence[Token], haystack: AnsweredPrompt | None) -> tuple[AnsweredPrompt, str]:
+    def _answer(self, tokens: Sequence[Token], haystack: AnsweredPrompt) -> tuple[AnsweredPrompt, str]:
         """Return the answer to a prompt that shares its beginning with another; "" if the first token ends the text."""
-        read = AnsweredPrompt(self.model, ids_of(tokens), after=haystack)
+        read = haystack.another(tokens)
         with suppress(AttnctlError):
             read.generate_answer(ANSWER)
-        return read, self.model.pieces.tokenizer.decode(list(read.answer), skip_special_tokens=True)
+        return read, self.model.spelled(read.answer, special=False)
 
-    def _prompt_of_length(self, length: int, depth: float) -> tuple[Prompt, tuple[Token, ...], tuple[int, int]]:
+    def _prompt_of_length(self, length: int, depth: float) -> tuple[str, tuple[Token, ...], tuple[int, int]]:
         """Return the prompt, its tokens, and the range of the needle's tokens."""
-        empty = len(prompt_tokens(self.model, self._rendered_prompt([]).text))
-        count = self.model.pieces.tokenizer.encode
+        empty = len(self.model.prompt_tokens(self._rendered_prompt([])))
         room, sentences = length - empty, []
         for sentence in filler_sentences(self.seed) if self._sentences is None else cycle(self._sentences):
-            size = len(count(f" {sentence}", add_special_tokens=False).ids)
+            size = len(self.model.ids_behind(f" {sentence}"))
             if size > room:
                 break
             sentences.append(sentence)
@@ -155,8 +148,8 @@ class NeedleAsker:
             raise AttnctlError(f"a prompt of {length:,} tokens has no room for the needle and its question: {empty:,}")
         index = round(depth * len(sentences))
         prompt = self._rendered_prompt([*sentences[:index], self.run.needle, *sentences[index:]])
-        tokens = prompt_tokens(self.model, prompt.text)
-        start = prompt.text.index(self.run.needle)
+        tokens = self.model.prompt_tokens(prompt)
+        start = prompt.index(self.run.needle)
         end = start + len(self.run.needle)
         inside = [
             index
@@ -165,13 +158,13 @@ class NeedleAsker:
         ]
         return prompt, tokens, (inside[0], inside[-1] + 1)
 
-    def _rendered_prompt(self, sentences: Sequence[str]) -> Prompt:
-        """Return the haystack and the question, in the checkpoint's chat template if it has one."""
+    def _rendered_prompt(self, sentences: Sequence[str]) -> str:
+        """Return the haystack and the question, in the model's chat template if it has one."""
         body = " ".join(sentences or [self.run.needle])
         message = f"{body}\n\n{self.run.question}"
-        if "chat_template" in self.model.pieces.settings:
-            return chat_prompt(self.model, Conversation((Message("user", message),)))
-        return Prompt(f"{body}\n\nQuestion: {self.run.question}\nAnswer:", ())
+        if self.model.reads_conversations():
+            return self.model.prompt_of(message).text
+        return f"{body}\n\nQuestion: {self.run.question}\nAnswer:"
 
 
 def random_heads(

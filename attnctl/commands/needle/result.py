@@ -7,7 +7,7 @@ needles. Wu et al. call heads with 0.1 or more retrieval heads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,10 +15,9 @@ import numpy as np
 from msgspec import field
 from msgspec.structs import asdict
 
-from attnctl.checks.document_fields import ALWAYS, Index, Part, Portion, Sha256, Share, Vector, Whole, about
+from attnctl.checks.document_fields import ALWAYS, HeadPlace, Index, Part, Portion, Sha256, Share, Vector, Whole, about
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, document_read
-from attnctl.readings.head_place import HeadPlace
 from attnctl.runtime.arrays import Floats
 from attnctl.runtime.files import parse_json, read_bytes, write_whole
 
@@ -145,7 +144,7 @@ def depth_grid(cells: Sequence[NeedleCell], numbers: Sequence[float]) -> tuple[F
 
 
 def retrieval_scores(
-    strongest: dict[int, Array], prompt: Sequence[int], answer: Sequence[int], needle: tuple[int, int]
+    strongest: Mapping[int, Array], prompt: Sequence[int], answer: Sequence[int], needle: tuple[int, int]
 ) -> dict[int, Floats]:
     """Return layer → each head's retrieval score on one answer: (heads,).
 

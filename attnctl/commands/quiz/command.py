@@ -13,7 +13,7 @@ from attnctl.checks.options import CHECKPOINT, LOOK, MADE, MATHEMATICS, OUTPUT, 
 from attnctl.cli.command import command
 from attnctl.cli.groups import FileOption, HeadOption, LayerOption, QueryOption, TextArgument, TextModelOptions
 from attnctl.cli.opening import open_source
-from attnctl.cli.output import put_bytes, safe_console, say_notes, say_unknown
+from attnctl.cli.output import put_bytes, safe_console, say_notes, say_unknown, show_forms
 from attnctl.errors import UsageError, until_end
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ def quiz_command(
     from attnctl.commands.quiz.compute import questions_of_trace
     from attnctl.commands.quiz.show import beginning_forms
     from attnctl.readings.questions.headline import headline
-    from attnctl.render.terminal.console import Shown
     from attnctl.source import check_attention_weights, prepare
     from attnctl.text import visible_text
 
@@ -85,7 +84,7 @@ def quiz_command(
     if (first := headline(trace, query=place)) is not None and first.reason:
         many = (trace.model.n_layers or 1) * (trace.model.n_heads or 1) > 1
         where = f"layer {first.layer}, head {first.head}" if many else ""
-        page.print(Shown(beginning_forms(first, visible_text(trace.tokens[first.query].text), where)))
+        show_forms(beginning_forms(first, visible_text(trace.tokens[first.query].text), where))
     run_quiz(page, quiz_questions)
 
 
@@ -93,17 +92,16 @@ def run_quiz(page: Console, questions: Sequence[QuizQuestion]) -> None:
     """Ask the questions, mark the answers, and print the score. If the input ends early, the quiz ends with it."""
     from attnctl.commands.quiz.result import is_right
     from attnctl.commands.quiz.show import answer_forms, question_forms, score_forms
-    from attnctl.render.terminal.console import Shown
 
     marks: list[bool] = []
     for number, question in enumerate(questions, 1):
-        page.print(Shown(question_forms(question, number, len(questions))))
+        show_forms(question_forms(question, number, len(questions)))
         line = read_answer(page, question)
         if line is None:
             break
         marks.append(bool(line) and bool(is_right(question, line)))
-        page.print(Shown(answer_forms(question, line, marks[-1])))
-    page.print(Shown(score_forms(sum(marks), len(marks), len(questions))))
+        show_forms(answer_forms(question, line, marks[-1]))
+    show_forms(score_forms(sum(marks), len(marks), len(questions)))
 
 
 def read_answer(page: Console, question: QuizQuestion) -> str | None:

@@ -10,7 +10,7 @@ from attnctl.checks import limits
 from attnctl.checks.options import MADE, MATHEMATICS, MODEL, SHOW, decimal, whole
 from attnctl.cli.command import command, refuse_unused
 from attnctl.cli.groups import JsonOption
-from attnctl.cli.output import put_bytes, show_renderable
+from attnctl.cli.output import put_bytes, show_forms
 from attnctl.cli.suggestions import completing
 from attnctl.errors import AttnctlError, UsageError
 
@@ -92,6 +92,5 @@ def softmax_command(
         put_bytes(write_json(worked, "softmax") + b"\n")
     else:
         from attnctl.commands.softmax.show import softmax_forms
-        from attnctl.render.terminal.console import Shown
 
-        show_renderable(Shown(softmax_forms(worked, precision)))
+        show_forms(softmax_forms(worked, precision))

@@ -46,7 +46,7 @@ class Sources(Task):
     def __init__(self, options: OptionValues, prompt_options: OptionValues, model: Model | None = None) -> None:
         self.prompt_options = prompt_options
         opened = open_named_model(**options) if model is None else model
-        self.model = self.checkpoint = answering_model(opened, "name a checkpoint (smollm2, …)")
+        self.model = self.answering = answering_model(opened, "name a checkpoint (smollm2, …)")
 
     def failed(self, item: Item, why: str) -> Result:
         """Return the result of a prompt that failed: the reason, and its line among the documents."""
@@ -60,9 +60,8 @@ class Sources(Task):
     def _document(self, item: Item) -> tuple[Document, int, tuple[str, ...]]:
         """Return the document of one prompt with its number and id, its number of tokens, and notes."""
         from attnctl.commands.sources.search import ANSWER, SourceSearch
-        from attnctl.formats.chat import conversation_of
+        from attnctl.formats.chat import Prompt, conversation_of
         from attnctl.formats.documents.json_documents import plain
-        from attnctl.models.huggingface.prompts import Prompt, chat_prompt
         from attnctl.text.tokens import checked_text
 
         if item.error is not None:
@@ -77,12 +76,10 @@ class Sources(Task):
                     f"a prompt has no option {name!r}: its options are {' and '.join(ITEM_OPTIONS)}, each a text"
                 )
         conversation = None if item.messages is None else conversation_of(as_json(item.messages), "it")
-        prompt = (
-            Prompt(checked_text(item.text), ()) if conversation is None else chat_prompt(self.checkpoint, conversation)
-        )
+        prompt = Prompt(checked_text(item.text)) if conversation is None else self.answering.prompt_of(conversation)
         options, answer = self.prompt_options, item.options.get("answer", item.answer)
         spans = item.options.get("spans", options.get("spans"))
-        search = SourceSearch(self.checkpoint, prompt, spans, answer, options.get("most") or ANSWER, options["budget"])
+        search = SourceSearch(self.answering, prompt, spans, answer, options.get("most") or ANSWER, options["budget"])
         for _ in search.measure_all():
             pass
         for _ in search.remove_parts(conversation) if options.get("remove") else ():

@@ -18,7 +18,7 @@ from attnctl.cli.output import (
     put_bytes,
     safe_console,
     say_notes,
-    show_renderable,
+    show_forms,
     write_drawing,
 )
 from attnctl.cli.progress import cost_progress
@@ -144,7 +144,6 @@ def _write_sources(search: SourceSearch, form: str, output: str | None, top: int
 
     from attnctl.commands.sources.show import parts_table, sources_forms, sources_page
     from attnctl.formats.documents.json_documents import write_json
-    from attnctl.render.terminal.console import Shown
 
     sources = search.found_so_far()
     if form == "json":
@@ -158,6 +157,6 @@ def _write_sources(search: SourceSearch, form: str, output: str | None, top: int
         photograph = inputs.photograph_named(None, image)
         write_drawing(sources_drawing(sources, top, photograph), form, output)
     elif safe_console().is_terminal:
-        show_renderable(Shown(sources_forms(sources, search.token_costs(), top)))
+        show_forms(sources_forms(sources, search.token_costs(), top))
     else:
         print_lines(parts_table(sources, top).as_csv(delimiter="\t").rstrip("\n"))

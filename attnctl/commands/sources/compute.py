@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from attnctl.blockwise import Tick
     from attnctl.commands.sources.result import AnswerSources
     from attnctl.commands.sources.search import SourceSearch
-    from attnctl.formats.chat import Conversation
+    from attnctl.formats.chat import Conversation, Prompt
     from attnctl.models import ModelArgument
-    from attnctl.models.huggingface.checkpoint import Checkpoint
-    from attnctl.models.huggingface.prompts import Prompt
+    from attnctl.source.model import AnswersPrompts
 
 
 @with_model_options
@@ -39,8 +38,7 @@ def sources(
     option `generate` limits its tokens. `budget` limits the forwards. With `remove`, the prompt is also rendered without
     each part.
     """
-    from attnctl.formats.chat import conversation_of
-    from attnctl.models.huggingface.prompts import Prompt, chat_prompt
+    from attnctl.formats.chat import Prompt, conversation_of
     from attnctl.text import as_json
     from attnctl.text.tokens import checked_text
 
@@ -53,10 +51,10 @@ def sources(
     answer_limit = options.pop("generate", None)
     opened = answering_model(opened_model("sources", model, options), "give a checkpoint as model")
     if isinstance(prompt, str):
-        prompt_read, conversation = Prompt(checked_text(prompt), ()), None
+        prompt_read, conversation = Prompt(checked_text(prompt)), None
     else:
         conversation = conversation_of(as_json(prompt), "prompt")
-        prompt_read = chat_prompt(opened, conversation)
+        prompt_read = opened.prompt_of(conversation)
     *_, search = search_sources(
         opened,
         prompt_read,
@@ -71,7 +69,7 @@ def sources(
 
 
 def search_sources(
-    checkpoint: Checkpoint,
+    model: AnswersPrompts,
     prompt: Prompt,
     conversation: Conversation | None,
     *,
@@ -88,14 +86,11 @@ def search_sources(
     """
     from attnctl.commands.sources.search import ANSWER, SourceSearch
 
-    if checkpoint.reader.takes == "sound":
-        raise UsageError(f"{checkpoint.info.name} reads sound, and answers no prompts: name a model that reads text")
-    if checkpoint.pieces.text_pair is not None:
-        raise UsageError("cannot be combined with a prompt, which is one text", option="text_pair")
-    if remove and checkpoint.photograph is not None:
+    model.check_prompts()
+    if remove and model.photograph is not None:
         why = f"cannot be combined with {option_name('image')}: no part of a picture can be left out of a prompt"
         raise UsageError(why, option="remove")
-    search = SourceSearch(checkpoint, prompt, spans, answer, generate or ANSWER, budget, tick)
+    search = SourceSearch(model, prompt, spans, answer, generate or ANSWER, budget, tick)
     yield search
     for _ in chain(search.measure_all(), search.remove_parts(conversation) if remove else ()):
         yield search

@@ -32,13 +32,10 @@ from attnctl.commands.sources.result import (
     rests_on_prompt,
 )
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.formats.chat import Conversation
+from attnctl.formats.chat import Conversation, Prompt
 from attnctl.formats.documents.json_documents import token_documents
-from attnctl.models.huggingface.answers import AnsweredPrompt
-from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.contributions import writes_by_token
-from attnctl.models.huggingface.prompts import Prompt, chat_prompt, ids_of, prompt_tokens
 from attnctl.runtime.arrays import Floats
+from attnctl.source.model import AnswersPrompts
 from attnctl.text import duration_text, quoted_beginning
 
 if TYPE_CHECKING:
@@ -72,7 +69,7 @@ class ForwardCost:
 class SourceSearch:
     """A prompt, its parts and its answer; `measure_all` measures part after part, `found_so_far` returns the result."""
 
-    model: Checkpoint
+    model: AnswersPrompts
     prompt: Prompt
     kind: str | None = None  # of parts, as in --spans
     answer: str | None = None  # None: the model's own, greedily
@@ -81,16 +78,14 @@ class SourceSearch:
     tick: InitVar[Tick | None] = None  # receives the shares of the prompt that are read
 
     def __post_init__(self, tick: Tick | None) -> None:
-        self.tokens = prompt_tokens(self.model, self.prompt.text)
+        self.tokens = self.model.prompt_tokens(self.prompt.text)
         patches = [index for index, token in enumerate(self.tokens) if token.box is not None]
         if patches:
             self.parts = picture_parts(self.kind, self.prompt.text, self.tokens)
         else:
             self.parts = prompt_parts(self.prompt.text, self.tokens, self.kind, self.prompt.spans)
         start = time.perf_counter()
-        self.read = AnsweredPrompt(
-            self.model, ids_of(self.tokens), model_input=self.model.read(self.prompt.text, self.tokens), tick=tick
-        )
+        self.read = self.model.read_prompt(self.tokens, self.prompt.text, tick=tick)
         self.read_seconds = time.perf_counter() - start
         if self.answer is None:
             self.read.generate_answer(self._answer_room())
@@ -109,16 +104,16 @@ class SourceSearch:
         self.written: Floats | None = None  # (n_k,), how much each token writes directly to the answer
         self.notes: tuple[str, ...] = ()
         try:
-            self.written, self.notes = writes_by_token(self.read)
+            self.written, self.notes = self.read.writes_by_token()
         except AttnctlError as why:
             self.notes = (f"The column “writes” is missing: {why}.",)
 
     def _looks_of_beginning(self, patches: Sequence[int]) -> tuple[Floats, Floats]:
         """Return the attention (n,) of the prompt's last token to the picture, and the same with NEUTRAL as the prompt."""
         model, both = self.model, []
-        for text, tokens in ((self.prompt.text, self.tokens), (NEUTRAL, prompt_tokens(model, NEUTRAL))):
+        for text, tokens in ((self.prompt.text, self.tokens), (NEUTRAL, model.prompt_tokens(NEUTRAL))):
             places = [index for index, token in enumerate(tokens) if token.box is not None]
-            read = AnsweredPrompt(model, ids_of(tokens), self.read.answer[:1], model_input=model.read(text, tokens))
+            read = model.read_prompt(tokens, text, answer=self.read.answer[:1])
             looks = np.zeros(len(self.tokens), np.float32)
             looks[patches] = read.answer_looks().mass_of_keys()[places]
             both.append(looks)
@@ -126,7 +121,7 @@ class SourceSearch:
 
     def _answer_room(self) -> int:
         """Return how many tokens an answer may have. Raises AttnctlError if the model cannot read prompt and answer."""
-        limit, answer_length = self.model.pieces.limit, len(self.read.answer) or 1
+        limit, answer_length = self.model.limit, len(self.read.answer) or 1
         room = self.answer_limit if limit is None else min(self.answer_limit, limit - len(self.tokens))
         if limit is not None and len(self.tokens) + answer_length > limit:
             raise AttnctlError(
@@ -210,9 +205,9 @@ class SourceSearch:
         """
         for count, index in enumerate(sorted(self.progress.alone), 1):
             text = prompt_without(self.model, self.prompt, self.parts[index], conversation)
-            tokens = prompt_tokens(self.model, text)
+            tokens = self.model.prompt_tokens(text)
             if tokens:
-                shorter = AnsweredPrompt(self.model, ids_of(tokens), self.read.answer, after=self.read)
+                shorter = self.read.another(tokens, self.read.answer)
                 self.removed[index] = float((shorter.log_probabilities() - self.base).sum())
             else:
                 self.notes += (f"Without {quoted_beginning(self.parts[index].name)} nothing of the prompt is left.",)
@@ -257,10 +252,8 @@ class SourceSearch:
 
     def _known_answer(self, firsts: Sequence[int | None]) -> Answer:
         """Return the answer, with the first source of each of its tokens."""
-        pieces, text = self.model.pieces, self.answer
-        if text is None:
-            text = pieces.tokenizer.decode(list(self.read.answer), skip_special_tokens=False)
-        tokens = token_documents(pieces.continued_tokens(self.read.prompt, self.read.answer))
+        text = self.model.spelled(self.read.answer, special=True) if self.answer is None else self.answer
+        tokens = token_documents(self.model.tokens_behind(self.read.prompt, self.read.answer))
         each = zip(tokens, self.base, firsts, strict=True)
         return Answer(
             text,
@@ -310,15 +303,15 @@ class SourceSearch:
         return {name: float(value) for name, value in shares.items()}
 
 
-def answer_ids(model: Checkpoint, answer: str) -> tuple[int, ...]:
+def answer_ids(model: AnswersPrompts, answer: str) -> tuple[int, ...]:
     """Return the ids of an answer behind a prompt. Raises UsageError if it has none."""
-    ids: list[int] = model.pieces.tokenizer.encode(answer, add_special_tokens=False).ids
+    ids = model.ids_behind(answer)
     if not ids or not answer.strip():
         raise UsageError("it has no tokens: give the words of the answer", option="answer", value=answer)
-    return tuple(ids)
+    return ids
 
 
-def prompt_without(model: Checkpoint, prompt: Prompt, part: PromptPart, conversation: Conversation | None) -> str:
+def prompt_without(model: AnswersPrompts, prompt: Prompt, part: PromptPart, conversation: Conversation | None) -> str:
     """Return the prompt's text without a part; a message that is the part is left out of its conversation."""
     if conversation is not None:
         for number, message in enumerate(conversation.messages):
@@ -327,7 +320,7 @@ def prompt_without(model: Checkpoint, prompt: Prompt, part: PromptPart, conversa
                 if not remaining:
                     break
                 try:
-                    return chat_prompt(model, replace(conversation, messages=remaining)).text
+                    return model.prompt_of(replace(conversation, messages=remaining)).text
                 except AttnctlError:  # the template needs this message: leave out only its content
                     break
     return prompt.text[: part.start] + prompt.text[part.end :]

@@ -21,7 +21,7 @@ from attnctl.cli.output import (
     safe_console,
     say_note,
     say_unless_quiet,
-    show_renderable,
+    show_forms,
 )
 from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.errors import DONE, INTERRUPTED, UsageError, print_complaint
@@ -239,10 +239,9 @@ def _finish_run(training: Training, run: TrainingRun, watched: Watch) -> None:
     table = None if measure is None else measure_run(training, run, resolve_name(measure))
     if table is not None and sys.stdout.isatty():
         from attnctl.render.form_builders.relations import relations_forms
-        from attnctl.render.terminal.console import Shown
 
         print_lines("")
-        show_renderable(Shown(relations_forms(table)), soft_wrap=True)
+        show_forms(relations_forms(table), soft_wrap=True)
     line = f"attnctl explain {for_pasting(watched.sentence)} --model {for_pasting(str(run.path))}"
     say_unless_quiet(f"trained {training.step} steps: {line}")
 
@@ -255,6 +254,5 @@ def _show_lesson(step: Lesson, json: bool) -> None:
         put_bytes(write_json(step, "lesson") + b"\n")
         return
     from attnctl.commands.train.show import lesson_forms
-    from attnctl.render.terminal.console import Shown
 
-    show_renderable(Shown(lesson_forms(step)))
+    show_forms(lesson_forms(step))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from attnctl.models.huggingface.network import device_of_inputs, end_ids, runnin
 from attnctl.models.huggingface.optional_fields import cache_of_output, config_value, keys_and_values
 from attnctl.models.huggingface.readers.text import generate_greedily
 from attnctl.runtime.arrays import Floats, as_numpy
+from attnctl.text.tokens import Token, ids_of
 
 if TYPE_CHECKING:
     from transformers import Cache, PreTrainedModel
@@ -88,6 +89,10 @@ class AnsweredPrompt:
         if self.model.kind != "self" or not continues_texts:
             raise UsageError(f"{self.model.info.name} does not continue texts, so it answers no prompt")
         self.read_prompt(after, tick)
+
+    def another(self, tokens: Sequence[Token], answer: Sequence[int] = ()) -> Self:
+        """Read another prompt, except what both begin with."""
+        return type(self)(self.model, ids_of(tokens), tuple(answer), after=self)
 
     @property
     def base(self) -> Intervention:

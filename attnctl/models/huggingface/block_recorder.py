@@ -15,6 +15,7 @@ from attnctl.checks.tolerances import KERNEL, RESUMED, tolerance
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
 from attnctl.layer.interventions import Intervention, zeroed_values
+from attnctl.models.exchange import NOT_AGAIN
 from attnctl.models.huggingface.attention_call import changed_context
 from attnctl.models.huggingface.attention_interface import LOOKING_ON, Visit, WatchOptions, watch_attention
 from attnctl.models.huggingface.attention_sites import Site, blocks_of
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 
 
 ROWS_AT_ONCE = 4096  # tokens in all rows of a batch, when a block is run again
-
-# what a network or a block raises if it cannot run with these rows, or shares keys with others
-NOT_AGAIN = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 
 
 @dataclass

@@ -409,30 +409,33 @@ def _head_parts(layer: int, heads: Heads, along: Array, projected: Array) -> Ite
         yield ContributionPart(part="head", layer=layer, head=head, value=value, keys=keys)
 
 
-def writes_by_token(read: AnsweredPrompt) -> tuple[Floats, tuple[str, ...]]:
-    """Return what each token before the end of the answer adds to its log-probability, in nats (n_k,), and notes.
+class AttributedPrompt(AnsweredPrompt):
+    """An answered prompt that tells which tokens write the answer."""
 
-    The sum is over the answer's tokens, all layers and all heads. Raises AttnctlError, naming the architecture, if its
-    logits are not such a sum.
-    """
-    network = read.model.network
-    with _refusing_by_name(network):
-        along, notes = _directions(read)
-    total = np.zeros(len(read.prompt) + len(read.answer) - 1)  # (n_k,)
+    def writes_by_token(self) -> tuple[Floats, tuple[str, ...]]:
+        """Return what each token before the end of the answer adds to its log-probability, in nats (n_k,), and notes.
 
-    def add_writes(site: Site, call: Call) -> Array | None:
-        weights = attention.run_call(call).weights[0]  # (heads, m, n_k)
-        values = attention.share_heads(call.values, weights.shape[0])[0]  # (heads, n_k, d_v)
-        worth = torch.einsum("hkd,rhd->hrk", values, along[site.layer].to(values))  # (heads, m, n_k)
-        written = weights * worth  # (heads, m, n_k)
-        written[list(read.base.heads.get(site.layer, ()))] = 0  # heads that are off write nothing
-        total[:] += as_numpy(written.sum((0, 1)))  # (n_k,)
-        return None
+        The sum is over the answer's tokens, all layers and all heads. Raises AttnctlError, naming the architecture, if its
+        logits are not such a sum.
+        """
+        network = self.model.network
+        with _refusing_by_name(network):
+            along, notes = _directions(self)
+        total = np.zeros(len(self.prompt) + len(self.answer) - 1)  # (n_k,)
 
-    with watch_attention(network, add_writes, lambda site: site.layer in along):
-        read.run_answer()
-    summed: Floats = total.astype(np.float32)  # (n_k,)
-    return summed, notes
+        def add_writes(site: Site, call: Call) -> Array | None:
+            weights = attention.run_call(call).weights[0]  # (heads, m, n_k)
+            values = attention.share_heads(call.values, weights.shape[0])[0]  # (heads, n_k, d_v)
+            worth = torch.einsum("hkd,rhd->hrk", values, along[site.layer].to(values))  # (heads, m, n_k)
+            written = weights * worth  # (heads, m, n_k)
+            written[list(self.base.heads.get(site.layer, ()))] = 0  # heads that are off write nothing
+            total[:] += as_numpy(written.sum((0, 1)))  # (n_k,)
+            return None
+
+        with watch_attention(network, add_writes, lambda site: site.layer in along):
+            self.run_answer()
+        summed: Floats = total.astype(np.float32)  # (n_k,)
+        return summed, notes
 
 
 def _directions(read: AnsweredPrompt) -> tuple[dict[int, Array], tuple[str, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import torch
 from attnctl.attention import Array, Call
 from attnctl.checks.tolerances import LEAK, tolerance
 from attnctl.errors import AttnctlError, UsageError, in_one_line
-from attnctl.models.exchange import Block
+from attnctl.models.exchange import Block, Reach
 from attnctl.models.huggingface.attention_interface import architecture_name, check_inference, watch_attention
 from attnctl.models.huggingface.attention_sites import (
     Output,
@@ -26,6 +26,13 @@ from attnctl.models.huggingface.attention_sites import (
     unseen_sentence,
 )
 from attnctl.models.huggingface.block_recorder import BlockCall, BlockRecorder, first_of
+from attnctl.models.huggingface.documented_masks import (
+    TRIGRAMS,
+    documented_direction,
+    documented_pictures,
+    documented_prefix,
+    documented_reach,
+)
 from attnctl.models.huggingface.network import device_of_inputs, network_info, running_network
 from attnctl.models.huggingface.optional_fields import config_value, output_value
 from attnctl.models.huggingface.token_batch import (
@@ -37,10 +44,13 @@ from attnctl.models.huggingface.token_batch import (
     checked_ids,
     other_ids,
     positions_of_tokens,
+    segment_begins,
     segment_numbers,
     special_ids,
+    vocabulary_of,
 )
 from attnctl.runtime.arrays import Bools
+from attnctl.trace.run import StopForward
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -79,9 +89,10 @@ class ExchangedNetwork:
         self.kernel = str(network.config._attn_implementation or "its own")
         self.trusted = not re.search("flash|flex|paged", self.kernel)
         self.attends = bool(attention_modules(self.network))
-        self.limit = tolerance(LEAK, network.dtype)
+        self.dtype, self.limit = network.dtype, tolerance(LEAK, network.dtype)
         self.notes: list[str] = []
-        entries = {name: value for name, value in batch.items() if value is not None}
+        left_out = () if tokens_only else OF_LOSS  # a search for leaks reads labels, too
+        entries = {name: value for name, value in batch.items() if value is not None and name not in left_out}
         if is_pair and tokens_only and entries.keys() & {*OF_DECODER, "labels"}:
             self.notes.append(f"{self.name} is an encoder-decoder: only its encoder is measured.")
             entries = {name: value for name, value in entries.items() if name not in (*OF_DECODER, "labels")}
@@ -152,6 +163,41 @@ class ExchangedNetwork:
         flat = {name: value for name, value in self.entries.items() if value is not self.block_mask}
         return segment_numbers(self.whole, self.ids, flat | self.marks, self.segment_ids)
 
+    def restarts(self) -> bool:
+        """Return whether the position_ids restart within a row."""
+        positions = self.entries.get("position_ids")
+        return positions is not None and bool(segment_begins(positions).any())
+
+    def caches(self) -> bool:
+        """Return whether the network keeps a cache by its configuration."""
+        return bool(config_value(self.whole.config, "use_cache"))
+
+    def vocabulary(self) -> int:
+        """Return how many tokens the network has embeddings for."""
+        return vocabulary_of(self.whole)
+
+    # --- what its documentation says ---
+
+    def documented_direction(self) -> bool:
+        """Return whether the text is read from left to right, by the documentation of the family."""
+        return documented_direction(self.whole)
+
+    def documented_reach(self, kind: str, layer: int, causal: bool) -> Reach:
+        """Return how far a layer of a kind sees, by the configuration."""
+        return documented_reach(self.whole, kind, layer, causal)
+
+    def documented_pictures(self, types: Any) -> Any:
+        """Return the number of each token's picture (batch, n), -1 for text; None for a family without such pictures."""
+        return documented_pictures(self.whole, self.ids.cpu().numpy(), types)
+
+    def documented_prefix(self, real: Bools, types: Any) -> tuple[Bools | None, bool]:
+        """Return the prefix (batch, n) that the family reads both ways, None without one; and whether there may be one."""
+        return documented_prefix(self.whole, real, types)
+
+    def mixes_neighbours(self) -> bool:
+        """Return whether the embedding of a token holds its neighbours (MobileBERT)."""
+        return self.whole.config.model_type in TRIGRAMS
+
     # --- other tokens ---
 
     @property
@@ -199,7 +245,7 @@ class ExchangedNetwork:
                 return value
         return None
 
-    def record(self, shape: Callable[[str], tuple[int, ...] | None], **other: Array) -> tuple[Output, list[Block]]:
+    def record(self, shape: Callable[[str], tuple[int, ...] | None], /, **other: Array) -> tuple[Output, list[Block]]:
         """Run the network with its own kernel, and return its output and its layers, which can be run again.
 
         `shape` returns the numbers of rows and tokens of a kind of attention, None if they are not known: a layer may have
@@ -214,10 +260,30 @@ class ExchangedNetwork:
         )
         return output, [block for block in made if block is not None]
 
+    def output_kind(self, output: Output, _: Array) -> str:
+        """Return what the rows of an output are: logits, or hidden states."""
+        return "hidden states" if output_value(output, "logits") is None else "logits"
+
     # --- watch ---
 
+    def takes_positions(self) -> bool:
+        """Return whether the forward takes position_ids."""
+        return "position_ids" in self._parameters
+
+    def watch_positions(
+        self, positions: Array, see: Callable[[Site, Call], Array | None], wants: Callable[[Site], bool]
+    ) -> None:
+        """Run the tokens with these position_ids and nothing else, and pass each call that is wanted to `see`.
+
+        `see` may raise StopForward. An error of the network ends the run.
+        """
+        more = {"use_cache": False} if "use_cache" in self.entries else {}
+        watching = watch_attention(self.network, see, wants)
+        with suppress(AttnctlError), self.running(), watching, suppress(StopForward):
+            self.network(input_ids=self.ids, position_ids=positions, **more)
+
     def watch(
-        self, see: Callable[[Site, Call], Array | None], wants: Callable[[Site], bool], **other: Array
+        self, see: Callable[[Site, Call], Array | None], wants: Callable[[Site], bool], /, **other: Array
     ) -> Output | None:
         """Run the network, pass each call of attention that is wanted to `see`, and return its output.
 

@@ -101,6 +101,16 @@ def find_checkpoint(name: str, weights: bool = True) -> Path:
     return _download_checkpoint(name, hub_id, well_known, weights)
 
 
+def short_name(name: str) -> str:
+    """Return a checkpoint's name for sentences: the last part of its path or id; Ollama's own name."""
+    if name.startswith(SCHEME):
+        return name.removeprefix(SCHEME)
+    path = Path(name)
+    if path.suffix.lower() == ".gguf":
+        return path.stem
+    return Path(os.path.realpath(path)).name if path.exists() else path.name
+
+
 def checkpoint_settings(name: str) -> dict[str, object]:
     """Return the config.json of a checkpoint; {} for a GGUF file. Raises the errors of `find_checkpoint`."""
     check_extra()

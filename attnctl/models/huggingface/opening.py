@@ -8,12 +8,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from attnctl.checks.argument_types import uncompiled
 from attnctl.checks.model_options import instead_of
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.models.gguf.ollama import SCHEME
 from attnctl.models.huggingface.attention_sites import merges_source
 from attnctl.models.huggingface.checkpoint import Checkpoint
-from attnctl.models.huggingface.hub import check_extra, find_checkpoint, import_extra, place_notes, read_json
+from attnctl.models.huggingface.hub import (
+    check_extra,
+    find_checkpoint,
+    import_extra,
+    place_notes,
+    read_json,
+    short_name,
+)
 from attnctl.models.huggingface.library_tokenizer import LibraryTokenizer
 from attnctl.models.huggingface.network import (
     agrees_on_direction,
@@ -296,16 +304,6 @@ def _has_two_towers(network: PreTrainedModel) -> bool:
     return all(hasattr(network, part) for part in ("text_model", "vision_model", "logit_scale"))
 
 
-def short_name(name: str) -> str:
-    """Return a checkpoint's name for sentences: the last part of its path or id; Ollama's own name."""
-    if name.startswith(SCHEME):
-        return name.removeprefix(SCHEME)
-    path = Path(name)
-    if path.suffix.lower() == ".gguf":
-        return path.stem
-    return Path(os.path.realpath(path)).name if path.exists() else path.name
-
-
 def _kind_of_model(settings: Document, request: DecoderRequest, name: str) -> str:
     attention, target, generate, language = request
     is_encoder_decoder = bool(settings.get("is_encoder_decoder")) or is_captioner(settings)
@@ -379,8 +377,6 @@ def _inner_model(network: PreTrainedModel) -> PreTrainedModel:
 
     Raises AttnctlError for PEFT's learned prompts: no token of the text belongs to them.
     """
-    from attnctl.models.huggingface.attention_interface import uncompiled
-
     inner: Any = uncompiled(network)
     if not hasattr(inner, "get_base_model"):
         return inner  # type: ignore[no-any-return]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
-from attnctl.formats.chat import Conversation, Message
+from attnctl.formats.chat import Conversation, Message, Prompt
 from attnctl.models.huggingface.template_process import fill_templates
 from attnctl.models.huggingface.tokenizer import named_token
 from attnctl.text.tokens import Token
@@ -17,18 +17,6 @@ if TYPE_CHECKING:
     from attnctl.models.huggingface.tokenizer import Pieces
 
 TEMPLATE_END = 20  # characters of a template before a message, by which a text in it is known
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A conversation rendered to the text that the model reads.
-
-    `spans` are (name, start, end) in characters, one per message with content; the text between them comes from the
-    template: role names, separators, its default system message.
-    """
-
-    text: str
-    spans: tuple[tuple[str, int, int], ...]
 
 
 def template_of(settings: dict[str, object], name: str) -> str:
@@ -151,15 +139,3 @@ def prompt_tokens(model: Checkpoint, text: str) -> tuple[Token, ...]:
     begins_twice = len(tokens) > 1 and tokens[0].id == tokens[1].id == model.pieces.bos_id
     doubled = begins_twice and model.photograph is None
     return tokens[1:] if doubled else tokens
-
-
-def without_second_bos(model: Checkpoint, text: str) -> str:
-    """Return a prompt's text without the beginning token that the tokenizer adds too."""
-    tokens = model.tokenize(text)
-    once = prompt_tokens(model, text)
-    return text if len(once) == len(tokens) else text[tokens[1].end or 0 :]
-
-
-def ids_of(tokens: Sequence[Token]) -> tuple[int, ...]:
-    """Return the ids of a checkpoint's tokens."""
-    return tuple(token.id for token in tokens if token.id is not None)

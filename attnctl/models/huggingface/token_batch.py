@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from attnctl.attention import Array, Call, visible_keys
+from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models.huggingface.attention_interface import architecture_name
 from attnctl.models.huggingface.optional_fields import config_value
-from attnctl.runtime.arrays import Bools
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-HIDING = -1e3  # an additive mask below this hides: no score is large enough to outweigh it
 BOUNDARIES = ("cu_seq_lens_q", "cu_seqlens")  # transformers has no keyword of the second name
 PER_TOKEN = ("segments", "attention_mask", "position_ids", "token_type_ids", "labels", "seq_idx")
 
@@ -116,16 +114,6 @@ def check_added_mask(mask: Array) -> None:
         )
 
 
-def expected_table(table: object) -> Bools | None:
-    """Return a user's table of 0 and 1, who may see whom, as booleans; None for anything else."""
-    try:
-        numbers = np.asarray(table, np.float32)
-    except (TypeError, ValueError):
-        return None
-    is_table = numbers.ndim == 2 and numbers.size > 0 and bool(np.isin(numbers, (0, 1)).all())
-    return numbers > 0 if is_table else None
-
-
 def segment_numbers(
     network: PreTrainedModel, ids: Array, entries: Mapping[str, Any], segment_ids: Array | None = None
 ) -> tuple[Array, Array]:
@@ -197,31 +185,3 @@ def special_ids(network: PreTrainedModel) -> set[int]:
     settings = vars(network.config).items()
     values = [value for name, value in settings if re.search(r"_token_(id|index)s?$", name)]
     return {int(token) for value in values for token in np.ravel(value if value is not None else []).tolist()}
-
-
-def visible_pairs(call: Call) -> Array:
-    """Return where a query sees a key, by the mask and by a bias that hides: (n_q, n_k) or (batch, n_q, n_k), bool."""
-    return visible_pairs_of_heads(call).any(-3)
-
-
-RAMP = 2 * HIDING  # a bias between this and HIDING grows with the distance (ALiBi): masks are far below
-
-
-def visible_pairs_of_heads(call: Call) -> Array:
-    """Return where a query of each head sees a key: (heads, n_q, n_k) or (batch, heads, n_q, n_k), bool.
-
-    There is one head for all if no bias hides. A bias that falls with the distance counts as one that does not hide where
-    another head sees the key, since it has no border.
-    """
-    mask, bias = visible_keys(call), call.bias
-    shape = (*call.queries.shape[:-3], 1, call.n_q, call.n_k)
-    visible = torch.ones(shape, dtype=torch.bool, device=call.queries.device)
-    if mask is not None:
-        visible &= mask.unsqueeze(-3)
-    if bias is None:
-        return visible
-    shown = bias > HIDING  # it may hold an additive mask
-    falls = ((bias <= HIDING) & (bias > RAMP)).any(-1, keepdim=True).any(-2, keepdim=True)
-    lowest = max(torch.finfo(bias.dtype).min / 2, -1e8)
-    shown = shown | (falls & (bias > lowest) & shown.any(-3, keepdim=True))
-    return visible & shown

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 
 BETWEEN = "\n\n"  # between the two texts of a pair when they are shown as one: each is a paragraph
+CHARACTER_BYTES = 4  # bytes of the longest character
 LANGUAGE_CLASSES = ("Nllb", "MBart", "M2M100", "PLBart", "SeamlessM4T")  # tokenizers that have languages
 # rows of an embedding table beyond the tokenizer's tokens; with more, a note says that they may not fit
 UNUSED_ROWS = 1000
@@ -371,6 +372,27 @@ class Pieces:
         if isinstance(self.tokenizer, LibraryTokenizer) or not drops_letters(self.tokenizer):
             return ()
         return tuple(Note(sentence, "input") for sentence in dropped_letters(self.joined_text(text), tokens))
+
+    def spelled_target(self, tokens: Sequence[Token]) -> tuple[str, tuple[Token, ...]]:
+        """Return the text that a decoder's tokens spell, and these with their places in it and their words.
+
+        Tokens that are single bytes have the place of their character.
+        """
+        ids, placed = [token.id or 0 for token in tokens], list[Token]()
+        text, length = "", 0
+        for count in range(1, len(ids) + 1):
+            text = self.tokenizer.decode(ids[:count])
+            waits = text.endswith("\ufffd") and count - len(placed) < CHARACTER_BYTES
+            if not waits or count == len(ids):
+                placed += [replace(token, start=length, end=len(text)) for token in tokens[len(placed) : count]]
+                length = len(text)
+        encoded = self.tokens_of_encoding(text, self.tokenizer.encode(text, add_special_tokens=False))
+        word_at = {character: token.word for token in encoded for character in range(token.start or 0, token.end or 0)}
+        for index, token in enumerate(placed):
+            start, end = token.start or 0, token.end or 0
+            first = start + len(text[start:end]) - len(text[start:end].lstrip())
+            placed[index] = replace(token, word=word_at.get(first))
+        return text, tuple(placed)
 
     def continued_tokens(self, before: Sequence[int], after: Sequence[int]) -> tuple[Token, ...]:
         """Return tokens for the generated ids `after`, which follow `before`; they have no position in the text."""

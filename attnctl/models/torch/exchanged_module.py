@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
 from attnctl.attention import Array
+from attnctl.checks.argument_types import uncompiled
 from attnctl.checks.tolerances import LEAK, tolerance
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.models.exchange import Block, other_rows
-from attnctl.models.huggingface.attention_interface import check_inference, uncompiled
+from attnctl.models.exchange import Attended, Block, other_rows
+from attnctl.models.huggingface.attention_interface import check_inference
 from attnctl.models.huggingface.block_recorder import BlockCall
 from attnctl.models.torch.fused import HIDDEN
 from attnctl.models.torch.own_errors import own_error
@@ -32,14 +33,6 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from attnctl.models.torch.sites import Place
-
-
-class Attended(NamedTuple):
-    """One attention of a forward: its place, its weights, and which keys each query sees, (batch, heads, n_q, n_k) each."""
-
-    place: Place
-    weights: Array
-    visible: Array
 
 
 class ExchangedModule:
@@ -229,7 +222,7 @@ class ExchangedModule:
         batch = 1 if self.shape is None else self.shape[0]
         return next((value.unsqueeze(1) for value in _tensors_of(output) if value.ndim and len(value) == batch), None)
 
-    def output_kind(self, rows: Array) -> str:
+    def output_kind(self, _: Any, rows: Array) -> str:
         """Return what rows of an output (batch, n, …) are: logits if they are as wide as the vocabulary."""
         is_wide = self.embedding is not None and rows.shape[-1] == self.embedding.num_embeddings
         return "logits" if is_wide else "hidden states"
@@ -259,6 +252,10 @@ class ExchangedModule:
             self.name, "module", source=self.own or None, n_layers=max(layers, default=-1) + 1 or None,
             n_heads=looker.heads or None, dtype=str(self.dtype).removeprefix("torch."),
         )  # fmt: skip
+
+    def nothing_seen(self) -> str:
+        """Return a sentence that says what was looked for, if no attention was seen."""
+        return self.watched.nothing_seen()
 
     def _watch(self, visitor: Any, **other: Array) -> Watched:
         with watch_module(self.module, visitor) as watched:

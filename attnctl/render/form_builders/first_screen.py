@@ -56,7 +56,7 @@ class FirstScreen:
         yield from steps.step_forms()
         yield ""
         yield Line(
-            f"Every layer from word to context: {option_name('layer', 'all')}. As a picture: attnctl heatmap. "
+            f"Every layer from word to context: {option_name('all')}. As a picture: attnctl heatmap. "
             "As a page: attnctl view. From the beginning: attnctl docs lesson.",
             "dim",
             2,

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as of_numpy
 
-from attnctl.commands.mask.expected import Expectations, Reach, Text
+from attnctl.commands.mask.expected import Expectations, Text
 from attnctl.commands.mask.intervals import IntervalMask, band, interval_mask, outer, same
 from attnctl.commands.mask.sentence import mask_sentence
+from attnctl.models.exchange import Reach
 from attnctl.runtime.arrays import Bools
 
 SIZES = st.tuples(st.integers(1, 12), st.integers(1, 12))

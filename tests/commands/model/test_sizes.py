@@ -16,13 +16,10 @@ import pytest
 import transformers
 
 from attnctl.commands.model import compute
-from attnctl.commands.model.compute import (
-    known_configurations,
-    model_sizes,
-    sizes_of_settings,
-    stated_sizes,
-)
+from attnctl.commands.model.compute import known_configurations, model_sizes
 from attnctl.errors import AttnctlError, UsageError
+from attnctl.models import configurations
+from attnctl.models.configurations import sizes_of_settings, stated_sizes
 from attnctl.models.huggingface.hub import KNOWN
 from tests.conftest import Refused, Run
 from tests.tools import architectures as zoo
@@ -185,7 +182,7 @@ def test_the_largest_sizes_can_be_said(run: Run, told: Told, tmp_path: Path) -> 
 @pytest.mark.parametrize("key", ["num_local_experts", "decoder_layers", "num_mem_blocks", "n_layer"])
 def test_parts_without_end_are_not_built(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     """A configuration of a billion experts would fill the memory with modules that have none."""
-    monkeypatch.setattr(compute, "built_network", lambda *_: pytest.fail("it was built"))
+    monkeypatch.setattr(configurations, "built_network", lambda *_: pytest.fail("it was built"))
     endless = SMALL | {"model_type": "jetmoe", key: 10**9}
     for settings in (endless, SMALL | {"text_config": endless}):
         assert sizes_of_settings(settings, "x", "").layers == 2

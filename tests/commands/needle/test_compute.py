@@ -16,7 +16,7 @@ from attnctl.commands.needle.result import retrieval_scores
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.models.huggingface.answers import AnsweredPrompt
-from attnctl.models.huggingface.prompts import ids_of
+from attnctl.text.tokens import ids_of
 from tests.models.huggingface.effects.test_answers import eager_weights
 
 
@@ -25,7 +25,7 @@ def test_a_needle_stands_where_it_is_wanted(chatty: Path) -> None:
     for length, depth in ((600, 0.0), (600, 1.0), (900, 0.5)):
         prompt, tokens, (a, b) = asker._prompt_of_length(length, depth)
         assert length - 60 < len(tokens) <= length
-        assert NEEDLE[0] in prompt.text[tokens[a].start : tokens[b - 1].end]
+        assert NEEDLE[0] in prompt[tokens[a].start : tokens[b - 1].end]
         assert (a < 30) == (depth == 0.0)
     with pytest.raises(AttnctlError, match="no room"):
         next(asker.ask_needles([(20, 0)]))

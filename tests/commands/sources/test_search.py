@@ -30,10 +30,9 @@ from attnctl.commands.sources.result import (
 from attnctl.commands.sources.search import SourceSearch
 from attnctl.commands.sources.show import headline_of, parts_table, sources_sentences
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.formats.chat import Conversation, Message
+from attnctl.formats.chat import Conversation, Message, Prompt
 from attnctl.formats.documents.json_documents import write_json
 from attnctl.models import open_model
-from attnctl.models.huggingface.prompts import Prompt, chat_prompt
 from attnctl.trace.model_info import ModelInfo
 from tests.conftest import Run
 from tests.models.huggingface.conftest import Shelf
@@ -59,7 +58,7 @@ def test_a_part_that_writes_nothing_known_has_no_such_column(
     def refused(*_: Any) -> Any:
         raise AttnctlError("XForCausalLM cannot be taken apart into direct contributions: why")
 
-    monkeypatch.setattr("attnctl.commands.sources.search.writes_by_token", refused)
+    monkeypatch.setattr("attnctl.models.huggingface.contributions.AttributedPrompt.writes_by_token", refused)
     found = run("sources", TEXT, "--model", chatty, "--answer", " Rome", "--json")
     jsonschema.validate(found.json, SCHEMAS["sources"]())
     assert found.code == 0 and not any("writes" in part for part in found.json["parts"])
@@ -255,7 +254,7 @@ def test_the_planted_document_is_named(smollm2: Any) -> None:
     """A fact in one of five documents: the named source follows."""
     said = [f"[document {at}] {sentence}" for at, sentence in enumerate(SENTENCES)]
     question = "\n".join(said) + "\n\nWhat is the secret code of the vault?"
-    prompt = chat_prompt(smollm2, Conversation((Message("user", question),)))
+    prompt = smollm2.prompt_of(Conversation((Message("user", question),)))
     found = SourceSearch(smollm2, prompt, answer="The secret code of the vault is 7391.")
     list(found.measure_all())
     result = found.found_so_far()

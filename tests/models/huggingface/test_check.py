@@ -12,9 +12,9 @@ import pytest
 from attnctl import attention
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
-from attnctl.models import open_model
-from attnctl.models.huggingface import attention_interface, check, put_out
-from attnctl.models.huggingface.check import CONTEXT, EAGER, MULTIPLIED, check_attention
+from attnctl.models import check, open_model
+from attnctl.models.check import CONTEXT, EAGER, MULTIPLIED, check_attention
+from attnctl.models.huggingface import attention_interface, put_out
 from attnctl.source import record_trace
 from attnctl.trace import Trace
 from attnctl.watched.model import switch_heads_off

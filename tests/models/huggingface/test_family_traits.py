@@ -19,9 +19,9 @@ from attnctl.attention import Call
 from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.storage import load, save_value
+from attnctl.models.check import check_attention
 from attnctl.models.huggingface import family_traits
 from attnctl.models.huggingface.attention_interface import WatchOptions, watch_attention
-from attnctl.models.huggingface.check import check_attention
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.family_traits import Traits
 from attnctl.readings.questions.headline import headline

@@ -76,10 +76,10 @@ def three_facts(seed: int) -> Planted:
 
 def prompt_of(model: Any, conversation: Conversation) -> Any:
     """Return the conversation by the model's template, or as a text with a question where it has none."""
-    from attnctl.models.huggingface.prompts import Prompt, chat_prompt
+    from attnctl.formats.chat import Prompt
 
     if "chat_template" in model.pieces.settings:
-        return chat_prompt(model, conversation)
+        return model.prompt_of(conversation)
     body, _, question = conversation.messages[0].content.rpartition("\n\n")
     return Prompt(f"{body}\n\nQuestion: {question}\nAnswer:", ())
 
@@ -90,14 +90,14 @@ def planted() -> Iterator[Row]:
     from attnctl.commands.sources.search import SourceSearch
     from attnctl.models import open_model
     from attnctl.models.huggingface.answers import AnsweredPrompt
-    from attnctl.models.huggingface.prompts import ids_of, prompt_tokens
+    from attnctl.text.tokens import ids_of
 
     model: Any = open_model("smollm2")
     right: Counter[str] = Counter()
     for seed in range(PROMPTS):
         case = one_fact(seed)
         prompt = prompt_of(model, case.conversation)
-        read = AnsweredPrompt(model, ids_of(prompt_tokens(model, prompt.text)))
+        read = AnsweredPrompt(model, ids_of(model.prompt_tokens(prompt.text)))
         read.generate_answer(24)
         if case.expect.casefold() not in model.pieces.tokenizer.decode(list(read.answer)).casefold():
             continue
@@ -124,7 +124,7 @@ def search() -> Iterator[Row]:
 
     from attnctl.commands.sources.search import SourceSearch, answer_ids
     from attnctl.models import open_model
-    from attnctl.models.huggingface.prompts import ids_of, prompt_tokens
+    from attnctl.text.tokens import ids_of
 
     torch.set_num_threads(1)
     model: Any = open_model("smollm2")
@@ -133,7 +133,7 @@ def search() -> Iterator[Row]:
     searched = SourceSearch(model, prompt, answer=case.answer)
     ours = seconds_of(lambda: list(searched.measure_all()))
     first = [part.name for part in searched.found_so_far().parts if part.alone and part.name.startswith("d")][:3]
-    ids = [*ids_of(prompt_tokens(model, prompt.text)), *answer_ids(model, case.answer or "")]
+    ids = [*ids_of(model.prompt_tokens(prompt.text)), *answer_ids(model, case.answer or "")]
     mask = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()  # (n, n)
     mask[100:, 40:80] = False
 
@@ -162,7 +162,7 @@ def needle() -> Iterator[Row]:
 
     from attnctl.commands.needle.compute import NeedleAsker
     from attnctl.models import open_model
-    from attnctl.models.huggingface.prompts import ids_of
+    from attnctl.text.tokens import ids_of
 
     torch.set_num_threads(1)
     model: Any = open_model("smollm2")

@@ -16,7 +16,8 @@ import torch
 from msgspec.structs import replace
 
 from attnctl.commands.model.compute import model_sizes
-from attnctl.commands.model.sizes import NO_MATRIX, ModelSizes, _text_attentions, attention_layers
+from attnctl.models.huggingface.counted import NO_MATRIX, _text_attentions, attention_layers
+from attnctl.models.sizes import ModelSizes
 from tests.tools.sweep.families import Family, build, families
 from tests.tools.sweep.modes import N, given
 

@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from attnctl.attention import Array
+from attnctl import attention
+from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
 from attnctl.formats.audio import RATE, read_audio
+from attnctl.models.huggingface.attention_interface import watch_attention
+from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import ModelInput, Reader
 from attnctl.models.huggingface.hub import has_processor, import_extra
 from attnctl.models.huggingface.network import device_of_inputs, end_ids, quiet_library, running_network
 from attnctl.models.huggingface.optional_fields import config_value
 from attnctl.models.huggingface.readers.text import GREEDY, decoder_start_id
-from attnctl.runtime.arrays import Floats
+from attnctl.runtime.arrays import Floats, as_numpy
 from attnctl.runtime.files import names_sound
+from attnctl.source.model import HeardSpeech
 from attnctl.text.tokens import Token
 
 if TYPE_CHECKING:
@@ -283,6 +287,34 @@ class Sound:
                 value=target,
             )
         return text
+
+
+def heard_speech(model: Checkpoint, samples: Floats, target: str | None, language: str | None) -> HeardSpeech:
+    """Return what Whisper hears in samples (n,), and the weights of every head on its frames.
+
+    The words are those of `target`, or the model's own. Raises the errors of `spoken_marks` and `spoken_ids`.
+    """
+    import torch
+
+    network: Any = model.network
+    assert isinstance(model.reader, SoundReader)
+    sound = model.reader.sound_of(model, samples)
+    weights: dict[int, Floats] = {}
+
+    def keep_weights(site: Site, call: Call) -> Array:
+        steps = attention.run_call(call)
+        weights[site.layer] = as_numpy(steps.weights[0].float())  # (heads, prompt + tokens + 1, frames)
+        return steps.context
+
+    with running_network(network, network.config.max_target_positions, model.info.name):
+        marks, language = sound.spoken_marks(language)
+        text, encoded = sound.spoken_ids(marks, target), sound.encoded
+        ids = torch.tensor([[*marks, *text, *end_ids(network)[:1]]], device=device_of_inputs(network))
+        with watch_attention(network, keep_weights, lambda site: site.kind == "cross"):
+            logits = network(encoder_outputs=encoded, decoder_input_ids=ids).logits[0].float()
+    chances = torch.log_softmax(logits, -1)[len(marks) - 1 : len(marks) + len(text) - 1]  # (tokens, vocabulary)
+    chances = chances[torch.arange(len(text)), torch.tensor(text, dtype=torch.long)].exp()
+    return HeardSpeech(text, as_numpy(chances), weights, len(marks), language)
 
 
 def open_sound_reader(

@@ -16,8 +16,9 @@ from attnctl.errors import UsageError
 from attnctl.models import open_model
 from attnctl.models.huggingface import answers
 from attnctl.models.huggingface.answers import AnsweredPrompt
-from attnctl.models.huggingface.contributions import writes_by_token
-from attnctl.models.huggingface.prompts import ids_of, prompt_tokens
+from attnctl.models.huggingface.contributions import AttributedPrompt
+from attnctl.models.huggingface.prompts import prompt_tokens
+from attnctl.text.tokens import ids_of
 from tests.models.huggingface.conftest import Shelf
 
 TEXT = "[one] Paris is big.\n[two] Rome is old.\n[three] Oslo is cold.\n\nWhich is old?"
@@ -111,11 +112,11 @@ def test_heads_that_are_off_are_off_in_the_answer_too(shelf: Shelf) -> None:
         projection = made.network.model.layers[layer].self_attn.o_proj
         projection.register_forward_pre_hook(partial(zero_head, head=head))
     wanted = plain(made, hidden)
-    read = AnsweredPrompt(off, *asked(off))
+    read = AttributedPrompt(off, *asked(off))
     for found in (read.log_probabilities(hidden), read._masked(hidden)):
         np.testing.assert_allclose(found, wanted, atol=1e-5)
     assert np.abs(wanted - whole).max() > 1e-3
-    assert not writes_by_token(read)[1]
+    assert not read.writes_by_token()[1]
 
 
 def eager_weights(model: Any, prompt: tuple[int, ...], answer: tuple[int, ...]) -> Any:
@@ -162,7 +163,7 @@ def test_writes_by_the_formula(shelf: Shelf) -> None:
         for head in range(heads):
             worth = values[:, head * values.shape[1] // heads] @ (ways @ projection[:, head]).T  # (n, m)
             total += (weights[0, head, rows] * worth.T).sum(0)
-    written, notes = writes_by_token(AnsweredPrompt(made, prompt, answer))
+    written, notes = AttributedPrompt(made, prompt, answer).writes_by_token()
     assert notes == ()
     np.testing.assert_allclose(written, total[:-1].detach().numpy(), atol=1e-5)
 

@@ -11,9 +11,9 @@ import torch
 import transformers
 
 import attnctl
-from attnctl.commands.ablate.network import watch_given_network
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer.interventions import Intervention
+from attnctl.models import watched_tensors
 from attnctl.models.huggingface.contributions import TargetLogit, logit_as_sum
 from attnctl.watched.effects import ContributionPart, Contributions
 from attnctl.watched.measure import EffectRequest, measure_effects
@@ -139,7 +139,7 @@ def test_effects_on_a_number_and_on_one_of_several_labels(kind: str) -> None:
 def test_a_part_in_several_pieces_is_hidden_from_the_tokens_between_them() -> None:
     model, given = zoo.build("llama"), zoo.inputs("llama")
     kept = torch.tensor([[0, 2, 4, 5, 6, 7, 8]])
-    watched = watch_given_network(model, given, -1, Intervention(), None, None)
+    watched = watched_tensors(model, given, -1, Intervention(), None, None)
     found = measure_effects(watched, EffectRequest(target="\0005", sweep_heads=False, spans=[("region", (1, 3))]))
     shares = [model(**one).logits[0, -1].log_softmax(-1)[5] for one in (
         given, {"input_ids": given["input_ids"][:, kept[0]], "position_ids": kept}

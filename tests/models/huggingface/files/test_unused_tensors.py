@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM
 import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
-from attnctl.models.huggingface.check import check_attention
+from attnctl.models.check import check_attention
 from attnctl.models.huggingface.loading import file_report
 from tests.conftest import Run
 from tests.models.huggingface.conftest import Shelf

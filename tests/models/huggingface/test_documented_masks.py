@@ -15,7 +15,7 @@ import torch
 import transformers
 
 import attnctl
-from attnctl.commands.mask.directions import is_causal_by_documentation
+from attnctl.models.huggingface.documented_masks import documented_direction
 from tests.tools.sweep.families import SPECIAL, _small
 from tests.tools.sweep.modes import N, ids
 
@@ -87,13 +87,10 @@ def test_text_encoder_reads_as_its_source_says(name: str) -> None:
     made = getattr(__import__(encoders()[name], fromlist=[name]), name)
     default = made.config_class()
     if name == "Sam3LiteTextModel":
-        assert (
-            is_causal_by_documentation(type("Named", (), {"config": default, "can_generate": lambda _: False})())
-            == causal
-        )
+        assert documented_direction(type("Named", (), {"config": default, "can_generate": lambda _: False})()) == causal
         return
     network, inputs = built(made, default)
-    assert is_causal_by_documentation(network) == causal
+    assert documented_direction(network) == causal
     with torch.no_grad():
         found = attnctl.mask(network, **inputs)
         changed = inputs | {"input_ids": torch.where(torch.arange(N) == 1, ids()[:, :1], inputs["input_ids"])}
@@ -150,7 +147,7 @@ def test_parts_of_a_family_that_writes_read_as_it_does() -> None:
     from transformers import CLIPConfig, CLIPModel, Qwen2VLTextModel
 
     network, inputs = built(Qwen2VLTextModel, Qwen2VLTextModel.config_class())
-    assert is_causal_by_documentation(network)
+    assert documented_direction(network)
     sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
     text = sizes | {"vocab_size": 128, "eos_token_id": 2}
     clip = CLIPModel(CLIPConfig(text_config=text, vision_config=sizes | {"image_size": 16, "patch_size": 8})).eval()
