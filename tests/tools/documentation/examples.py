@@ -144,7 +144,9 @@ def run_command(command: str, room: Path) -> Ran:
                 ran = run_here(shlex.split(part), done.out)
         else:
             shell = ["bash", "-o", "pipefail", "-c", part]
-            ended = subprocess.run(shell, cwd=room, env=env, input=done.out, capture_output=True, text=True, timeout=240)
+            ended = subprocess.run(
+                shell, cwd=room, env=env, input=done.out, capture_output=True, text=True, timeout=240
+            )
             ran = Ran(ended.returncode, ended.stdout, ended.stderr)
         done = Ran(done.code or ran.code, ran.out, done.err + ran.err)
     return done
