@@ -110,7 +110,7 @@ class Branch(NamedTuple):
 # nothing of these models is random but `random` itself; the CPU is where short texts are
 # computed; rows sum to 1; two heads of random weights have W_O and see both sides; the words of a text are its tokens
 SAME = "--device --no-bos --no-causal --output-projection --renormalise --words"
-DEMO = f"{SAME} --seed"
+DEMO = f"{SAME} --seed --positions"  # its positions are rotary
 # its grid is linear, its numbers stand in the cells of single tokens
 GRID = "--no-log --values --no-values --pool --colorbar"
 # the checkpoint begins with no token of its own, reads longer texts, and its dtype is what a short text is computed in

@@ -233,4 +233,7 @@ def test_a_map_of_all_heads_is_not_called_head_0(run: Callable[..., Result], tmp
     written = run("heatmap", "Alice will eat", "--measure", "value-zeroing", "-o", tmp_path / "z.svg")
     assert written.code == 0 and "all heads" in (tmp_path / "z.svg").read_text()
     grid = read_heatmap(record_trace(open_model("demo"), "Alice will eat"))
-    assert grid.panel_name(3) == "head 3" and replace(grid, measure="rollout").panel_name(0) == "all heads"
+    assert (
+        grid.panel_name(3) == "head 3"
+        and replace(grid, overview=grid.overview.about(measure="rollout")).panel_name(0) == "all heads"
+    )

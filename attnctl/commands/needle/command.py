@@ -26,7 +26,7 @@ from attnctl.cli.output import (
     say_notes,
     say_unless_quiet,
     show_forms,
-    write_grids,
+    write_panels,
 )
 from attnctl.cli.progress import cost_progress
 from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
@@ -232,6 +232,6 @@ def _write_needles(summary: Needles, cells: list[NeedleCell], form: str, output:
     elif form == "jsonl" or (form == "terminal" and safe_console().is_terminal):
         show_forms(needles_forms(summary, cells))
     elif form != "terminal":  # in a pipe every row is printed already
-        from attnctl.commands.needle.picture import needle_grids
+        from attnctl.commands.needle.picture import needle_panels
 
-        write_grids(needle_grids(summary, cells), form, output)
+        write_panels(needle_panels(summary, cells), form, output)
