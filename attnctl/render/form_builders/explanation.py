@@ -35,6 +35,7 @@ from attnctl.text.tokens import Token, is_blank
 from attnctl.trace import Headline, Trace
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.notes import notes_of_kind
+from attnctl.trace.run import Prediction
 from attnctl.trace.steps import Step, StepPart, is_default_scale, walk_steps
 from attnctl.trace.subject import numbers_in_text
 
@@ -501,6 +502,8 @@ OFTEN_PARKED = "Attention that stays on the token itself is often parked there, 
 
 
 LIKELIEST = 3  # words or labels that a sentence about a prediction names
+SMALL = 0.1  # a smaller probability needs a comparison
+MANY = 100  # words: among as many, a small probability may be a good guess
 MOST_PLACES = 3  # positions whose prediction has a sentence
 
 
@@ -521,9 +524,23 @@ def prediction_lines(trace: Trace) -> Iterator[Line]:
             what = "{} “{}”{}".format(where, *distinct_label(trace.tokens, position, NAMED))
         words = ", ".join(f"“{token_label(p.text, NAMED)}” {sentence_percent(p.probability)}" for p in likeliest)
         yield Line([(f"predicted {what}: ", "dim"), words], indent=2, hanging=2)
+        if (by_chance := _chance_sentence(trace, likeliest[0])) is not None:
+            yield Line(by_chance, "dim", 2, hanging=2)
     if len(positions) > MOST_PLACES:
         more = counted(len(positions) - MOST_PLACES, "more position")
         yield Line(f"… {more}: {option_name('steps', 'prediction')}", "dim", 2)
+
+
+def _chance_sentence(trace: Trace, likeliest: Prediction) -> str | None:
+    """Return what a small probability of one word among many means; None for a large one, and for few classes."""
+    if likeliest.among is None or likeliest.among < MANY or likeliest.probability >= SMALL:
+        return None
+    words = "words" if trace.model.nature.is_built_in else "tokens"
+    times = likeliest.probability * likeliest.among
+    return (
+        f"of {likeliest.among:,} {words}, each has {sentence_percent(1 / likeliest.among)} by chance; "
+        f"“{token_label(likeliest.text, NAMED)}” {f'{times:,.0f}' if times >= 9.5 else f'{times:.1f}'} times that"
+    )
 
 
 def predicted_place(trace: Trace, position: int) -> str:
