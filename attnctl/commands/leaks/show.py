@@ -95,9 +95,10 @@ def leaks_drawing(leaks: Leaks) -> Drawing:
     )
     titles = ("may: share of pairs visible", "does: largest weight"), f"matters: change of {leaks.outputs}"
     panels = [
-        Panel(0, cell, name, arrays[cell], measured) for cell, name in enumerate(titles[0] if leaks.layers else ())
+        Panel(0, cell, name, arrays[cell], measured, breaks=True)
+        for cell, name in enumerate(titles[0] if leaks.layers else ())
     ]
-    panels.append(Panel(0, len(panels), titles[1], arrays[2], measured, scale=1))
+    panels.append(Panel(0, len(panels), titles[1], arrays[2], measured, scale=1, breaks=True))
     grids = Grids(
         panels=tuple(panels),
         rows=tuple(segment_name(leaks, cell) for cell in queries),

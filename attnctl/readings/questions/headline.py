@@ -419,7 +419,6 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
     best: tuple[tuple[bool, float], Headline] | None = None
     special = [j for j, token in enumerate(trace.key_axis) if token.special]
     parked = trace.model.nature.is_network and trace.reads_itself
-    key_of_token = {number: key for key, number in enumerate(_own_keys(trace) or ())}
     for part, h in places:
         weights = part.head_weights(h).astype(np.float64)  # (rows, n_k)
         queries = list(range(len(weights)) if part.rows is None else part.rows)
@@ -430,7 +429,7 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
         telling[:, special] = False
         telling[:, : int(parked)] = False  # checkpoints park attention on their first token
         telling[:, _sinks(weights)] = False
-        own_keys = [(row, key_of_token[i]) for row, i in enumerate(queries) if i in key_of_token]
+        own_keys = [(row, key) for row, i in enumerate(queries) if (key := trace.own_key(i)) is not None]
         telling[tuple(np.array(own_keys, int).reshape(-1, 2).T)] = False
         visible_keys = (
             np.full(len(queries), weights.shape[1]) if part.mask is None else part.mask.sum(axis=1)

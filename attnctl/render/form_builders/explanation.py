@@ -37,7 +37,6 @@ from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.notes import notes_of_kind
 from attnctl.trace.run import Prediction
 from attnctl.trace.steps import Step, StepPart, is_default_scale, walk_steps
-from attnctl.trace.subject import numbers_in_text
 
 SHOWN_KEYS = 8  # keys in the arithmetic of one query: more are hard to follow
 
@@ -225,17 +224,10 @@ def summary_pieces(trace: Trace, layer: LayerTrace, head: int, query: int, headi
     name, index = distinct_label(trace.tokens, query, NAMED)
     if not row.any():
         return [name, f"{index} {'looks' if layer.mask is None else 'may look'} at nothing"]
-    numbers, pieces = trace.key_numbers, list[Piece]([name, f"{index} {verb} "])
-    is_own_text = (
-        trace.reads_itself or "left-out" in trace.noted and numbers_in_text(trace.tokens, trace.key_axis) is not None
-    )
+    numbers, pieces, own_key = trace.key_numbers, list[Piece]([name, f"{index} {verb} "]), trace.own_key(query)
     order = np.argsort(-row, kind="stable")[:SHARES].tolist()
     for rank, j in enumerate(order):
-        whom = (
-            ("itself", "")
-            if is_own_text and numbers[j] == query
-            else distinct_label(trace.key_axis, j, NAMED, numbers[j])
-        )
+        whom = ("itself", "") if j == own_key else distinct_label(trace.key_axis, j, NAMED, numbers[j])
         if not rank:
             pieces += [percent(row[j]), (of_attention, "", 0 if heading else None), f" {to} ", *whom]
         elif row[j] >= 0.05:
@@ -561,7 +553,7 @@ def conclusion_of(trace: Trace, line: Headline) -> str:
     finds = roles_of_heads(trace.model).get((line.layer, line.head), ())
     trained, layer = trace.model.nature.is_trained, trace.layer(line.layer)
     weights = layer.head_weights(line.head)  # (rows, n_k)
-    if trace.reads_itself and line.key == line.query and line.weight > PARKED:
+    if line.key == trace.own_key(line.query) and line.weight > PARKED:
         if weights.shape[1] == 1 or layer.mask is not None and layer.mask[layer.row_of(line.query)].sum() == 1:
             return "It sees no other token: the softmax of one score is 1."
         return (PARKED_HERE if finds else OFTEN_PARKED) if trained else ""
