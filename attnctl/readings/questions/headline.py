@@ -109,9 +109,10 @@ def headline(
         if chosen is None or marked is None or marked.key != chosen.key:
             return chosen
         return replace(marked, reason="")
-    if not says_enough and trace.model.nature.is_network and trace.reads_itself and trace.measure is None:
+    reads_text = trace.model.nature.is_network and trace.reads_itself and not any(t.is_patch for t in trace.tokens)
+    if not says_enough and reads_text and trace.measure is None:
         other = standing_out(trace, places, query)
-        if other is not None and (marked is None or other.tells):
+        if other is not None and (marked is None or other.tells > 0):
             return other.line
         if marked is None:
             largest = _largest_link(trace, places, query)

@@ -34,7 +34,7 @@ class Standing(NamedTuple):
     """A link whose weight its position does not explain."""
 
     stands_out: bool  # by MARGIN
-    tells: int  # 0 to 2, as `how_much_links_tell` says
+    tells: int  # -1 to 2, as `how_much_links_tell` says
     more: float  # the weight without what its position explains
     line: Headline
 
@@ -84,10 +84,11 @@ def _possible_links(trace: Trace, word_of: np.ndarray) -> np.ndarray:
 
 
 def how_much_links_tell(trace: Trace, groups: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return how much a link between two words tells → (words, words): 0, 1 or 2; `groups` are the tokens of each word.
+    """Return how much a link between two words tells → (words, words): -1 to 2; `groups` are the tokens of each word.
 
     2: two words with a meaning of their own and another word between them, or a pronoun ("it", "its", "who") and an earlier
-    noun; 1: two words with a meaning of their own side by side; 0: a word like "the" or "to", or two words of one name.
+    noun; 1: two words with a meaning of their own side by side; 0: a word like "the" or "to", or two words of one name;
+    -1: a word of several tokens, of which a link has one alone.
     """
     sentence = Sentence([_spelled(trace, pieces) for pieces in groups])
     words = range(len(groups))
@@ -100,6 +101,8 @@ def how_much_links_tell(trace: Trace, groups: Sequence[Sequence[int]]) -> np.nda
     tells = np.where(full[:, None] & full[None, :], np.where(neighbours, 1, 2), 0)
     tells[neighbours & capitals[:, None] & capitals[None, :]] = 0
     tells[(offset < 0) & pronouns[:, None] & nouns[None, :]] = 2
+    whole = np.array([len(pieces) == 1 for pieces in groups])
+    tells[~(whole[:, None] & whole[None, :])] = -1
     return tells
 
 

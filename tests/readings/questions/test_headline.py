@@ -141,6 +141,8 @@ def test_links_of_words_with_a_meaning_tell_more_than_those_of_the() -> None:
     for level, pairs in by_hand.items():
         for query, key in map(str.split, pairs):
             assert tells[words.index(query), words.index(key)] == level, (query, key)
+    in_pieces = [[0], [1, 2], [3], [4], [5], [6], [7], [8]]
+    assert how_much_links_tell(trace, in_pieces)[3, 1] == -1  # "Anna" and a piece of "cat that"
 
 
 def test_a_link_of_two_nouns_is_shown_before_a_larger_one_of_the() -> None:
