@@ -430,7 +430,7 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
         telling[:, special] = False
         telling[:, : int(parked)] = False  # checkpoints park attention on their first token
         telling[:, _sinks(weights)] = False
-        own_keys = [(row, key) for row, i in enumerate(queries) if (key := trace.own_key(i)) is not None]
+        own_keys = [(row, own) for row, i in enumerate(queries) if (own := trace.own_key(i)) is not None]
         telling[tuple(np.array(own_keys, int).reshape(-1, 2).T)] = False
         visible_keys = (
             np.full(len(queries), weights.shape[1]) if part.mask is None else part.mask.sum(axis=1)
