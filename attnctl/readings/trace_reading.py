@@ -40,6 +40,7 @@ class TraceReading:
             layers=tuple(_with_gates(layer, run) for layer in sorted(self._layers, key=lambda layer: layer.layer)),
             embeddings=run.embeddings,
             predictions=run.predictions,
+            positions=run.positions,
         )
         if not trace.model.nature.is_network or "parked" in trace.noted or trace.measure is not None:
             return trace

@@ -97,9 +97,10 @@ def leaks_panels(leaks: Leaks) -> Panels:
     )
     titles = ("may: share of pairs visible", "does: largest weight"), f"matters: change of {leaks.outputs}"
     panels = [
-        Panel(0, cell, name, arrays[cell], measured) for cell, name in enumerate(titles[0] if leaks.layers else ())
+        Panel(0, cell, name, arrays[cell], measured, breaks=True)
+        for cell, name in enumerate(titles[0] if leaks.layers else ())
     ]
-    panels.append(Panel(0, len(panels), titles[1], arrays[2], measured, scale=1))
+    panels.append(Panel(0, len(panels), titles[1], arrays[2], measured, scale=1, breaks=True))
     return Panels(
         panels=tuple(panels),
         rows=tuple(segment_name(leaks, cell) for cell in queries),

@@ -619,7 +619,7 @@ class Checkpoint:
             values, ids = shares.topk(min(MOST_LIKELY, len(shares)))
             position = len(tokens) - 1 if causal else 0
             likeliest = zip(values.tolist(), ids.tolist(), strict=True)
-            return tuple(Prediction(position, str(classes[i]), i, share, True) for share, i in likeliest)
+            return tuple(Prediction(position, str(classes[i]), i, share, True, len(shares)) for share, i in likeliest)
         vocabulary = config_value(self.network.config.get_text_config(), "vocab_size") or 0
         writes = self.reader.tokenizer is not None and self.kind not in ("encoder", "cross")
         if logits is None or logits.ndim != 3 or logits.shape[-1] < vocabulary or not writes:
@@ -633,7 +633,7 @@ class Checkpoint:
             values, ids = share.topk(MOST_LIKELY)
             for value, number in zip(values.tolist(), ids.tolist(), strict=True):
                 text = self.pieces.tokenizer.decode([number], skip_special_tokens=False)
-                predictions.append(Prediction(position, text.strip() or text, number, value))
+                predictions.append(Prediction(position, text.strip() or text, number, value, among=len(share)))
         return tuple(predictions)
 
 

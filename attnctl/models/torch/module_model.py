@@ -298,7 +298,7 @@ class ModuleModel(TextModel):
         found = []
         for share, number in zip(best.values.tolist(), best.indices.tolist(), strict=True):
             with suppress(Exception):  # a number that the tokenizer does not know
-                found.append(Prediction(n - 1, str(decode([number])), number, share))
+                found.append(Prediction(n - 1, str(decode([number])), number, share, among=len(shares)))
         return tuple(found)
 
 
