@@ -19,7 +19,13 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.layer.interventions import Intervention
 from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
 from attnctl.models.huggingface.loading import file_report
-from attnctl.models.huggingface.network import device_of_inputs, lacks_head, running_network, version_notes
+from attnctl.models.huggingface.network import (
+    adds_alibi_in_mask,
+    device_of_inputs,
+    lacks_head,
+    running_network,
+    version_notes,
+)
 from attnctl.models.huggingface.optional_fields import config_value, output_value
 from attnctl.runtime.arrays import Floats, as_numpy
 from attnctl.runtime.files import names_sound
@@ -75,6 +81,10 @@ def input_table(network: PreTrainedModel) -> Embedding | None:
 
 
 EMBEDDED = 4096  # longest text, in tokens, of which a run keeps the embeddings
+ALIBI_ONCE = (
+    "The bias of distance (ALiBi) is added once, as the default kernel of transformers does: with output_attentions=True or "
+    "under eager, its Falcon adds it twice, and computes other weights and logits."
+)
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -495,6 +505,8 @@ class Checkpoint:
                 f"{type(self.network).__name__} computes its attention in code of its own: only the weights can be shown, "
                 "not the queries, keys, values and scores.",
             )
+            if adds_alibi_in_mask(self.network):
+                notes += (ALIBI_ONCE,)
         run.predictions = self._predicted_tokens(model_input, output, bool(model.causal))
         reported = (*self.notes, *file_report(self.network).notes)
         notes += (*traits.reader_notes(silent, run.gates), *reported, *version_notes())
