@@ -125,11 +125,14 @@ class Follower:
             self._pass_origin(name, moving, part)
             self._pass_layout(name, args, keywords, moving, part)
         if name in MULTIPLICATION and len(moving) == 2 and results and not any(part in self.tables for part in moving):
-            if results[0].numel() > min(part.numel() for part in moving):  # one is repeated, as queries for each key
-                self.multiplied[results[0]] = moving[0], moving[1]
+            self._note_multiplied(moving[0], moving[1], results[0])
         if name in CHUNKS and moving[0].is_floating_point() and moving[0] not in self.tables:
             self._note_chunks(name, args, keywords, moving[0], results)
         return out
+
+    def _note_multiplied(self, a: Array, b: Array, out: Array) -> None:
+        if out.numel() > min(a.numel(), b.numel()):  # one is repeated, as queries for each key
+            self.multiplied[out] = a, b
 
     def _pass_origin(self, name: str, moving: Sequence[Array], out: Array) -> None:
         floats = [tensor for tensor in moving if tensor.is_floating_point() or tensor.is_complex()]
