@@ -12,6 +12,7 @@ from attnctl.render.forms import Column, Table
 from attnctl.text import for_pasting
 from attnctl.trace.model_info import ModelInfo
 
+LONGEST_NAME = 20  # letters: so long a name, as "pronoun → antecedent", with its comma stays on one line
 REPEATING = ("induction", "duplicate")  # statistics of repeated tokens
 DOUBT = f" ?: the text has fewer than {LEAST_TOKENS} tokens, too few to tell what a head does."
 
@@ -32,7 +33,7 @@ def heads_table(heads: Sequence[HeadStatistics], measure: str | None = None, mor
     stand_out = (measure, f"{measure}_query", f"{measure}_key")
     doubt = DOUBT * any(head.is_doubted for head in heads)
     names = [", ".join(head.names) for head in heads]
-    longest = max((len(name) for head in heads for name in head.names), default=0)  # with its comma it is one line
+    longest = max((len(name) for head in heads for name in head.names if len(name) <= LONGEST_NAME), default=0)
     return Table(
         [
             Column("layer", [head.layer for head in heads]),
