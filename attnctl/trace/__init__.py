@@ -165,7 +165,8 @@ class Trace(HoldsSubject):
 
     def save(self, path: str | Path) -> None:
         """Write to `path`, .json or .npz, completely or not at all; `attnctl.load` reads it back."""
-        resolve_name("attnctl.formats.storage:save_value")(self, path, self.headline())
+        line = self.headline() if str(path).lower().endswith(".json") else None  # an archive has none
+        resolve_name("attnctl.formats.storage:save_value")(self, path, line)
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return a flat record for each weight: layer, head, query, key, query_text, key_text, weight (None: hidden)."""
