@@ -205,7 +205,8 @@ class Trace(HoldsSubject):
 
     def save(self, path: str | Path) -> None:
         """Write to `path`, .json or .npz, completely or not at all; `attnctl.load` reads it back."""
-        resolve_name("attnctl.formats.storage:save_value")(self, path, self.headline())
+        line = self.headline() if str(path).lower().endswith(".json") else None  # an archive has none
+        resolve_name("attnctl.formats.storage:save_value")(self, path, line)
 
     @naming_options(FigureOptions)
     def figure(self, **options: Unpack[FigureOptions]) -> Figure:

@@ -129,17 +129,26 @@ class Sheet:
         """Write a line of a title or a sentence; (x, y) is the beginning of its baseline."""
         self._put_text(x, y, text, size, ha="left", va="baseline", color=colour)
 
-    def _add_path(self, vertices: npt.ArrayLike, codes: Bytes, **how: object) -> None:
-        """Draw a path whose vertices (m, 2) are in inches from the top left."""
+    def _add_path(
+        self, vertices: npt.ArrayLike, codes: Bytes, fill: str = "none", line: str = "none", width: float = 0
+    ) -> None:
+        """Fill a path, or draw it as a line of a `width` in points.
+
+        Its vertices (m, 2) are in inches from the top left.
+        """
         upright = np.asarray(vertices, dtype=float) * (1, -1) + (0, self.plan.height)  # (m, 2)
-        self._add(PathPatch(Path(upright, codes), transform=self._inches, **how))
+        self._draw_path(Path(upright, codes), fill, line, width)
+
+    def _draw_path(self, path: Path, fill: str, line: str, width: float) -> None:
+        stroke: dict[str, Any] = {} if line == "none" else {"edgecolor": line, "capstyle": "butt"}
+        self._add(PathPatch(path, transform=self._inches, facecolor=fill, linewidth=width, **stroke))
 
     def _put_lines(self, lines: Sequence[tuple[float, float, float, float]], colour: str, width: float) -> None:
         """Draw straight lines, each (x0, y0, x1, y1), as one path."""
         if lines:
             codes = np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=np.uint8), len(lines))
             vertices = np.asarray(lines).reshape(-1, 2)  # (2 · lines, 2)
-            self._add_path(vertices, codes, facecolor="none", edgecolor=colour, linewidth=width, capstyle="butt")
+            self._add_path(vertices, codes, line=colour, width=width)
 
     def _put_cells(self, left: float, top: float, width: float, height: float, rgba: Bytes, fine: bool = False) -> None:
         """Draw colours (rows, columns, 4), uint8, as an image: this colours the few cells, not its many pixels."""
@@ -209,7 +218,7 @@ class Sheet:
                 shapes, codes = zip(*(number_outline(texts[cell]) for cell in chosen.tolist()), strict=True)
                 vertices = np.concatenate(shapes) * (size / 72)  # (points of all, 2)
                 vertices += middles[chosen].repeat([len(shape) for shape in shapes], axis=0)
-                self._add_path(vertices, np.concatenate(codes), facecolor=colour, linewidth=0)
+                self._add_path(vertices, np.concatenate(codes), fill=colour)
 
     def _query_labels(self, left: float, top: float) -> None:
         axis, h, lines = self.plan.queries, self.plan.cell[1], []

@@ -56,6 +56,18 @@ def test_a_part_of_a_library_is_imported_without_the_others() -> None:
     assert whole == "True GGUFWriter True" and same == "True True True"
 
 
+def test_markdown_and_tracebacks_of_a_help_are_imported_where_they_are_used() -> None:
+    code = (
+        "help = light_import.help_renderer()\n"
+        "print('rich.markdown' in sys.modules, 'rich.traceback' in sys.modules)\n"
+        "page = help.Markdown('*once*')\n"
+        "from rich.markdown import Markdown\n"
+        "from rich.traceback import Traceback\n"
+        "print(type(page) is Markdown, isinstance(page, help.Markdown), help.Traceback.from_exception == Traceback.from_exception)"
+    )
+    assert printed(code).splitlines() == ["False False", "True True True"]
+
+
 RUNNING = """
 import warnings
 from attnctl.models import attend, open_model
