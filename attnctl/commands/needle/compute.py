@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import cycle
@@ -125,7 +125,7 @@ class NeedleAsker:
         for layer, head in heads:
             off[layer] = (*off.get(layer, ()), head)
         places = [(cell.length, cell.depth) for cell in cells if cell.answered]
-        with apply_interventions(self.model.network, [Intervention(off)]):
+        with self._without(off):
             haystack = self._read_haystack(places)
             still = 0
             for place in places:
@@ -142,11 +142,10 @@ class NeedleAsker:
 
     def _prompt_of_length(self, length: int, depth: float) -> tuple[Prompt, tuple[Token, ...], tuple[int, int]]:
         """Return the prompt, its tokens, and the range of the needle's tokens."""
-        empty = len(prompt_tokens(self.model, self._rendered_prompt([]).text))
-        count = self.model.pieces.tokenizer.encode
+        empty = len(self._tokens_of(self._rendered_prompt([]).text))
         room, sentences = length - empty, []
         for sentence in filler_sentences(self.seed) if self._sentences is None else cycle(self._sentences):
-            size = len(count(f" {sentence}", add_special_tokens=False).ids)
+            size = self._size_of(f" {sentence}")
             if size > room:
                 break
             sentences.append(sentence)
@@ -155,7 +154,7 @@ class NeedleAsker:
             raise AttnctlError(f"a prompt of {length:,} tokens has no room for the needle and its question: {empty:,}")
         index = round(depth * len(sentences))
         prompt = self._rendered_prompt([*sentences[:index], self.run.needle, *sentences[index:]])
-        tokens = prompt_tokens(self.model, prompt.text)
+        tokens = self._tokens_of(prompt.text)
         start = prompt.text.index(self.run.needle)
         end = start + len(self.run.needle)
         inside = [
@@ -164,6 +163,17 @@ class NeedleAsker:
             if token.start is not None and token.end is not None and token.end > start and token.start < end
         ]
         return prompt, tokens, (inside[0], inside[-1] + 1)
+
+    def _tokens_of(self, text: str) -> tuple[Token, ...]:
+        return prompt_tokens(self.model, text)
+
+    def _size_of(self, sentence: str) -> int:
+        """Return the number of a sentence's tokens within a text."""
+        return len(self.model.pieces.tokenizer.encode(sentence, add_special_tokens=False).ids)
+
+    def _without(self, heads: dict[int, tuple[int, ...]]) -> AbstractContextManager[None]:
+        """Return a context in which the outputs of these heads (layer → heads) are 0."""
+        return apply_interventions(self.model.network, [Intervention(heads)])
 
     def _rendered_prompt(self, sentences: Sequence[str]) -> Prompt:
         """Return the haystack and the question, in the checkpoint's chat template if it has one."""
