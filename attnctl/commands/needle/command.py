@@ -126,12 +126,19 @@ def needle_command(
         raise UsageError("your own needle needs all three: --needle, --question and --expect")
     text = None if haystack is None else inputs.text_of(None, haystack)
     from attnctl.models import answering_model
+    from attnctl.source.model import AnswersByIds
 
     advice = "name a checkpoint with --model (smollm2, a folder)"
-    opened = answering_model(model_of(option_values(model) | {"seed": None}), advice, "answers no questions")
-    from attnctl.commands.needle.compute import NeedleAsker
+    opened = model_of(option_values(model) | {"seed": None})
+    asker: NeedleAsker
+    if isinstance(opened, AnswersByIds) and opened.can_answer:
+        from attnctl.commands.needle.own_module import ModuleNeedles
 
-    asker = NeedleAsker(opened, parts, text, model.seed or 0)
+        asker = ModuleNeedles.of_model(opened, parts, text, model.seed or 0)
+    else:
+        from attnctl.commands.needle.compute import NeedleAsker
+
+        asker = NeedleAsker(answering_model(opened, advice, "answers no questions"), parts, text, model.seed or 0)
     # two runs on one file would ask and write everything twice
     with contextlib.ExitStack() as stack:
         if form == "jsonl" and output is not None:
