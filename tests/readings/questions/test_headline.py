@@ -165,7 +165,12 @@ def test_a_link_of_two_nouns_is_shown_before_a_larger_one_of_the() -> None:
     ],
 )
 def test_python_json_the_screen_and_the_page_show_one_headline(
-    run: Run, monkeypatch: pytest.MonkeyPatch, measured: bool, text: str, words: tuple[str, str] | None
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    measured: bool,
+    text: str,
+    words: tuple[str, str] | None,
 ) -> None:
     if not measured:  # as any other checkpoint
         monkeypatch.setattr("attnctl.readings.questions.head_roles.measured_checkpoints", dict)
@@ -182,8 +187,9 @@ def test_python_json_the_screen_and_the_page_show_one_headline(
         and place.items() <= json.loads(trace.to_json())["headline"].items()
     )
     assert f"“{query}” looks at “{key}”" in run("explain", text, "--model", "minilm").out
-    run("view", text, "--model", "minilm", "--no-open", "-o", "page.html")
-    page = json.loads(re.search(r'id="data">(.*?)</script>', Path("page.html").read_text(), re.DOTALL)[1])  # type: ignore[index]
+    run("view", text, "--model", "minilm", "--no-open", "-o", tmp_path / "page.html")
+    html = (tmp_path / "page.html").read_text()
+    page = json.loads(re.search(r'id="data">(.*?)</script>', html, re.DOTALL)[1])  # type: ignore[index]
     assert place.items() <= page["traces"][0]["focus"].items()
 
 
