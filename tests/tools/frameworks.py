@@ -1,6 +1,6 @@
 """What frameworks mean by the same word: runs each of them, and writes attnctl/docs/frameworks.md.
 
-    pip install jax keras onnxruntime onnx "mlx[cpu]" x-transformers ctranslate2 pymarian   # beside attnctl
+    pip install jax keras onnxruntime onnx onnxscript "mlx[cpu]" x-transformers ctranslate2 pymarian   # beside attnctl
     python -m tests.tools.frameworks             # prints the table of what is installed
     python -m tests.tools.frameworks write       # writes the page; every framework must be installed
 
@@ -30,6 +30,7 @@ LAST_HIDDEN = np.array([[True] * (N_K - 1) + [False]] * N_Q)
 
 QUESTIONS = {
     "causal": "2 queries, 5 keys: the corner of `causal`",
+    "window": "a causal window of 2 shows",
     "empty": "a row that sees nothing",
     "dropout": "returned weights in training",
     "cap": "soft cap and mask",
@@ -40,10 +41,18 @@ ABSENT = "–"
 
 def corner(weights: Any) -> str:
     """Name the corner of a causal mask of 2 queries and 5 keys: weights (2, 5)."""
-    seen = (np.asarray(weights) > 0).tolist()
-    kinds = {"upper left": 0, "lower right": N_K - N_Q}
-    (name,) = (name for name, k in kinds.items() if seen == np.tri(N_Q, N_K, k, bool).tolist())
+    seen = np.asarray(weights) > 0
+    kinds = {"upper left": np.tri(N_Q, N_K, 0, bool), "lower right": np.tri(N_Q, N_K, N_K - N_Q, bool)}
+    kinds["upper left, but the last row sees every key"] = kinds["upper left"] | (np.arange(N_Q) == N_Q - 1)[:, None]
+    (name,) = (name for name, right in kinds.items() if (seen == right).all())
     return name
+
+
+def window(weights: Any) -> str:
+    """Say how many keys the last query sees, itself among them: weights (n, n) of a causal window of 2."""
+    seen = (np.asarray(weights)[-1] > 0).tolist()
+    (count,) = (count for count in range(1, 5) if seen == [False] * (len(seen) - count) + [True] * count)
+    return f"{count} keys"
 
 
 def row(weights: Any) -> str:
@@ -92,6 +101,7 @@ def torch_function() -> dict[str, str]:
     q, k, v = map(torch.tensor, (Q, K, V))
     return {
         "causal": corner(attend(q, k, v, is_causal=True)[0, 0]),
+        "window": lacks(attend, "window"),
         "empty": row(attend(q, k, v, attn_mask=torch.tensor(NOTHING))[0, 0, 0]),
         "dropout": "returns no weights" if isinstance(attend(q, k, v), torch.Tensor) else "",
         "cap": lacks(attend, "cap"),
@@ -114,6 +124,7 @@ def torch_module() -> dict[str, str]:
     each = module(x, keys, keys, average_attn_weights=False)[1]
     return {
         "causal": "needs the mask too" if needs_mask else "",
+        "window": lacks(module.forward, "window"),
         "empty": row(module.eval()(x, keys, keys, key_padding_mask=hidden)[1][0, 0].detach()),
         "dropout": dropped(weights),
         "cap": lacks(module.forward, "cap"),
@@ -129,6 +140,7 @@ def jax_function() -> dict[str, str]:
     q, k, v = (jnp.asarray(part).transpose(0, 2, 1, 3) for part in (Q, K, V))
     return {
         "causal": corner(attend(q, k, v, is_causal=True)[0, :, 0]),
+        "window": window(attend(k, k, v, is_causal=True, local_window_size=2)[0, :, 0]),
         "empty": row(attend(q, k, v, mask=jnp.asarray(NOTHING)[None, None])[0, 0, 0]),
         "dropout": lacks(attend, "dropout", "weights"),
         "cap": lacks(attend, "cap"),
@@ -152,8 +164,11 @@ def keras_layer() -> dict[str, str]:
     other = "uniform" if np.allclose(alone[0, 0], even, atol=1e-5) else "0"
     first = row(np.asarray(seen)[0, 0, 0])
     several = keras.layers.MultiHeadAttention(2, D)(x, keys, return_attention_scores=True)[1]
+    windowed = keras.layers.MultiHeadAttention(1, D, sliding_window=2)
+    near = windowed(keys, keys, use_causal_mask=True, return_attention_scores=True)[1]
     return {
         "causal": corner(np.asarray(scores)[0, 0]),
+        "window": window(np.asarray(near)[0, 0]),
         "empty": f"{first} with return_attention_scores, else {other}" if changes else first,
         "dropout": dropped(np.asarray(trained)[0, 0]),
         "cap": lacks(keras.layers.MultiHeadAttention.__init__, "cap"),
@@ -161,21 +176,30 @@ def keras_layer() -> dict[str, str]:
     }
 
 
-def onnx_session(inputs: dict[str, Any], outputs: tuple[str, ...] = ("Y",), **settings: Any) -> dict[str, np.ndarray]:
-    """Run one node Attention of opset 23; the names of its inputs are in their order, "" for one that is left out."""
+def onnx_session(
+    inputs: dict[str, Any], outputs: tuple[str, ...] = ("Y",), operator: str = "Attention", **settings: Any
+) -> dict[str, np.ndarray]:
+    """Run one node, Attention of opset 23 or an operator of com.microsoft.
+
+    The names of its inputs are in their order; that of one which is left out is blank, its value None.
+    """
     import onnxruntime
     from onnx import TensorProto, helper
 
-    kinds = {name: TensorProto.BOOL if name == "mask" else TensorProto.FLOAT for name in inputs if name}
-    named = [helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items()]
+    given = {name: value for name, value in inputs.items() if value is not None}
+    named = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        for name, value in given.items()
+    ]
     made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs if name]
-    graph = helper.make_graph(
-        [helper.make_node("Attention", list(inputs), list(outputs), **settings)], "g", named, made
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
+    domain = "" if operator == "Attention" else "com.microsoft"
+    names = [name.strip() for name in inputs]
+    node = helper.make_node(operator, names, list(outputs), domain=domain, **settings)
+    versions = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(helper.make_graph([node], "g", named, made), opset_imports=versions, ir_version=11)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     wanted = [name for name in outputs if name]
-    return dict(zip(wanted, session.run(wanted, {name: value for name, value in inputs.items() if name}), strict=True))
+    return dict(zip(wanted, session.run(wanted, given), strict=True))
 
 
 def onnx_operator() -> dict[str, str]:
@@ -187,10 +211,117 @@ def onnx_operator() -> dict[str, str]:
     after = corner(onnx_session(parts, ("Y", "pk2", "pv2"), is_causal=1)["Y"][0, 0])
     return {
         "causal": f"{alone}; {after} with past_key",
+        "window": ABSENT if "window" not in " ".join(onnx.defs.get_schema("Attention", 23).attributes) else "",
         "empty": row(onnx_session({**given, "mask": NOTHING})["Y"][0, 0, 0]),
         "dropout": ABSENT if "dropout" not in onnx.defs.get_schema("Attention", 23).attributes else "",
         "cap": capped(onnx_session({**given, "mask": LAST_HIDDEN}, softcap=1.0)["Y"][0, 0]),
         "heads": of_heads(onnx_session(given, ("Y", "", "", "W"), qk_matmul_output_mode=3)["W"]),
+    }
+
+
+def side_by_side(heads: np.ndarray) -> np.ndarray:
+    """Return (1, n, heads · d) from (1, heads, n, d), as the operators of com.microsoft take it."""
+    return np.ascontiguousarray(heads.transpose(0, 2, 1, 3).reshape(1, heads.shape[2], -1))
+
+
+def first_head(output: np.ndarray) -> np.ndarray:
+    """Return the first of two heads (n, d) of what an operator of com.microsoft puts out."""
+    return output.reshape(len(output[0]), 2, -1)[:, 0]
+
+
+def onnx_multi_head() -> dict[str, str]:
+    given = {"Q": side_by_side(Q), "K": side_by_side(K), "V": side_by_side(V)}
+
+    def weights(inputs: dict[str, Any], outputs: tuple[str, ...] = ("Y",), **settings: Any) -> np.ndarray:
+        return first_head(onnx_session(inputs, outputs, "MultiHeadAttention", num_heads=2, **settings)["Y"])
+
+    parts = {"Q": given["Q"], "K": side_by_side(K[:, :, 3:]), "V": side_by_side(V[:, :, 3:]), "": None, " ": None}
+    parts |= {"  ": None, "pk": K[:, :, :3].copy(), "pv": V[:, :, :3].copy()}
+    alone = corner(weights(given, unidirectional=1))
+    after = corner(weights(parts, ("Y", "pk2", "pv2"), unidirectional=1))
+    hidden = weights({**given, "": None, "mask": np.zeros((1, N_K), np.int32)})
+    assert np.allclose(hidden, weights(given), atol=1e-3)  # every score has the same large number taken away
+    return dict.fromkeys(QUESTIONS, ABSENT) | {
+        "causal": f"{alone}; {after} with past_key",
+        "empty": "as if nothing were hidden",
+    }
+
+
+def onnx_group_query() -> dict[str, str]:
+    def weights(queries: np.ndarray, past: int, window: int) -> np.ndarray:
+        q, k, v = (np.pad(part, ((0, 0), (0, 0), (0, 0), (0, 3))) for part in (queries, K, V))  # it wants d = 8
+        inputs = {"Q": side_by_side(q), "K": side_by_side(k[:, :, past:]), "V": side_by_side(v[:, :, past:])}
+        inputs |= {"pk": k[:, :, :past].copy(), "pv": v[:, :, :past].copy()}
+        inputs |= {"last": np.array([N_K - 1], np.int32), "total": np.array(N_K, np.int32)}
+        settings = {"num_heads": 2, "kv_num_heads": 2, "local_window_size": window}
+        return first_head(onnx_session(inputs, ("Y", "pk2", "pv2"), "GroupQueryAttention", **settings)["Y"])[:, :N_K]
+
+    return dict.fromkeys(QUESTIONS, ABSENT) | {
+        "causal": f"{corner(weights(Q, N_K - N_Q, -1))}: always with past_key",
+        "window": window(weights(K, 0, 2)),
+    }
+
+
+def torch_exported() -> dict[str, str]:
+    import onnxruntime
+    import torch
+
+    class Module(torch.nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+            attend = torch.nn.functional.scaled_dot_product_attention
+            return attend(q, k, v, attn_mask=mask, is_causal=mask is None)
+
+    def weights(mask: torch.Tensor | None) -> np.ndarray:
+        given = (*map(torch.tensor, (Q, K, V)), mask)
+        program: Any = torch.onnx.export(Module().eval(), given, dynamo=True, opset_version=18, verbose=False)
+        with tempfile.TemporaryDirectory() as folder:
+            program.save(f"{folder}/m.onnx")
+            session = onnxruntime.InferenceSession(f"{folder}/m.onnx", providers=["CPUExecutionProvider"])
+        names = [part.name for part in session.get_inputs()]
+        tensors = [part.numpy() for part in given if part is not None]
+        return session.run(None, dict(zip(names, tensors, strict=True)))[0][0, 0]  # type: ignore[no-any-return]
+
+    seen = torch.tensor(NOTHING)
+    numbers = torch.zeros(N_Q, N_K).masked_fill(~seen, float("-inf"))
+    return dict.fromkeys(QUESTIONS, ABSENT) | {
+        "causal": corner(weights(None)),
+        "empty": f"{row(weights(seen)[0])}; {row(weights(numbers)[0])} if the mask is of numbers",
+    }
+
+
+def transformers_eager() -> dict[str, str]:
+    import torch
+    from transformers import MistralConfig, MistralModel
+
+    sizes = {
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "vocab_size": 9,
+    }
+    sizes |= {"num_key_value_heads": 2, "attention_dropout": 0.5}
+
+    def model(window: int | None) -> Any:
+        config = MistralConfig(**sizes, sliding_window=window)
+        return MistralModel._from_config(config, attn_implementation="eager").eval()
+
+    torch.manual_seed(0)
+    ids, padded = torch.arange(N_K)[None], torch.tensor([[0, *[1] * (N_K - 1)]])
+    plain = model(None)
+    with torch.no_grad():
+        past = plain(ids[:, : N_K - N_Q], use_cache=True).past_key_values
+        later = plain(ids[:, N_K - N_Q :], past_key_values=past, output_attentions=True).attentions[0]
+        blind = plain(ids, attention_mask=padded, output_attentions=True).attentions[0]
+        near = model(2)(ids, output_attentions=True).attentions[0]
+        trained = plain.train()(ids, output_attentions=True).attentions[0]
+    return {
+        "causal": f"{corner(later[0, 0])}: with a cache",
+        "window": window(near[0, 0]),
+        "empty": row(blind[0, 0, 0]),
+        "dropout": dropped(trained[0, 0]),
+        "cap": ABSENT,
+        "heads": of_heads(later),
     }
 
 
@@ -201,6 +332,7 @@ def mlx_function() -> dict[str, str]:
     q, k, v = (mx.array(part) for part in (Q, K, V))
     return {
         "causal": corner(attend(q, k, v, scale=0.5, mask="causal")[0, 0]),
+        "window": lacks(attend, "window"),
         "empty": row(attend(q, k, v, scale=0.5, mask=mx.array(NOTHING))[0, 0, 0]),
         "dropout": lacks(attend, "dropout"),
         "cap": lacks(attend, "cap"),
@@ -219,6 +351,7 @@ def x_transformers_module() -> dict[str, str]:
     cap = Attend(softclamp_logits=True, logit_softclamp_value=1.0).eval()
     return {
         "causal": named,
+        "window": lacks(Attend.__init__, "window"),
         "empty": empty,
         "dropout": dropped(Attend(dropout=0.5).train()(q, k, v)[1].post_softmax_attn[0, 0].detach()),
         "cap": capped(cap(q, k, v, mask=last)[0][0, 0].detach()),
@@ -354,8 +487,9 @@ def marian_decoder() -> dict[str, str]:
 
 def attnctl_itself() -> dict[str, str]:
     import attnctl
-    from attnctl.attention import attend
+    from attnctl.attention import attend, visibility_mask
 
+    places = np.arange(N_K)
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder) / "qkv.npz")
         np.savez(file, Q=Q[0], K=K[0], V=V[0])
@@ -366,6 +500,9 @@ def attnctl_itself() -> dict[str, str]:
     trained = attnctl.attend("Alice will eat pizza", "demo", dropout=0.5).layers[0].weights[0]
     return {
         "causal": f"{shown[None]}; {shown[0]} with `--offset 0`",
+        "window": window(
+            attend(K[0], K[0], V[0], mask=visibility_mask(places, places, causal=True, window=2)).weights[0]
+        ),
         "empty": row(attend(Q[0], K[0], V[0], mask=NOTHING).weights[0, 0]),
         "dropout": dropped(trained),
         "cap": capped(attend(Q[0], K[0], V[0], mask=LAST_HIDDEN, soft_cap=1.0).weights[0]),
@@ -379,7 +516,11 @@ FRAMEWORKS: dict[str, tuple[str, Callable[[], dict[str, str]]]] = {
     "torch, nn.MultiheadAttention": ("torch", torch_module),
     "jax.nn.dot_product_attention": ("jax", jax_function),
     "keras.layers.MultiHeadAttention (JAX)": ("keras", keras_layer),
+    "torch.onnx.export of it to opset 18, onnxruntime": ("onnxruntime", torch_exported),
     "ONNX Attention 23, onnxruntime": ("onnxruntime", onnx_operator),
+    "com.microsoft MultiHeadAttention, onnxruntime": ("onnxruntime", onnx_multi_head),
+    "com.microsoft GroupQueryAttention, onnxruntime": ("onnxruntime", onnx_group_query),
+    "transformers, eager (Mistral)": ("transformers", transformers_eager),
     "mlx.core.fast.scaled_dot_product_attention": ("mlx", mlx_function),
     "x-transformers, Attend": ("x-transformers", x_transformers_module),
     "CTranslate2, return_attention": ("ctranslate2", ctranslate_translator),
@@ -411,8 +552,11 @@ needs. – is for what a function does not have.
 {table}
 - **causal**: with as many queries as keys both corners are the same. With fewer queries, lower right takes them for the last tokens,
   as with a cache: the first query sees 4 keys. Upper left begins both at 0: it sees one. `--qkv` with `--offset 0` gives that.
+  MultiHeadAttention of ONNX Runtime begins at 0 without past_key, but hides nothing from the last query.
+- **A causal window of 2**: the query and one key before it, or two. What is called 4096 in one place is 4095 in another.
 - **A row that sees nothing**: 0 in attnctl, and no option gives the others. NaN spreads through the layers above; uniform weights
-  look like attention to everything, hidden keys too. Keras answers otherwise if the weights are asked for.
+  look like attention to everything, hidden keys too. Keras answers otherwise if the weights are asked for. ONNX Runtime's
+  MultiHeadAttention takes 10,000 from each hidden score: if all are hidden, the row is as if none were.
 - **Dropout**: the weights before it are what a head chose, and rows sum to 1. In attnctl `--dropout` shows those after it as a step
   of its own.
 - **Soft cap**: if the mask came first, a cap of c would lift a hidden key from minus infinity to -c, and give it weight.
