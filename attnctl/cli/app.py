@@ -7,9 +7,11 @@ makes the command.
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -156,6 +158,14 @@ def run_command_line() -> None:
     sys.exit(run_command())
 
 
+@cache
+def _group() -> Commands:
+    """Return the group as Typer makes it, once in a process: a shell runs many commands."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, Commands)
+    return group
+
+
 def run_command(argv: Sequence[str] | None = None, session: Session | None = None) -> int:
     """Run one command, with `argv` or the arguments of the process; return its exit code. Print an error as one line.
 
@@ -163,8 +173,8 @@ def run_command(argv: Sequence[str] | None = None, session: Session | None = Non
     """
     typed = sys.argv[1:] if argv is None else list(argv)
     name = next((word for word in typed if not word.startswith("-")), "")
-    group = typer.main.get_command(app)
-    assert isinstance(group, Commands)
+    group = copy.copy(_group())
+    group.commands = dict(group.commands)  # a run may add those of plug-ins
     if COMPLETED_SHELL in os.environ:
         with words_of_bash():
             group.main(typed, PROGRAM)  # prints completions, and exits
