@@ -229,7 +229,7 @@ class TextLayer(ComputedLayer):
 
     @property
     def _all_heads(self) -> bool:
-        return bool(len(self.heads) == self.forward.whole.call.queries.shape[-3])
+        return self.heads == tuple(range(self.forward.whole.call.queries.shape[-3]))
 
     @property
     def n_q(self) -> int:
