@@ -29,7 +29,6 @@ from attnctl.errors import AttnctlError, current_flags, in_one_line, lossy_stder
 from attnctl.models import Model
 from attnctl.runtime import light_import
 from attnctl.runtime.interrupts import POSIX, kept_from_children
-from attnctl.source import NO_CHANGES
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -96,7 +95,7 @@ def _items_of_worker(work: Work, *, several: bool) -> int:
     """Return how many items a worker takes at a time; `several` workers put their results in order."""
     if work.batch_size > 1:
         return SHARED
-    if work.formats == ("json",) and work.changes == NO_CHANGES:
+    if work.formats == ("json",) and work.changes.is_empty:
         return LINES
     if work.draws_pictures:
         return 8 if several else 1

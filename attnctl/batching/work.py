@@ -111,7 +111,7 @@ class Work:
     @property
     def reads_kept_steps(self) -> bool:
         """Return whether nothing but the kept steps is read of a trace."""
-        return self.changes == NO_CHANGES and WEIGHTS_OR_STEPS.issuperset(self.formats)
+        return self.changes.is_empty and WEIGHTS_OR_STEPS.issuperset(self.formats)
 
     def narrowed(self, trace: Trace) -> Trace:
         """Return the part of a trace to keep."""
@@ -290,7 +290,7 @@ class Traces(Task):
     def _changed(self, item: Item, trace: Trace) -> Trace:
         """Return a recorded trace with the changes of the work: another measure, words, keys left out, rows rescaled."""
         changes, layer = self.work.changes, item.options.get("layer", self.work.layer)
-        if changes == NO_CHANGES:
+        if changes.is_empty:
             return trace
         # the result of all layers is shown, unless layers are named
         layer = layer if needs_of(changes.measure) == "layers" else None

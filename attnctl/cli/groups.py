@@ -341,14 +341,6 @@ NLayersOption = Annotated[
         rich_help_panel=MADE,
     ),
 ]
-OutputProjectionOption = Annotated[
-    bool | None,
-    Option(
-        "--output-projection/--no-output-projection",
-        help="Use an output projection W_O, or none (random).",
-        rich_help_panel=MADE,
-    ),
-]
 CausalOption = Annotated[
     bool | None,
     Option("--causal/--no-causal", help="Hide later keys from every query, or do not.", rich_help_panel=MATHEMATICS),
@@ -581,7 +573,6 @@ class MathematicsOptions:
     n_kv_heads: NKvHeadsOption = None
     causal: CausalOption = None
     window: WindowOption = None
-    offset: OffsetOption = None
     scale: ScaleOption = None
     temperature: TemperatureOption = None
     positions: PositionsOption = None
@@ -596,7 +587,6 @@ class SizeOptions:
     d_model: DModelOption = None
     d_k: DKOption = None
     n_layers: NLayersOption = None
-    output_projection: OutputProjectionOption = None
 
 
 @dataclass(frozen=True)
@@ -604,7 +594,6 @@ class ComputingOptions(SizeOptions, MathematicsOptions, TextOptions):
     """The numbers that attention is computed from, and the mathematics."""
 
     embeddings: EmbeddingsOption = None
-    qkv: QkvOption = None
 
 
 @dataclass(frozen=True)
@@ -620,12 +609,27 @@ class TextModelOptions(ComputingOptions, ReadingOptions):
 
 
 @dataclass(frozen=True)
-class WeightsModelOptions(TextModelOptions):
-    """A model whose weights are shown, without predictions."""
+class PromptedModelOptions(TextModelOptions):
+    """A model of any kind that reads a text or a conversation, and may write."""
 
     chat: ChatOption = None
     generate: GenerateOption = None
     target: TargetOption = None
+
+
+@dataclass(frozen=True)
+class ManyTextsModelOptions(PromptedModelOptions):
+    """A model of any kind that reads many texts."""
+
+    predict: PredictOption = None
+
+
+@dataclass(frozen=True)
+class WeightsModelOptions(PromptedModelOptions):
+    """A model whose weights are shown, or the queries, keys and values of a file, without predictions."""
+
+    qkv: QkvOption = None
+    offset: OffsetOption = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Argument, Context, Option
 
 from attnctl.checks import limits
-from attnctl.checks.model_options import model_arguments
+from attnctl.checks.model_options import OptionValues, model_arguments
 from attnctl.checks.options import (
     CHANGED,
     CHECKPOINT,
@@ -31,7 +31,7 @@ from attnctl.cli.groups import (
     EngineOptions,
     HeadOption,
     LayerOption,
-    ModelOptions,
+    ManyTextsModelOptions,
     PromptOptions,
     QueryOption,
     ReplaceOption,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from attnctl.batching.items import Result
     from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Work
-    from attnctl.checks.model_options import OptionValues
+    from attnctl.source import Model
 
     Do = Callable[..., Iterator[list[Result]]]  # takes items and flowing=, yields lists of results in their order
 
@@ -192,7 +192,7 @@ def batch_command(
     replace: ReplaceOption = False,
     weights: WeightOptions,
     look: BatchLook,
-    model: ModelOptions,
+    model: ManyTextsModelOptions,
 ) -> int:
     """Run a model on every text of a file, and write a trace of each as a line of JSON, or pictures and tables.
 
@@ -200,38 +200,30 @@ def batch_command(
     failed, the exit code is 3. A line of JSON has "text", or "messages" (a conversation), and optionally "id", "text_pair",
     "tokens", "answer", "options".
     """
-    typed = _chosen_formats(format, output)
+    asked = _chosen_formats(format, output)
+    kept = None if steps is None else tuple(name.strip() for name in steps.split(","))
     by = engine_of(context, engine)
-    step_names = None if steps is None else tuple(name.strip() for name in steps.split(","))
-    if step_names is not None:
-        refuse_unused(context, "parameters", because="--steps says what a trace keeps")
-    if step_names is not None and "prediction" not in step_names:
-        refuse_unused(context, "predict", because="--steps leaves the prediction out")
-    _refuse_unused_by(context, typed)
-    if "csv" in typed and step_names not in (None, ("weights",)):
-        why = f"with {option_name('format', 'csv')} it is weights; without it the table holds the headline of each text"
-        raise UsageError(why, option="steps", value=steps)
+    _refuse_unused_beside_steps(context, asked, kept)
+    _refuse_unused_by_formats(context, asked)
+    folder = None if output == "-" else output
+    if replace and folder is None:
+        raise UsageError("is for a folder: name it with -o", option="replace")
     if (source is None) == (model.chat is None):
         raise UsageError("give a file or folder of texts, or --chat and a file of conversations, one a line")
 
     from attnctl.batching.engines import results_of_items
-    from attnctl.batching.formats import TABLES, format_named
-    from attnctl.batching.passes import most_together
     from attnctl.batching.texts import TextStream
-    from attnctl.batching.work import Work, open_work_model
+    from attnctl.batching.work import Work
     from attnctl.source import Changes
 
-    of_weights = step_names == ("weights",)
-    formats = tuple(TABLES[name][of_weights] if name in TABLES else name for name in typed)
     texts = TextStream(str(model.chat if source is None else source), input, column, id_column)
-    of_model = dataclasses.replace(model, chat=None)
-    prompts: OptionValues = {}
-    if formats[0] in PROMPT_FORMATS:
+    of_model, prompts = dataclasses.replace(model, chat=None), OptionValues()
+    if asked[0] in PROMPT_FORMATS:  # what is generated there is the answer, not a part of the text
         prompts = {"spans": spans, "budget": budget, "remove": remove, "most": model.generate}
         of_model = dataclasses.replace(of_model, generate=None)
     work = Work(
         model_arguments(option_values(of_model)),
-        formats,
+        _forms_of_tables(asked, kept),
         layer=layer,
         head=head,
         query=query,
@@ -240,21 +232,36 @@ def batch_command(
         max_tokens=max_tokens,
         batch_size=batch_size,
         changes=Changes(weights.measure, weights.words, weights.renormalise, tuple(weights.drop)),
-        steps=step_names,
+        steps=kept,
         prompts=prompts,
     )
-    opened = open_work_model(work)  # raises errors that concern every text
-    work = dataclasses.replace(
-        work, batch_size=1 if work.answers_prompts or work.aligns else most_together(opened, batch_size)
-    )
-    texts.sounds = work.aligns and format_named(formats[0]).reads_sounds
-    folder = None if output == "-" else output
-    if replace and folder is None:
-        raise UsageError("is for a folder: name it with -o", option="replace")
+    opened, work = _open_model(work, texts)
     do = partial(results_of_items, work, by=by, jobs=jobs, model=opened, alone=folder is None)
     if folder is None:
-        return PARTIAL if _write_lines(do, texts, formats[0], strict) else DONE
+        return PARTIAL if _write_lines(do, texts, work.formats[0], strict) else DONE
     return PARTIAL if _fill_folder(work, do, texts, folder, strict, replace) else DONE
+
+
+def _open_model(work: Work, texts: TextStream) -> tuple[Model, Work]:
+    """Return the opened model, and the work with the number of texts that share a pass; say in `texts` if they are sounds.
+
+    Raises the errors that concern every text.
+    """
+    from attnctl.batching.formats import format_named
+    from attnctl.batching.passes import most_together
+    from attnctl.batching.work import open_work_model
+
+    opened = open_work_model(work)
+    texts.sounds = work.aligns and format_named(work.formats[0]).reads_sounds
+    alone = work.answers_prompts or work.aligns
+    return opened, dataclasses.replace(work, batch_size=1 if alone else most_together(opened, work.batch_size))
+
+
+def _forms_of_tables(formats: tuple[str, ...], steps: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the formats, with the kind of each table: csv holds headlines, or with `--steps weights` the weights."""
+    from attnctl.batching.formats import TABLES
+
+    return tuple(TABLES[name][steps == ("weights",)] if name in TABLES else name for name in formats)
 
 
 def _chosen_formats(listed: str, output: str | None) -> tuple[str, ...]:
@@ -289,7 +296,19 @@ def _chosen_formats(listed: str, output: str | None) -> tuple[str, ...]:
     return formats
 
 
-def _refuse_unused_by(context: Context, formats: tuple[str, ...]) -> None:
+def _refuse_unused_beside_steps(context: Context, formats: tuple[str, ...], steps: tuple[str, ...] | None) -> None:
+    """Refuse what the steps of --steps leave out. Raises UsageError for steps that a table does not hold."""
+    if steps is None:
+        return
+    refuse_unused(context, "parameters", because="--steps says what a trace keeps")
+    if "prediction" not in steps:
+        refuse_unused(context, "predict", because="--steps leaves the prediction out")
+    if "csv" in formats and steps != ("weights",):
+        why = f"with {option_name('format', 'csv')} it is weights; without it the table holds the headline of each text"
+        raise UsageError(why, option="steps", value=",".join(steps))
+
+
+def _refuse_unused_by_formats(context: Context, formats: tuple[str, ...]) -> None:
     """Refuse options that the formats do not use; a format of a package uses the options of parquet, except the steps."""
     used = {name if name in FORMATS else "parquet" for name in formats}
     for names, users in USED_BY.items():
@@ -298,10 +317,10 @@ def _refuse_unused_by(context: Context, formats: tuple[str, ...]) -> None:
             kinds += ["a picture"] if PICTURES[0] in users else []
             refuse_unused(context, *names, because=f"use it with {either(kinds)}" if kinds else "no format uses it")
     if formats[0] in PROMPT_FORMATS:
-        prompt_options = {field.name for field in dataclasses.fields(PromptOptions)}
-        model_options = [field.name for field in dataclasses.fields(ModelOptions) if field.name not in prompt_options]
+        of_prompts = {field.name for field in dataclasses.fields(PromptOptions)}
+        of_texts = {field.name for field in dataclasses.fields(ManyTextsModelOptions)} - of_prompts
         because = f"--format {formats[0]} asks a checkpoint, one prompt after the other"
-        refuse_unused(context, "batch_size", *model_options, because=because)
+        refuse_unused(context, "batch_size", *sorted(of_texts), because=because)
     if formats[0] in ALIGNED_FORMATS:
         because = f"--format {formats[0]} aligns one text after the other"
         refuse_unused(context, "batch_size", "max_tokens", "chat", because=because)

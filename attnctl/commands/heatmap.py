@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     Opener = Callable[[], Source]
 
 TABLES = ("csv", "parquet")
+NUMBERS_ALONE = ("pipe", "json", *TABLES)  # forms without colours
 TELLING = "telling"  # value of --head: the head of the headline
 LABELS = 20  # terminal columns for the names of the queries
 NAMES, ZOOM = ("tokens", "key_tokens"), ("rows", "columns", "pool", "spans")
@@ -132,85 +133,87 @@ def heatmap_command(
     from attnctl.source import Changes
     from attnctl.source.zoom import Zoom
 
-    form = _picture_format(output)
-    chosen = Chosen(Changes(weights.measure, weights.words, weights.renormalise, weights.drop), layer, head)
-    opener = partial(open_source, context, source, file, model, tokens=tokens, key_tokens=key_tokens)
-    terminal = form is None and safe_console().is_terminal
+    form = _output_form(output)
     photograph = model.image or (source if source is not None and names_picture(source) else None)
+    _refuse_unused(context, form, photograph is not None)
+    opener = partial(open_source, context, source, file, model, tokens=tokens, key_tokens=key_tokens)
+    chosen = Chosen(Changes(weights.measure, weights.words, weights.renormalise, weights.drop), layer, head)
+    path = str(output)
     if photograph is not None:
-        refuse_unused(context, *NAMES, *ZOOM, "words", "values", because="a photograph is shown")
-        if terminal:
-            _show_photograph(context, opener, photograph, chosen, query, look)
-        elif form is None or form in ("json", *TABLES):
-            _write_patches(context, opener, chosen, query, form, output)
+        if form == "terminal":
+            _show_photograph(opener, photograph, chosen, query, look)
+        elif form in NUMBERS_ALONE:
+            _write_patches(opener, chosen, query, form, path)
         else:
-            _draw_photograph(context, opener, photograph, chosen, query, look, form, str(output))
+            _draw_photograph(opener, photograph, chosen, query, look, form, path)
         return
-    refuse_unused(context, "query", because="use it with a photograph")
     zoom = Zoom(rows, columns, pool, spans)
-    if terminal:
-        _show_grid(context, opener, chosen, zoom, look)
-    elif form is None:
-        _print_numbers(context, opener, chosen, zoom)
+    if form == "terminal":
+        _show_grid(opener, chosen, zoom, look)
+    elif form == "pipe":
+        _print_numbers(opener, chosen, zoom)
     elif form == "json":
-        _write_cells(context, opener, chosen, zoom, str(output))
+        _write_cells(opener, chosen, zoom, path)
     elif form in TABLES:
-        _write_weights(context, opener, chosen, zoom, form, str(output))
+        _write_weights(opener, chosen, zoom, form, path)
     else:
-        _draw_grid(opener, chosen, zoom, look, form, str(output))
+        _draw_grid(opener, chosen, zoom, look, form, path)
+
+
+def _refuse_unused(context: Context, form: str, photograph: bool) -> None:
+    """Refuse the options that have no effect on this form of a text's or a photograph's weights."""
+    if photograph:
+        refuse_unused(context, *NAMES, *ZOOM, "words", "values", because="a photograph is shown")
+    else:
+        refuse_unused(context, "query", because="use it with a photograph")
+    if form in NUMBERS_ALONE:
+        refuse_unused(context, Look, because="numbers are written, without colours")
+    if form == "terminal":
+        of_pictures = ("title", "log", *FIGURE_ALONE) if photograph else FIGURE_ALONE
+        refuse_unused(context, *of_pictures, because="use it with a picture (-o grid.png)")
+    elif photograph:
+        refuse_unused(context, "size", "font_size", because="a photograph and its letters have a size of their own")
+    if form == "json" and not photograph:
+        refuse_unused(context, "drop", because="JSON numbers every key: leave it out when the file is read")
 
 
 # --- a photograph ---
 
 
-def _show_photograph(
-    context: Context, opener: Opener, photograph: str, chosen: Chosen, query: str | None, look: Look
-) -> None:
+def _show_photograph(opener: Opener, photograph: str, chosen: Chosen, query: str | None, look: Look) -> None:
     """Show on a terminal where queries look in a photograph."""
     from attnctl.formats.photographs import read_photograph
     from attnctl.render.terminal.photograph import PhotographPanels
 
-    refuse_unused(context, "title", "log", *FIGURE_ALONE, because="a photograph is shown in a terminal")
     colour = _colour_function(look.cmap)
     value = _value_of_photograph(opener, chosen, query)
     safe_console().print(PhotographPanels(value, read_photograph(photograph), colour))
 
 
 def _draw_photograph(
-    context: Context,
-    opener: Opener,
-    photograph: str,
-    chosen: Chosen,
-    query: str | None,
-    look: Look,
-    form: str,
-    output: str,
+    opener: Opener, photograph: str, chosen: Chosen, query: str | None, look: Look, form: str, output: str
 ) -> None:
     """Draw the weights of queries over a photograph."""
     from attnctl.formats.photographs import read_photograph
     from attnctl.render.figure.layout import colour_map
     from attnctl.render.figure.photograph import draw_over_photograph
 
-    refuse_unused(context, "size", "font_size", because="a photograph and its letters have a size of their own")
     colour_map(look.cmap)  # refuses an unknown name before long work
     value = _value_of_photograph(opener, chosen, query)
     write_drawing(draw_over_photograph(value, read_photograph(photograph), look), form, output)
 
 
-def _write_patches(
-    context: Context, opener: Opener, chosen: Chosen, query: str | None, form: str | None, output: str | None
-) -> None:
-    """Write the weight of each patch of a photograph: as JSON or a table into a file, else as lines for a pipe."""
+def _write_patches(opener: Opener, chosen: Chosen, query: str | None, form: str, output: str) -> None:
+    """Write the weight of each patch of a photograph: as JSON or a table into a file, or as lines for a pipe."""
     from attnctl.formats.storage import save_value
     from attnctl.formats.tables import weight_blocks
     from attnctl.readings.overview import LongRow
     from attnctl.render.terminal.photograph import patches_as_tsv, patches_of_queries_as_tsv
 
-    refuse_unused(context, Look, because="the numbers of the patches are written")
     value = _value_of_photograph(opener, chosen, query)
     if form in TABLES:
-        write_table(weight_blocks(value), str(form), output)
-    elif output is not None:
+        write_table(weight_blocks(value), form, output)
+    elif form == "json":
         save_value(value, output)
     else:
         table = patches_as_tsv(value) if isinstance(value, LongRow) else patches_of_queries_as_tsv(value)
@@ -243,11 +246,10 @@ def _value_of_photograph(opener: Opener, chosen: Chosen, query: str | None) -> L
 # --- a grid of weights ---
 
 
-def _show_grid(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, look: Look) -> None:
+def _show_grid(opener: Opener, chosen: Chosen, zoom: Zoom, look: Look) -> None:
     """Show the grid on a terminal."""
     from attnctl.render.terminal.heatmap import Blocks
 
-    refuse_unused(context, *FIGURE_ALONE, because="use it with a picture (-o grid.png)")
     colour, page = _colour_function(look.cmap), safe_console()
     opened = opener()
     grid = _read_grid(opened, chosen, zoom, max(16, page.width - LABELS))
@@ -255,29 +257,25 @@ def _show_grid(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, loo
     page.print(Blocks(grid, title=look.title, values=look.values, log=log, colour=colour))
 
 
-def _print_numbers(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom) -> None:
+def _print_numbers(opener: Opener, chosen: Chosen, zoom: Zoom) -> None:
     """Print the numbers of the grid for a pipe."""
     from attnctl.render.terminal.heatmap import tab_separated
 
-    refuse_unused(context, Look, because="numbers are written, without colours")
     print_lines(tab_separated(_read_grid(opener(), chosen, zoom, bare=True)).rstrip("\n"))
 
 
-def _write_cells(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, output: str) -> None:
+def _write_cells(opener: Opener, chosen: Chosen, zoom: Zoom, output: str) -> None:
     """Write the cells as JSON."""
     from attnctl.formats.storage import save_value
 
-    refuse_unused(context, Look, because="the output is JSON, the cells of the weights")
-    refuse_unused(context, "drop", because="JSON numbers every key: leave it out when the file is read")
     prepared, _ = _prepare(opener(), chosen)
     save_value(_read_cells(prepared, zoom), output)
 
 
-def _write_weights(context: Context, opener: Opener, chosen: Chosen, zoom: Zoom, form: str, output: str) -> None:
+def _write_weights(opener: Opener, chosen: Chosen, zoom: Zoom, form: str, output: str) -> None:
     """Write a table with a row for each weight; cells are pooled only if the user asked for it."""
     from attnctl.formats.tables import weight_blocks
 
-    refuse_unused(context, Look, because="a table of the weights is written")
     prepared, _ = _prepare(opener(), chosen)
     cells = _read_cells(prepared, zoom, each_token=zoom.pool is None, table=form)
     write_table(weight_blocks(cells, prepared.key_numbers), form, output)
@@ -392,13 +390,13 @@ def _colour_function(cmap: str) -> Colour | None:
     return colour_function(cmap)
 
 
-def _picture_format(output: str | None) -> str | None:
-    """Return the output format, png, svg, pdf, json, csv or parquet; None for the terminal.
+def _output_form(output: str | None) -> str:
+    """Return the form of the output: png, svg, pdf, json, csv or parquet of a file; without one terminal or pipe.
 
     Raises UsageError, before any work, for a name with another suffix.
     """
     if output is None:
-        return None
+        return "terminal" if safe_console().is_terminal else "pipe"
     suffix = Path(output).suffix.lower()[1:]
     form = suffix if suffix in ("json", *TABLES) else picture_format(output, "figure")
     if form is None:

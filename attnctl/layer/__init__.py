@@ -446,9 +446,11 @@ class LayerTrace(LayerAttention):
         """Return the layer with only these of its arrays, by their names, and these parameters."""
         held = vars(self)
         arrays = {name: held[name] for name in names if held[name] is not None}
-        return LayerTrace(
+        layer = LayerTrace(
             self.layer, self.heads, self.kv_heads, rows=self.rows, tick=self.tick, parameters=parameters, **arrays
         )
+        layer.is_finite = self.is_finite
+        return layer
 
     def __repr__(self) -> str:
         arrays = ", ".join(f"{array.name} {value.shape}" for array, value in self.arrays_kept())

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
@@ -122,18 +120,6 @@ class Overview(HoldsSubject):
         )
         return replace(self, grid=narrowed, links={}, head_statistics=())
 
-    def to_records(self) -> list[dict[str, Any]]:
-        """Return a flat record for each cell, else for each head, else for each link.
-
-        Cells that hold several tokens have these as query_tokens and key_tokens, and pool.
-        """
-        records: list[dict[str, Any]] = resolve_name("attnctl.formats.tables:value_records")(self)
-        return records
-
-    def save(self, path: str | Path) -> None:
-        """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
-        resolve_name("attnctl.formats.storage:save_value")(self, path)
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LongRow(HoldsSubject):
@@ -150,15 +136,6 @@ class LongRow(HoldsSubject):
     def narrowed(self, includes: Callable[[int, int], bool]) -> LongRow:
         """Return the row with only the layers and heads for which `includes` returns true."""
         return replace(self, weights={place: row for place, row in self.weights.items() if includes(*place)})
-
-    def to_records(self) -> list[dict[str, Any]]:
-        """Return a flat record for each weight of the query: layer, head, query, key, query_text, key_text, weight."""
-        records: list[dict[str, Any]] = resolve_name("attnctl.formats.tables:value_records")(self)
-        return records
-
-    def save(self, path: str | Path) -> None:
-        """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
-        resolve_name("attnctl.formats.storage:save_value")(self, path)
 
 
 def part_snippet(tokens: Sequence[Token], a: int, b: int, text: str, limit: int, number: int) -> str:

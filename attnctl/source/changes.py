@@ -37,6 +37,11 @@ class Changes(NamedTuple):
     renormalise: bool = False
     drop: Sequence[str] | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether the weights stay as they are."""
+        return self.measure in (None, "weights") and not (self.words or self.renormalise or self.drop)
+
 
 NO_CHANGES = Changes()
 

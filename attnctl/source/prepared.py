@@ -194,7 +194,8 @@ class ChangedReading(Generic[Result]):
         has_picture = any(token.box is not None for token in subject.key_axis)
         if isinstance(source, TextSource) and not subject.model.nature.is_network and not has_picture:
             keys = source.subject.key_axis
-            whole = set(source.tokens) <= set(keys)  # the queries are the last tokens of a text, as with a cache
+            # the queries are the last tokens of a text, as with a cache
+            whole = keys is source.tokens or set(source.tokens) <= set(keys)
             notes += (
                 Note(sentence, "input") for sentence in dropped_letters(source.text, keys if whole else source.tokens)
             )

@@ -16,7 +16,7 @@ from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.notes import notes_of_kind
 from attnctl.trace.run import Run, StopForward
-from attnctl.trace.subject import Subject
+from attnctl.trace.subject import HasSubject, Subject
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LONG = 512  # tokens; a longer text has an overview instead of every weight
 
 
-class Source:
+class Source(HasSubject):
     """A source of attention. `name` is for messages."""
 
     def __init__(self, name: str, subject: Subject, counts: tuple[int, int] | None = None) -> None:
@@ -39,16 +39,6 @@ class Source:
         self.key_numbers: Sequence[int] = range(len(subject.key_axis))  # the number of each key in the text
 
     @property
-    def text(self) -> str:
-        """Return the text: both texts of a pair."""
-        return self.subject.text
-
-    @property
-    def tokens(self) -> tuple[Token, ...]:
-        """Return the tokens of the text: the queries."""
-        return self.subject.tokens
-
-    @property
     def key_tokens(self) -> tuple[Token, ...]:
         """Return the tokens of the keys: other tokens in cross attention and with slots."""
         return self.subject.key_axis
@@ -57,11 +47,6 @@ class Source:
     def info(self) -> ModelInfo:
         """Return the facts about the model."""
         return self.subject.model
-
-    @property
-    def measure(self) -> str | None:
-        """Return what stands in place of the weights."""
-        return self.subject.measure
 
     def run(self, visit: Visit, layers: Sequence[int] | None = None) -> Run:
         """Give `visit` the layers, at least the chosen ones (None: all); return everything else that the run tells."""

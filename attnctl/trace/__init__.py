@@ -201,11 +201,6 @@ class Trace(HoldsSubject):
         """Write to `path`, .json or .npz, completely or not at all; `attnctl.load` reads it back."""
         resolve_name("attnctl.formats.storage:save_value")(self, path, self.headline())
 
-    def to_records(self) -> list[dict[str, Any]]:
-        """Return a flat record for each weight: layer, head, query, key, query_text, key_text, weight (None: hidden)."""
-        records: list[dict[str, Any]] = resolve_name("attnctl.formats.tables:value_records")(self)
-        return records
-
     @naming_options(FigureOptions)
     def figure(self, **options: Unpack[FigureOptions]) -> Figure:
         """Return a matplotlib Figure of the weights.

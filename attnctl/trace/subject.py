@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from attnctl.text.tokens import Token
@@ -75,29 +77,53 @@ class Subject:
         return reads_itself(self.tokens, self.key_tokens, self.model)
 
 
-Held = TypeVar("Held", bound="HoldsSubject")
-
-
-class HoldsSubject:
-    """A value that holds a subject, and hands on what users ask of it, as `trace.text` and `trace.model`."""
+class HasSubject:
+    """A source or a value that has a subject, and hands on its text, tokens and measure."""
 
     __slots__ = ()
 
     subject: Subject
 
-    def about(self: Held, **changes: Any) -> Held:
-        """Return the value about a changed subject: `changes` are fields of Subject."""
-        return replace(self, subject=replace(self.subject, **changes))  # type: ignore[type-var]
-
     @property
     def text(self) -> str:
-        """Return the text."""
+        """Return the text: both texts of a pair."""
         return self.subject.text
 
     @property
     def tokens(self) -> tuple[Token, ...]:
         """Return the tokens of the text: the queries."""
         return self.subject.tokens
+
+    @property
+    def measure(self) -> str | None:
+        """Return the name of the measure in place of the weights; None for the weights."""
+        return self.subject.measure
+
+
+Held = TypeVar("Held", bound="HoldsSubject")
+
+
+class HoldsSubject(HasSubject):
+    """A value that holds a subject, and hands on what users ask of it, as `trace.text` and `trace.model`."""
+
+    __slots__ = ()
+
+    def about(self: Held, **changes: Any) -> Held:
+        """Return the value about a changed subject: `changes` are fields of Subject."""
+        return replace(self, subject=replace(self.subject, **changes))  # type: ignore[type-var]
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a flat record for each weight: layer, head, query, key, query_text, key_text, weight (None: hidden).
+
+        Of an overview a record for each cell, else for each head, else for each link; a cell that holds several tokens has
+        these as query_tokens and key_tokens, and pool.
+        """
+        records: list[dict[str, Any]] = resolve_name("attnctl.formats.tables:value_records")(self)
+        return records
+
+    def save(self, path: str | Path) -> None:
+        """Write to `path`, a .json file, whole or not at all; `attnctl.load` reads it back."""
+        resolve_name("attnctl.formats.storage:save_value")(self, path)
 
     @property
     def model(self) -> ModelInfo:
@@ -108,11 +134,6 @@ class HoldsSubject:
     def key_tokens(self) -> tuple[Token, ...] | None:
         """Return the tokens of the keys where they are not just the text's own; else None."""
         return self.subject.key_tokens
-
-    @property
-    def measure(self) -> str | None:
-        """Return the name of the measure in place of the weights; None for the weights."""
-        return self.subject.measure
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -95,6 +95,21 @@ class Watched(Protocol):
         """Return the logit as a sum of parts, and notes. Raises AttnctlError, naming the architecture, if it cannot."""
 
 
+@dataclass
+class WatchedText:
+    """A text in a model that reads single tokens; the prediction at `query` is watched. The base of such a `Watched`."""
+
+    info: ModelInfo
+    text: str
+    tokens: tuple[Token, ...]
+    query: int
+    base: Intervention
+    key_tokens: tuple[Token, ...] | None = None
+    scale: LogitScale = "softmax"
+    notes: tuple[str, ...] = ()
+    predicts_classes = False
+
+
 @dataclass(frozen=True)
 class EffectRequest:
     """The effects to measure. `edges` are (query, key) pairs; `every_edge`: each key of the watched query."""

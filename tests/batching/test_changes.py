@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import attnctl
+from attnctl.models.builtin import stack
+from attnctl.text.tokens import Token
+from attnctl.trace import run as runs
 from tests.cli.conftest import _here as _here  # each test stands in an empty folder
 from tests.conftest import Refused, Run
 
@@ -37,3 +42,20 @@ def test_every_format_leaves_the_same_keys_out(rescaled: bool, run: Run, refused
     assert line["layers"] == document["layers"]
     refusal = refused("batch", "in.txt", *changes, "-o", "other", "--format", "json,statistics", code=2)
     assert "--drop cannot be combined" in refusal or "--renormalise cannot be combined" in refusal
+
+
+def test_texts_of_one_length_share_passes_where_a_command_changes_nothing(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty --drop counted as a change: each text was read in a chunk of 16, and prepared twice."""
+    sizes: list[int] = []
+    alone = stack.run_together
+
+    def counted(model: stack.Stack, texts: Sequence[Sequence[Token]], *more: Any) -> list[runs.Run]:
+        sizes.append(len(texts))
+        return alone(model, texts, *more)
+
+    monkeypatch.setattr(stack, "run_together", counted)
+    Path("in.txt").write_text(f"{TEXT}\nAlice sleeps\n" * 200)
+    assert run("batch", "in.txt", "--jobs", "1", "--steps", "weights", "-o", tmp_path / "out").code == 0
+    assert sorted(sizes) == [72, 72, 128, 128]  # chunks of 256 lines, two lengths in each

@@ -135,7 +135,7 @@ def test_changes_hold_for_a_table(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--log", "-o", "w.csv"), "--log has no effect here: a table of the weights is written"),
+        (("--log", "-o", "w.csv"), "--log has no effect here: numbers are written, without colours"),
         (("--rows", "9-99", "-o", "w.csv"), "--rows 9-99: "),
         (("-o", "w.tsv"), "-o w.tsv: a picture is written as .png, .svg or .pdf"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
@@ -73,21 +74,19 @@ def compare_command(
 
     With TEXT (or --file), A and B are models: names, weight files, steps of a run, checkpoints. Without a text, each is
     a trace (.json, .npz, or - for a pipe), or a text that --model reads. By default, the head with the largest difference
-    is shown; --layer and --head choose others.
+    is shown; --layer and --head choose others. JSON has every head, or those that they choose.
 
     How far a quantised copy or a fine-tune moved, over every head: attnctl drift.
     """
     page = " (a page: attnctl view A B TEXT -o page.html)"
     form = output_format("compare", output, ("json", "txt", *format_names()), "json" if json else "", page)
     drawn = form in format_names()
-    if form == "json":
-        refuse_unused(context, "layer", "head", "precision", PictureLook, because="JSON has every head in full")
-    elif drawn:
-        refuse_unused(context, "precision", because="the output is a picture")
-    else:
+    if not drawn:
         refuse_unused(context, PictureLook, because="use it with a picture")
+    if drawn or form == "json":
+        refuse_unused(context, "precision", because="decimals are those of the tables")
 
-    from attnctl.commands.compare.compute import chosen_places
+    from attnctl.commands.compare.compute import chosen_places, places_of_both
     from attnctl.measures import check_measure
 
     check_measure(weights.measure, head is not None)
@@ -97,12 +96,14 @@ def compare_command(
     else:
         refuse_unused(context, "model", because="A and B are the models that read the text")
         pair = _pair_of_models(a, b, text, file, weights, model, of_b)
-    places = chosen_places(pair, layer, head)
     if form == "json":
         from attnctl.commands.compare.result import comparison_to_json
 
+        pair = replace(pair, places=places_of_both(pair, layer, head))
         put_bytes(comparison_to_json(pair) + b"\n", output)
-    elif drawn:
+        return DONE
+    places = chosen_places(pair, layer, head)
+    if drawn:
         from attnctl.commands.compare.figure import comparison_grids
 
         if len(places) > 1:

@@ -15,6 +15,8 @@ from attnctl.source import NO_CHANGES, Changes, prepare
 from attnctl.trace import Trace
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from attnctl.checks.selection import Selection
     from attnctl.models import ModelArgument
     from attnctl.source import Say, Source
@@ -76,22 +78,28 @@ def compare_sources(
     return compare_traces(traces[0], traces[1], names)
 
 
-def chosen_places(pair: Comparison, layer: Selection, head: Selection) -> list[tuple[int, int]]:
+def places_of_both(pair: Comparison, layer: Selection, head: Selection) -> tuple[tuple[int, int], ...]:
+    """Return each (layer, head) that the user names, or all. Raises UsageError for one that only one of the two has."""
+    of_both = "what {} and {} share".format(*pair.names)
+    layers = selected_indices(layer, 1 + max(layer_index for layer_index, _ in pair.places), "layer", of_both)
+    heads = selected_indices(head, 1 + max(head_index for _, head_index in pair.places), "head", of_both)
+    chosen = tuple(
+        (layer_index, head_index)
+        for layer_index, head_index in pair.places
+        if (layers is None or layer_index in layers) and (heads is None or head_index in heads)
+    )
+    if not chosen:
+        places = ", ".join(f"{layer_index}.{head_index}" for layer_index, head_index in pair.places[:8])
+        raise UsageError(f"no such layer and head in {of_both}: it has {places}{', …' * (len(pair.places) > 8)}")
+    return chosen
+
+
+def chosen_places(pair: Comparison, layer: Selection, head: Selection) -> Sequence[tuple[int, int]]:
     """Return each (layer, head) to show: those that the user names, or the most telling one.
 
     Raises UsageError for a layer or head that only one of the two has.
     """
-    of_both = "what {} and {} share".format(*pair.names)
-    layers = selected_indices(layer, 1 + max(layer_index for layer_index, _ in pair.places), "layer", of_both)
-    heads = selected_indices(head, 1 + max(head_index for _, head_index in pair.places), "head", of_both)
-    chosen = [
-        (layer_index, head_index)
-        for layer_index, head_index in pair.places
-        if (layers is None or layer_index in layers) and (heads is None or head_index in heads)
-    ]
-    if not chosen:
-        places = ", ".join(f"{layer_index}.{head_index}" for layer_index, head_index in pair.places[:8])
-        raise UsageError(f"no such layer and head in {of_both}: it has {places}{', …' * (len(pair.places) > 8)}")
+    chosen = places_of_both(pair, layer, head)
     if layer is None and head is None:
         return [pair.telling_place()]
     # if only the layer or only the head is named, the other is chosen, unless it is "all"

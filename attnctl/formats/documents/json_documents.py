@@ -147,13 +147,15 @@ class TextDocument(JsonDocument, kw_only=True):
 def document_of(kind: type[Kind], *held: object, **overrides: object) -> Kind:
     """Return the document of values: each field is the attribute of the same name, or the value in `overrides`."""
     names = kind.__struct_fields__  # type: ignore[attr-defined]
-    asked = [name for name in names if name not in overrides]
-    of_values = ((name, getattr(value, name, MISSING)) for value in held for name in asked)
-    values = {name: value for name, value in of_values if value is not MISSING} | overrides
-    if "note_kinds" in names:
-        kinds = tuple(note.kind if isinstance(note, Note) else "" for note in values["notes"])
+    values = {name: _in_document(value) for name, value in overrides.items()}
+    for holder in held:
+        for name in names:
+            if name not in overrides and (value := getattr(holder, name, MISSING)) is not MISSING:
+                values[name] = _in_document(value)
+    if notes := "note_kinds" in names and values["notes"]:
+        kinds = tuple(note.kind if isinstance(note, Note) else "" for note in notes)
         values["note_kinds"] = kinds if any(kinds) else ()
-    return kind(**{name: _in_document(value) for name, value in values.items()})
+    return kind(**values)
 
 
 def _in_document(value: object) -> object:

@@ -30,7 +30,7 @@ from attnctl.formats.documents.json_documents import (
     write_json,
 )
 from attnctl.formats.validation import finite_floats, true_or_false
-from attnctl.layer import FIELD_ARRAYS, LAYER_TRACE_ARRAYS, TRACE_ARRAYS, LayerTrace, TraceArray
+from attnctl.layer import CHECKED, FIELD_ARRAYS, LAYER_TRACE_ARRAYS, TRACE_ARRAYS, LayerTrace, TraceArray
 from attnctl.measures import measure_named, measure_names
 from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import Document, as_json
@@ -162,7 +162,8 @@ def _layer_document(layer: LayerTrace) -> TraceLayer:
     of_heads: dict[str, Written] = {}
     for array, values in layer.arrays_kept():
         group = of_heads if array.level == "head" else of_layer
-        _finite(values, array.name, layer)
+        if not (layer.is_finite and array.name in CHECKED):
+            _finite(values, array.name, layer)
         text = partial(_heads_as_text, values, array)
         group[array.name] = _text_known(values, array.name, text) if array.parameter else _contiguous(values)
     of_each = zip(layer.heads, layer.kv_heads, *of_heads.values(), strict=True)

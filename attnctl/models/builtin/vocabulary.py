@@ -135,16 +135,18 @@ def vocabulary_tokenizer(split: Tokenize, vocabulary: Sequence[str], unknown_wor
     blank = next((ids[mark] for mark in BLANKS if mark in ids), unknown)
     shaped = any(shape in ids for shape in SHAPES)
 
-    def read_word(word: str, first: bool) -> tuple[int, bool]:
-        """Return the id of a word, of its shape, or of the unknown word; and whether the word is unknown."""
+    def read_word(word: str, first: bool) -> tuple[int, bool, bool]:
+        """Return the id of a word, of its shape, or of the unknown word; whether it is a blank; whether it is unknown."""
+        if blank is not None and is_blank(word):
+            return blank, True, False
         for spelling in word_spellings(word):
             if spelling in ids:
-                return ids[spelling], False
+                return ids[spelling], False, False
         shape = shape_of(word, first=first) if shaped else None
         read_as = ids.get(shape, unknown) if shape is not None else unknown
         if read_as is None:
             raise AttnctlError(f"{word!r} is not in the vocabulary of {path}, and it names no unknown token")
-        return read_as, shape != NUMBER or read_as == unknown
+        return read_as, False, shape != NUMBER or read_as == unknown
 
     remembered = lru_cache(maxsize=WORDS_REMEMBERED)(read_word)
 
@@ -152,13 +154,11 @@ def vocabulary_tokenizer(split: Tokenize, vocabulary: Sequence[str], unknown_wor
         first, result = True, []
         words = split(text)
         for token in in_parts(words, ids) if "'" in text or "’" in text else words:
-            if is_blank(token.text) and blank is not None:
-                result.append(replace(token, id=blank, special=True))
-            else:
-                read = remembered if len(token.text) <= LONGEST_REMEMBERED else read_word
-                read_as, lacking = read(token.text, first)
-                result.append(Token(token.text, read_as, token.start, token.end, token.special, lacking))
-            first = token.text in ENDS
+            word = token.text
+            read = remembered if len(word) <= LONGEST_REMEMBERED else read_word
+            read_as, is_mark, lacking = read(word, first)
+            result.append(Token(word, read_as, token.start, token.end, is_mark or token.special, lacking))
+            first = word in ENDS
         return tuple(result)
 
     return look_up

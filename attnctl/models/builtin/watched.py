@@ -14,35 +14,21 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.layer.interventions import Intervention
 from attnctl.models.builtin.stack import Stack, changed_visit
 from attnctl.runtime.arrays import Floats, as_numpy
-from attnctl.text.tokens import Token, is_blank
-from attnctl.watched.effects import ContributionPart, Contributions, LogitScale, Word, summed_contributions
-from attnctl.watched.measure import FirstOrder
+from attnctl.text.tokens import is_blank
+from attnctl.watched.effects import ContributionPart, Contributions, Word, summed_contributions
+from attnctl.watched.measure import FirstOrder, WatchedText
 
 
-@dataclass
-class WatchedStack:
+@dataclass(kw_only=True)
+class WatchedStack(WatchedText):
     """A text in a stack; the prediction at `query` is watched, if the stack has an unembedding."""
 
     model: Stack
-    text: str
-    tokens: tuple[Token, ...]
-    query: int
-    base: Intervention
-    key_tokens: tuple[Token, ...] | None = None
-    scale: LogitScale = "softmax"
-
-    def __post_init__(self) -> None:
-        self.info, self.notes = self.model.info, self.model.notes
 
     @property
     def predicts_words(self) -> bool:
         """Return whether it has an unembedding."""
         return self.model.unembedding is not None
-
-    @property
-    def predicts_classes(self) -> bool:
-        """Return False: it predicts words."""
-        return False
 
     def target_word(self, text: str) -> Word:
         """Return the target that a text names. Raises UsageError if the vocabulary lacks it, or it is not one word."""
@@ -148,4 +134,4 @@ def watch_stack(model: Stack, text: str, query: str | None, base: Intervention) 
     position = find_token(tokens, query) if query is not None else blanks[0] if blanks else len(tokens) - 1
     if model.info.causal and is_blank(tokens[position].text) and position:
         position -= 1  # a causal model says what follows, so it fills a blank from the word before it
-    return WatchedStack(model, text, tokens, position, base)
+    return WatchedStack(model.info, text, tokens, position, base, notes=model.notes, model=model)

@@ -38,6 +38,7 @@ from attnctl.models.huggingface.attention_sites import (
     shares_modules,
     sites_of_modules,
 )
+from attnctl.models.huggingface.blockwise_modules import OWN_CODE, attends_in_blocks, hear_module
 from attnctl.trace.run import StopForward
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class WatchSession:
     depth: int = 0  # how many nested models are running now
     calls: Counter[int] = field(default_factory=Counter)  # id of a module → its calls in this forward
     forwards: Counter[int] = field(default_factory=Counter)  # id of a module → the forwards in which it attended
+    heard: set[int] = field(default_factory=set)  # ids of modules that go block by block
 
     def __post_init__(self) -> None:
         self.architecture = architecture_name(self.model)
@@ -100,12 +102,12 @@ class WatchSession:
 
     @property
     def silent(self) -> dict[Site, str]:
-        """Return site → class of the modules that attend in code of their own, with those added during the run (BigBird)."""
+        """Return site → class of the modules that attend in code of their own, without the parts of modules that called."""
         if not self.ran:
             return {}
-        added = [part for part in attention_modules(self.model).values() if id(part) not in self.sites]
-        sites = sites_of_modules(self.model) if added else {}
-        return self.silent_modules | {sites[id(part)][0]: type(part).__name__ for part in added}
+        called = {f"{site.name}." for site in self.called}
+        silent = self.silent_modules.items()
+        return {site: name for site, name in silent if not any(map(site.name.startswith, called))}
 
     def site_of_call(self, module: Module) -> Site:
         """Return the site of this call of a module, and count the call."""
@@ -133,6 +135,16 @@ class WatchSession:
         """Count the end of a model, whether it returned or raised."""
         if self in _sessions_of(part):
             self.depth = max(0, self.depth - 1)
+
+    def watch_blocks(self, stack: ExitStack, *_: object) -> None:
+        """Hear the modules that go block by block, also those that a model takes for others as it runs (BigBird Pegasus)."""
+        for part in filter(attends_in_blocks, self.model.modules()):
+            if id(part) not in self.heard:
+                self.heard.add(id(part))
+                hear = partial(hear_module, self.model, part, _attend_call)
+                stack.enter_context(shared_change(("blocks", id(part)), hear))  # once, however many watch
+        if any(id(part) not in self.sites for part in attention_modules(self.model).values()):
+            self.sites, self.modules = sites_of_modules(self.model) | self.sites, [*self.modules, *self.model.modules()]
 
     def end_attention(self, module: Module, *_: object) -> None:
         """Note a module of attention that ends without a call as silent; leave the forward if all visitors are done."""
@@ -178,6 +190,10 @@ def watch_attention(
             if part is model or isinstance(part, PreTrainedModel):
                 stack.callback(part.register_forward_pre_hook(session.begin_part).remove)
                 stack.callback(part.register_forward_hook(session.end_part, always_call=True).remove)
+        session.watch_blocks(stack)
+        for part in model.modules():
+            if hasattr(part, "set_attention_type"):
+                stack.callback(part.register_forward_pre_hook(partial(session.watch_blocks, stack)).remove)
         for part in attention_modules(model).values():
             stack.callback(part.register_forward_hook(session.end_attention).remove)
         _sessions.append(session)
@@ -284,7 +300,9 @@ def _attend_call(
     if module.training and not all(watcher.options.differentiable for watcher, _ in watchers):
         check_inference(module)
     arrays = query, key, value, attention_mask
-    call = call_of(module, arrays, keywords, fused=implementation != "eager", architecture=session.architecture)
+    call = call_of(
+        module, arrays, keywords, fused=implementation not in ("eager", OWN_CODE), architecture=session.architecture
+    )
     trusted = session.options.trusted and len(sessions) == 1 and own_answer is None and implementation == "sdpa"
     if not trusted or shares_modules(session.model):
         if call.dropout:  # the call is compared before dropout, which the visitor applies
@@ -296,7 +314,8 @@ def _attend_call(
                 f"layer {site.layer} of {session.architecture} does not attend by the softmax of its scores "
                 f"(difference {gap:.1e}): nothing is shown rather than something wrong"
             )
-    context = _show_call(watchers, call, joined_answer, half)
+    rounds = joined_answer is None or (joined_answer[1] is None and implementation != OWN_CODE)
+    context = _show_call(watchers, call, joined_answer, half, rounds)
     after = [(watcher.options.after, site) for watcher, site in watchers if watcher.options.after is not None]
     if not after:
         _leave_where_done(sessions)
@@ -316,11 +335,12 @@ def _leave_where_done(sessions: list[WatchSession]) -> None:
 
 
 def _show_call(
-    watchers: list[tuple[WatchSession, Site]], original: Call, own_answer: Answer | None, half: int
+    watchers: list[tuple[WatchSession, Site]], original: Call, own_answer: Answer | None, half: int, rounds: bool
 ) -> Array | None:
     """Pass the call, changed by interventions, to each visitor; return the context that replaces the model's own.
 
-    The context is (batch, heads, n_q, d_v); None if the model continues with its own.
+    The context is (batch, heads, n_q, d_v); None if the model continues with its own, which is not so if its kernel
+    `rounds` otherwise.
     """
     changing = any(session.options.change_call or session.options.change_context for session, _ in watchers)
     differentiable = [session for session, _ in watchers if session.options.differentiable]
@@ -345,9 +365,7 @@ def _show_call(
             answer = session.visit(site, call)
         except StopForward:  # the forward ends when all visitors are done
             session.is_done, answer = True, None
-        if context is None and (
-            session.options.replaces or own_answer is None or own_answer[1] is None or call is not original
-        ):
+        if context is None and (session.options.replaces or rounds or call is not original):
             context = answer
         if session.options.differentiable:
             context = answer

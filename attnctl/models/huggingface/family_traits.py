@@ -23,6 +23,7 @@ from attnctl.models.huggingface.attention_sites import (
     sites_of_modules,
     unseen_sentence,
 )
+from attnctl.models.huggingface.blockwise_modules import random_blocks_note
 from attnctl.models.huggingface.output_projections import is_changed_between, output_projections, projection_matrix
 from attnctl.runtime.arrays import Floats, as_numpy
 from attnctl.text import number_list
@@ -209,6 +210,8 @@ class Traits:
         """Return the notes for a reader: `silent` modules attended in code of their own, `gates` are the text's gates."""
         sentence = unseen_sentence(silent)
         notes = [f"{sentence[0].upper()}{sentence[1:]}."] if sentence else []
+        if self._kind in ("self", "encoder") and (blocks := random_blocks_note(self._network)):
+            notes.append(blocks)
         if self._sinks:
             notes.append(SINK_NOTE)
         if self._kind == "self":

@@ -1,7 +1,7 @@
 """Read the weights of architectures outside transformers' attention interface: as output, or as multiplied.
 
 This uses eager attention. Some networks put out other numbers, from which the weights follow: scores before the softmax,
-or the columns of a window.
+the columns of a window, or one of several equal weights of a key.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -25,6 +25,7 @@ from attnctl.models.huggingface.attention_sites import (
     modules_named_attention,
     sites_of_modules,
 )
+from attnctl.models.huggingface.blockwise_modules import copies_of_blocks
 from attnctl.models.huggingface.optional_fields import output_value
 from attnctl.runtime.arrays import Floats, as_numpy
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 # modules that put out scores, masked and scaled
 SCORES = frozenset({"ProphetNetAttention", "SqueezeBertSelfAttention"})
+PADDING = frozenset({"BigBirdBlockSparseAttention"})  # modules of networks that pad a text to whole blocks
 FIELDS = {  # kind → field of an output with its weights
     "self": "attentions",
     "encoder": "encoder_attentions",
@@ -67,6 +69,12 @@ def weights_put_out(
     need = sum(4.0 * part[..., 0].numel() * part.shape[-2] for part in windows)
     limits.check_memory(need, "laying windows out as n × n of every layer", "give a shorter text")
     weights = {layer: _as_weights(modules.get(layer), part) for layer, part in parts.items()}
+    if kind == "self" and any(type(module).__name__ in PADDING for module in modules.values()):
+        answer = output_value(output, "last_hidden_state")
+        answer = output_value(output, "logits") if answer is None else answer
+        if answer is not None and answer.ndim == 3:  # (batch, n, …)
+            n = answer.shape[1]
+            weights = {layer: part[..., :n, :n] if _has_heads(part) else part for layer, part in weights.items()}
     n_q = {part.shape[-2] for part in weights.values() if _has_heads(part)}
     # some networks pool the tokens between layers
     lengths = set() if kind == "cross" else n_q | {cached + n for n in n_q}
@@ -80,6 +88,8 @@ def _as_weights(module: Module | None, part: Array) -> Array:
     """Return the weights (batch, heads, n_q, n_k) that follow from what a module put out; else the same array."""
     if type(module).__name__ in SCORES and _has_heads(part):
         return torch.softmax(part, dim=-1)  # (batch, heads, n_q, n_k)
+    if module is not None and type(module).__name__ == "BigBirdBlockSparseAttention" and _has_heads(part):
+        return _of_big_bird(module, part)
     side = side_of_window(module, part)
     if side is None and _window_side(module) is not None:
         raise AttnctlError(
@@ -87,6 +97,18 @@ def _as_weights(module: Module | None, part: Array) -> Array:
             "can be shown as weights of each query on each key"
         )
     return part if side is None else from_window(part, side)
+
+
+def _of_big_bird(module: Any, part: Array) -> Array:
+    """Return the weights (batch, heads, n, n) of BigBird's sparse attention, which puts out one weight of each key.
+
+    Outside training each random block is the first block again: the softmax holds its keys several times, each time with the
+    same weight, and the matrix that is put out holds that weight once.
+    """
+    size = module.block_size
+    copies = copies_of_blocks(part.shape[-1] // size, module.num_random_blocks)
+    copies = copies.repeat_interleave(size, 0).repeat_interleave(size, 1)  # (n, n)
+    return part * copies.to(part)
 
 
 def side_of_window(module: Module | None, part: Array) -> int | None:

@@ -13,8 +13,8 @@ from attnctl.layer.interventions import Intervention
 from attnctl.runtime.arrays import Floats, as_numpy
 from attnctl.text.tokens import Token
 from attnctl.trace.model_info import ModelInfo
-from attnctl.watched.effects import Contributions, LogitScale, Word
-from attnctl.watched.measure import FirstOrder
+from attnctl.watched.effects import Contributions, Word
+from attnctl.watched.measure import FirstOrder, WatchedText
 
 
 class RunsChanged(Protocol):
@@ -41,23 +41,12 @@ class RunsChanged(Protocol):
         """Call `take` with each layer and its weights (heads, n, n) under an intervention."""
 
 
-@dataclass
-class WatchedModule:
+@dataclass(kw_only=True)
+class WatchedModule(WatchedText):
     """A text in a module that puts out logits of its tokenizer's vocabulary; the prediction at `query` is watched."""
 
     model: RunsChanged
-    text: str
-    tokens: tuple[Token, ...]
-    query: int
-    base: Intervention
-    key_tokens: tuple[Token, ...] | None = None
-    scale: LogitScale = "softmax"
-    notes: tuple[str, ...] = ()
     predicts_words = True
-    predicts_classes = False
-
-    def __post_init__(self) -> None:
-        self.info = self.model.info
 
     def target_word(self, text: str) -> Word:
         """Return the target that a text names. Raises UsageError if it is not one token."""
@@ -108,4 +97,5 @@ def watch_module_text(model: RunsChanged, text: str, query: str | None, base: In
             f"{model.info.name} attends to another tensor than its queries come from: nothing is ablated"
         )
     model.logits_under(base, text)
-    return WatchedModule(model, text, tokens, len(tokens) - 1 if query is None else find_token(tokens, query), base)
+    position = len(tokens) - 1 if query is None else find_token(tokens, query)
+    return WatchedModule(model.info, text, tokens, position, base, model=model)

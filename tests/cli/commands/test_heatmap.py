@@ -139,10 +139,10 @@ def test_the_head_of_the_headline(run: Run) -> None:
 
 def test_cells_of_a_measure_are_read_back_as_that_measure(run: Run, refused: Refused) -> None:
     """They were refused, though the file names the measure."""
-    model = ("--model", "random", "--layers", "1", "--heads", "2", "--no-output-projection")
-    assert run("heatmap", TEXT, *model, "--measure", "value-norm", "-o", "cells.json").code == 0
+    attend(TEXT, "random", n_heads=2, output_projection=False).save("run.json")
+    assert run("heatmap", "run.json", "--measure", "value-norm", "-o", "cells.json").code == 0
     assert json.loads(Path("cells.json").read_text())["measure"] == "value-norm"
-    heads = run("explain", TEXT, *model, "--json").json["layers"][0]["heads"]
+    heads = json.loads(Path("run.json").read_text())["layers"][0]["heads"]
     lengths = [
         np.array(head["weights"]) * np.linalg.norm(head["values"], axis=-1) for head in heads
     ]  # ‖weight × value‖

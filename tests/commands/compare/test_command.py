@@ -93,8 +93,13 @@ def test_numbers_that_are_no_weights_are_called_so_once(run: Run) -> None:
 def test_what_both_have_is_named_where_a_head_is_not_in_both(run: Run, refused: Refused) -> None:
     """Of a trace with six heads it said "it has head 0 only"."""
     run("explain", TEXT, "-o", "six.json")
+    run("explain", TEXT, "--model", "demo-causal", "-o", "demo-causal.json")
     run("explain", TEXT, "--model", "random", "--heads", "1", "-o", "one.json")
     run("explain", TEXT, "--layer", "1", "--head", "5", "-o", "last.json")
+    heads_of = {0: [2, 4], 1: [2, 4]}
+    pair = run("compare", "six.json", "demo-causal.json", "--head", "2,4", "--json").json
+    assert {layer["layer"]: [head["head"] for head in layer["heads"]] for layer in pair["layers"]} == heads_of
+    assert pair["largest"]["head"] in (2, 4)
     said = refused("compare", "six.json", "one.json", "--head", "5", code=2)
     assert "--head 5: what six.json and one.json share has head 0 only" in said
     said = refused("compare", "last.json", "six.json", "--layer", "0", code=2)

@@ -31,7 +31,8 @@ PAGES = (
 COLUMNS = "80"
 GAP = "…"
 LONG_NUMBER = re.compile(r"\d\.\d{5,}")
-SHELL = re.compile(r"[|<>;&$*~`\n]")  # what the shell is needed for
+QUOTED = re.compile(r"'[^']*'|\"[^\"$`]*\"")  # where every sign means itself
+SHELL = re.compile(r"[<>;&$*~`\n]|\|\|")  # what the shell is needed for
 
 BLOCK = re.compile(r"^(?P<indent> *)```(?P<kind>console|pycon)\n(?P<body>.*?)^ *```", re.DOTALL | re.MULTILINE)
 NEEDED = {  # a word in an example → the package, or program, without which it is skipped
@@ -132,33 +133,42 @@ def fill_room(room: Path) -> None:
 
 
 def run_command(command: str, room: Path) -> Ran:
-    """Run a command in the folder: in this process where it is attnctl alone, else by the shell."""
+    """Run a command in the folder: in this process where it is attnctl, also in a pipe; else by the shell."""
     env = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "NO_COLOR") and not k.startswith("ATTNCTL_")}
     env |= {"PATH": f"{room / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "COLUMNS": COLUMNS}
     env["XDG_CONFIG_HOME"] = str(room / "config")  # the defaults of whoever runs this stay as they are
-    command = command.replace("\\\n", " ")
-    words = [] if SHELL.search(command) and not only_quoted(command) else shlex.split(command)
-    if words[:1] == ["attnctl"]:
-        with contextlib.chdir(room), patch.dict(os.environ, env, clear=True):
-            return run_here(words)
-    shell = ["bash", "-o", "pipefail", "-c", command]
-    done = subprocess.run(shell, cwd=room, env=env, capture_output=True, text=True, timeout=240, check=False)
-    return Ran(done.returncode, done.stdout, done.stderr)
+    done = Ran(0, "", "")
+    for part in parts_of_pipe(command.replace("\\\n", " ")):
+        if part.split()[0] == "attnctl" and not SHELL.search(QUOTED.sub("", part)):
+            with contextlib.chdir(room), patch.dict(os.environ, env, clear=True):
+                ran = run_here(shlex.split(part), done.out)
+        else:
+            shell = ["bash", "-o", "pipefail", "-c", part]
+            ended = subprocess.run(
+                shell, cwd=room, env=env, input=done.out, capture_output=True, text=True, timeout=240
+            )
+            ran = Ran(ended.returncode, ended.stdout, ended.stderr)
+        done = Ran(done.code or ran.code, ran.out, done.err + ran.err)
+    return done
 
 
-def only_quoted(command: str) -> bool:
-    """Whether every sign of the shell stands between quotes, where it means itself."""
-    bare = re.sub(r"'[^']*'|\"[^\"$`]*\"", "", command)
-    return not SHELL.search(bare)
+def parts_of_pipe(command: str) -> list[str]:
+    """Return the commands that a pipe joins; a line that needs more of the shell is one."""
+    hidden = QUOTED.sub(lambda quoted: "_" * len(quoted[0]), command)
+    if SHELL.search(hidden):
+        return [command]
+    bars = [at for at, sign in enumerate(hidden) if sign == "|"]
+    return [command[start + 1 : end] for start, end in zip([-1, *bars], [*bars, len(command)], strict=True)]
 
 
-def run_here(words: list[str]) -> Ran:
-    """Run the command line in this process, as if into a pipe."""
+def run_here(words: list[str], given: str) -> Ran:
+    """Run the command line in this process, as if between two pipes."""
     from attnctl.cli.app import run_command_line
 
+    stdin = io.TextIOWrapper(io.BytesIO(given.encode()), "utf-8")
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
     code = 0
-    with patch.multiple(sys, argv=words, stdin=io.TextIOWrapper(io.BytesIO()), stdout=out, stderr=err):
+    with patch.multiple(sys, argv=words, stdin=stdin, stdout=out, stderr=err):
         try:
             run_command_line()
         except SystemExit as end:

@@ -13,7 +13,7 @@ from typing import Any
 
 import attnctl
 from attnctl.commands.docs.references import as_markdown
-from attnctl.trace.subject import HoldsSubject
+from attnctl.trace.subject import HasSubject, HoldsSubject
 from tests.tools.documentation.examples import ROOT
 
 PAGE = ROOT / "attnctl/docs/python.md"
@@ -41,7 +41,8 @@ def object_section(name: str, thing: Any) -> list[str]:
     if not issubclass(thing, Exception):
         parts.append(code(f"attnctl.{name}", thing))
     parts.append(docstring(thing))
-    of_subject = vars(HoldsSubject) if issubclass(thing, HoldsSubject) else {}  # trace.text, trace.tokens, …
+    # trace.text, trace.tokens, …
+    of_subject = {**vars(HasSubject), **vars(HoldsSubject)} if issubclass(thing, HoldsSubject) else {}
     for own, member in (dict(of_subject) | dict(vars(thing))).items():
         if own.startswith("_") or not inspect.getdoc(member):
             continue

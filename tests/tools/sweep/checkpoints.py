@@ -77,11 +77,16 @@ def recorded_and_checked(family: Family, network: Any, kind: str) -> str | None:
     if not trace.layers:
         return f"an empty {kind} trace"
     shapes = {layer.layer: layer.weights.shape[-2:] for layer in trace.layers if layer.weights is not None}
-    own, _ = model.own_attention(trace.tokens, trace.text, shapes)
+    own, contexts = model.own_attention(trace.tokens, trace.text, shapes)
     for layer in trace.layers:
         if layer.weights is None or layer.layer not in own:
             if model.puts_out_weights:
                 continue  # where its code multiplies them is not seen
+            if layer.layer in contexts and layer.weights is not None:  # a module in blocks, which keeps no weights
+                gap = float(np.abs(layer.weights @ layer.values - contexts[layer.layer]).max())
+                if gap > 1e-4:
+                    return f"{kind} layer {layer.layer}: context off by {gap:.1e}"
+                continue
             return f"{kind} layer {layer.layer}: eager tells of no such layer"
         ours, theirs = layer.weights, own[layer.layer]
         if ours.shape != theirs.shape:

@@ -94,6 +94,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "ministral": {"head_dim": 8, "layer_types": ["full_attention", "sliding_attention"]},
     "nemotron": {"num_key_value_heads": 2},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
+    "bigbird_pegasus": {"block_size": 1, "num_random_blocks": 1},  # in blocks from 8 tokens on
     "jamba": HYBRID | {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "recurrent_gemma": {"num_hidden_layers": 3},
