@@ -201,7 +201,6 @@ COMMANDS = {
 }
 
 # an option that a command, or every command, had → what is typed now, as the error of the old spelling names it
-OF_WEIGHTS_ALONE = ("--size", "--font-size", "--values", "--no-values", "--colorbar", "--no-colorbar")
 MOVED = {
     "compare --drift": "attnctl drift A B TEXT",
     "explain --against": "attnctl contributions TEXT --target WORD --against WORD",
@@ -210,10 +209,6 @@ MOVED = {
     "view --run": "attnctl film RUN TEXT -o page.html",
     "view --sources": "attnctl sources TEXT -o page.html",
     **{f"{name} --qkv": "attnctl explain --qkv FILE" for name in ("batch", "quiz")},
-    **{f"heads {flag}": "-o heads.csv, for a picture of your own," for flag in OF_WEIGHTS_ALONE},
-    **{f"drift {flag}": "-o drift.csv, for a picture of your own," for flag in OF_WEIGHTS_ALONE},
-    "--output-projection": "attnctl.attend(…, output_projection=True) of Python",
-    "--no-output-projection": "attnctl.attend(…, output_projection=False) of Python",
     "--no-scale": "--scale none",
     "--rope": "--positions rope",
     "--rope-pairs": "--positions rope, or rope-interleaved,",

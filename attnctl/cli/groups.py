@@ -341,6 +341,14 @@ NLayersOption = Annotated[
         rich_help_panel=MADE,
     ),
 ]
+OutputProjectionOption = Annotated[
+    bool | None,
+    Option(
+        "--output-projection/--no-output-projection",
+        help="Use an output projection W_O, or none (random).",
+        rich_help_panel=MADE,
+    ),
+]
 CausalOption = Annotated[
     bool | None,
     Option("--causal/--no-causal", help="Hide later keys from every query, or do not.", rich_help_panel=MATHEMATICS),
@@ -587,6 +595,7 @@ class SizeOptions:
     d_model: DModelOption = None
     d_k: DKOption = None
     n_layers: NLayersOption = None
+    output_projection: OutputProjectionOption = None
 
 
 @dataclass(frozen=True)

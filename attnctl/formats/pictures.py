@@ -147,37 +147,8 @@ class MapLook:
 
 
 @dataclass(frozen=True)
-class ScaledLook(MapLook):
-    """The look of one number for each head: two pictures may share a scale of colours."""
-
-    vmin: Annotated[  # None: 0 or less
-        float | None,
-        Option(
-            help="The number with the first colour [default: 0].",
-            metavar="X",
-            parser=decimal(limits.COLOUR_END),
-            rich_help_panel=PICTURE,
-        ),
-    ] = None
-    vmax: Annotated[
-        float | None,
-        Option(
-            help="The number with the last colour [default: the largest].",
-            metavar="X",
-            parser=decimal(limits.COLOUR_END),
-            rich_help_panel=PICTURE,
-        ),
-    ] = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.vmin is not None and self.vmax is not None and self.vmin >= self.vmax:
-            raise UsageError(f"it is not below {option_name('vmax', self.vmax)}", option="vmin", value=self.vmin)
-
-
-@dataclass(frozen=True)
-class PictureLook(ScaledLook):
-    """The look of a picture of weights. Raises UsageError for a value that is not possible."""
+class PictureLook(MapLook):
+    """The look of a picture. Raises UsageError for a value that is not possible."""
 
     size: Annotated[  # None: as large as the cells need
         Size | None,
@@ -196,6 +167,24 @@ class PictureLook(ScaledLook):
             rich_help_panel=PICTURE,
         ),
     ] = None
+    vmin: Annotated[  # None: 0 or less
+        float | None,
+        Option(
+            help="The number with the first colour [default: 0].",
+            metavar="X",
+            parser=decimal(limits.COLOUR_END),
+            rich_help_panel=PICTURE,
+        ),
+    ] = None
+    vmax: Annotated[
+        float | None,
+        Option(
+            help="The number with the last colour [default: the largest].",
+            metavar="X",
+            parser=decimal(limits.COLOUR_END),
+            rich_help_panel=PICTURE,
+        ),
+    ] = None
     colorbar: Annotated[
         bool,
         Option(
@@ -207,6 +196,8 @@ class PictureLook(ScaledLook):
         super().__post_init__()
         if self.font_size is not None:
             limits.FONT_SIZE.check_value("font_size", self.font_size)
+        if self.vmin is not None and self.vmax is not None and self.vmin >= self.vmax:
+            raise UsageError(f"it is not below {option_name('vmax', self.vmax)}", option="vmin", value=self.vmin)
 
 
 @dataclass(frozen=True)

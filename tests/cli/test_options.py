@@ -108,8 +108,8 @@ class Branch(NamedTuple):
 
 
 # nothing of these models is random but `random` itself; the CPU is where short texts are
-# computed; rows sum to 1; random weights see both sides; the words of a text are its tokens
-SAME = "--device --no-bos --no-causal --renormalise --words"
+# computed; rows sum to 1; two heads of random weights have W_O and see both sides; the words of a text are its tokens
+SAME = "--device --no-bos --no-causal --output-projection --renormalise --words"
 DEMO = f"{SAME} --seed"
 # its grid is linear, its numbers stand in the cells of single tokens
 GRID = "--no-log --values --no-values --pool --colorbar"
@@ -157,7 +157,7 @@ BRANCHES = {
     "heads, CSV": Branch("heads TEXT RANDOM --csv", f"{SAME} --census"),
     "heads, page": Branch("heads TEXT RANDOM -o heads.html", f"{SAME} --census"),
     "heads --probe": Branch("heads --probe RANDOM", f"{SAME} --census"),
-    "heads, picture": Branch("heads TEXT RANDOM -o heads.svg", SAME),
+    "heads, picture": Branch("heads TEXT RANDOM -o heads.svg", f"{SAME} {GRID}"),
     "compare": Branch("compare TEXT OTHER RANDOM", SAME),
     "compare, JSON": Branch("compare TEXT OTHER RANDOM --json", SAME),
     "compare, picture": Branch(
@@ -167,7 +167,7 @@ BRANCHES = {
     "compare a trace with a text": Branch("compare run.json TEXT RANDOM", SAME),
     "compare models": Branch("compare demo demo-causal TEXT --layer 0", f"{DEMO} --device-b"),
     "drift": Branch("drift demo demo-causal TEXT", f"{DEMO} --device-b"),
-    "drift, picture": Branch("drift demo demo-causal TEXT -o drift.svg", f"{DEMO} --device-b"),
+    "drift, picture": Branch("drift demo demo-causal TEXT -o drift.svg", f"{DEMO} --device-b --values --colorbar"),
     "view": Branch("view TEXT RANDOM PAGE", f"{SAME} --no-log"),
     "view a trace": Branch("view run.json PAGE", f"{SAME} --no-log"),
     "view cells": Branch("view grid.json PAGE", f"{SAME} --no-log"),

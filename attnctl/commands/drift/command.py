@@ -21,7 +21,7 @@ from attnctl.cli.output import (
 from attnctl.cli.suggestions import completing
 from attnctl.cli.two_models import CopyOptions, OptionsOfB, ReadTextArgument, check_models
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
-from attnctl.formats.pictures import ScaledLook, format_names, suffixes_listed
+from attnctl.formats.pictures import PictureLook, format_names, suffixes_listed
 from attnctl.text import counted
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def drift_command(
         str | None, output_option(f"Where to write: .json, .csv, .parquet, .txt, {suffixes_listed()}.")
     ] = None,
     of_b: OptionsOfB,
-    look: ScaledLook,
+    look: PictureLook,
     model: CopyOptions,
 ) -> int:
     """Measure how far a copy of a model moved: a quantised copy, a fine-tune, or the same model with --dtype-b.
@@ -80,7 +80,7 @@ def drift_command(
 
     form = output_format("drift", output, ("json", *FORMS, "txt", *format_names()), "json" if json else "")
     if form not in format_names():
-        refuse_unused(context, ScaledLook, because="it goes with a picture")
+        refuse_unused(context, PictureLook, because="it goes with a picture")
     listed = _texts_of(a, b, text, file, texts)
     options_a, options_b = of_b.options_of_both(a, b, model)
     model_a = model_of(options_a)

@@ -38,7 +38,7 @@ from attnctl.cli.output import (
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.cli.suggestions import completing
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.formats.pictures import ScaledLook, format_names, suffixes_listed
+from attnctl.formats.pictures import PictureLook, format_names, suffixes_listed
 from attnctl.registry import COMMANDS
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def heads_command(
         ),
     ] = None,
     weights: WeightOptions,
-    look: ScaledLook,
+    look: PictureLook,
     file: FileOption = None,
     tokens: TokensOption = None,
     key_tokens: KeyTokensOption = None,
@@ -151,7 +151,7 @@ def heads_command(
             raise UsageError("measures induction and duplicate: name the one to draw with --by", option="probe")
         _draw_statistic(measure, by or PICTURED, look, form, str(output))
         return
-    refuse_unused(context, ScaledLook, because="use it with a picture (-o heads.png)")
+    refuse_unused(context, PictureLook, because="use it with a picture (-o heads.png)")
     if form in ("json", "parquet"):
         refuse_unused(context, "csv", because=f"the output is {'JSON' if form == 'json' else 'Parquet'}")
     _write_heads(measure, by, top, census, form, output)
@@ -200,7 +200,7 @@ def _measure_heads(
     return measured
 
 
-def _draw_statistic(measure: Callable[[], Overview], by: str, look: ScaledLook, form: str, output: str) -> None:
+def _draw_statistic(measure: Callable[[], Overview], by: str, look: PictureLook, form: str, output: str) -> None:
     """Draw one statistic of every head as a picture."""
     from attnctl.commands.heads.figure import statistic_grids
     from attnctl.commands.heads.show import no_value_sentence

@@ -152,7 +152,8 @@ def document_of(kind: type[Kind], *held: object, **overrides: object) -> Kind:
         for name in names:
             if name not in overrides and (value := getattr(holder, name, MISSING)) is not MISSING:
                 values[name] = _in_document(value)
-    if notes := "note_kinds" in names and values["notes"]:
+    notes = values["notes"] if "note_kinds" in names else ()
+    if isinstance(notes, tuple) and notes:
         kinds = tuple(note.kind if isinstance(note, Note) else "" for note in notes)
         values["note_kinds"] = kinds if any(kinds) else ()
     return kind(**values)
