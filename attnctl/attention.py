@@ -204,12 +204,15 @@ def _portable_softmax(x: Array, sink: Array | None) -> Array:
         top = xp.maximum(top, sink)
     lowest = xp.asarray(xp.finfo(x.dtype).min, dtype=x.dtype, device=device_of(x))
     top = xp.maximum(top, lowest)  # finite, also in a row without visible keys
-    exponentials = xp.exp(x - top)  # (..., heads, n_q, n_k)
+    differences = x - top  # (..., heads, n_q, n_k)
+    # to fill new memory takes as long as to compute
+    exponentials = xp.exp(differences, **{"out": differences} if xp.__name__ == "numpy" else {})
     total = xp.sum(exponentials, axis=-1, keepdims=True)  # (..., heads, n_q, 1)
     if sink is not None:
         total = total + xp.exp(sink - top)
     total = xp.where(total == 0, xp.ones_like(total), total)
-    return exponentials / total  # (..., heads, n_q, n_k)
+    exponentials /= total
+    return exponentials  # (..., heads, n_q, n_k)
 
 
 def _library_softmax(x: Array, sink: Array | None) -> Array:

@@ -44,7 +44,7 @@ attnctl.measures                          Measure
 attnctl.models                            open_model, and what a command asks for by a model's name
 attnctl.models.exchange                   a model run again with other tokens
 attnctl.readings.comparison               Comparison of two traces
-attnctl.render.figure.layout              Grids, Panel, Scale: a picture
+attnctl.render.figure.layout              Panels, Panel, Scale: a picture
 attnctl.render.forms                      Line, Column, Table, Grid
 attnctl.runtime.arrays                    types of arrays
 attnctl.runtime.files                     files: read with limits, written whole, locked

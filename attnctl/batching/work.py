@@ -111,12 +111,21 @@ class Work:
     @property
     def reads_kept_steps(self) -> bool:
         """Return whether nothing but the kept steps is read of a trace."""
-        return self.changes.is_empty and WEIGHTS_OR_STEPS.issuperset(self.formats)
+        is_named = self.steps is not None and "summary" in self.steps  # a headline reads steps that are not kept
+        return self.changes.is_empty and WEIGHTS_OR_STEPS.issuperset(self.formats) and not is_named
 
     def narrowed(self, trace: Trace) -> Trace:
         """Return the part of a trace to keep."""
         steps = self.kept_steps
         return trace if steps == NAMES else narrow_trace(trace, steps)
+
+    @property
+    def wants_headline(self) -> bool:
+        """Return whether a JSON record has a headline: it takes longer than the weights of a short text.
+
+        Whoever names steps gets these alone; "summary" is the step that tells where words look.
+        """
+        return self.steps is None or "summary" in self.steps
 
     @property
     def wants_predictions(self) -> bool:
@@ -351,8 +360,7 @@ class Traces(Task):
             from attnctl.batching.tables import headline_of
             from attnctl.formats.documents.trace_json import trace_to_json
 
-            # whoever names the steps asks for these alone: a headline takes longer than the weights of a short text
-            line = headline_of(trace) if self.work.steps is None else None
+            line = headline_of(trace) if self.work.wants_headline else None
             return trace_to_json(self.work.narrowed(trace), line) + b"\n"
         if form == "npz":
             from attnctl.formats.storage import trace_to_npz

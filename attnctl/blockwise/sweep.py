@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import torch
 
+from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.blockwise import (
     FLOOR,
@@ -49,8 +50,19 @@ from attnctl.runtime.arrays import as_numpy, one_thread
 
 Result = TypeVar("Result")
 
-KEYS = {"cpu": 128}  # keys in a block; elsewhere 512
-ELEMENTS = {"cpu": 1 << 21}  # numbers in a block's buffer, to stay in a CPU's shared cache; elsewhere 1 << 26
+
+class BlockSize(NamedTuple):
+    """How many keys a block has at most, and how many numbers each of its two buffers holds."""
+
+    keys: int
+    elements: int
+
+
+SHARED = BlockSize(128, 1 << 21)  # in the cache that a CPU's cores share: few operations, for all heads together
+LOCAL = BlockSize(512, 1 << 18)  # in the cache of one core
+LONG = 4096  # queries from which an operation on a part of one head takes longer than its call
+ON_DEVICE = BlockSize(512, 1 << 26)
+
 BINS = 16  # in a block at most, if bins are narrow: to sum many bins takes longer than a second block
 
 
@@ -74,36 +86,29 @@ def map_groups(work: Callable[[range], Result], groups: Sequence[range], stop: E
 # --- the statistics of a row ------------------------------------------------------------------------------------
 
 
-def block_rows(
-    group: HeadGroup,
-    ends: tuple[torch.Tensor, torch.Tensor],
-    total: torch.Tensor,
-    columns: torch.Tensor,
-    span: tuple[int, int, int, int],
-) -> Rows:
-    """Return the statistics of rows over one block, from the two buffers: score - top, and its exponential.
+class BlockSums(NamedTuple):
+    """What some rows sum over one block of keys, weighted by exp(score - top): (heads, rows) each, or (heads, ., rows).
 
-    `ends` are the largest and the smallest score, (heads, rows) each, as `total`; `columns` (heads, 1 + marks, rows) are the
-    sums of key position and marks, weighted by the exponentials; positions count from the middle of the block.
+    What no caller asks for has no rows.
     """
-    (top, bottom), (a, b, lo, hi) = ends, span
-    shape = (len(group.keys), b - a, hi - lo)
-    shifted, e = (shaped_buffer(buffer, *shape) for buffer in group.buffers)  # (heads, keys, rows)
-    entropy = total.log() - shifted.mul_(e).sum(1) / total  # (heads, rows)
-    middle = (a + b) // 2
-    local = torch.arange(a - middle, b - middle, dtype=e.dtype, device=e.device)  # (keys,)
-    mean = columns[:, 0] / total  # (heads, rows)
-    # squared about the row's own mean, since a difference of squares would cancel
-    torch.sub(local[:, None], mean[:, None], out=shifted)
-    variance = shifted.square_().mul_(e).sum(1) / total  # (heads, rows)
-    positions = torch.arange(lo, hi, device=e.device) + (group.call.first_position - middle)  # (rows,)
-    if lo + group.call.first_position < b - 1 and a < hi - 1 + group.call.first_position:  # keys on both sides
-        gaps = (positions.to(e.dtype) - local[:, None]).abs()  # (keys, rows)
-        distance = torch.mul(e, gaps, out=shifted).sum(1) / total  # (heads, rows)
-    else:
-        distance = (positions - mean).abs()  # (heads, rows)
-    marked = columns[:, 1:] / total[:, None]  # (heads, marks, rows)
-    return Rows(top + total.log(), entropy, distance, mean + middle, variance, marked, top, bottom)
+
+    top: torch.Tensor  # the largest score
+    columns: torch.Tensor  # (heads, columns, rows), of the columns of a `KeyBlock`
+    bottom: torch.Tensor  # the smallest score of a visible key
+    logs: torch.Tensor  # score - top
+    squares: torch.Tensor  # squared distance of a key from the row's mean key
+    gaps: torch.Tensor  # |i - j|, of rows that are among the keys of the block
+
+    @classmethod
+    def empty(cls, like: torch.Tensor, columns: int, n: int, rows: bool) -> BlockSums:
+        """Return room for the sums of n rows over this many columns, and with `rows` for all the others."""
+        heads = len(like)
+        others = like.new_empty(4, heads, n if rows else 0).unbind()
+        return cls(like.new_empty(heads, n), like.new_empty(heads, columns, n), *others)
+
+    def between(self, lo: int, hi: int) -> BlockSums:
+        """Return a view of rows [lo, hi)."""
+        return BlockSums(*(part[..., lo:hi] for part in self))
 
 
 # --- one pass ----------------------------------------------------------------------------------------------------
@@ -172,11 +177,12 @@ def sweep_keys(
         )
     edges = [0, n_k] if key_edges is None else list(key_edges)
     marked = None if marks is None else torch.as_tensor(np.asarray(marks), device=call.queries.device)
-    size = KEYS.get(call.queries.device.type, 512)
+    size = block_size(call)
     narrow = BINS * -(-n_k // (len(edges) - 1))  # keys in BINS bins
-    cuts = block_cuts(edges, size if call.queries.is_cuda else min(size, max(narrow, size // 4)))
+    most = size.keys if call.queries.is_cuda else min(size.keys, max(narrow, size.keys // 4))
+    cuts = block_cuts(edges, most)
     widest = max(b - a for a, b in neighbouring_edges(cuts))
-    elements = max(ELEMENTS.get(call.queries.device.type, 1 << 26), widest)
+    elements = max(size.elements, widest)
     n_heads = call.queries.shape[0]
     of_thread = n_heads if call.queries.is_cuda else -(-n_heads // torch.get_num_threads())
     step = max(1, min(elements // (widest * n_q), of_thread))
@@ -203,6 +209,14 @@ def sweep_keys(
         sweep_heads, [range(start, min(start + step, n_heads)) for start in range(0, n_heads, step)], stop
     )
     return RowStatistics(*(None if parts[0] is None else torch.cat(parts) for parts in zip(*fields, strict=True)))
+
+
+def block_size(call: Call) -> BlockSize:
+    """Return the size of the blocks of a call of torch arrays."""
+    if call.queries.device.type != "cpu":
+        return ON_DEVICE
+    smallest, largest = attention.visible_gaps(call.causal, call.window)
+    return LOCAL if call.n_q >= LONG and largest - smallest > LOCAL.keys else SHARED
 
 
 def block_cuts(edges: Sequence[int], size: int) -> list[int]:
@@ -298,30 +312,81 @@ class BlockTally:
         return cls(group, edges, spans, masses, tops, highest, marks, row_tally)
 
     def take_keys(self, block: KeyBlock) -> None:
-        """Add the keys of a block."""
-        group, (a, b, span, bins, inner, columns) = self.group, block
+        """Add the keys of a block: the sums of each tile of rows, then of all rows at once."""
+        group, (a, b, span, bins, _, columns) = self.group, block
         if self.marks is not None:
             columns = torch.cat([columns.expand(len(group.keys), -1, -1), self.marks[..., a:b]], 1)
-        first = bisect_right(self.edges, a) - 1
         max_rows = max(1, len(group.buffers[0]) // (len(group.keys) * (b - a)))
-        for lo, hi, whole in row_tiles(group.call, a, b, max_rows):
-            tops, masses = self.tops[:, span, lo:hi], self.masses[:, bins, lo:hi]  # (heads, [bins,] rows)
-            scores = group.masked_scores(a, b, lo, hi, whole)
-            if self.peaks is not None:
-                for index, (x, y) in enumerate(inner, first):
-                    peak = self.peaks[:, index, lo:hi]  # (heads, rows)
-                    torch.maximum(peak, scores[:, x:y].amax(1), out=peak)
-            top = scores.amax(1)  # (heads, rows)
-            bottom = top if self.rows is None else group.smallest_visible(scores, whole)  # (heads, rows)
-            e = scores if self.rows is None else shaped_buffer(group.buffers[1], *scores.shape)
-            torch.mul(
-                scores.sub_(top[:, None]), LOG2_E, out=e
-            ).exp2_()  # exp is ten times slower than exp2 for results near 0
-            sums = columns @ e  # (heads, columns, rows)
-            mass, extra = sums[:, : masses.shape[1]], sums[:, masses.shape[1] :]
-            add_masses(tops, masses, top, mass)
-            if self.rows is not None:
-                self.rows.add_block(lo, hi, block_rows(group, (top, bottom), mass.sum(1), extra, (a, b, lo, hi)))
+        tiles = list(row_tiles(group.call, a, b, max_rows))
+        if not tiles:
+            return
+        first, last = tiles[0][0], tiles[-1][1]
+        sums = BlockSums.empty(group.keys, columns.shape[-2], last - first, self.rows is not None)
+        for lo, hi, whole in tiles:
+            self._sum_tile(block, columns, (lo, hi, whole), sums.between(lo - first, hi - first))
+        masses = self.masses[:, bins, first:last]  # (heads, bins, rows)
+        mass, extra = sums.columns[:, : masses.shape[1]], sums.columns[:, masses.shape[1] :]
+        add_masses(self.tops[:, span, first:last], masses, sums.top, mass)
+        if self.rows is not None:
+            self.rows.add_block(first, last, self._block_rows(block, sums, mass.sum(1), extra, (first, last)))
+
+    def _sum_tile(self, block: KeyBlock, columns: torch.Tensor, tile: tuple[int, int, bool], sums: BlockSums) -> None:
+        """Write the sums of the rows of a `tile` of `row_tiles` over a block; `columns` ([heads,] columns, keys)."""
+        group, (a, b, _, bins, inner, _), (lo, hi, whole) = self.group, block, tile
+        scores = group.masked_scores(a, b, lo, hi, whole)  # (heads, keys, rows)
+        if self.peaks is not None:
+            for index, (x, y) in enumerate(inner, bisect_right(self.edges, a) - 1):
+                peak = self.peaks[:, index, lo:hi]  # (heads, rows)
+                torch.maximum(peak, scores[:, x:y].amax(1), out=peak)
+        torch.amax(scores, 1, out=sums.top)
+        if self.rows is not None:
+            sums.bottom.copy_(group.smallest_visible(scores, whole))
+        e = scores if self.rows is None else shaped_buffer(group.buffers[1], *scores.shape)
+        # exp is three times slower than exp2, and ten times for results near 0
+        torch.mul(scores.sub_(sums.top[:, None]), LOG2_E, out=e).exp2_()
+        sums.columns.copy_(columns @ e)
+        if self.rows is None:
+            return
+        torch.sum(scores.mul_(e), 1, out=sums.logs)
+        n_bins = bins.stop - bins.start
+        local = block.columns[n_bins]  # (keys,), positions from the middle of the block
+        mean = sums.columns[:, n_bins] / sums.columns[:, :n_bins].sum(1)  # (heads, rows)
+        # squared about the row's own mean, since a difference of squares would cancel
+        torch.sub(local[:, None], mean[:, None], out=scores)
+        torch.sum(scores.square_().mul_(e), 1, out=sums.squares)
+        if lo + group.call.first_position < b and a < hi + group.call.first_position:  # rows among the keys
+            positions = torch.arange(lo, hi, device=e.device) + (group.call.first_position - (a + b) // 2)  # (rows,)
+            gaps = (positions.to(e.dtype) - local[:, None]).abs_()  # (keys, rows)
+            torch.sum(torch.mul(e, gaps, out=scores), 1, out=sums.gaps)
+
+    def _block_rows(
+        self, block: KeyBlock, sums: BlockSums, total: torch.Tensor, extra: torch.Tensor, span: tuple[int, int]
+    ) -> Rows:
+        """Return the statistics of the rows of `span` over one block.
+
+        `total` (heads, rows) are the sums of their exponentials, `extra` (heads, 1 + marks, rows) those of key position and
+        marks; positions count from the middle of the block.
+        """
+        (a, b, *_), (lo, hi) = block, span
+        middle, first = (a + b) // 2, self.group.call.first_position
+        mean = extra[:, 0] / total  # (heads, rows)
+        positions = torch.arange(lo + first - middle, hi + first - middle, device=mean.device)  # (rows,)
+        distance = (positions - mean).abs_()  # (heads, rows)
+        x, y = max(lo, a - first), min(hi, b - first)
+        if x < y:  # the rows among the keys, whose gaps would cancel
+            near = slice(x - lo, y - lo)
+            torch.div(sums.gaps[:, near], total[:, near], out=distance[:, near])
+        logs = total.log()  # (heads, rows)
+        return Rows(
+            sums.top + logs,
+            logs - sums.logs / total,
+            distance,
+            mean + middle,
+            sums.squares / total,
+            extra[:, 1:] / total[:, None],  # (heads, marks, rows)
+            sums.top,
+            sums.bottom,
+        )
 
     def finish_fields(self, row_edges: Sequence[int] | None) -> tuple[Array | None, ...]:
         """Return the fields of RowStatistics, in order; the tally is used up."""

@@ -50,7 +50,9 @@ def row_tiles(call: Call, a: int, b: int, max_rows: int) -> Iterator[tuple[int, 
     smallest, largest = attention.visible_gaps(call.causal, call.window)
     some_keys = (a + smallest, b + largest)  # queries at these positions, the last excluded, see a key of the block
     all_keys = (b - 1 + smallest, a + largest + 1)  # these, the last excluded, every key
-    borders = [*some_keys, *all_keys, a, b]
+    # tiles of few rows cost more than a mask
+    few = some_keys[1] - some_keys[0] <= 2 * (b - a)
+    borders = some_keys if few else (*some_keys, *all_keys, a, b)
     cuts = sorted({0, n_q, *(int(row) - offset for row in borders if math.isfinite(row) and 0 < row - offset < n_q)})
     for lo, hi in zip(cuts, cuts[1:], strict=False):
         first, last = lo + offset, hi - 1 + offset

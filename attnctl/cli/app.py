@@ -75,8 +75,10 @@ class Commands(TyperGroup):
     def get_help(self, ctx: Context) -> str:
         """Return the help, after stopping the spinner; a plug-in that cannot be imported gives a warning."""
         from attnctl.cli.plugins import working_plugins
+        from attnctl.runtime.light_import import help_renderer
 
         waiting.close()
+        help_renderer()
         if working := working_plugins():  # reading the packages again costs a twentieth of the help
             self._add_plugins(working)
         return super().get_help(ctx)

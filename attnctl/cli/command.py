@@ -264,9 +264,11 @@ class Command(TyperCommand):
             super(TyperCommand, self).format_help(ctx, formatter)
             return
         from rich.markup import escape
-        from typer import rich_utils
 
         from attnctl.checks.options import LOOK, OUTPUT, PANELS
+        from attnctl.runtime.light_import import help_renderer
+
+        rich_utils = help_renderer()
 
         printed = copy.copy(self)
         paragraphs = [" ".join(part.split()) for part in (self.help or "").split("\n\n")]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from attnctl.formats.pictures import Look
     from attnctl.formats.tables import Block
-    from attnctl.render.figure.layout import Drawing, Grids
+    from attnctl.render.figure.layout import Drawing, Panels
     from attnctl.render.forms import Form
     from attnctl.render.terminal.console import SafeConsole
     from attnctl.text.tokens import Token
@@ -185,7 +185,7 @@ def write_forms(
     put_bytes(written.encode(), output)
 
 
-def write_grids(grids: Grids, form: str, output: str | None, look: Look | None = None) -> None:
+def write_panels(grids: Panels, form: str, output: str | None, look: Look | None = None) -> None:
     """Draw grids of numbers, and write the picture into its file, and its notes on standard error."""
     from attnctl.render.figure.heatmap import drawing_of
 

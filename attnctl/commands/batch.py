@@ -126,7 +126,8 @@ def batch_command(
         str | None,
         Option(
             "--steps",
-            help="Keep only these steps: weights (for csv and parquet: a row a weight), or scores,weights,…",
+            help="Keep only these steps: weights (for csv and parquet: a row a weight), or scores,weights,…; with "
+            "summary the headline.",
             metavar="STEPS",
             autocompletion=completing("attnctl.trace.steps:NAMES", joined=True),
             rich_help_panel=LOOK,

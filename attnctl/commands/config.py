@@ -77,6 +77,7 @@ def config_command(
 
 def _change_settings(setting: list[str], unset: list[str]) -> None:
     """Set and unset defaults in the file; keep its comments, its order and every other line."""
+    list(all_commands())  # imported before the file is locked, so that others wait for the change alone
     where = defaults.config_path()
     with said_plainly("make", where.parent):
         where.parent.mkdir(parents=True, exist_ok=True)

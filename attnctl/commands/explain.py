@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
@@ -165,7 +164,6 @@ def _explain_steps(
     from attnctl.checks.selection import find_several, selected_indices
     from attnctl.readings.questions.headline import headline, walked_heads
     from attnctl.source import is_long, prepare
-    from attnctl.source.probe import probe_positions
     from attnctl.trace.steps import check_steps
 
     layer, head, query = chosen.layer, chosen.head, chosen.query
@@ -193,7 +191,7 @@ def _explain_steps(
     several = any(picked is not None and len(picked) > 1 for picked in (queries, heads, chosen_layers))
     line = None
     if not (names is not None or walked or several):
-        line = headline(trace, head=heads, query=queries[0], positions=partial(probe_positions, opened))
+        line = headline(trace, head=heads, query=queries[0])
     if line is None:
         alone = names is not None
         trace, lines, steps_of_heads = walked_heads(trace, layer is None, head is None, heads, queries, alone)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from attnctl.attention import Array, swap_last
 from attnctl.errors import UsageError
 from attnctl.layer import LayerAttention
 from attnctl.measures import Measure
@@ -26,15 +27,29 @@ def value_lengths(layer: LayerAttention) -> Floats:
     """
     if layer.values is None:
         raise UsageError("it needs the values, and this source gives none", option="measure", value="value-norm")
-    values, w_o = as_numpy(layer.values), layer.output_matrix  # (heads, n_k, d_v), (heads · d_v, d_out)
+    values, w_o = layer.values, layer.output_matrix  # (heads, n_k, d_v), (heads · d_v, d_out)
     if w_o is None:
-        return np.asarray(np.linalg.norm(values, axis=-1))
+        return np.asarray(np.linalg.norm(as_numpy(values), axis=-1))
     d_v = values.shape[-1]
-    parts = np.stack([w_o[head * d_v : (head + 1) * d_v] for head in layer.heads]).astype(np.float64)
+    parts = w_o.reshape(-1, d_v, w_o.shape[-1])[list(layer.heads)].astype(np.float64)  # (heads, d_v, d_out)
+    if isinstance(values, np.ndarray):
+        return np.asarray(_lengths_through(values, parts))
+    # not by NumPy: its BLAS would start threads beside those of torch, and both wait for each other
+    import torch
+
+    from attnctl.blockwise.products import products_of
+
+    with products_of(values.numel() * d_v):
+        return np.asarray(_lengths_through(values.detach().cpu().double(), torch.from_numpy(parts)))
+
+
+def _lengths_through(values: Array, parts: Array) -> Array:
+    """Return the length of each value (heads, n_k, d_v) times its head's part of W_O (heads, d_v, d_out) → (heads, n_k)."""
     # ‖v W‖² = v W Wᵀ vᵀ, without a row of d_out for each key
-    grams = parts @ parts.transpose(0, 2, 1)  # (heads, d_v, d_v)
-    squares = ((values @ grams) * values).sum(-1)  # (heads, n_k)
-    return np.asarray(np.sqrt(np.maximum(squares, 0)))
+    grams = parts @ swap_last(parts)  # (heads, d_v, d_v)
+    columns = swap_last(values)  # (heads, d_v, n_k)
+    squares = ((grams @ columns) * columns).sum(-2)  # (heads, n_k)
+    return squares.clip(0) ** 0.5
 
 
 NOTE = (

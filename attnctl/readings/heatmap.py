@@ -1,9 +1,10 @@
-"""Grids of weights: the readings that make them, whole, pooled or by parts of a text, and the sentences about them."""
+"""Panels of weights: the readings that make them, whole, pooled or by parts of a text, and the sentences about them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -116,60 +117,135 @@ POOLED = {"mass": "mass", "mean": "mean weight", "max": "largest weight"}  # how
 
 @dataclass(frozen=True)
 class HeatmapGrid:
-    """The weights of a heat map, and `remarks`: what was done to them, in words for the reader of the picture."""
+    """The grid of an overview as a heat map shows it: its labels and its title, and what was done to the weights."""
 
-    name: str  # the model's name
-    layers: tuple[int, ...]
-    heads: tuple[int, ...]
-    queries: tuple[Token, ...]
-    keys: tuple[Token, ...]
-    weights: dict[tuple[int, int], Floats]  # (layer, head) → (n_q, n_k)
-    masks: dict[int, Bools]  # layer → (n_q, n_k), true where a query may look; only layers with a mask
-    remarks: tuple[str, ...] = ()
-    # for parts of a text, or pooled weights: the first token of each row and column
-    starts: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-    places: tuple[tuple[int, ...], tuple[int, ...]] | None = None  # the token of each row and column, by its number
-    measure: str | None = None  # the measure in place of the weights: one of `measures`, mean, max, mass
+    overview: Overview
+    remarks: tuple[str, ...] = ()  # what was done to the weights, in words for the reader of the picture
+    key_numbers: Sequence[int] | None = None  # the number in the text of each key of the overview; None: its place
+    sinks: Sinks | None = None
     cited: str = ""  # the source of the numbers, for the metadata of a picture
     names: tuple[str, ...] = ()  # names of the panels, if they are not heads
-    full: tuple[Bools, Bools] | None = None  # rows and columns with as many tokens as the largest; None: all are
-    sentence: str = ""  # the text, on one line; only the beginning of a long text
-    roles: Mapping[tuple[int, int], str] = field(default_factory=dict)  # (layer, head) → what it was measured to find
-    sinks: Sinks | None = None
     ring: tuple[int, int, int, int] | None = None  # layer, head, row and column of the headline's cell
 
     @property
-    def numbers(self) -> tuple[Sequence[int], Sequence[int]]:
+    def cells(self) -> PooledGrid:
+        """Return the grid of the overview."""
+        assert self.overview.grid is not None
+        return self.overview.grid
+
+    @property
+    def weights(self) -> dict[tuple[int, int], Floats]:
+        """Return (layer, head) → weights (n_q, n_k)."""
+        return self.cells.weights
+
+    @cached_property
+    def layers(self) -> tuple[int, ...]:
+        """Return the layers of the panels."""
+        return tuple(dict.fromkeys(layer for layer, _ in self.weights))
+
+    @cached_property
+    def heads(self) -> tuple[int, ...]:
+        """Return the heads of the panels."""
+        return tuple(dict.fromkeys(head for _, head in self.weights))
+
+    @cached_property
+    def is_single(self) -> bool:
+        """Return whether each row and column is a single token."""
+        return all(part.token_count == 1 for part in (*self.cells.rows, *self.cells.columns))
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Return whether each row and column is a single token with its own text as name."""
+        sides = (self.cells.rows, self.overview.tokens), (self.cells.columns, self.overview.key_axis)
+        return self.is_single and all(
+            part.name == tokens[part.first_token].text for parts, tokens in sides for part in parts
+        )
+
+    @cached_property
+    def queries(self) -> tuple[Token, ...]:
+        """Return the tokens of the rows; of parts of a text, tokens with their names."""
+        return self._labels(self.cells.rows, self.overview.tokens)
+
+    @cached_property
+    def keys(self) -> tuple[Token, ...]:
+        """Return the tokens of the columns; of parts of a text, tokens with their names."""
+        return self._labels(self.cells.columns, self.overview.key_axis)
+
+    def _labels(self, parts: Sequence[TextPart], tokens: Sequence[Token]) -> tuple[Token, ...]:
+        return tuple(tokens[part.first_token] if self.is_plain else Token(part.name) for part in parts)
+
+    @cached_property
+    def first_tokens(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the number in the text of each row's and each column's first token."""
-        return self.starts or self.places or (range(len(self.queries)), range(len(self.keys)))
+        numbers = range(len(self.overview.key_axis)) if self.key_numbers is None else self.key_numbers
+        return _part_starts(self.cells.rows), tuple(numbers[index] for index in _part_starts(self.cells.columns))
+
+    @property
+    def starts(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Return the first tokens of pooled rows and columns, whose names begin with them; None for other grids."""
+        return None if self.is_plain or self.cells.pool == "mass" else self.first_tokens
+
+    @property
+    def numbers(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Return the number of each row and column: that of its first token; parts of a text count from 0."""
+        if self.is_plain or self.cells.pool != "mass":
+            return self.first_tokens
+        return range(len(self.queries)), range(len(self.keys))
+
+    @property
+    def full(self) -> tuple[Bools, Bools] | None:
+        """Return which rows and columns have as many tokens as the largest; None if all do, or cells are no means."""
+        return _full_parts(self.cells.rows, self.cells.columns) if self.cells.pool == "mean" else None
 
     def panels(self) -> Iterator[tuple[int, int, Floats, Bools | None]]:
         """Yield (layer, head, weights (n_q, n_k), mask (n_q, n_k) or None) of each panel, layer by layer."""
         for (layer, head), weights in self.weights.items():
-            yield layer, head, weights, self.masks.get(layer)
+            yield layer, head, weights, self.cells.masks.get(layer)
 
     @property
     def hides_keys(self) -> bool:
         """Return whether any weight of the map is hidden by a mask."""
-        return any(not mask.all() for mask in self.masks.values())
+        return any(not mask.all() for mask in self.cells.masks.values())
+
+    @cached_property
+    def roles(self) -> Mapping[tuple[int, int], str]:
+        """Return (layer, head) → what it was measured to find, of the heads that are shown."""
+        roles = self.overview.model.roles_of_heads()
+        return {place: _short_role(relations) for place, relations in roles.items() if place in self.weights}
+
+    @property
+    def sentence(self) -> str:
+        """Return the text on one line, for a title; only the beginning of a long text."""
+        return _sentence_of(self.overview.text)
 
     def panel_name(self, head: int) -> str:
         """Return the heading over the panel of a head."""
-        all_heads = self._measure is not None and self._measure.joins_heads
-        return self.names[head] if self.names else "all heads" if all_heads else f"head {head}"
+        return self.names[head] if self.names else "all heads" if self._joins_heads else f"head {head}"
+
+    @cached_property
+    def measure(self) -> str | None:
+        """Return what a cell holds: a measure, `given` for a bare matrix, mean, max or mass; None for a weight."""
+        given = AS_GIVEN if self.is_single and "no-weights" in self.overview.noted else self.overview.measure
+        return given if given is not None or (self.is_single and self.cells.pool != "mass") else self.cells.pool
 
     @property
     def _measure(self) -> Measure | None:
-        return None if self.measure in (None, AS_GIVEN, *POOLED) else measure_named(str(self.measure))
+        measure = self.measure
+        return None if measure in (None, AS_GIVEN, *POOLED) else measure_named(str(measure))
+
+    @property
+    def _joins_heads(self) -> bool:
+        return self._measure is not None and self._measure.joins_heads
 
     @property
     def picture_title(self) -> str:
         """Return the title: the model, the layers and the heads; for a single head also its role."""
         heads = _numbers_text(self.heads, "head")
-        if self._measure is not None and self._measure.joins_heads:
+        if self._measure is not None and self._joins_heads:
             heads = f"{self._measure.title.lower()} of all heads"
         role = next(iter(self.roles.values())) if len(self.weights) == 1 and self.roles else ""
-        return f"{self.name}, {_numbers_text(self.layers, 'layer')}, {heads}" + (f": {role}" if role else "")
+        title = f"{self.overview.model.name}, {_numbers_text(self.layers, 'layer')}, {heads}"
+        return title + (f": {role}" if role else "")
 
     @property
     def unit_of_cells(self) -> str:
@@ -193,54 +269,23 @@ def labelled_grid(
     """Return the cells of an overview to draw, with a label for each row and column.
 
     `changes` are remarks on other changes, `key_numbers` holds the numbers of the keys in the text (None: all keys are
-    there). If each row and column is a single token with its own text
-    as name, the grid has these tokens; else it has tokens with the names of the parts.
+    there).
     """
-    grid, measure = overview.grid, overview.measure
-    assert grid is not None
-    single = all(part.token_count == 1 for part in (*grid.rows, *grid.columns))
-    plain = single and all(
-        part.name == tokens[part.first_token].text
-        for parts, tokens in ((grid.rows, overview.tokens), (grid.columns, overview.key_axis))
-        for part in parts
-    )
-    remarks = []
-    if grid.pool != "mass" and not single:
-        cell = f"each cell of {_part_labels(grid.rows)} × {_part_labels(grid.columns)}"
-        remarks.append(f"{cell}: the {'mean' if grid.pool == 'mean' else 'largest'} of its weights")
-    elif grid.pool == "mass":
+    grid = HeatmapGrid(overview, key_numbers=key_numbers, cited=overview.cited)
+    cells, remarks = grid.cells, []
+    if cells.pool == "mass":
         remarks.append("share of its attention that a query of the row gives to the column, on average")
-        if any(part.name == REST for part in (*grid.rows, *grid.columns)):
+        if any(part.name == REST for part in (*cells.rows, *cells.columns)):
             remarks.append(f"{REST}: tokens in no part")
-    if single and "no-weights" in overview.noted:
-        measure = AS_GIVEN
-    numbers = range(len(overview.key_axis)) if key_numbers is None else key_numbers
-    starts = _part_starts(grid.rows), tuple(numbers[index] for index in _part_starts(grid.columns))
-    roles = {
-        place: _short_role(relations)
-        for place, relations in overview.model.roles_of_heads().items()
-        if place in grid.weights
-    }
-    if "sink" in overview.noted and measure is None and not notes_of_kind(changes, "rescaled"):
+    elif not grid.is_single:
+        cell = f"each cell of {_part_labels(cells.rows)} × {_part_labels(cells.columns)}"
+        remarks.append(f"{cell}: the {'mean' if cells.pool == 'mean' else 'largest'} of its weights")
+    of_weights = grid.measure in (None, *POOLED)
+    if "sink" in overview.noted and of_weights and not notes_of_kind(changes, "rescaled"):
         remarks.append(SINK_TAKES_PART)
-    return HeatmapGrid(
-        name=overview.model.name,
-        cited=overview.model.citation,
-        layers=tuple(dict.fromkeys(layer for layer, _ in grid.weights)),
-        heads=tuple(dict.fromkeys(head for _, head in grid.weights)),
-        queries=tuple(overview.tokens[part.first_token] if plain else Token(part.name) for part in grid.rows),
-        keys=tuple(overview.key_axis[part.first_token] if plain else Token(part.name) for part in grid.columns),
-        weights=grid.weights,
-        masks=grid.masks,
-        remarks=(*remarks, *changes),
-        measure=measure if measure is not None or (single and grid.pool != "mass") else grid.pool,
-        full=_full_parts(grid.rows, grid.columns) if grid.pool == "mean" else None,
-        places=starts if plain else None,
-        starts=None if plain or grid.pool == "mass" else starts,
-        sentence=_sentence_of(overview.text),
-        roles=roles,
-        sinks=None if measure is not None or grid.pool == "mass" else sinks_of_grid(overview, grid, starts),
-    )
+    has_sinks = of_weights and cells.pool != "mass"
+    sinks = sinks_of_grid(overview, cells, grid.first_tokens) if has_sinks else None
+    return replace(grid, remarks=(*remarks, *changes), sinks=sinks)
 
 
 def with_headline(grid: HeatmapGrid, trace: Trace, line: Headline) -> HeatmapGrid:

@@ -28,7 +28,8 @@ class TraceReading:
         """Keep one layer. Raises AttnctlError if its numbers overflow float32."""
         trace = layer.record(self.rows)
         for array, numbers in () if layer.is_finite else trace.arrays_kept():
-            if array.name in CHECKED and not np.isfinite(numbers).all():
+            # a finite sum needs no array of answers; that of large numbers may overflow
+            if array.name in CHECKED and not np.isfinite(numbers.sum()) and not np.isfinite(numbers).all():
                 name = f"the {array.name.replace('_', ' ')} of layer {layer.layer}"
                 raise AttnctlError(f"{name} are too large for float32: see the scale and temperature")
         self._layers.append(trace)
@@ -40,6 +41,7 @@ class TraceReading:
             layers=tuple(_with_gates(layer, run) for layer in sorted(self._layers, key=lambda layer: layer.layer)),
             embeddings=run.embeddings,
             predictions=run.predictions,
+            positions=run.positions,
         )
         if not trace.model.nature.is_network or "parked" in trace.noted or trace.measure is not None:
             return trace

@@ -134,6 +134,7 @@ class Column:
     kind: str = "number"
     format: str | Callable[[Value], str] = ""  # a format of numbers, or a function; "": the format of its kind
     rank: int | None = None  # if a table is too wide, columns of the lowest rank are left out first; None: never
+    min_width: int = 0  # cells: columns of lower rank are left out before a text that may be cut becomes narrower
     max_width: int = 0  # cells: a longer text is cut at its end, and a bar of 1 has this length; 0: no limit
     cut: str = ""  # if there is little room, text is cut at its "end" or its "start", or goes on "below"; "": neither
     tone: str = ""

@@ -11,6 +11,9 @@ torch 2.13 computes the shapes that operations return in C++, and again in Pytho
 laid out by shapes before they have weights. Here the shapes of C++ are used, and those of Python only if C++ has none.
 
 The gguf library imports all of its modules, and theirs, for one of them. Here one is imported.
+
+Typer's help imports Rich's Markdown and tracebacks, with their parsers, and uses neither for a help without Markdown. Here
+they are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -152,6 +155,39 @@ def import_part(name: str) -> Any:
         setattr(stand_in, "__getattr__", functools.partial(_of_whole_package, stand_in))  # noqa: B010
         sys.modules[package] = stand_in
     return import_module(name)
+
+
+class _Late(type):
+    """The type of a class that stands for another one, whose module is imported where it is first used."""
+
+    target: str  # "module:class"
+
+    def __call__(cls, *arguments: Any, **options: Any) -> Any:
+        return resolve_name(cls.target)(*arguments, **options)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(resolve_name(cls.target), name)
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, resolve_name(cls.target))
+
+
+UNUSED_IN_HELP = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
+
+
+def help_renderer() -> Any:
+    """Return typer.rich_utils, imported without Rich's Markdown and tracebacks if this process belongs to attnctl."""
+    name = "typer.rich_utils"
+    late = {} if not alone or name in sys.modules else UNUSED_IN_HELP
+    stand_ins = {module: ModuleType(module) for module in late if module not in sys.modules}
+    for module, stand_in in stand_ins.items():
+        setattr(stand_in, late[module], _Late(late[module], (), {"target": f"{module}:{late[module]}"}))
+    sys.modules.update(stand_ins)
+    try:
+        return import_module(name)
+    finally:
+        for module in stand_ins:
+            del sys.modules[module]
 
 
 def _of_whole_package(stand_in: ModuleType, name: str) -> Any:

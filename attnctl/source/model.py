@@ -10,6 +10,8 @@ from attnctl.errors import UsageError
 from attnctl.runtime.files import names_picture, names_sound
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from PIL.Image import Image
     from transformers import PreTrainedModel
 
@@ -95,6 +97,27 @@ class Generates(Model, Protocol):
 
     def with_cross_attention(self) -> Model:
         """Return an encoder-decoder that shows its cross attention instead of its encoder's; others unchanged."""
+
+
+@runtime_checkable
+class AnswersByIds(Model, Protocol):
+    """A model that continues token ids without a cache: a module of the user's own, with a tokenizer and logits."""
+
+    @property
+    def can_answer(self) -> bool:
+        """Return whether a tokenizer turns text into ids, and back."""
+
+    def ids_of(self, text: str) -> list[int]:
+        """Return the ids of a text."""
+
+    def text_of_ids(self, ids: Sequence[int]) -> str:
+        """Return the text of some ids."""
+
+    def answer_of(self, prompt: Sequence[int]) -> Any:
+        """Return a prompt of ids whose answer is still to be generated."""
+
+    def answering_without(self, heads: Mapping[int, tuple[int, ...]]) -> AbstractContextManager[None]:
+        """Return a context in which these heads (layer → heads) are off in each answer."""
 
 
 @runtime_checkable

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Generic
 
 import numpy as np
@@ -12,6 +15,7 @@ from attnctl.checks import limits
 from attnctl.checks.selection import chosen_indices
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention
+from attnctl.readings.questions.positions import TEXT, Positions, PositionsReading
 from attnctl.readings.trace_reading import TraceReading
 from attnctl.source.model import Model
 from attnctl.source.reading import KeptReading, Reading, Result, Say
@@ -181,6 +185,8 @@ class ChangedReading(Generic[Result]):
     def value(self, run: Run) -> Result:
         """Return the reading's value. Raises UsageError for a chosen layer that has no attention."""
         source = self.prepared.source
+        if isinstance(source, TextSource) and source.info.nature.is_network and source.subject.reads_itself:
+            run = replace(run, positions=partial(positions_of, source.model))
         for layer in sorted(self._layers - self._layers_read) if self.layers is not None else ():
             attending = number_list(sorted(self._layers_read))
             raise UsageError(f"layer {layer} of {source.name} has no attention: it is in {attending}")
@@ -231,6 +237,23 @@ def record_trace(
     for a selection that does not exist.
     """
     return Prepared(TextSource(model, text), layers, heads, rows).trace(predictions)
+
+
+_positions: dict[int, Positions | None] = {}  # by the id of a model, as long as the model lives
+
+
+def positions_of(model: Model) -> Positions | None:
+    """Return what the position explains of a checkpoint's weights: it reads a text of attnctl's own, once for each model.
+
+    Return None if the model cannot read that text.
+    """
+    key = id(model)
+    if key not in _positions:
+        _positions[key] = None
+        weakref.finalize(model, _positions.pop, key, None)
+        with suppress(AttnctlError):
+            _positions[key] = Prepared(TextSource(model, TEXT)).read(PositionsReading())
+    return _positions[key]
 
 
 def check_room(

@@ -1,20 +1,16 @@
-"""The probes of heads: random tokens, repeated, and how far each head finds the first copy; a text, and which distances."""
+"""The probe of heads: random tokens, repeated, and how far each head finds the first copy."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
-from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
-from attnctl.readings.questions.positions import TEXT, Positions, PositionsReading
-from attnctl.source import Source, TextSource, prepare
+from attnctl.source import TextSource
 from attnctl.source.model import HasVocabulary, Model
 from attnctl.text.tokens import Token, named_tokens
 from attnctl.trace.run import Run
-from attnctl.trace.subject import reads_itself
 
 PROBED = 100  # tokens that a probe repeats
 
@@ -55,15 +51,3 @@ def probe_text(model: Model, length: int = PROBED) -> TextSource:
     placed = zip(repeated, named_tokens([token.text for token in repeated]), strict=True)
     tokens = tuple(replace(token, start=place.start, end=place.end) for token, place in placed)
     return TextSource(model, " ".join(token.text for token in tokens), tokens)
-
-
-def probe_positions(source: Source) -> Positions | None:
-    """Return what the position explains of the weights of a source's model: it reads a text of its own for that.
-
-    Return None for a source without a model, or if the model cannot read that text.
-    """
-    if not isinstance(source, TextSource) or not reads_itself(source.tokens, source.key_tokens, source.info):
-        return None
-    with suppress(AttnctlError):
-        return prepare(TextSource(source.model, TEXT)).read(PositionsReading())
-    return None

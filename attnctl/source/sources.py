@@ -97,7 +97,7 @@ class TraceSource(Source):
         for layer in trace.layers if layers is None else [trace.layer(index) for index in layers]:
             with suppress(StopForward):
                 visit(replace(layer))
-        return Run(trace.subject, trace.embeddings, trace.predictions)
+        return Run(trace.subject, trace.embeddings, trace.predictions, positions=trace.positions)
 
 
 class OverviewSource(Source):

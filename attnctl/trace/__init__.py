@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
@@ -161,12 +161,18 @@ class Trace(HoldsSubject):
     predictions: tuple[Prediction, ...] = ()
     id: str | int | None = None  # the name of the text in a batch
     number: int | None = None  # the place of the text in the input of its batch, from 0
+    # returns what the position explains of a checkpoint's weights (readings/questions/positions.py), which runs the model
+    positions: Callable[[], Any] | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         heads = sum(len(layer.heads) for layer in self.layers)
         counts = (("token", len(self.tokens)), ("layer", len(self.layers)), ("head", heads))
         contents = ", ".join(counted(count, name) for name, count in counts)
         return f"Trace of {quoted_beginning(self.text)} by {self.model.name}: {contents}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy in another process has: all but the model behind `positions`."""
+        return self.__dict__ | {"positions": None}
 
     def __str__(self) -> str:
         layers = [f"  {layer!r}" for layer in self.layers[:4]]
@@ -199,7 +205,8 @@ class Trace(HoldsSubject):
 
     def save(self, path: str | Path) -> None:
         """Write to `path`, .json or .npz, completely or not at all; `attnctl.load` reads it back."""
-        resolve_name("attnctl.formats.storage:save_value")(self, path, self.headline())
+        line = self.headline() if str(path).lower().endswith(".json") else None  # an archive has none
+        resolve_name("attnctl.formats.storage:save_value")(self, path, line)
 
     @naming_options(FigureOptions)
     def figure(self, **options: Unpack[FigureOptions]) -> Figure:

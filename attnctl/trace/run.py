@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 from attnctl.attention import Array
 
 if TYPE_CHECKING:
-    from attnctl.checks.document_fields import Index, Portion, about
+    from collections.abc import Callable
+    from typing import Any
+
+    from attnctl.checks.document_fields import Count, Index, Portion, about
     from attnctl.trace.subject import Subject
 
 
@@ -21,6 +24,7 @@ class Prediction:
     id: Index
     probability: Portion
     is_class: Annotated[bool, about("Whether it is a class of the whole text or picture.")] = False
+    among: Annotated[Count | None, about("How many words, tokens or classes share the probability of 1.")] = None
 
 
 class StopForward(BaseException):
@@ -40,3 +44,4 @@ class Run:
     gates: dict[int, Array] = field(
         default_factory=dict
     )  # layer → how far gates after the context are open (heads, n_q)
+    positions: Callable[[], Any] | None = None  # returns what the position explains of a checkpoint's weights

@@ -76,6 +76,17 @@ class Subject:
         """Return whether query i and key i are the same token."""
         return reads_itself(self.tokens, self.key_tokens, self.model)
 
+    def own_key(self, query: int) -> int | None:
+        """Return the place among the keys of a query's token: behind earlier keys, as with a cache; None for other keys."""
+        numbers, tokens = self.key_numbers, self.tokens
+        if self.reads_itself or "left-out" in self.noted and numbers_in_text(self.tokens, self.key_axis) is not None:
+            return numbers.index(query) if query in numbers else None
+        first = (
+            next((i for i, key in enumerate(self.key_axis) if key == tokens[0]), None) if self.model.causal else None
+        )
+        cached = first is not None and self.key_axis[first : first + len(tokens)] == tokens
+        return first + query if cached and first is not None else None
+
 
 class HasSubject:
     """A source or a value that has a subject, and hands on its text, tokens and measure."""
@@ -164,3 +175,7 @@ class HoldsSubject(HasSubject):
     def reads_itself(self) -> bool:
         """Return whether query i and key i are the same token."""
         return self.subject.reads_itself
+
+    def own_key(self, query: int) -> int | None:
+        """Return the place of a query's token among the keys; None for other keys."""
+        return self.subject.own_key(query)

@@ -44,6 +44,17 @@ def test_every_text_has_the_headline_that_explain_gives_it(chosen: list[str], te
         assert row["role"].replace("→", "->") == line.get("role", "") and row["certainty"] == line.get("certainty", "")
 
 
+def test_json_of_chosen_steps_has_the_headline_if_summary_is_one(texts: str, run: Run) -> None:
+    whole, weights, both, alone = (
+        [json.loads(line) for line in run("batch", texts, *steps).out.splitlines()]
+        for steps in ([], *(["--steps", steps] for steps in ("weights", "weights,summary", "summary")))
+    )
+    assert all("headline" not in line for line in weights)
+    for line, first, second in zip(whole, both, alone, strict=True):
+        assert line.get("headline") == first.get("headline") == second.get("headline")
+        assert "scores" not in str(first.get("layers")) and not second.get("layers")
+
+
 def test_weights_are_tidy_as_those_of_one_text(texts: str, run: Run, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     import pyarrow.parquet

@@ -104,8 +104,7 @@ def swept(call):
 @pytest.mark.parametrize(("heads", "kv_heads", "n"), [(4, 2, 300), (3, 1, 122)])
 def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, monkeypatch):
     if n == 122:  # blocks so small that every bin, window and diagonal straddles their borders
-        monkeypatch.setattr(sweep, "KEYS", {"cpu": 24})
-        monkeypatch.setattr(sweep, "ELEMENTS", {"cpu": 24 * 22})
+        monkeypatch.setattr(sweep, "SHARED", sweep.BlockSize(24, 24 * 22))
     call = make(n, heads, kv_heads, **KINDS[kind])
     steps = exact(call)
     w = steps.weights
@@ -328,15 +327,20 @@ def test_statistics_tell_of_streaming_and_of_the_offset():
 # --- long --------------------------------------------------------------------------------------------------------
 
 
-def test_random_rows_of_a_long_text_in_float64():
-    n = 4000
-    call = make(n, heads=2, kv_heads=1, d=32, causal=True)
+@pytest.mark.parametrize("kind", [{}, {"causal": True}, {"window": 900}], ids=str)
+def test_random_rows_of_a_long_text_in_float64(kind):
+    n = sweep.LONG + 100
+    call = make(n, heads=2, kv_heads=1, d=32, **kind)
+    assert sweep.block_size(call) == sweep.LOCAL
     found = sweep.measure_rows(call, rows=True, marks=[np.arange(n) == 0])
     some = sorted(np.random.default_rng(3).choice(n, 20, replace=False).tolist())
-    w = exact(attention.select_call(call, rows=some)).weights
+    steps = exact(attention.select_call(call, rows=some))
+    w, j = steps.weights, np.arange(n)
     close(found.entropy[:, some], -(w * np.log(np.where(w > 0, w, 1))).sum(-1))
     close(found.marked[:, 0, some], w[..., 0])
-    close(found.distance[:, some], (w * np.abs(np.array(some)[:, None] - np.arange(n))).sum(-1))
+    close(found.distance[:, some], (w * np.abs(np.array(some)[:, None] - j)).sum(-1))
+    close(found.spread[:, some], np.sqrt((w * (j - (w @ j)[..., None]) ** 2).sum(-1)))
+    close(found.min_logit[:, some], np.where(w > 0, steps.scaled_scores, np.inf).min(-1))
 
 
 LIMITED = """

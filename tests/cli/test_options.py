@@ -110,7 +110,7 @@ class Branch(NamedTuple):
 # nothing of these models is random but `random` itself; the CPU is where short texts are
 # computed; rows sum to 1; two heads of random weights have W_O and see both sides; the words of a text are its tokens
 SAME = "--device --no-bos --no-causal --output-projection --renormalise --words"
-DEMO = f"{SAME} --seed"
+DEMO = f"{SAME} --seed --positions"  # its positions are rotary
 # its grid is linear, its numbers stand in the cells of single tokens
 GRID = "--no-log --values --no-values --pool --colorbar"
 # the checkpoint begins with no token of its own, reads longer texts, and its dtype is what a short text is computed in
@@ -147,9 +147,11 @@ BRANCHES = {
     "heatmap of a photograph, picture": Branch(
         "heatmap photo.png VISION -o map.svg --head=0", f"{SAME} {GRID} --layer --dpi"
     ),
-    "film, moving": Branch("film training TEXT -o map.gif --layer 1 --size=4x3 --dpi=40", f"{DEMO} --causal {GRID}"),
+    "film, moving": Branch(
+        "film training TEXT -o map.gif --layer 1 --head=0 --size=3x2 --dpi=40", f"{DEMO} --causal {GRID}"
+    ),
     "film, page": Branch("film training TEXT -o page.html --layer 1", f"{DEMO} --causal --no-log"),
-    "film": Branch("film training TEXT -o map.svg --layer 1", f"{DEMO} --causal {GRID}"),
+    "film": Branch("film training TEXT -o map.svg --layer 1 --head=0", f"{DEMO} --causal {GRID}"),
     "heads": Branch("heads TEXT RANDOM", f"{SAME} --tokens --census"),
     "heads of a trace": Branch("heads run.json", f"{SAME} --census"),
     "heads of weights": Branch("heads w.npy", f"{SAME} --tokens --layer --head --top --by"),
@@ -225,7 +227,9 @@ BRANCHES = {
         "batch lines.txt RANDOM -o out --format statistics", f"{SAME} {WORK} --replace --input"
     ),
     "batch, effects": Branch("batch lines.txt -o out --format effects", f"{DEMO} {WORK} --replace --input"),
-    "batch, sources": Branch("batch lines.txt FOLDER -o out --format sources", f"{TINY} {WORK} --replace --input"),
+    "batch, sources": Branch(
+        "batch lines.txt FOLDER -o out --format sources --generate 2", f"{TINY} {WORK} --replace --input"
+    ),
     # two words have few links: another head may have the same
     "batch, links": Branch(
         "batch pairs.txt T5 -o out --format pharaoh", f"{TINY} {WORK} --replace --input --head --layer --predict"
@@ -343,8 +347,9 @@ OF_PICTURES = {field.name for field in fields(Look)} - {"title", "cmap"}
 
 
 def draws(named: str) -> bool:
-    """Whether a branch may use single options of a picture."""
-    return named.startswith("heatmap") or "picture" in named or "film" in named
+    """Whether a branch may use single options of a picture, and no other draws the same picture."""
+    drawn = named.startswith("heatmap") or "picture" in named or "film" in named
+    return drawn and named != "heatmap of the telling head"
 
 
 def first_branch(command: str) -> Branch:

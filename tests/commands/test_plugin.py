@@ -58,6 +58,15 @@ def write_wheel(folder: Path) -> Path:
     return wheel
 
 
+LINES = """
+import json, sys
+from attnctl.cli.app import run_command
+for line in json.loads(sys.argv[1]):
+    assert run_command(line) == 0, line
+    print(end="\\0")
+"""
+
+
 def test_the_sample_is_installed_used_and_removed(tmp_path: Path, shelf: Shelf) -> None:
     venv.create(tmp_path / "venv", system_site_packages=True)
     python = tmp_path / "venv" / ("Scripts" if sys.platform == "win32" else "bin") / "python"
@@ -70,6 +79,14 @@ def test_the_sample_is_installed_used_and_removed(tmp_path: Path, shelf: Shelf) 
         assert done.returncode == code, done
         return done.stdout + done.stderr * bool(code)
 
+    def answers(*lines: tuple[str, ...]) -> list[Any]:
+        """What `attnctl` prints for each line, as JSON: all in one process, which imports torch once."""
+        done = subprocess.run(
+            [python, "-c", LINES, json.dumps(lines)], capture_output=True, text=True, cwd=tmp_path, timeout=120
+        )
+        assert done.returncode == 0, done
+        return [json.loads(line) for line in done.stdout.split("\0")[:-1]]
+
     if subprocess.run([python, "-c", "import pip"], capture_output=True).returncode:
         call("ensurepip")  # takes seconds, and most Pythons have one already
     quietly = ("--no-deps", "--no-index", "--disable-pip-version-check", "--no-cache-dir")
@@ -78,18 +95,18 @@ def test_the_sample_is_installed_used_and_removed(tmp_path: Path, shelf: Shelf) 
     assert "lookback whether each head looks at the context or at the model's own new words" in listed
 
     folder = shelf("llama")
-    words = ("attnctl", "lookback", "Alice will eat", "--model", folder, "--generate", "6")
-    told = json.loads(call(*words, "--json"))
-    jsonschema.validate(told, json.loads(call("attnctl", "schema", "lookback")))
+    words = ("lookback", "Alice will eat", "--model", folder, "--generate", "6")
+    explained = ("explain", "Alice will eat", "--model", folder, "--measure", "relative", "--json")
+    lines = (*words, "--json"), ("schema", "lookback"), explained, ("schema", "trace")
+    told, schema, trace, schema_of_trace = answers(*lines)
+    jsonschema.validate(told, schema)
+    jsonschema.validate(trace, schema_of_trace)
     expected = lookback_ratios(folder, [token["id"] for token in told["tokens"]], told["new"])
     assert told["new"] == 6
     assert {(one["layer"], one["head"]) for one in told["heads"]} == set(expected)
     for one in told["heads"]:
         assert one["ratio"] == pytest.approx(expected[one["layer"], one["head"]], abs=1e-5)
 
-    asked = ("attnctl", "explain", "Alice will eat", "--model", folder, "--measure", "relative", "--json")
-    trace = json.loads(call(*asked))
-    jsonschema.validate(trace, json.loads(call("attnctl", "schema", "trace")))
     for layer, weights in zip(
         trace["layers"], eager_weights(folder, [one["id"] for one in trace["tokens"]]), strict=True
     ):
@@ -102,7 +119,7 @@ def test_the_sample_is_installed_used_and_removed(tmp_path: Path, shelf: Shelf) 
 
     call("pip", "uninstall", "--yes", "attnctl-lookback")
     assert "relative.json: no measure 'relative'" in call("attnctl", "heatmap", str(stored), code=1)
-    assert "no such command 'lookback'" in call(*words, code=2)
+    assert "no such command 'lookback'" in call("attnctl", *words, code=2)
 
 
 def eager_weights(folder: str, ids: list[int]) -> list[np.ndarray[Any, Any]]:

@@ -6,13 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from attnctl.attention import Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerTrace
+from attnctl.layer.computed import ComputedLayer
 from attnctl.measures import joins_heads, measure_named, measure_names, needs_of
+from attnctl.measures.value_norm import value_lengths
 from attnctl.models import attend, open_model
 from attnctl.readings.trace_reading import sink_sentence
 from attnctl.source import Changes, TextSource, TraceSource, prepare, record_trace
@@ -96,6 +101,18 @@ def test_value_norm_by_hand() -> None:
     np.testing.assert_allclose(value_norm(sent).all_weights()[0], [[1, 0]] * 2)
     with pytest.raises(UsageError, match="gives none"):
         value_norm(replace(layer, values=None))
+
+
+@pytest.mark.parametrize("library", [np.asarray, torch.from_numpy])
+def test_lengths_of_values_are_those_of_their_products_with_the_output_matrix(library: Callable[..., Any]) -> None:
+    rng = np.random.default_rng(0)
+    q, k, v, w_o = (
+        rng.standard_normal(shape).astype(np.float32) for shape in ((4, 40, 8), (2, 40, 8), (2, 40, 8), (32, 24))
+    )
+    layer = ComputedLayer.of_call(0, Call(library(q), library(k), library(v)), output_matrix=lambda: w_o)
+    wanted = [np.linalg.norm(v[head // 2].astype(float) @ w_o[8 * head : 8 * head + 8], axis=-1) for head in range(4)]
+    np.testing.assert_allclose(value_lengths(layer), wanted, rtol=1e-10)
+    np.testing.assert_allclose(value_lengths(layer.select_heads([3, 1])), np.array(wanted)[[3, 1]], rtol=1e-10)
 
 
 @pytest.mark.parametrize("kind", [{"causal": True, "rope_theta": 1e4}, {"window": 60, "temperature": 1.7}])
@@ -233,4 +250,7 @@ def test_a_map_of_all_heads_is_not_called_head_0(run: Callable[..., Result], tmp
     written = run("heatmap", "Alice will eat", "--measure", "value-zeroing", "-o", tmp_path / "z.svg")
     assert written.code == 0 and "all heads" in (tmp_path / "z.svg").read_text()
     grid = read_heatmap(record_trace(open_model("demo"), "Alice will eat"))
-    assert grid.panel_name(3) == "head 3" and replace(grid, measure="rollout").panel_name(0) == "all heads"
+    assert (
+        grid.panel_name(3) == "head 3"
+        and replace(grid, overview=grid.overview.about(measure="rollout")).panel_name(0) == "all heads"
+    )

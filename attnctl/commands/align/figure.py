@@ -13,7 +13,7 @@ from attnctl.formats.pictures import CMAP, DPI
 from attnctl.render.figure.drawing import INK, QUIET
 from attnctl.render.figure.heatmap import drawing_of
 from attnctl.render.figure.labels import LONGEST, Labels
-from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, colour_map, token_labels
+from attnctl.render.figure.layout import Drawing, Panel, Panels, Scale, colour_map, token_labels
 from attnctl.render.figure.saving import plain_settings
 
 INCHES_A_SECOND, INCHES_A_TOKEN = 1.4, 0.17
@@ -61,7 +61,7 @@ def speech_drawing(aligned: AlignedSpeech, windows: Sequence[AlignedWindow]) -> 
 
 def links_drawing(aligned: AlignedText) -> Drawing:
     """Draw one row for each target token and one column for each source token."""
-    grids = Grids(
+    picture = Panels(
         panels=(Panel(0, 0, "", aligned.weights),),
         rows=tuple(link.text for link in aligned.links),
         columns=token_labels(aligned.sources),
@@ -71,4 +71,4 @@ def links_drawing(aligned: AlignedText) -> Drawing:
         axes=("target", "source"),
         cited=aligned.model.citation,
     )
-    return drawing_of(grids)
+    return drawing_of(picture)

@@ -49,7 +49,8 @@ def read_pharaoh(path: str, first: int = 0, option: str | None = None) -> list[L
 
 def _links_of_line(line: str, first: int, where: str) -> Links:
     sure, possible = set[Link](), set[Link]()
-    for word in line.rpartition("|||")[2].split():  # Marian writes the translation before
+    before, bar, pairs = line.rpartition("|||")  # Marian writes the translation before
+    for word in pairs.split():
         match = _LINK.fullmatch(word)
         if match is None:
             raise AttnctlError(
@@ -61,6 +62,13 @@ def _links_of_line(line: str, first: int, where: str) -> Links:
         possible.add(link)
         if match[2] == "-":
             sure.add(link)
+    words = len(before.split())
+    last = max((link[1] for link in possible), default=-1)
+    if bar and last > words:  # Marian links the end of the translation, too, as the word after the last
+        raise AttnctlError(
+            f"{where}: it links word {last + first} of a translation of {counted(words, 'word')}: with a vocabulary of "
+            "SentencePiece, Marian counts pieces, and --no-spm-decode writes them in place of words"
+        )
     return Links(frozenset(sure), frozenset(possible))
 
 

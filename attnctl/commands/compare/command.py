@@ -25,7 +25,7 @@ from attnctl.cli.output import (
     say_notes,
     say_unknown,
     write_forms,
-    write_grids,
+    write_panels,
 )
 from attnctl.cli.suggestions import completing
 from attnctl.cli.two_models import ComparedModelOptions, OptionsOfB, ReadTextArgument, check_models
@@ -104,12 +104,12 @@ def compare_command(
         return DONE
     places = chosen_places(pair, layer, head)
     if drawn:
-        from attnctl.commands.compare.figure import comparison_grids
+        from attnctl.commands.compare.figure import comparison_panels
 
         if len(places) > 1:
             raise UsageError("a picture shows one head: choose it with --layer and --head")
         picture = look.as_look()
-        write_grids(comparison_grids(pair, *places[0], picture), form, output, picture)
+        write_panels(comparison_panels(pair, *places[0], picture), form, output, picture)
     else:
         from attnctl.commands.compare.show import comparison_forms
 

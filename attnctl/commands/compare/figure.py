@@ -7,14 +7,14 @@ from matplotlib.colors import CenteredNorm
 
 from attnctl.formats.pictures import PLAIN, Look
 from attnctl.readings.comparison import Comparison
-from attnctl.render.figure.layout import LEAST, Grids, Panel, Scale, colour_map, colour_norm
+from attnctl.render.figure.layout import LEAST, Panel, Panels, Scale, colour_map, colour_norm
 from attnctl.render.forms import CHANGE
 from attnctl.text import shortened
 
 TITLE = 120  # letters of a panel's title, which takes as many lines as it needs
 
 
-def comparison_grids(pair: Comparison, layer: int, head: int, look: Look = PLAIN) -> Grids:
+def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAIN) -> Panels:
     """Return a picture of one head: the weights of A, the weights of B, and their difference."""
     a, b = pair.both_weights(layer, head)  # (n_q, n_k) each
     rows, columns = pair.axis_labels()
@@ -28,7 +28,7 @@ def comparison_grids(pair: Comparison, layer: int, head: int, look: Look = PLAIN
     a_name, b_name = (shortened(name, TITLE, close=True) for name in pair.names)
     names = f"A  {a_name}", f"B  {b_name}", "B - A"
     arrays = zip(names, (a, b, change_of), (0, 0, 1), masks, strict=True)
-    return Grids(
+    return Panels(
         panels=tuple(
             Panel(0, index, name, array, mask, scale, breaks=True)
             for index, (name, array, scale, mask) in enumerate(arrays)

@@ -15,7 +15,7 @@ from attnctl.cli.output import (
     put_bytes,
     say_notes,
     write_forms,
-    write_grids,
+    write_panels,
     write_table,
 )
 from attnctl.cli.suggestions import completing
@@ -102,9 +102,9 @@ def drift_command(
     elif form in FORMS:
         write_table([block_of(drift.to_records())], form, output)
     elif form in format_names():
-        from attnctl.commands.drift.show import drift_grids
+        from attnctl.commands.drift.show import drift_panels
 
-        write_grids(drift_grids(drift, look.as_look()), form, output, look.as_look())
+        write_panels(drift_panels(drift, look.as_look()), form, output, look.as_look())
     else:
         from attnctl.commands.drift.show import drift_forms
 

@@ -11,7 +11,7 @@ from attnctl.text import counted, percent, visible_text
 
 if TYPE_CHECKING:
     from attnctl.formats.pictures import Look
-    from attnctl.render.figure.layout import Grids
+    from attnctl.render.figure.layout import Panels
 
 MOST_HEADS = 20  # rows of the table
 
@@ -137,7 +137,7 @@ def _points(value: float) -> str:
     return "0" if value == 0 else f"{points:+.2f}" if abs(points) >= 0.005 else f"{points:+.0e}".replace("e-0", "e-")
 
 
-def drift_grids(drift: Drift, look: Look) -> Grids:
+def drift_panels(drift: Drift, look: Look) -> Panels:
     """Return a picture of layer × head: how far each head moved."""
     from attnctl.render.figure.layout import LEAST, Scale, colour_map, colour_norm, panel_of_heads
 

@@ -259,7 +259,7 @@ def census_drawing(census: CensusTable, look: Look = PLAIN) -> Drawing:
     from matplotlib.colors import Normalize
 
     from attnctl.render.figure.heatmap import drawing_of
-    from attnctl.render.figure.layout import Grids, Panel, Scale, colour_map
+    from attnctl.render.figure.layout import Panel, Panels, Scale, colour_map
 
     maps = _relation_maps(census)
     layers, heads = census.head_grid
@@ -268,7 +268,7 @@ def census_drawing(census: CensusTable, look: Look = PLAIN) -> Drawing:
         for index, (name, share, best) in enumerate(maps)
     )
     heading = f"{visible_text(census.model)} on {visible_text(census.corpus)}: {census.sentences.used:,} sentences"
-    grids = Grids(
+    picture = Panels(
         panels=panels,
         rows=tuple(map(str, range(layers))),
         columns=tuple(map(str, range(heads))),
@@ -279,7 +279,7 @@ def census_drawing(census: CensusTable, look: Look = PLAIN) -> Drawing:
         hidden="no attention",
         cited=f"attnctl {__version__}, {census.model} on {census.corpus}",
     )
-    return drawing_of(grids, look)
+    return drawing_of(picture, look)
 
 
 def _relation_maps(census: CensusTable) -> list[Map]:

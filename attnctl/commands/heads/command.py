@@ -32,7 +32,7 @@ from attnctl.cli.output import (
     say_notes,
     say_unknown,
     write_forms,
-    write_grids,
+    write_panels,
     write_table,
 )
 from attnctl.cli.progress import cost_progress, heads_over_tokens
@@ -202,7 +202,7 @@ def _measure_heads(
 
 def _draw_statistic(measure: Callable[[], Overview], by: str, look: PictureLook, form: str, output: str) -> None:
     """Draw one statistic of every head as a picture."""
-    from attnctl.commands.heads.figure import statistic_grids
+    from attnctl.commands.heads.figure import statistic_panels
     from attnctl.commands.heads.show import no_value_sentence
     from attnctl.render.figure.layout import colour_map
 
@@ -211,8 +211,8 @@ def _draw_statistic(measure: Callable[[], Overview], by: str, look: PictureLook,
     if all(head[by] is None for head in measured.head_statistics):
         raise AttnctlError(no_value_sentence(by).rstrip("."))
     drawn, model = look.as_look(), measured.model
-    grids = statistic_grids(measured.head_statistics, by, _title_of(measured), drawn, model.citation)
-    write_grids(grids, form, output, drawn)
+    grids = statistic_panels(measured.head_statistics, by, _title_of(measured), drawn, model.citation)
+    write_panels(grids, form, output, drawn)
 
 
 def _write_heads(

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from attnctl.formats.pictures import PLAIN, Look
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
-from attnctl.render.figure.layout import Grids, Scale, colour_map, colour_norm, panel_of_heads
+from attnctl.render.figure.layout import Panels, Scale, colour_map, colour_norm, panel_of_heads
 
 
-def statistic_grids(
+def statistic_panels(
     heads: Sequence[HeadStatistics], name: str, title: str, look: Look = PLAIN, cited: str = ""
-) -> Grids:
+) -> Panels:
     """Return a picture of the statistic `name` as colour and number, one cell a head; a head without it is hatched."""
     values = {(head.layer, head.head): head[name] for head in heads}
     numbers = [0.0, *(value for value in values.values() if value is not None)]

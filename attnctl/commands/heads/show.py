@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from attnctl.errors import option_name
 from attnctl.readings.head_names import HeadNames
 from attnctl.readings.head_statistics import LEAST_TOKENS, STATISTICS, HeadStatistics, Statistic
+from attnctl.readings.questions.head_roles import measured_checkpoint
 from attnctl.render.forms import Column, Table
 from attnctl.text import for_pasting
 from attnctl.trace.model_info import ModelInfo
 
+LONGEST_NAME = 20  # letters: so long a name, as "pronoun → antecedent", with its comma stays on one line
 REPEATING = ("induction", "duplicate")  # statistics of repeated tokens
 DOUBT = f" ?: the text has fewer than {LEAST_TOKENS} tokens, too few to tell what a head does."
 
@@ -30,12 +32,14 @@ def heads_table(heads: Sequence[HeadStatistics], measure: str | None = None, mor
         by = f" Sorted by {statistic.heading}, the largest first." if has_value else f" {no_value_sentence(measure)}"
     stand_out = (measure, f"{measure}_query", f"{measure}_key")
     doubt = DOUBT * any(head.is_doubted for head in heads)
+    names = [", ".join(head.names) for head in heads]
+    longest = max((len(name) for head in heads for name in head.names if len(name) <= LONGEST_NAME), default=0)
     return Table(
         [
             Column("layer", [head.layer for head in heads]),
             Column("head", [head.head for head in heads]),
             *(_statistic_column(statistic, heads, statistic.name in stand_out) for statistic in STATISTICS.values()),
-            Column("looks like", [", ".join(head.names) for head in heads], "text", cut="below", tone="dim", name=""),
+            Column("looks like", names, "text", cut="below", min_width=longest + 1, tone="dim", name=""),
             Column("names", ["; ".join(head.names) for head in heads], "text", hidden=True),
         ],
         legend=f"Means over the queries. {{}}.{by}{doubt}{more}",
@@ -82,5 +86,6 @@ def names_origin(model: ModelInfo, heads: Sequence[HeadStatistics], names: HeadN
     first = next((roles[place][0] for head in heads if (place := (head.layer, head.head)) in roles), None)
     if first is None:
         return ""
-    meaning = "what the head finds in the model's evaluation, not on this text"
-    return f" Names such as {first}: {meaning} (attnctl model {for_pasting(model.card_name)})."
+    where = "the model's evaluation" if (measured := measured_checkpoint(model)) is None else measured.corpus
+    card = "" if measured is not None else f" (attnctl model {for_pasting(model.card_name)})"
+    return f" Names such as {first}: what the head finds in {where}, not on this text{card}."

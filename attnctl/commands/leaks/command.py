@@ -11,7 +11,7 @@ from typer import Argument, Option
 from attnctl.checks.options import LOOK
 from attnctl.cli.command import command
 from attnctl.cli.groups import CheckpointOptions, JsonOption, option_values, output_option
-from attnctl.cli.output import output_format, put_bytes, say_notes, write_forms, write_grids
+from attnctl.cli.output import output_format, put_bytes, say_notes, write_forms, write_panels
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import completing
 from attnctl.errors import DONE, FINDING, UsageError
@@ -59,7 +59,7 @@ def leaks_command(
     how far a document's outputs move if another document's tokens are replaced. Each leak is described in a sentence, with
     its likely cause. The exit code is 0 if all documents are apart, and 4 if there is a leak.
     """
-    from attnctl.commands.leaks.show import leaks_forms, leaks_grids
+    from attnctl.commands.leaks.show import leaks_forms, leaks_panels
     from attnctl.formats.documents.json_documents import write_json
 
     form = output_format("leaks", output, ("json", "txt", "html", *format_names()), "json" if json else "")
@@ -73,7 +73,7 @@ def leaks_command(
     elif form in ("terminal", "txt", "html"):
         write_forms(leaks_forms(leaks), form, output, "attnctl leaks", leaks.model.citation)
     else:
-        write_grids(leaks_grids(leaks), form, output)
+        write_panels(leaks_panels(leaks), form, output)
     return FINDING if leaks.wrong else DONE
 
 

@@ -12,7 +12,7 @@ from attnctl.render.forms import Column, Form, Line, Table
 from attnctl.text import number_list
 
 if TYPE_CHECKING:
-    from attnctl.render.figure.layout import Grids
+    from attnctl.render.figure.layout import Panels
 
 MAX_SENTENCES, MAX_COLUMNS = 12, 12
 
@@ -73,7 +73,7 @@ def _number(value: float) -> str:
     return "0" if value == 0 else f"{value:.2f}" if value >= 0.005 else f"{value:.0e}"
 
 
-def leaks_grids(leaks: Leaks) -> Grids:
+def leaks_panels(leaks: Leaks) -> Panels:
     """Return a picture of segment × segment: who may see whom, who does, how far outputs move.
 
     The diagonal is a segment's own future.
@@ -81,7 +81,7 @@ def leaks_grids(leaks: Leaks) -> Grids:
     from matplotlib.colors import Normalize
 
     from attnctl.formats.pictures import CMAP
-    from attnctl.render.figure.layout import Grids, Panel, Scale, colour_map
+    from attnctl.render.figure.layout import Panel, Panels, Scale, colour_map
 
     queries, keys = (
         tuple(dict.fromkeys(ids)) for ids in zip(*((pair.query, pair.key) for pair in leaks.pairs), strict=True)
@@ -97,10 +97,11 @@ def leaks_grids(leaks: Leaks) -> Grids:
     )
     titles = ("may: share of pairs visible", "does: largest weight"), f"matters: change of {leaks.outputs}"
     panels = [
-        Panel(0, cell, name, arrays[cell], measured) for cell, name in enumerate(titles[0] if leaks.layers else ())
+        Panel(0, cell, name, arrays[cell], measured, breaks=True)
+        for cell, name in enumerate(titles[0] if leaks.layers else ())
     ]
-    panels.append(Panel(0, len(panels), titles[1], arrays[2], measured, scale=1))
-    return Grids(
+    panels.append(Panel(0, len(panels), titles[1], arrays[2], measured, scale=1, breaks=True))
+    return Panels(
         panels=tuple(panels),
         rows=tuple(segment_name(leaks, cell) for cell in queries),
         columns=tuple(segment_name(leaks, cell) for cell in keys),

@@ -11,7 +11,7 @@ from typer import Argument, Option
 from attnctl.checks.options import LOOK
 from attnctl.cli.command import command
 from attnctl.cli.groups import CheckpointOptions, ImageOption, JsonOption, TargetOption, option_values, output_option
-from attnctl.cli.output import output_format, put_bytes, say_notes, say_unless_quiet, write_forms, write_grids
+from attnctl.cli.output import output_format, put_bytes, say_notes, say_unless_quiet, write_forms, write_panels
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import completing
 from attnctl.errors import DONE, FINDING, UsageError
@@ -63,7 +63,7 @@ def mask_command(
     with its own kernel. The exit code is 0 if nothing crosses a mask, and 4 if something does.
     """
     from attnctl.commands.mask.result import outcome, violation_lines
-    from attnctl.commands.mask.show import mask_forms, mask_grids
+    from attnctl.commands.mask.show import mask_forms, mask_panels
     from attnctl.formats.documents.json_documents import write_json
 
     form = output_format("mask", output, ("json", "txt", "html", *format_names()), "json" if json else "")
@@ -76,8 +76,8 @@ def mask_command(
     elif form in ("terminal", "txt", "html"):
         write_forms(mask_forms(check), form, output, f"masks of {check.model.name}", check.model.citation)
     else:
-        grids, look = mask_grids(check)
-        write_grids(grids, form, output, look)
+        grids, look = mask_panels(check)
+        write_panels(grids, form, output, look)
     if output is not None and check.holds is False:
         for line in (f"{check.model.name}: {outcome(check)}", *violation_lines(check)):
             say_unless_quiet(line)

@@ -26,7 +26,7 @@ from attnctl.text import counted, visible_text
 
 if TYPE_CHECKING:
     from attnctl.formats.pictures import Look
-    from attnctl.render.figure.layout import Grids
+    from attnctl.render.figure.layout import Panels
 
 IN_TERMINAL, POOLED, IN_PICTURE = 24, 12, 64  # rows and columns of a grid; a longer mask is pooled
 DRAWN = 6  # masks that are drawn
@@ -143,13 +143,13 @@ def _cell_of(starts: Sequence[int], position: int) -> int:
     return int(np.searchsorted(starts, position, "right")) - 1
 
 
-def mask_grids(check: MaskCheck) -> tuple[Grids, Look]:
+def mask_panels(check: MaskCheck) -> tuple[Panels, Look]:
     """Return a picture of the masks, a panel for each group of layers, with the wrong pairs outlined, and its look."""
     from matplotlib.colors import Normalize
 
     from attnctl.errors import AttnctlError
     from attnctl.formats.pictures import CMAP, Look
-    from attnctl.render.figure.layout import Grids, Panel, Scale, colour_map
+    from attnctl.render.figure.layout import Panel, Panels, Scale, colour_map
 
     if not check.groups:
         name = check.model.name
@@ -179,7 +179,7 @@ def mask_grids(check: MaskCheck) -> tuple[Grids, Look]:
     left_out = len(check.groups) - len(groups)
     notes = [group_line(check, groups[0])] * (len(groups) == 1)  # a picture of one panel shows no name
     notes += [*violation_lines(check)[:2], *([f"{counted(left_out, 'mask')} more: see --json"] if left_out else [])]
-    grids = Grids(
+    picture = Panels(
         panels=tuple(panels),
         rows=tuple(_labels(check, groups[0], 0, rows)),
         columns=tuple(_labels(check, groups[0], 1, columns)),
@@ -191,4 +191,4 @@ def mask_grids(check: MaskCheck) -> tuple[Grids, Look]:
         hidden="hidden",
         cited=check.model.citation,
     )
-    return grids, Look(values=False, colorbar=pooled)
+    return picture, Look(values=False, colorbar=pooled)

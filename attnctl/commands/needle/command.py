@@ -26,7 +26,7 @@ from attnctl.cli.output import (
     say_notes,
     say_unless_quiet,
     show_forms,
-    write_grids,
+    write_panels,
 )
 from attnctl.cli.progress import cost_progress
 from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
@@ -126,12 +126,19 @@ def needle_command(
         raise UsageError("your own needle needs all three: --needle, --question and --expect")
     text = None if haystack is None else inputs.text_of(None, haystack)
     from attnctl.models import answering_model
+    from attnctl.source.model import AnswersByIds
 
     advice = "name a checkpoint with --model (smollm2, a folder)"
-    opened = answering_model(model_of(option_values(model) | {"seed": None}), advice, "answers no questions")
-    from attnctl.commands.needle.compute import NeedleAsker
+    opened = model_of(option_values(model) | {"seed": None})
+    asker: NeedleAsker
+    if isinstance(opened, AnswersByIds) and opened.can_answer:
+        from attnctl.commands.needle.own_module import ModuleNeedles
 
-    asker = NeedleAsker(opened, parts, text, model.seed or 0)
+        asker = ModuleNeedles.of_model(opened, parts, text, model.seed or 0)
+    else:
+        from attnctl.commands.needle.compute import NeedleAsker
+
+        asker = NeedleAsker(answering_model(opened, advice, "answers no questions"), parts, text, model.seed or 0)
     # two runs on one file would ask and write everything twice
     with contextlib.ExitStack() as stack:
         if form == "jsonl" and output is not None:
@@ -232,6 +239,6 @@ def _write_needles(summary: Needles, cells: list[NeedleCell], form: str, output:
     elif form == "jsonl" or (form == "terminal" and safe_console().is_terminal):
         show_forms(needles_forms(summary, cells))
     elif form != "terminal":  # in a pipe every row is printed already
-        from attnctl.commands.needle.picture import needle_grids
+        from attnctl.commands.needle.picture import needle_panels
 
-        write_grids(needle_grids(summary, cells), form, output)
+        write_panels(needle_panels(summary, cells), form, output)

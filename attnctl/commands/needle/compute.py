@@ -116,16 +116,22 @@ class NeedleAsker:
         self, heads: Sequence[tuple[int, int]], cells: Sequence[NeedleCell], tick: Tick = lambda share: None
     ) -> HeadsOff:
         """Return how many of the answered needles are still answered with these heads' outputs set to 0."""
+        places = [(cell.length, cell.depth) for cell in cells if cell.answered]
+        still = 0
+        for answer in self._answers_without(heads, places):
+            still += is_answered(answer, self.run.expect)
+            tick(0.5 / len(places))  # two sets of heads are off in turn
+        return HeadsOff(tuple(HeadPlace(*place) for place in heads), still, len(places))
+
+    def _answers_without(self, heads: Sequence[tuple[int, int]], places: Sequence[tuple[int, float]]) -> Iterator[str]:
+        """Yield the answer at each place with the outputs of these heads set to 0, and of those that are off already."""
         already = () if self.model.intervention is None else self.model.intervention.heads.items()
         off = heads_by_layer([*heads, *((layer, head) for layer, of_layer in already for head in of_layer)])
-        places = [(cell.length, cell.depth) for cell in cells if cell.answered]
-        model, still = self.model.with_heads_off(off), 0
+        model = self.model.with_heads_off(off)
         assert isinstance(model, AnswersPrompts)
         haystack = self._read_haystack(places, model)
         for place in places:
-            still += is_answered(self._answer(self._prompt_of_length(*place)[1], haystack)[1], self.run.expect)
-            tick(0.5 / len(places))  # two sets of heads are off in turn
-        return HeadsOff(tuple(HeadPlace(*place) for place in heads), still, len(places))
+            yield self._answer(self._prompt_of_length(*place)[1], haystack)[1]
 
     def _answer(self, tokens: Sequence[Token], haystack: AnsweredPrompt) -> tuple[AnsweredPrompt, str]:
         """Return the answer to a prompt that shares its beginning with another; "" if the first token ends the text."""
@@ -136,10 +142,10 @@ class NeedleAsker:
 
     def _prompt_of_length(self, length: int, depth: float) -> tuple[str, tuple[Token, ...], tuple[int, int]]:
         """Return the prompt, its tokens, and the range of the needle's tokens."""
-        empty = len(self.model.prompt_tokens(self._rendered_prompt([])))
+        empty = len(self._tokens_of(self._rendered_prompt([])))
         room, sentences = length - empty, []
         for sentence in filler_sentences(self.seed) if self._sentences is None else cycle(self._sentences):
-            size = len(self.model.ids_behind(f" {sentence}"))
+            size = self._size_of(f" {sentence}")
             if size > room:
                 break
             sentences.append(sentence)
@@ -148,7 +154,7 @@ class NeedleAsker:
             raise AttnctlError(f"a prompt of {length:,} tokens has no room for the needle and its question: {empty:,}")
         index = round(depth * len(sentences))
         prompt = self._rendered_prompt([*sentences[:index], self.run.needle, *sentences[index:]])
-        tokens = self.model.prompt_tokens(prompt)
+        tokens = self._tokens_of(prompt)
         start = prompt.index(self.run.needle)
         end = start + len(self.run.needle)
         inside = [
@@ -157,6 +163,13 @@ class NeedleAsker:
             if token.start is not None and token.end is not None and token.end > start and token.start < end
         ]
         return prompt, tokens, (inside[0], inside[-1] + 1)
+
+    def _tokens_of(self, text: str) -> tuple[Token, ...]:
+        return self.model.prompt_tokens(text)
+
+    def _size_of(self, sentence: str) -> int:
+        """Return the number of a sentence's tokens within a text."""
+        return len(self.model.ids_behind(sentence))
 
     def _rendered_prompt(self, sentences: Sequence[str]) -> str:
         """Return the haystack and the question, in the model's chat template if it has one."""

@@ -9,18 +9,18 @@ from matplotlib.colors import Normalize
 
 from attnctl.commands.needle.result import NeedleCell, Needles, depth_grid
 from attnctl.formats.pictures import CMAP
-from attnctl.render.figure.layout import Grids, Panel, Scale, colour_map
+from attnctl.render.figure.layout import Panel, Panels, Scale, colour_map
 
 SHARE = "share of the answer's attention on the needle"
 
 
-def needle_grids(summary: Needles, cells: Sequence[NeedleCell]) -> Grids:
+def needle_panels(summary: Needles, cells: Sequence[NeedleCell]) -> Panels:
     """Return a picture of all needles on the left, the answered ones on the right; colours and numbers are shares."""
     shares, lengths, depths = depth_grid(cells, [cell.found for cell in cells])  # (depths, lengths)
     is_asked = np.isfinite(shares)  # (depths, lengths)
     answered = is_asked & (depth_grid(cells, [cell.answered for cell in cells])[0] == 1)  # (depths, lengths)
     shares = np.where(is_asked, shares, 0)  # (depths, lengths)
-    return Grids(
+    return Panels(
         panels=(Panel(0, 0, "asked", shares, is_asked), Panel(0, 1, "answered", shares, answered)),
         rows=tuple(f"{100 * depth:g} %" for depth in depths),
         columns=tuple(f"{length:,}" for length in lengths),

@@ -147,7 +147,7 @@ class TextDocument(JsonDocument, kw_only=True):
 def document_of(kind: type[Kind], *held: object, **overrides: object) -> Kind:
     """Return the document of values: each field is the attribute of the same name, or the value in `overrides`."""
     names = kind.__struct_fields__  # type: ignore[attr-defined]
-    values = {name: _in_document(value) for name, value in overrides.items()}
+    values: dict[str, Any] = {name: _in_document(value) for name, value in overrides.items()}
     for holder in held:
         for name in names:
             if name not in overrides and (value := getattr(holder, name, MISSING)) is not MISSING:

@@ -103,9 +103,10 @@ def _several(places: list[Projections], path: str) -> str:
     prefixes = [place.prefix for place in places]
     target, source = str(Path(path).with_name("one.safetensors")), shlex.quote(path)
     load = "numpy.load(p)" if path.lower().endswith(".npz") else "safetensors.numpy.load_file(p)"
+    # safetensors 0.8 writes an array of another order than C with its numbers in the wrong places; a copy has C's
     script = (
         f"import sys, numpy, safetensors.numpy; p, to, of = sys.argv[1:]; safetensors.numpy.save_file("
-        f"{{k: w for k, w in {load}.items() if k.startswith(of)}}, to)"
+        f"{{k: w.copy() for k, w in {load}.items() if k.startswith(of)}}, to)"
     )
     return (
         f"{path} holds {len(places)} attentions, and what stands between them is not computed: "

@@ -232,8 +232,10 @@ def _corner_notes(model: GivenQKV) -> tuple[Note, ...]:
     if n_q == n_k or not (settings.causal or settings.window is not None):
         return ()
     if settings.offset is not None:
-        return (Note(f"Of {n_k} keys, the {n_q} queries stand at {model.first} to {model.first + n_q - 1}.", "axes"),)
-    corner = f"the last of the {n_q} queries stands at the last of the {n_k} keys, as with a cache"
+        stand = f"the {n_q} queries stand at {model.first} to {model.first + n_q - 1}"
+        return (Note(f"Of {n_k} keys, {f'the query stands at {model.first}' if n_q == 1 else stand}.", "axes"),)
+    last = "the query" if n_q == 1 else f"the last of the {n_q} queries"
+    corner = f"{last} stands at the last of the {n_k} keys, as with a cache"
     other = f"{option_name('offset', 0)} begins both at 0, as torch, JAX and Keras do"
     return (Note(f"{corner[0].upper()}{corner[1:]}; {other}.", "axes"),)
 

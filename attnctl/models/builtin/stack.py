@@ -439,7 +439,9 @@ class Stack(TextModel):
                 continue
             probability = attention.softmax(unembed_rows(final[source], self._unembedding_table))  # (vocabulary,)
             best = most_likely(probability)
-            predictions += [Prediction(position, self.vocabulary[i], i, float(probability[i])) for i in best]
+            predictions += [
+                Prediction(position, self.vocabulary[i], i, float(probability[i]), among=len(probability)) for i in best
+            ]
         return tuple(predictions)
 
 

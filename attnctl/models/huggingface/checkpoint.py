@@ -19,7 +19,13 @@ from attnctl.layer.computed import ComputedLayer
 from attnctl.layer.interventions import Intervention
 from attnctl.models.builtin.stack import MOST_LIKELY, predicted_places
 from attnctl.models.huggingface.loading import file_report
-from attnctl.models.huggingface.network import device_of_inputs, lacks_head, running_network, version_notes
+from attnctl.models.huggingface.network import (
+    adds_alibi_in_mask,
+    device_of_inputs,
+    lacks_head,
+    running_network,
+    version_notes,
+)
 from attnctl.models.huggingface.optional_fields import config_value, output_value
 from attnctl.runtime.arrays import Floats, as_numpy
 from attnctl.runtime.files import names_sound
@@ -75,6 +81,10 @@ def input_table(network: PreTrainedModel) -> Embedding | None:
 
 
 EMBEDDED = 4096  # longest text, in tokens, of which a run keeps the embeddings
+ALIBI_ONCE = (
+    "The bias of distance (ALiBi) is added once, as the default kernel of transformers does: with output_attentions=True or "
+    "under eager, its Falcon adds it twice, and computes other weights and logits."
+)
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -495,6 +505,8 @@ class Checkpoint:
                 f"{type(self.network).__name__} computes its attention in code of its own: only the weights can be shown, "
                 "not the queries, keys, values and scores.",
             )
+            if adds_alibi_in_mask(self.network):
+                notes += (ALIBI_ONCE,)
         run.predictions = self._predicted_tokens(model_input, output, bool(model.causal))
         reported = (*self.notes, *file_report(self.network).notes)
         notes += (*traits.reader_notes(silent, run.gates), *reported, *version_notes())
@@ -619,7 +631,7 @@ class Checkpoint:
             values, ids = shares.topk(min(MOST_LIKELY, len(shares)))
             position = len(tokens) - 1 if causal else 0
             likeliest = zip(values.tolist(), ids.tolist(), strict=True)
-            return tuple(Prediction(position, str(classes[i]), i, share, True) for share, i in likeliest)
+            return tuple(Prediction(position, str(classes[i]), i, share, True, len(shares)) for share, i in likeliest)
         vocabulary = config_value(self.network.config.get_text_config(), "vocab_size") or 0
         writes = self.reader.tokenizer is not None and self.kind not in ("encoder", "cross")
         if logits is None or logits.ndim != 3 or logits.shape[-1] < vocabulary or not writes:
@@ -633,7 +645,7 @@ class Checkpoint:
             values, ids = share.topk(MOST_LIKELY)
             for value, number in zip(values.tolist(), ids.tolist(), strict=True):
                 text = self.pieces.tokenizer.decode([number], skip_special_tokens=False)
-                predictions.append(Prediction(position, text.strip() or text, number, value))
+                predictions.append(Prediction(position, text.strip() or text, number, value, among=len(share)))
         return tuple(predictions)
 
 

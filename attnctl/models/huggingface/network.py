@@ -408,7 +408,7 @@ def running_network(network: PreTrainedModel, n: int, name: str, *, several: boo
         expect_forwards(network)
 
     short = sum(p.numel() for p in network.parameters()) * n < SHORT
-    with torch.inference_mode(), one_thread(short), quiet_library():
+    with torch.inference_mode(), one_thread(short), quiet_library(), bias_added_once(network):
         try:
             yield
         except (AttnctlError, MemoryError, torch.OutOfMemoryError):
@@ -418,6 +418,33 @@ def running_network(network: PreTrainedModel, n: int, name: str, *, several: boo
                 raise
             reason = f"{type(error).__name__}: {in_one_line(error)}"
             raise AttnctlError(f"{name} fails on this text, in {error_place(error)}: {reason}") from error
+
+
+@contextmanager
+def bias_added_once(network: PreTrainedModel) -> Iterator[None]:
+    """Keep Falcon's eager attention from adding ALiBi twice within this context.
+
+    transformers 5.24 puts ALiBi into the mask for every kernel, and under eager adds it to the scores as well. Its fused
+    kernel, the default, adds it once, as the models were trained.
+    """
+
+    def leave_to_mask(_: object, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        bias, mask = keywords.get("alibi"), keywords.get("attention_mask")
+        if bias is not None and mask is not None and bool((mask > 0).any()):  # what hides keys is never above 0
+            keywords = keywords | {"alibi": bias * 0}
+        return args, keywords
+
+    with ExitStack() as stack:
+        for part in network.modules() if adds_alibi_in_mask(network) else ():
+            if type(part).__name__ == "FalconAttention":
+                hook = part.register_forward_pre_hook(leave_to_mask, prepend=True, with_kwargs=True)
+                stack.callback(hook.remove)
+        yield
+
+
+def adds_alibi_in_mask(network: PreTrainedModel) -> bool:
+    """Return whether a network is a Falcon with ALiBi (falcon-rw-1b)."""
+    return network.config.model_type == "falcon" and bool(network.config.alibi)
 
 
 def device_of_inputs(network: PreTrainedModel) -> torch.device:

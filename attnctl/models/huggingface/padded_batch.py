@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -14,8 +16,8 @@ import numpy as np
 from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
-from attnctl.layer import LayerAttention
-from attnctl.layer.computed import ComputedLayer
+from attnctl.layer import CHECKED, LayerAttention, LayerTrace
+from attnctl.layer.computed import ComputedLayer, Forward, is_short, step_arrays
 from attnctl.models.huggingface.checkpoint import Checkpoint, other_keys_sentence
 from attnctl.models.huggingface.optional_fields import output_value
 from attnctl.runtime.arrays import as_numpy
@@ -166,6 +168,109 @@ def _compared_with_ours(model: Checkpoint, texts: Sequence[Sequence[Token]]) -> 
         checked[padded] = max(n, checked.get(padded, 0))
 
 
+class PassForward(Forward):
+    """One layer of all texts of a short pass: its steps are computed once, and become NumPy once."""
+
+    @cached_property
+    def arrays_of_texts(self) -> dict[str, Array]:
+        """Return name → array of all texts, padded, without the mask: (batch, heads, n, …)."""
+        return step_arrays(self.call, self.all_steps._replace(mask=None))
+
+    @cached_property
+    def is_finite(self) -> bool:
+        """Return whether the arrays of CHECKED hold only finite numbers."""
+        return all(bool(np.isfinite(self.arrays_of_texts[name]).all()) for name in CHECKED)
+
+    def mask_of_text(self, place: int, n: int) -> Array | None:
+        """Return a text's mask (n, n); None if it hides nothing, as for the text alone."""
+        mask = self.all_steps.mask
+        if mask is None:
+            return None
+        part = mask[..., :n, :n] if mask.ndim == 2 else mask[place if len(mask) > 1 else 0, :n, :n]
+        return None if self.call.window is None and bool(part.all()) else part
+
+
+class TextForward(Forward):
+    """One text's part of a pass; its call is made where it is asked for, its steps are cut out of those of all texts."""
+
+    def __init__(self, whole: PassForward, place: int, n: int, output_matrix: Callable[[], Array | None]) -> None:
+        self.whole, self.place, self.n = whole, place, n
+        self.arrays, self.parameters, self.output_matrix = {}, {}, output_matrix
+        self.after = self.own_context = None
+
+    @cached_property
+    def call(self) -> Call:  # type: ignore[override]
+        """Return the text's call, without padding."""
+        from attnctl.models.huggingface.attention_call import call_of_text
+
+        return call_of_text(self.whole.call, self.place, self.n)
+
+    @cached_property
+    def all_steps(self) -> attention.Attended:
+        """Return every step of the text, without padding."""
+        scores, scaled, _, weights, _, context = self.whole.all_steps
+        rows = slice(0, self.n)
+        square = self.place, slice(None), rows, rows
+        mask = self.whole.mask_of_text(self.place, self.n)
+        of_rows = context[self.place, :, rows]  # (heads, n, d_v)
+        return attention.Attended(scores[square], scaled[square], mask, weights[square], None, of_rows)
+
+
+@dataclass(eq=False)
+class TextLayer(ComputedLayer):
+    """A layer of one text of a pass."""
+
+    forward: TextForward
+
+    @property
+    def is_finite(self) -> bool:  # type: ignore[override]
+        """Return whether the scores and weights of all texts of the pass are finite."""
+        return self.forward.whole.is_finite
+
+    @property
+    def _all_heads(self) -> bool:
+        return bool(len(self.heads) == self.forward.whole.call.queries.shape[-3])
+
+    @property
+    def n_q(self) -> int:
+        """Return the number of tokens."""
+        return self.forward.n
+
+    @property
+    def n_k(self) -> int:
+        """Return the number of tokens."""
+        return self.forward.n
+
+    @property
+    def window(self) -> int | None:  # type: ignore[override]
+        """Return how many keys back a query sees; None for all."""
+        return self.forward.whole.call.window
+
+    @cached_property
+    def kv_heads(self) -> tuple[int, ...]:  # type: ignore[override]
+        """Return the key/value head that each head reads."""
+        call = self.forward.whole.call
+        group = call.queries.shape[-3] // call.keys.shape[-3]
+        return tuple(head // group for head in self.heads)
+
+    def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
+        """Return every known array of this layer, for some queries (None: all), as NumPy: views of those of the pass."""
+        whole, place, n = self.forward.whole, self.forward.place, self.n_q
+        if rows is not None or not self._all_heads:
+            return super().record(rows)
+        arrays = {}
+        for name, array in whole.arrays_of_texts.items():
+            if name == "bias" and not array[place, :, :n, :n].any():  # the bias was for padding only
+                continue
+            by_keys = name in ("scores", "scaled_scores", "weights", "bias")
+            arrays[name] = array[place, :, :n, :n] if by_keys else array[place, :, :n]
+        if (mask := whole.mask_of_text(place, n)) is not None:
+            arrays["mask"] = as_numpy(mask)
+        layer = LayerTrace(self.layer, self.heads, self.kv_heads, **arrays)
+        layer.is_finite = whole.is_finite
+        return layer
+
+
 def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit]) -> list[Run]:
     """Run the texts in one forward; call each text's visitor with its layers. Raises AttnctlError of any text."""
     from attnctl.models.huggingface.attention_call import call_of_text
@@ -179,15 +284,25 @@ def run_padded(model: Checkpoint, texts: Sequence[tuple[Token, ...]], visits: Se
         layers.add(site.layer)
         matrix = traits.see_call(site, call)
         contexts: list[Array | None] = []
+        shares_steps = len(texts) > 1 and is_short(call) and call.keep is None
+        whole = PassForward(call) if shares_steps else None
         for b, visit in enumerate(visits):
-            layer = ComputedLayer.of_call(site.layer, call_of_text(call, b, len(texts[b])), output_matrix=matrix)
+            n = len(texts[b])
+            if whole is None:
+                layer = ComputedLayer.of_call(site.layer, call_of_text(call, b, n), output_matrix=matrix)
+            else:
+                heads = tuple(range(call.queries.shape[-3]))
+                layer = TextLayer(site.layer, heads, TextForward(whole, b, n, matrix))
             try:
                 visit(layer)
             except StopForward:
                 finished.add(b)
-            contexts.append(None if b in finished else layer.forward.context_so_far)
+            if whole is None:
+                contexts.append(None if b in finished else layer.forward.context_so_far)
         if len(finished) == len(visits):
             raise StopForward
+        if whole is not None:
+            return whole.context_so_far
         if any(context is None for context in contexts):
             return None
         all_contexts = call.queries.new_zeros(

@@ -122,3 +122,22 @@ def _tensordot(a: Array, b: Array, dims: object) -> Contraction | None:
     summed = {left[i] for i in left_dims}
     result = [letter for letter in (*left, *right) if letter not in summed]
     return Contraction((a, b), ("".join(left), "".join(right)), "".join(result))
+
+
+def summed_product(
+    factors: tuple[Array, Array], whole: Array, args: Sequence[object], keywords: Mapping[str, object], out: Array
+) -> Contraction | None:
+    """Return the product that the sum over one axis of `whole` is, whose factors were multiplied place by place."""
+    dim = keywords.get("dim", keywords.get("axis", args[1] if len(args) > 1 else None))
+    dim = dim[0] if isinstance(dim, (tuple, list)) and len(dim) == 1 else dim
+    if not isinstance(dim, int) or out.ndim != whole.ndim - 1:
+        return None
+    letters = string.ascii_letters[: whole.ndim]
+    spread = [
+        "".join(
+            "." if size == 1 and whole.shape[index] > 1 else letters[index]
+            for index, size in enumerate(factor.shape, whole.ndim - factor.ndim)
+        )
+        for factor in factors
+    ]
+    return Contraction(factors, (spread[0], spread[1]), letters.replace(letters[dim], ""))

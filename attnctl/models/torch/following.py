@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from attnctl.attention import Array
+from attnctl.models.torch.contractions import Contraction, summed_product
 from attnctl.models.torch.layouts import (
     IN_ORDER,
     PARTS,
@@ -25,6 +26,8 @@ VIEWS = frozenset(
     "transpose swapaxes swapdims permute movedim moveaxis T mT t expand to type_as float half bfloat16 double detach".split()  # noqa: SIM905
 ).union(IN_ORDER, PARTS, ["type", "_to_copy", "__getitem__"])
 CHUNKS = frozenset(["__getitem__", "narrow", "chunk", "split", "tensor_split", "split_with_sizes"])
+MULTIPLICATION = frozenset(["mul", "__mul__", "multiply", "__rmul__"])
+FRESH = frozenset(["new_zeros", "new_ones", "new_empty", "new_full"])  # they read no number of the tensor
 SUMMARIES = frozenset(
     "sum mean max min amax amin argmax argmin norm logsumexp topk any all item numel size dim".split()  # noqa: SIM905
 )
@@ -40,6 +43,7 @@ class Follower:
     origins: ByTensor[object] = field(default_factory=ByTensor)
     grown: ByTensor[bool] = field(default_factory=ByTensor)  # new keys after those of a cache
     chunks: ByTensor[Chunk] = field(default_factory=ByTensor)
+    multiplied: ByTensor[tuple[Array, Array]] = field(default_factory=ByTensor)  # place by place: both factors
     heads: ByTensor[bool] = field(default_factory=ByTensor)  # parts of the features of a projection
     written: dict[int, object] = field(default_factory=dict)  # address of a buffer → origin of what was written into it
 
@@ -47,6 +51,10 @@ class Follower:
         self, table: Table, args: Sequence[Any], keywords: Mapping[str, Any], spread: Array, out: Array
     ) -> Array | None:
         """Look at the sum of weights times values; return another result, or None."""
+        raise NotImplementedError
+
+    def note_product(self, product: Contraction, out: Array) -> None:
+        """Note the axes of a product of two activations, which may be scores."""
         raise NotImplementedError
 
     # --- constants and origins ---
@@ -90,7 +98,7 @@ class Follower:
         if name == "__setitem__" or (name.endswith("_") and not name.endswith("__")):
             self.note_write(name, args, tensors)
         moving = [tensor for tensor in tensors if not self.is_constant(tensor)]
-        if not moving:
+        if not moving or name in FRESH:
             for part in results:
                 self.constants[part] = True
             return out
@@ -106,14 +114,25 @@ class Follower:
         if name in ("sum", "__sum__") and (table := self.tables.get(moving[0])) is not None and table.spread:
             other = self.summed(table, args, keywords, moving[0], out)
             return out if other is None else other
+        if name == "sum" and moving[0] in self.multiplied and isinstance(out, torch.Tensor):
+            product = summed_product(self.multiplied[moving[0]], moving[0], args, keywords, out)
+            if product is not None:
+                self.note_product(product, out)
+                return out
         for part in results:
             if not part.is_floating_point() and not part.is_complex():
                 continue
             self._pass_origin(name, moving, part)
             self._pass_layout(name, args, keywords, moving, part)
+        if name in MULTIPLICATION and len(moving) == 2 and results and not any(part in self.tables for part in moving):
+            self._note_multiplied(moving[0], moving[1], results[0])
         if name in CHUNKS and moving[0].is_floating_point() and moving[0] not in self.tables:
             self._note_chunks(name, args, keywords, moving[0], results)
         return out
+
+    def _note_multiplied(self, a: Array, b: Array, out: Array) -> None:
+        if out.numel() > min(a.numel(), b.numel()):  # one is repeated, as queries for each key
+            self.multiplied[out] = a, b
 
     def _pass_origin(self, name: str, moving: Sequence[Array], out: Array) -> None:
         floats = [tensor for tensor in moving if tensor.is_floating_point() or tensor.is_complex()]
@@ -251,6 +270,6 @@ class Follower:
                 before = function(table.before_dropout, *args[1:], **keywords)
             return replace(table, before_dropout=before if isinstance(before, torch.Tensor) else before[0])
         others = [tensor for tensor in moving if tensor is not source]
-        if name in ("mul", "__mul__", "multiply", "__rmul__") and out.numel() > source.numel() and others:
+        if name in MULTIPLICATION and out.numel() > source.numel() and others:
             return replace(table, spread=(source, self.layouts[source], others[0]))
         return replace(table, touched=name, before_dropout=None)

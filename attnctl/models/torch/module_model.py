@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from attnctl.layer.computed import share_of_sink
 from attnctl.layer.interventions import Intervention
 from attnctl.models.torch.fused import Steps
 from attnctl.models.torch.intervention import apply_to_module
+from attnctl.models.torch.module_answers import ModuleAnswer, heads_off
 from attnctl.models.torch.own_errors import own_error
 from attnctl.models.torch.picture_tokens import grid_of_tokens, lines_of_transform, patches_in, tokens_of_grid
 from attnctl.models.torch.traced_call import TracedCall
@@ -56,6 +57,17 @@ class Inputs:
     keywords: Mapping[str, Any] = field(default_factory=dict)
     tokens: tuple[Token, ...] | None = None
     photograph: Image | None = None
+
+    def with_ids(self, ids: Sequence[int]) -> Inputs:
+        """Return the inputs for other token ids: a mask, or the type of each token, is that of the first token for all."""
+        known = tuple(self.args), dict(self.keywords)
+        first = "input_ids" if "input_ids" in self.keywords else None
+        args = tuple(torch.tensor([list(ids)]) if first is None and not i else part for i, part in enumerate(known[0]))
+        keywords = {
+            name: torch.tensor([list(ids)]) if name == first else _repeated(part, len(ids))
+            for name, part in known[1].items()
+        }
+        return replace(self, args=args, keywords=keywords, tokens=None)
 
     @property
     def side(self) -> tuple[int, int] | None:
@@ -149,6 +161,10 @@ class ModuleModel(TextModel):
         """Return the text of one id, by the tokenizer."""
         return str(self.reader.decode([number]))
 
+    def text_of_ids(self, ids: Sequence[int]) -> str:
+        """Return the text of some ids, by the tokenizer."""
+        return str(self.reader.decode(list(ids)))
+
     def logits_under(self, intervention: Intervention, text: str) -> Array:
         """Return the logits (1, n, vocabulary) under an intervention.
 
@@ -163,6 +179,31 @@ class ModuleModel(TextModel):
                 f"{self.name} puts out no logits for each token of a tokenizer: no prediction can be watched"
             )
         return logits
+
+    @property
+    def can_answer(self) -> bool:
+        """Return whether a tokenizer turns text into ids, and back."""
+        return hasattr(self.reader, "encode") and hasattr(self.reader, "decode")
+
+    def answer_of(self, prompt: Sequence[int]) -> ModuleAnswer:
+        """Return a prompt of ids whose answer is still to be generated."""
+        return ModuleAnswer(self, tuple(prompt))
+
+    def answering_without(self, heads: Mapping[int, tuple[int, ...]]) -> AbstractContextManager[None]:
+        """Return a context in which these heads (layer → heads) are off in each answer."""
+        return heads_off(self, dict(heads))
+
+    def logits_of_ids(self, ids: Sequence[int], see: Callable[[Place, AnyCall], None] | None = None) -> Array:
+        """Return the logits (n, vocabulary) of token ids; `see` is called with the place and the call of each attention.
+
+        Raises AttnctlError if the module puts out none for each token.
+        """
+        inputs = self._inputs_of(self.text_of_id(ids[0])).with_ids(ids)
+        output = self._forward(inputs, _Seeing(see or (lambda *_: None)))
+        logits = _logits_of(output)
+        if logits is None or logits.ndim != 3 or logits.shape[1] != len(ids):
+            raise AttnctlError(f"{self.name} puts out no logits for each token: it continues no text")
+        return logits[0]
 
     def weights_under(self, intervention: Intervention, text: str, take: Callable[[int, Floats], None]) -> None:
         """Call `take` with each layer and its weights (heads, n, n) under an intervention."""
@@ -298,8 +339,14 @@ class ModuleModel(TextModel):
         found = []
         for share, number in zip(best.values.tolist(), best.indices.tolist(), strict=True):
             with suppress(Exception):  # a number that the tokenizer does not know
-                found.append(Prediction(n - 1, str(decode([number])), number, share))
+                found.append(Prediction(n - 1, str(decode([number])), number, share, among=len(shares)))
         return tuple(found)
+
+
+def _repeated(part: Any, count: int) -> Any:
+    """Return a tensor (1, n) with its first number `count` times; anything else unchanged."""
+    is_row = isinstance(part, torch.Tensor) and part.ndim == 2 and part.shape[0] == 1 and part.shape[1]
+    return part[:, :1].repeat(1, count) if is_row else part
 
 
 def _logits_of(output: Any) -> Array | None:

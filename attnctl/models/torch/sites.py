@@ -46,7 +46,9 @@ class Sites:
     calls: Counter[tuple[str, int]] = field(default_factory=Counter)  # a run of a module → its attentions
     layers: dict[tuple[str, str, int], int] = field(default_factory=dict)  # kind, module, n-th attention → layer
     inside: int = 0  # how many modules run that are watched in another way
-    other_threads: bool = False
+    other_threads: dict[str, None] = field(default_factory=dict)  # the outermost modules that ran in another thread
+    threads: set[int] = field(default_factory=set)  # those threads
+    is_watched_here: Callable[[], bool] = lambda: False  # whether a context of the thread that asks watches the model
     next_part: object = None  # what the last part of queries was a part of, and where the next one would start
     last_place: Place | None = None
     ended: Callable[[], None] = lambda: None  # called when a forward has ended
@@ -64,7 +66,12 @@ class Sites:
     def begin(self, name: str, module: Module) -> None:
         """Note that a module begins; a module that runs by itself again, or the root, begins a new forward."""
         if threading.get_ident() != self.thread:
-            self.other_threads = True
+            known = name in self.other_threads or any(
+                name.startswith(f"{part}.") for part in self.other_threads if part
+            )
+            if not known and "" not in self.other_threads and not self.is_watched_here():
+                self.other_threads[name] = None
+            self.threads.add(threading.get_ident())
             return
         if not self.stack:
             if self.step < 0 or module is self.model or name in self.top:

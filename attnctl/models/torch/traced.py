@@ -27,12 +27,16 @@ from attnctl.models.torch.layouts import (
     fresh_axis,
     fresh_layout,
 )
-from attnctl.models.torch.tensors import Chunk
+from attnctl.models.torch.tensors import Chunk, tensors_in
 from attnctl.models.torch.traced_call import Softmaxed, Table, TracedCall
 
 POOLED_HEADS = 8  # the most heads of an attention that pools tokens by a linear layer; more are the features of keys
 NO_SHARES = "its scores multiply values without a softmax, and rows do not sum to 1: they are no shares of attention"
 OVER_QUERIES = "its softmax is over the queries: for each key, the weights of all queries sum to 1"
+PARTS_OF_KEYS = (
+    "the same queries look at several parts of the keys, each with a softmax of its own: the rows of each part sum to 1, "
+    "not those of all keys"
+)
 LINEAR = "it multiplies keys with values before the queries (linear attention): there is no map of tokens"
 
 
@@ -43,6 +47,9 @@ class Tracer(Follower):
     see: Callable[[TracedCall, bool, Chunk | None], Array | None] = field(kw_only=True)
     module: Callable[[], str] = field(kw_only=True)  # returns the name of the module that runs
     candidates: list[Softmaxed] = field(default_factory=list)
+    parts_of_keys: dict[tuple[object, ...], int] = field(
+        default_factory=dict
+    )  # queries, keys → start of the first part
     refused: dict[tuple[str, str], None] = field(default_factory=dict)  # (module, sentence), in order
 
     # --- softmax ---
@@ -68,7 +75,7 @@ class Tracer(Follower):
         if table is None:
             if not axis or any(atom.feature for atom in axis):
                 return  # over the features of a linear layer: experts, classes, a vocabulary
-            table = Table(keys=axis, is_cross=True, needs_queries=not is_followed)
+            table = Table(keys=axis, is_cross=scores not in self.origins, needs_queries=not is_followed)
         elif table.softmax is not None and not table.is_log:
             self.refuse("its weights go through a second softmax before they meet values")
         softmax = Softmaxed(self.module(), scores.detach(), layout)
@@ -96,6 +103,8 @@ class Tracer(Follower):
         out = run(*args, **keywords)
         product = contraction_of(name, args, keywords)
         if product is None or not isinstance(out, torch.Tensor):
+            if name == "einsum" and any(self._is_softmax(tensor) for tensor in tensors_in(args, keywords)):
+                self.refuse(f"its weights meet values in an einsum of several tensors ({args[0]}): split it in two")
             return self.follow(name, args, keywords, out)
         constant = [self.is_constant(tensor) for tensor in product.operands]
         if all(constant):
@@ -112,6 +121,15 @@ class Tracer(Follower):
         self._pass_origin(name, moving, out)
         self._make_layout(product, constant, out)
         return out
+
+    def _is_softmax(self, tensor: Array) -> bool:
+        table = self.tables.get(tensor)
+        return table is not None and table.softmax is not None
+
+    def note_product(self, product: Contraction, out: Array) -> None:
+        """Note the axes of a product of two activations that was written as a sum."""
+        self._pass_origin("sum", product.operands, out)
+        self._make_layout(product, (False, False), out)
 
     def _make_layout(self, product: Contraction, constant: Sequence[bool], out: Array) -> None:
         """Note the axes of a product; if it may hold scores, note that too."""
@@ -290,16 +308,15 @@ class Tracer(Follower):
         dim = dim[0] if isinstance(dim, (tuple, list)) and len(dim) == 1 else dim
         of_spread: Layout = self.layouts[spread]
         if (
-            table.needs_queries
-            or not isinstance(dim, int)
+            not isinstance(dim, int)
             or not isinstance(out, torch.Tensor)
             or not _same_side(list(of_spread[dim]), table.keys)
         ):
             return None
-        groups = _groups(table, layout, list(of_spread[dim]), [])
         sizes = [1] * (len(of_spread) - values.ndim) + list(values.shape)
         free = [atom for axis, size in zip(of_spread, sizes, strict=True) if size == 1 for atom in axis]
-        if any(atom not in free for atom in groups[2]):
+        groups = _groups(table, layout, list(of_spread[dim]), free)
+        if any(atom not in free for atom in groups[2]) or (table.needs_queries and not groups[2]):
             return None
         of_output = tuple(axis for index, axis in enumerate(of_spread) if index != dim % len(of_spread))
         if keywords.get("keepdim", len(args) > 2 and args[2]):
@@ -352,9 +369,21 @@ class Tracer(Follower):
         queries, keys_of = (first, second) if by_columns else (second, first)
         grown = keys_of is not None and self.is_grown(keys_of)
         chunk = None if queries is None else self.chunks.get(queries)
+        if queries is not None and keys_of is not None:
+            self._note_parts_of_keys(queries, keys_of)
         other = self.see(call, table.is_cross or self.differs(call.shape, chunk, grown), chunk)
         softmax.array = None  # its memory is not needed any more
         return other
+
+    def _note_parts_of_keys(self, queries: Array, keys: Array) -> None:
+        """Note that the same queries look at a second part of the keys, with a softmax of its own, as in ring attention."""
+        part = self.chunks.get(keys)
+        if part is None:
+            return
+        whole = self.module(), self.origin(queries), tuple(queries.shape), self.chunks.get(queries), part[:-1]
+        before = self.parts_of_keys.setdefault(whole, part[-1])
+        if before != part[-1]:
+            self.refuse(PARTS_OF_KEYS)
 
 
 def positional_layout(shape: Sequence[int]) -> Layout:

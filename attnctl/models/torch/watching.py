@@ -22,11 +22,13 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.models.torch.contractions import PRODUCTS
 from attnctl.models.torch.fused import Arguments, Changed, FlexCall, FusedCall, arguments_of
+from attnctl.models.torch.other_threads import new_threads_heard
 from attnctl.models.torch.sites import Place, Sites
 from attnctl.models.torch.tensors import Chunk
 from attnctl.models.torch.traced import Tracer
 from attnctl.models.torch.traced_call import TracedCall
 from attnctl.models.torch.unseen_operators import (
+    ATTENDS,
     LOOKS_FUSED,
     Below,
     called_by_itself,
@@ -69,6 +71,9 @@ class Watched:
     unknown: dict[str, str] = field(default_factory=dict)  # operator → module
     refused: dict[tuple[str, str], None] = field(default_factory=dict)
     softmaxes: int = 0
+    filled: set[int] = field(default_factory=set)  # forwards in which attention had queries
+    empty: dict[int, tuple[int, ...]] = field(default_factory=dict)  # forward → shape of a result without numbers
+    in_threads: dict[tuple[str, str], int] = field(default_factory=dict)  # function, place of its call → thread
     below: dict[str, None] = field(
         default_factory=dict
     )  # modules in which a function in TorchScript computes a softmax
@@ -90,8 +95,18 @@ class Watched:
             f"the operator {operator} in {module or 'the root'} looks like attention, and attnctl does not know it"
             for operator, module in self.unknown.items()
         ]
+        lines += [
+            f"forward {step} ran over zero tokens (a result of shape {shape}): there is no attention to show"
+            for step, shape in self.empty.items()
+            if step not in self.filled
+        ]
         if self.sites.other_threads:
-            lines.append("modules ran in other threads (DataParallel?), which are not watched")
+            lines.append(in_threads_sentence(self.sites.other_threads))
+        lines += [
+            f"{place} called {name} in a thread of its own, which is not watched"
+            for (name, place), thread in self.in_threads.items()
+            if thread not in self.sites.threads
+        ]
         return lines
 
     def nothing_seen(self) -> str:
@@ -100,12 +115,22 @@ class Watched:
             f"no attention of {self.name} was seen: no call of scaled_dot_product_attention or flex_attention, and no "
             "softmax of a product of queries and keys that multiplies values"
         )
+        if self.empty and self.sites.step <= 0:
+            shape = next(iter(self.empty.values()))
+            return f"{self.name} ran over zero tokens (a result of shape {shape}): give it at least one token, and one text"
         problems = self.problems()
         if not problems and self.softmaxes:
             problems = [
                 f"{self.softmaxes} softmax over other things (experts, classes, a loss, or scores without a product)"
             ]
         return f"{looked} ({'; '.join(problems)})" if problems else looked
+
+
+def in_threads_sentence(names: Mapping[str, object]) -> str:
+    """Return a sentence that names modules that ran in threads without a context."""
+    first = [name or "the root" for name in names][:3]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(first)}{more} ran in other threads (DataParallel?), which are not watched"
 
 
 class _Mode(TorchFunctionMode):
@@ -127,7 +152,11 @@ class _Mode(TorchFunctionMode):
     def _show(self, call: AnyCall, is_cross: bool, chunk: Chunk | None) -> Array | None:
         """Show a call to each visitor; return the output that the model goes on with, if one of them changed it."""
         other = None
+        if not call.output.numel():  # no text, or no query
+            self._note_empty(call.output)
+            return None
         for watched in self._running():
+            watched.filled.add(watched.sites.step)
             place = watched.sites.next_place("cross" if is_cross else "self", chunk, call.shape)
             watched.ways[call.way] = watched.ways.get(call.way, 0) + 1
             changed = watched.visitor.see(place, call)
@@ -153,6 +182,12 @@ class _Mode(TorchFunctionMode):
         if not running:
             return func(*args, **keywords)
         name = function_name(func)
+        if torch._C._functorch.peek_interpreter_stack() is not None:  # its tensors tell no numbers, and no batch
+            if ATTENDS.search(name):
+                self.tracer.refuse(
+                    "it attends under torch.vmap or another transform of torch.func, which hides the batch"
+                )
+            return self._and_refusals(func(*args, **keywords), running)
         if name == "scaled_dot_product_attention":
             return self._fused(func, args, keywords)
         if name in ("flex_attention", "flex_attention_hop") and len(args) >= 6:
@@ -171,9 +206,21 @@ class _Mode(TorchFunctionMode):
             self.tracer.softmax(name.lstrip("_"), args, keywords, out)
             for watched in running:
                 watched.softmaxes += 1
+            if isinstance(out, torch.Tensor) and not out.numel():
+                self._note_empty(out)
             return self._and_refusals(out, running)
         out = func(*args, **keywords)
         return self._and_refusals(self.tracer.follow(name, args, keywords, out), running)
+
+    def note_thread(self, name: str, place: str) -> None:
+        """Note that a function attends in another thread, which has no context, while a model runs here."""
+        if getattr(_modes, "mode", None) is None:
+            for watched in self._running():
+                watched.in_threads.setdefault((name, place), threading.get_ident())
+
+    def _note_empty(self, out: Array) -> None:
+        for watched in self._running():
+            watched.empty.setdefault(watched.sites.step, tuple(out.shape))
 
     def _note_unknown(self, func: object, running: list[Watched]) -> None:
         for watched in running:
@@ -237,13 +284,19 @@ def function_name(func: Any) -> str:
 _modes = threading.local()
 
 
+def _is_watched_here(model: Module) -> bool:
+    """Return whether a context of this thread watches the model."""
+    mode = getattr(_modes, "mode", None)
+    return mode is not None and any(watched.model is model for watched in mode.models)
+
+
 @contextmanager
 def watch_module(model: Module, visitor: Visitor, without: frozenset[int] = frozenset()) -> Iterator[Watched]:
     """Show each attention of `model` to a visitor within this context; the parts `without` are left to others.
 
     Compiled modules run uncompiled. Contexts nest: an outer one's change is seen by an inner one.
     """
-    watched = Watched(model, visitor, Sites(model, without))
+    watched = Watched(model, visitor, Sites(model, without, is_watched_here=lambda: _is_watched_here(model)))
     with ExitStack() as stack:
         if "torch._dynamo" in sys.modules or "torch.nn.attention.flex_attention" in sys.modules:
             import torch.compiler
@@ -255,6 +308,7 @@ def watch_module(model: Module, visitor: Visitor, without: frozenset[int] = froz
             mode = _modes.mode = _Mode()
             stack.callback(setattr, _modes, "mode", None)
             stack.enter_context(mode)
+            stack.enter_context(new_threads_heard(mode.note_thread))
         if not mode.looks_below and (watched.sites.is_scripted() or scripted_functions_attend()):
             mode.looks_below = True
             stack.callback(setattr, mode, "looks_below", False)

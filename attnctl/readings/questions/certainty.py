@@ -115,14 +115,14 @@ class Sentence:
 
     def fits(self, family: Family, query: int, key: int) -> bool:
         """Return whether a relation of this family can join two words, by their classes and their order."""
+        if family.query and not (self.classes[query] & family.query and self.classes[key] & family.key):
+            return False
         if query == key or (1 if key > query else -1) not in family.sides:
             return False
         if family is OPENING:
             return _MARKS.get(self.words[query]) == self.words[key]
         if family is REPEATED:  # an induction head looks at what came after the same word before
             return key > 0 and self.words[key - 1].lower() == self.words[query].lower()
-        if not (self.classes[query] & family.query and self.classes[key] & family.key):
-            return False
         if family in (ANTECEDENT, POSSESSIVE):  # a word that may be a verb is not an antecedent
             return self.asks(family, query) and VERB not in self.classes[key] and self._may_mean(query, key)
         if family in (OBJECT, VERB_OBJECT):
@@ -215,6 +215,11 @@ class Sentence:
     def is_noun(self, i: int) -> bool:
         """Return whether the word at `i` is a noun and nothing else."""
         return 0 <= i < len(self.words) and self.classes[i] == {NOUN}
+
+    def has_meaning(self, i: int) -> bool:
+        """Return whether the word at `i` has a meaning of its own: a noun, an adjective or a verb, not "it", "the", "is"."""
+        classes = self.classes[i]
+        return bool(classes) and classes <= {NOUN, VERB, ADJECTIVE} and self.small[i] not in _COPULAS | _HELPERS
 
     def are_alike(self, first: int, second: int) -> bool:
         """Return whether both words may be names, or both may be other words."""

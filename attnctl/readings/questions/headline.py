@@ -6,13 +6,18 @@ first among the sure links of pronouns to their antecedents, then among verbs wi
 with their owners, and links of these kinds that are unsure; the other relations come last. Without these ranks the
 relations of "the" would win: most of them are right, but they say little.
 
-For another checkpoint it is the weight that is larger than its position explains, by the most; if none is by a margin, no
-head stands out. For other models it is the largest weight on a token that is neither the query nor a sink.
+A checkpoint's measured heads are right less often, and several look for one relation. There a likely link counts as well,
+one whose like were right in nine of ten marked sentences; possessives come with the pronouns, since no distance tells whom
+they mean; and of links that are equally probable the strongest is shown.
+
+For another checkpoint, and for a text in which no measured head has a likely link that says much, it is a weight that is
+larger than its position explains (standing_out.py); if there is none, no head stands out. For other models it is the largest
+weight on a token that is neither the query nor a sink.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,8 +39,8 @@ from attnctl.readings.questions.certainty import (
     certainty_of_model,
     evidence,
 )
-from attnctl.readings.questions.positions import FEWEST_ROWS, Positions, explained_by_the_text
-from attnctl.text import percent, visible_text
+from attnctl.readings.questions.standing_out import EQUAL_DIGITS, standing_out
+from attnctl.text import visible_text
 from attnctl.text.tokens import Token
 from attnctl.trace import VERB_OF_WORD, Headline, Trace, joined_word, word_groups
 
@@ -43,23 +48,19 @@ if TYPE_CHECKING:
     from attnctl.text import Document
 
 
-EQUAL_DIGITS = (
-    6  # decimals: weights that differ by less count as equal, so that any processor chooses the first of them
-)
 LEAST = 0.6  # a head that is right on this share of held-out sentences bears the relation's name
 SINK = 0.5  # a key that takes more than this mean share of the other rows' attention is a sink
 LIKELY = 0.5  # a link with a smaller probability is probably wrong
+USUALLY_RIGHT = (
+    0.9  # of a checkpoint's links, the share of marked ones that was right, from which one is as good as sure
+)
+CLEAR = 0.25  # a checkpoint's link with a smaller weight is no clear sight, of a pronoun one with less than half of it
 FEWEST_KEYS = 3  # keys that a query must see: of two, one has a large weight by chance
 
 ROLE_OF_RELATION = {"object → verb": VERB_OF_WORD}
 
 MEASURED = "the head was measured to find {role}"
 LARGEST = "the largest weight on a token that is neither the query itself nor a sink"
-MARGIN = 0.5  # a weight stands out if it is larger than what its position explains by this much
-EXPLAINED = 0.25  # a weight at an offset of which the position explains more is the head's habit
-COMMON = 0.3  # a key with a larger mean share of the other rows' attention says little about one of them
-FEWEST_WORDS = 4  # in a shorter text every weight is large
-UNEXPLAINED = "its weight is {more} more than the head gives to this distance in other texts"
 NOTHING = "every large weight is at a distance that its head often looks at, or on a sink or a mark"
 NO_OTHER = "no token but the query itself, or a sink, gets attention here"
 
@@ -69,13 +70,12 @@ def headline(
     layer: int | None = None,
     head: int | Collection[int] | None = None,
     query: int | None = None,
-    positions: Callable[[], Positions | None] | None = None,
 ) -> Headline | None:
     """Return the link to look at first, within the given layer, heads and query.
 
-    `positions` returns what the position explains of a checkpoint's weights; it is called if no measured head has a likely
-    link. Without it, the other rows of a text that is long enough tell that. A link with `stands_out` False says nothing of
-    the text.
+    The trace's `positions`, what the position explains of a checkpoint's weights, are read if no measured head has a likely
+    link. Without them, the other rows of a text that is long enough tell that. A link with `stands_out` False says nothing
+    of the text.
     Return None for a trace without weights, or a query that it does not hold.
     """
     heads = None if head is None else (head,) if isinstance(head, int) else tuple(head)
@@ -83,15 +83,21 @@ def headline(
     places = [(part, h) for part in parts for h in part.heads if heads is None or h in heads]
     # the context of a head that is switched off is not used
     places = [(part, h) for part, h in places if h not in trace.model.heads_off_in(part.layer)] or places
-    marked = _relation_headline(trace, places, query)
+    marked, says_enough = _relation_headline(trace, places, query)
     if query is not None and len(places) == 1:  # nothing is left to choose
         part, h = places[0]
         chosen = _largest_of_row(part, h, query)
         if chosen is None or marked is None or marked.key != chosen.key:
             return chosen
         return replace(marked, reason="")
-    if marked is None and trace.model.nature.is_network and trace.reads_itself and trace.measure is None:
-        return _standing_out(trace, places, query, None if positions is None else positions())
+    reads_text = trace.model.nature.is_network and trace.reads_itself and not any(t.is_patch for t in trace.tokens)
+    if not says_enough and reads_text and trace.measure is None:
+        other = standing_out(trace, places, query)
+        if other is not None and (marked is None or other.tells > 0):
+            return other.line
+        if marked is None:
+            largest = _largest_link(trace, places, query)
+            return largest and replace(largest, reason=NOTHING, stands_out=False)
     largest = marked or _largest_link(trace, _without_induction(trace, places), query)
     return replace(largest, sure=False) if largest and marked is None and _certainty_of(trace).is_measured else largest
 
@@ -114,6 +120,7 @@ class Candidate(NamedTuple):
     weight: float
     role: str
     evidence: dict[str, float]
+    tells: bool  # whether both words have a meaning of their own: not "it", not "is"
 
 
 def measured_roles(figures: Document) -> tuple[tuple[int, int, str], ...] | None:
@@ -136,35 +143,47 @@ def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = N
     roles, keys = trace.model.roles_of_heads(), _own_keys(trace)
     if not roles or keys is None:
         return
+    is_network = trace.model.nature.is_network
     words = _words(trace)
     sentence = Sentence([word.token for word in words])
     word_of_query = {word.place: number for number, word in enumerate(words)}
-    pool = np.zeros((len(trace.tokens), len(words)), np.float32)  # (n, words): which tokens a word is
-    for number, word in enumerate(words):
-        pool[word.pieces, number] = 1
+    place_of_key = {token: place for place, token in enumerate(keys)}
+    pool = None  # (n_k, words): which keys a word is; None: each key is a word
+    if is_network or len(keys) < len(words):
+        pool = np.zeros((len(trace.tokens), len(words)), np.float32)
+        for number, word in enumerate(words):
+            pool[word.pieces, number] = 1
+        pool = pool[keys]
     if places is None:
         places = [(part, h) for part in trace.layers for h in part.heads]
     for part, h in places:
-        for family in FAMILIES:
-            relations = [role for role in roles.get((part.layer, h), ()) if role.startswith(family.starts)]
-            if not relations:
-                continue
-            weights = part.head_weights(h)  # (rows, n_k)
-            of_words = weights @ pool[keys]  # (rows, words)
-            for row, token in enumerate(range(len(weights)) if part.rows is None else part.rows):
-                if (query := word_of_query.get(token)) is None or not sentence.asks(family, query):
+        own_roles = roles.get((part.layer, h), ())
+        families = [family for family in FAMILIES if any(role.startswith(family.starts) for role in own_roles)]
+        if not families:
+            continue
+        weights = part.head_weights(h)  # (rows, n_k)
+        of_words = weights if pool is None else weights @ pool  # (rows, words)
+        tokens = range(len(weights)) if part.rows is None else part.rows
+        queries = [(row, token, word_of_query[token]) for row, token in enumerate(tokens) if token in word_of_query]
+        # the head finds the word with its largest weight, except the query itself
+        others = of_words.round(EQUAL_DIGITS)
+        others[[row for row, *_ in queries], [query for *_, query in queries]] = -1
+        best = others.argmax(axis=1).tolist()
+        largest = others.max(axis=1).tolist()
+        for family in families:
+            relations = [role for role in own_roles if role.startswith(family.starts)]
+            for row, token, query in queries:
+                key = best[row]
+                place = place_of_key.get(words[key].place)
+                if place is None or largest[row] <= 0 or not words[key].is_single or not sentence.asks(family, query):
                     continue
-                whole = of_words[row]  # (words,)
-                other_weights = whole.round(EQUAL_DIGITS)
-                other_weights[query] = -1  # the head finds the word with its largest weight, except the query itself
-                key = int(np.argmax(other_weights))
-                if not words[key].is_single or words[key].place not in keys:
-                    continue
-                if other_weights[key] > 0 and sentence.fits(family, query, key):
-                    role = sentence.role_name(relations, query, key)
+                if is_network and sentence.small[query] == sentence.small[key]:
+                    continue  # many heads of a checkpoint look at the same word
+                if sentence.fits(family, query, key):
+                    role, whole = sentence.role_name(relations, query, key), of_words[row]  # (words,)
                     link_evidence = evidence(sentence, family, query, key, whole)
-                    place = keys.index(words[key].place)
-                    yield Candidate(family, part.layer, h, token, place, float(whole[key]), role, link_evidence)
+                    tells = sentence.has_meaning(query) and sentence.has_meaning(key)
+                    yield Candidate(family, part.layer, h, token, place, float(whole[key]), role, link_evidence, tells)
 
 
 class _Word(NamedTuple):
@@ -200,23 +219,29 @@ def _own_keys(trace: Trace) -> list[int] | None:
     return list(trace.key_numbers) if "left-out" in trace.noted else None
 
 
-def _relation_headline(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query: int | None) -> Headline | None:
-    """Return the candidate to show; None where no measured head has one."""
+def _relation_headline(
+    trace: Trace, places: Sequence[tuple[LayerTrace, int]], query: int | None
+) -> tuple[Headline | None, bool]:
+    """Return the candidate to show, None where no measured head has one; and whether it needs no other link beside it."""
     certainty = _certainty_of(trace)
     links = [link for link in candidates(trace, places) if query in (None, link.query)]
     if not links:
-        return None
-    rank, line = max((_judged(link, certainty) for link in links), key=lambda judged: judged[0])
-    is_likely = rank.place > PLACES.index("is probably wrong")
+        return None, False
+    is_network = trace.model.nature.is_network
+    rank, line = max((_judged(link, certainty, is_network) for link in links), key=lambda judged: judged[0])
     # the demo has a head for each relation; of a checkpoint's many heads, one that is probably wrong is no answer
-    return line if is_likely or not trace.model.nature.is_network else None
+    if is_network and rank.place <= PLACES.index("is probably wrong"):
+        return None, False
+    return line, rank.place > PLACES.index("an unsure pronoun, subject, object or possessive")
 
 
 class Rank(NamedTuple):
     """The rank of a link among others: the largest is shown. A later field counts where the earlier ones are equal."""
 
     place: int  # its number in PLACES
+    sure: bool  # of a checkpoint alone: a sure link comes before a likely one
     probability: float  # in hundredths: their own uncertainty is larger
+    weight: float  # of a checkpoint alone, in hundredths
     is_subject: bool
     exact_probability: float
 
@@ -234,7 +259,7 @@ PLACES = (
 )
 
 
-def _judged(link: Candidate, certainty: Certainty) -> tuple[Rank, Headline]:
+def _judged(link: Candidate, certainty: Certainty, is_network: bool) -> tuple[Rank, Headline]:
     """Return the rank of a candidate among others, and the candidate as a headline."""
     probability = certainty.probability(link.family, link.evidence)
     measured = certainty.is_measured
@@ -249,8 +274,12 @@ def _judged(link: Candidate, certainty: Certainty) -> tuple[Rank, Headline]:
         certainty.is_sure(link.family, probability) and link.weight >= link.evidence["own"] if measured else None,
         MEASURED.format(role=link.role),
     )
-    place = PLACES.index(_place(link, judged))
-    return Rank(place, round(probability, 2), link.family is SUBJECT, probability), judged
+    if not (is_network and measured):
+        place = PLACES.index(_place(link, judged))
+        return Rank(place, False, round(probability, 2), 0.0, link.family is SUBJECT, probability), judged
+    place = PLACES.index(_place_in_checkpoint(link, judged, certainty))
+    weight = round(link.weight, 2)
+    return Rank(place, bool(judged.sure), round(probability, 2), weight, link.family is SUBJECT, probability), judged
 
 
 def _place(link: Candidate, judged: Headline) -> str:
@@ -270,6 +299,28 @@ def _place(link: Candidate, judged: Headline) -> str:
     return wrong if not sure else determiner if link.family is DETERMINED else other
 
 
+def _place_in_checkpoint(link: Candidate, judged: Headline, certainty: Certainty) -> str:
+    """Return which of PLACES a link of a checkpoint has.
+
+    A verb with a pronoun, or with "is", says less than one with another word: it has the place of a sure possessive.
+    """
+    own, wrong, _determiner, other, unsure, of_pronoun, verb, pronoun = PLACES
+    probability = judged.probability or 0.0
+    if link.weight < link.evidence["own"]:
+        return own
+    if probability < LIKELY:
+        return wrong
+    if link.family not in (ANTECEDENT, POSSESSIVE, SUBJECT, SUBJECT_VERB, OBJECT, VERB_OBJECT):
+        return other
+    is_likely = judged.sure or certainty.share_right(link.family, probability) >= USUALLY_RIGHT
+    refers = link.family in (ANTECEDENT, POSSESSIVE)
+    if not is_likely or link.weight < (CLEAR / 2 if refers else CLEAR):
+        return unsure
+    if refers:
+        return pronoun
+    return verb if link.tells else of_pronoun if judged.sure else unsure
+
+
 def _certainty_of(trace: Trace) -> Certainty:
     """Return the measurement of a trace's model; for a text that it cannot read well, one that calls no link sure."""
     measured = certainty_of_model(trace.model)
@@ -280,7 +331,9 @@ def other_headlines(trace: Trace, line: Headline) -> list[Headline]:
     """Return the sure links of other measured heads about subjects and objects, the most probable first, one for a head."""
     certainty = _certainty_of(trace)
     ranked = sorted(
-        (_judged(link, certainty) for link in candidates(trace)), key=lambda judged: judged[0], reverse=True
+        (_judged(link, certainty, trace.model.nature.is_network) for link in candidates(trace)),
+        key=lambda judged: judged[0],
+        reverse=True,
     )
     places = {(line.layer, line.head)}
     headlines = []
@@ -340,7 +393,6 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
     best: tuple[tuple[bool, float], Headline] | None = None
     special = [j for j, token in enumerate(trace.key_axis) if token.special]
     parked = trace.model.nature.is_network and trace.reads_itself
-    key_of_token = {number: key for key, number in enumerate(_own_keys(trace) or ())}
     for part, h in places:
         weights = part.head_weights(h).astype(np.float64)  # (rows, n_k)
         queries = list(range(len(weights)) if part.rows is None else part.rows)
@@ -351,7 +403,7 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
         telling[:, special] = False
         telling[:, : int(parked)] = False  # checkpoints park attention on their first token
         telling[:, _sinks(weights)] = False
-        own_keys = [(row, key_of_token[i]) for row, i in enumerate(queries) if i in key_of_token]
+        own_keys = [(row, own) for row, i in enumerate(queries) if (own := trace.own_key(i)) is not None]
         telling[tuple(np.array(own_keys, int).reshape(-1, 2).T)] = False
         visible_keys = (
             np.full(len(queries), weights.shape[1]) if part.mask is None else part.mask.sum(axis=1)
@@ -369,58 +421,6 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
         if best is None or rank > best[0]:
             best = rank, Headline(part.layer, h, i, int(key), weight, reason=reason)
     return None if best is None else best[1]
-
-
-def _standing_out(
-    trace: Trace, places: Sequence[tuple[LayerTrace, int]], query: int | None, positions: Positions | None
-) -> Headline | None:
-    """Return the weight that is larger than its position explains, by the most; with the reason NOTHING if none stands out.
-
-    A sink, a special token, a mark, the same word and another piece of the word do not count.
-    """
-    groups = word_groups(trace.tokens, trace.text)
-    words = {i: number for number, pieces in enumerate(groups) for i in pieces}
-    spellings = [token.text.strip().lower() for token in trace.tokens]
-    is_word = np.array(
-        [not t.special and any(map(str.isalnum, word)) for t, word in zip(trace.tokens, spellings, strict=True)]
-    )
-    telling = is_word[:, None] & is_word[None, :]  # (n, n)
-    telling[:, 0] = False  # checkpoints park attention on their first token
-    for i, word in enumerate(spellings):
-        telling[i, [j for j, other in enumerate(spellings) if other == word or words[j] == words[i]]] = False
-    best: tuple[float, Headline] | None = None
-    for part, h in places:
-        weights = part.head_weights(h).astype(np.float64)  # (rows, n)
-        queries = list(range(len(weights)) if part.rows is None else part.rows)
-        if weights.shape[1] != len(trace.tokens):
-            continue
-        explained, is_known = _explained(part, h, weights, queries, positions)
-        own = weights[np.arange(len(queries)), queries]
-        shares = (weights.sum(axis=0) - np.bincount(queries, own, weights.shape[1])) / max(len(queries) - 1, 1)  # (n,)
-        excess = np.where(telling[queries] & (shares <= COMMON) & (explained <= EXPLAINED), weights - explained, -1.0)
-        excess[[i for i, token in enumerate(queries) if query not in (None, token)]] = -2.0
-        row, key = np.unravel_index(int(np.argmax(excess.round(EQUAL_DIGITS))), excess.shape)
-        value = float(excess[row, key]) - 2 * (not is_known)
-        if excess[row, key] > -2 and (best is None or round(value, EQUAL_DIGITS) > round(best[0], EQUAL_DIGITS)):
-            reason = UNEXPLAINED.format(more=percent(float(excess[row, key])))
-            best = value, Headline(part.layer, h, queries[row], int(key), float(weights[row, key]), reason=reason)
-    if best is not None and best[0] >= MARGIN and is_word.sum() >= FEWEST_WORDS:
-        return best[1]
-    if query is not None and best is not None and best[0] > 0:
-        return best[1]  # of one word the user wants an answer, as far as there is one
-    largest = _largest_link(trace, places, query)
-    return largest and replace(largest, reason=NOTHING, stands_out=False)
-
-
-def _explained(
-    part: LayerTrace, head: int, weights: np.ndarray, queries: list[int], positions: Positions | None
-) -> tuple[np.ndarray, bool]:
-    """Return what the position explains of a head's weights (rows, n), and whether that is known."""
-    if positions is not None:
-        return positions.explained(part.layer, head, queries, weights.shape[1]), True
-    if len(weights) == weights.shape[1] and len(weights) >= FEWEST_ROWS:
-        return explained_by_the_text(weights), True
-    return np.zeros(weights.shape), False
 
 
 def _without_induction(trace: Trace, places: Sequence[tuple[LayerTrace, int]]) -> list[tuple[LayerTrace, int]]:

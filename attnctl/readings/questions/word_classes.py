@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import count
 
 from attnctl.text import plain_letters
 
@@ -41,6 +42,10 @@ _CLASSES_OF_FUNCTION_WORDS = {
 }
 SHORT = 4  # words: a sentence as short as this must have a verb, even an unlisted one; a longer text may be a list
 _SUBJECTS = frozenset(("i", "you", "he", "she", "it", "we", "they", "who"))
+
+
+FEW_SEARCHES = 16  # words: up to these, a search in the text of the list is faster than reading its lines
+_searches = count()
 
 
 def word_set(words: str) -> frozenset[str]:
@@ -133,10 +138,19 @@ def _list_of_words() -> str:
 
 def _kinds_and_gender(word: str) -> tuple[str, str]:
     """Return the kinds and the gender of a word in the list; empty texts for a word that is not listed."""
-    text = _list_of_words()  # a search in the text is much faster than reading line by line
+    if next(_searches) >= FEW_SEARCHES:
+        return _kinds_and_genders().get(word, ("", ""))
+    text = _list_of_words()
     start = text.find(f"\n{word}\t")
     _, kinds, gender, *_ = text[start + 1 : text.find("\n", start + 1)].split("\t") if start >= 0 else ("", "", "")
     return kinds, gender
+
+
+@cache
+def _kinds_and_genders() -> dict[str, tuple[str, str]]:
+    """Return the kinds and the gender of every word in the list."""
+    lines = (line.split("\t") for line in reversed(_list_of_words().split("\n")) if line and not line.startswith("#"))
+    return {word: (kinds, gender) for word, kinds, gender, *_ in lines}
 
 
 def _listed_classes(word: str) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Draw grids with matplotlib: cells, values, colour bars, and labels in fonts that have their characters.
+"""Draw panels with matplotlib: cells, values, colour bars, and labels in fonts that have their characters.
 
 All parts are placed in inches on a Figure without Axes, which takes a fraction of the time. The values in the cells are
 one path for each colour, and the shape of each digit is made once.
@@ -36,8 +36,8 @@ from attnctl.render.figure.layout import (
     LINE,
     UNKNOWN,
     Axis,
-    Grids,
     Panel,
+    Panels,
     Plan,
     Scale,
     TextSetting,
@@ -72,25 +72,25 @@ LINEAR = np.array(LINEAR_OF_BYTE)  # (256,)
 
 
 class Sheet:
-    """A picture while it is drawn: `grids` in the style of `look`, drawn on `figure` from the back to the front."""
+    """A picture while it is drawn: panels in the style of `look`, on `figure`, from the back to the front."""
 
-    def __init__(self, grids: Grids, look: Look) -> None:
+    def __init__(self, picture: Panels, look: Look) -> None:
         texts = (
-            grids.sentence,
-            grids.title,
-            grids.below,
-            *grids.notes,
-            *grids.rows,
-            *grids.columns,
-            *(panel.name for panel in grids.panels),
+            picture.sentence,
+            picture.title,
+            picture.below,
+            *picture.notes,
+            *picture.rows,
+            *picture.columns,
+            *(panel.name for panel in picture.panels),
         )
-        self.grids, self.look, self.labels = grids, look, Labels([*texts, UNKNOWN])
-        self.plan = Plan(grids, look, self.labels)
+        self.picture, self.look, self.labels = picture, look, Labels([*texts, UNKNOWN])
+        self.plan = Plan(picture, look, self.labels)
         self._begin_canvas()
 
     def _begin_canvas(self) -> None:
         size = self.plan.width, self.plan.height
-        self.figure = Figure(figsize=size, dpi=self.look.dpi, facecolor=PAPER, label=self.grids.cited)
+        self.figure = Figure(figsize=size, dpi=self.look.dpi, facecolor=PAPER, label=self.picture.cited)
         FigureCanvasAgg(self.figure)
         self._inches: Transform = self.figure.dpi_scale_trans
         self._font = FontProperties(family=self.labels.family)
@@ -106,9 +106,9 @@ class Sheet:
         self._draw_headings()
         values = self.look.values
         if values is None:  # write the numbers unless they would be clutter
-            values = sum(panel.array.size for panel in self.grids.panels) <= MOST_VALUES
+            values = sum(panel.array.size for panel in self.picture.panels) <= MOST_VALUES
         p = self.plan
-        for panel, name in zip(self.grids.panels, p.names, strict=True):
+        for panel, name in zip(self.picture.panels, p.names, strict=True):
             corner = p.left + panel.column * p.pitch[0], p.top + panel.row * p.pitch[1]
             self._draw_cells(*corner, panel, values)
             if panel.column == 0:
@@ -116,7 +116,7 @@ class Sheet:
             if panel.row == 0:
                 self._key_labels(*corner)
             self._panel_names(panel, name, *corner)
-        for number, scale in enumerate(self.grids.scales if self.look.colorbar else ()):
+        for number, scale in enumerate(self.picture.scales if self.look.colorbar else ()):
             self._colour_bar(scale, p.bar_left + number * p.bar_pitch)
 
     def _put_text(self, x: float, y: float, text: str, size: float, **how: Unpack[TextSetting]) -> None:
@@ -129,24 +129,33 @@ class Sheet:
         """Write a line of a title or a sentence; (x, y) is the beginning of its baseline."""
         self._put_text(x, y, text, size, ha="left", va="baseline", color=colour)
 
-    def _add_path(self, vertices: npt.ArrayLike, codes: Bytes, **how: object) -> None:
-        """Draw a path whose vertices (m, 2) are in inches from the top left."""
+    def _add_path(
+        self, vertices: npt.ArrayLike, codes: Bytes, fill: str = "none", line: str = "none", width: float = 0
+    ) -> None:
+        """Fill a path, or draw it as a line of a `width` in points.
+
+        Its vertices (m, 2) are in inches from the top left.
+        """
         upright = np.asarray(vertices, dtype=float) * (1, -1) + (0, self.plan.height)  # (m, 2)
-        self._add(PathPatch(Path(upright, codes), transform=self._inches, **how))
+        self._draw_path(Path(upright, codes), fill, line, width)
+
+    def _draw_path(self, path: Path, fill: str, line: str, width: float) -> None:
+        stroke: dict[str, Any] = {} if line == "none" else {"edgecolor": line, "capstyle": "butt"}
+        self._add(PathPatch(path, transform=self._inches, facecolor=fill, linewidth=width, **stroke))
 
     def _put_lines(self, lines: Sequence[tuple[float, float, float, float]], colour: str, width: float) -> None:
         """Draw straight lines, each (x0, y0, x1, y1), as one path."""
         if lines:
             codes = np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=np.uint8), len(lines))
             vertices = np.asarray(lines).reshape(-1, 2)  # (2 · lines, 2)
-            self._add_path(vertices, codes, facecolor="none", edgecolor=colour, linewidth=width, capstyle="butt")
+            self._add_path(vertices, codes, line=colour, width=width)
 
     def _put_cells(self, left: float, top: float, width: float, height: float, rgba: Bytes, fine: bool = False) -> None:
         """Draw colours (rows, columns, 4), uint8, as an image: this colours the few cells, not its many pixels."""
         box = TransformedBbox(Bbox.from_bounds(left, self.plan.height - top - height, width, height), self._inches)
-        picture = BboxImage(box, origin="upper", interpolation="auto" if fine else "nearest")
-        picture.set_data(rgba)
-        self._add(picture)
+        image = BboxImage(box, origin="upper", interpolation="auto" if fine else "nearest")
+        image.set_data(rgba)
+        self._add(image)
 
     def _put_hatching(self, left: float, top: float, width: float, height: float) -> None:
         corner = left, self.plan.height - top - height
@@ -158,7 +167,7 @@ class Sheet:
             for line in lines:
                 y += points * LINE
                 self._put_line(EDGE, y - 0.3 * points * LINE, line, points, colour)
-        (down, across), middle = self.grids.axes, (p.left + p.inner[0] / 2, p.top + p.inner[1] / 2)
+        (down, across), middle = self.picture.axes, (p.left + p.inner[0] / 2, p.top + p.inner[1] / 2)
         self._put_text(middle[0], y + ASIDE + size.axis * LINE / 2, _axis_name(across, p.keys), size.axis, color=QUIET)
         left = EDGE + size.axis * LINE / 2
         self._put_text(left, middle[1], _axis_name(down, p.queries), size.axis, color=QUIET, rotation=90)
@@ -168,7 +177,7 @@ class Sheet:
             self._put_line(EDGE, low - 0.3 * size.subtitle * LINE, line, size.subtitle, QUIET)
 
     def _draw_cells(self, left: float, top: float, panel: Panel, values: bool) -> None:
-        p, scale = self.plan, self.grids.scales[panel.scale]
+        p, scale = self.plan, self.picture.scales[panel.scale]
         (w, h), (n_q, n_k) = p.cell, panel.array.shape
         shares = np.asarray(scale.norm(np.clip(panel.array, scale.norm.vmin, scale.norm.vmax)))  # (n_q, n_k)
         colours = scale.colours(shares, bytes=True)  # (n_q, n_k, 4)
@@ -209,7 +218,7 @@ class Sheet:
                 shapes, codes = zip(*(number_outline(texts[cell]) for cell in chosen.tolist()), strict=True)
                 vertices = np.concatenate(shapes) * (size / 72)  # (points of all, 2)
                 vertices += middles[chosen].repeat([len(shape) for shape in shapes], axis=0)
-                self._add_path(vertices, np.concatenate(codes), facecolor=colour, linewidth=0)
+                self._add_path(vertices, np.concatenate(codes), fill=colour)
 
     def _query_labels(self, left: float, top: float) -> None:
         axis, h, lines = self.plan.queries, self.plan.cell[1], []
@@ -236,8 +245,8 @@ class Sheet:
 
     def _panel_names(self, panel: Panel, lines: Sequence[str], left: float, top: float) -> None:
         """Write “head 3” over a panel and “layer 2” at the left of a row of panels."""
-        p, size, named = self.plan, self.plan.type.axis - 0.5, self.grids.row_names
-        if p.names_above and (panel.row == 0 or not named or self.grids.each_named):
+        p, size, named = self.plan, self.plan.type.axis - 0.5, self.picture.row_names
+        if p.names_above and (panel.row == 0 or not named or self.picture.each_named):
             y = top - (p.keys.depth + ASIDE if panel.row == 0 else 0) - ASIDE + p.type.axis * LINE / 2
             for number, line in enumerate(reversed(lines), 1):
                 name = self.labels.cut_to_width(line, size, p.panel[0] + 0.1)
@@ -264,10 +273,10 @@ class Sheet:
         x = right + widest + 0.1 + size.axis * LINE / 2
         unit = self.labels.cut_to_width(scale.unit, size.axis, max(height, 1.0))
         self._put_text(x, top + height / 2, unit, size.axis, rotation=90, color=QUIET)
-        if self.grids.is_masked and scale is self.grids.scales[0]:
+        if self.picture.is_masked and scale is self.picture.scales[0]:
             below = top + height + GAP_BELOW
             self._put_hatching(left, below, BAR_WIDTH, BAR_WIDTH)
-            self._put_text(right + 0.06, below + BAR_WIDTH / 2, self.grids.hidden, size.tick, ha="left")
+            self._put_text(right + 0.06, below + BAR_WIDTH / 2, self.picture.hidden, size.tick, ha="left")
 
 
 def _axis_name(name: str, axis: Axis) -> str:

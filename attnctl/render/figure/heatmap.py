@@ -14,7 +14,7 @@ from attnctl.formats.photographs import open_picture
 from attnctl.formats.pictures import PLAIN, Look
 from attnctl.readings.heatmap import Evolution, HeatmapGrid, log_span, weight_span
 from attnctl.render.figure.drawing import Sheet
-from attnctl.render.figure.layout import Drawing, Grids, Panel, Scale, colour_map, colour_norm, token_labels
+from attnctl.render.figure.layout import Drawing, Panel, Panels, Scale, colour_map, colour_norm, token_labels
 from attnctl.render.figure.saving import plain_settings, png_bytes
 from attnctl.source.zoom import read_heatmap
 from attnctl.trace import Trace
@@ -50,15 +50,15 @@ def draw_heatmap(grid: HeatmapGrid, look: Look = PLAIN) -> Drawing:
     return drawing_of(panels_of_grid(grid, look), look)
 
 
-def drawing_of(grids: Grids, look: Look = PLAIN) -> Drawing:
-    """Draw grids as a picture."""
+def drawing_of(picture: Panels, look: Look = PLAIN) -> Drawing:
+    """Draw panels as a picture."""
     with plain_settings():
-        sheet = Sheet(grids, look)
+        sheet = Sheet(picture, look)
         sheet.draw()
     return Drawing(sheet.figure, sheet.labels.missing_characters)
 
 
-def panels_of_grid(grid: HeatmapGrid, look: Look) -> Grids:
+def panels_of_grid(grid: HeatmapGrid, look: Look) -> Panels:
     """Return the panels of a grid: several layers as rows and their heads as columns; heads of one layer in a few rows."""
     scale, notes = _colour_scale(grid, look)
     several = len(grid.layers) > 1
@@ -75,7 +75,7 @@ def panels_of_grid(grid: HeatmapGrid, look: Look) -> Grids:
             name = f"{layer}.{head} {grid.roles.get((layer, head), '')}".rstrip()
         ring = None if grid.ring is None or grid.ring[:2] != (layer, head) else grid.ring[2:]
         panels.append(Panel(row, column, name, weights, mask, ring=ring))
-    return Grids(
+    return Panels(
         panels=tuple(panels),
         rows=token_labels(grid.queries),
         columns=token_labels(grid.keys),
@@ -125,14 +125,13 @@ def draw_strip(run: Evolution, look: Look = PLAIN) -> Drawing:
     # more steps of the beginning than of the end: the beginning changes most
     chosen = sorted({round(last * (number / max(count - 1, 1)) ** 1.5) for number in range(count)})
     grids = [run.grids[index] for index in chosen]
+    first = grids[0]
+    weights = {
+        (layer, number): weights for number, grid in enumerate(grids) for (layer, _), weights in grid.weights.items()
+    }
     together = replace(
-        grids[0],
-        heads=tuple(range(len(chosen))),
-        weights={
-            (layer, number): weights
-            for number, grid in enumerate(grids)
-            for (layer, _), weights in grid.weights.items()
-        },
+        first,
+        overview=replace(first.overview, grid=replace(first.cells, weights=weights)),
         names=tuple(f"step {run.steps[index]:,}" for index in chosen),
     )
     return draw_heatmap(together, _on_one_scale(look, f"{run.name}, over training"))

@@ -1,4 +1,4 @@
-"""Describe a picture of numbers and place its parts: grids side by side, labels, and a colour bar for each scale."""
+"""Describe a picture of numbers and place its parts: panels side by side, labels, and a colour bar for each scale."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Panel(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Grids:
+class Panels:
     """A picture: panels in rows and columns, all with the same labels."""
 
     panels: tuple[Panel, ...]
@@ -108,7 +108,7 @@ class Grids:
 
 def panel_of_heads(
     values: Mapping[tuple[int, int], float | None], scale: Scale, title: str, note: str, hidden: str, cited: str
-) -> Grids:
+) -> Panels:
     """Return a grid of (layer, head) → value: a row for each layer, a column for each head.
 
     Heads without a value are hatched, and `hidden` is the name of these cells.
@@ -117,7 +117,7 @@ def panel_of_heads(
     numbers = {place: value for place, value in values.items() if value is not None}
     array = np.array([[numbers.get((layer, head), np.nan) for head in heads] for layer in layers], dtype=np.float32)
     mask = np.isfinite(array)  # (layers, heads)
-    return Grids(
+    return Panels(
         panels=(Panel(0, 0, "", np.where(mask, array, 0), mask),),
         rows=tuple(map(str, layers)),
         columns=tuple(map(str, heads)),
@@ -200,37 +200,37 @@ class Plan:
     Raises UsageError if the picture would be too small, or too large to be drawn.
     """
 
-    def __init__(self, grids: Grids, look: Look, labels: Labels) -> None:
-        self.grids, self.look = grids, look
+    def __init__(self, picture: Panels, look: Look, labels: Labels) -> None:
+        self.picture, self.look = picture, look
         self.type = t = type_sizes(look.font_size, None if look.size is None else look.size[0])
-        self.shape = grids.panel_counts  # rows, columns of panels
+        self.shape = picture.panel_counts  # rows, columns of panels
         self.names_above = self.shape != (1, 1)  # whether panels have names
         longest = LONGEST - 5 * self.names_above
-        self.query_labels = [labels.axis_label(name, longest) for name in grids.rows]
-        self.key_labels = [labels.axis_label(name, longest) for name in grids.columns]
+        self.query_labels = [labels.axis_label(name, longest) for name in picture.rows]
+        self.key_labels = [labels.axis_label(name, longest) for name in picture.columns]
         # the widths of the longest labels, and of the name of hatched cells, at one point of size
         self.longest_query = max(labels.text_width(name, 10) for name in self.query_labels) / 10
         self.longest_key = max(labels.text_width(name, 10) for name in self.key_labels) / 10
-        self.hidden = labels.text_width(grids.hidden, 10) / 10 if grids.is_masked else 0.0
+        self.hidden = labels.text_width(picture.hidden, 10) / 10 if picture.is_masked else 0.0
         self.title: list[str] = []
         self.subtitle: list[str] = []
         self.below: list[str] = []
         cell = self._cell_size()
-        self.names = [self._name_lines(panel, labels, cell[0] * len(grids.columns)) for panel in grids.panels]
+        self.names = [self._name_lines(panel, labels, cell[0] * len(picture.columns)) for panel in picture.panels]
         self.name_lines = max(map(len, self.names))
         self.queries, self.keys = self._label_axes(cell)
         room = (look.size[0] if look.size else max(self._size(cell)[0], 4.2)) - 2 * EDGE
-        notes = "; ".join((*grids.notes, *[UNKNOWN] * any("†" in name for name in (*grids.rows, *grids.columns))))
-        if grids.sentence:  # the title is its second line
-            self.title = [labels.cut_to_width(labels.drawable(grids.sentence), t.title, room)]
-            self.subtitle = labels.broken_lines(labels.drawable(grids.title), t.subtitle, room)
-        elif grids.title:
-            self.title = labels.broken_lines(labels.drawable(grids.title), t.title, room)
+        notes = "; ".join((*picture.notes, *[UNKNOWN] * any("†" in name for name in (*picture.rows, *picture.columns))))
+        if picture.sentence:  # the title is its second line
+            self.title = [labels.cut_to_width(labels.drawable(picture.sentence), t.title, room)]
+            self.subtitle = labels.broken_lines(labels.drawable(picture.title), t.subtitle, room)
+        elif picture.title:
+            self.title = labels.broken_lines(labels.drawable(picture.title), t.title, room)
         if notes:
             self.subtitle += labels.broken_lines(labels.drawable(notes), t.subtitle, room)
-        if grids.below:
+        if picture.below:
             beside = self._margins()[2] - EDGE if self.legend else 0.0
-            self.below = labels.broken_lines(labels.drawable(grids.below), t.subtitle, room - beside)
+            self.below = labels.broken_lines(labels.drawable(picture.below), t.subtitle, room - beside)
             if look.size and len(self.below) * t.subtitle * LINE > look.size[1] * MOST_BELOW:
                 self.below = []  # the cells of a small picture need the room
         widths = [labels.line_width(line, t.title) for line in self.title]
@@ -295,12 +295,12 @@ class Plan:
         """Return the inches at the left, top, right and bottom of the panels."""
         t, keys = self.type, self.keys
         left = EDGE + t.axis * LINE + self.queries.depth + 2 * ASIDE
-        left += (t.axis * LINE + ASIDE) * bool(self.grids.row_names)
+        left += (t.axis * LINE + ASIDE) * bool(self.picture.row_names)
         top = EDGE + len(self.title) * t.title * LINE + len(self.subtitle) * t.subtitle * LINE + ASIDE + t.axis * LINE
         top += keys.depth + 2 * ASIDE + self.names_above * self.name_lines * t.axis * LINE
         bars = 0.0
         if self.look.colorbar:
-            bars = BAR_GAP + max(len(self.grids.scales) * self.bar_pitch, BAR_WIDTH + ASIDE + self.hidden * t.tick)
+            bars = BAR_GAP + max(len(self.picture.scales) * self.bar_pitch, BAR_WIDTH + ASIDE + self.hidden * t.tick)
         over = max(0.0, keys.depth - bars + (BAR_GAP if bars else 0)) if keys.angle == 45 else 0.0
         below = max((GAP_BELOW + len(self.below) * t.subtitle * LINE) * bool(self.below), self.legend)
         return left, top, bars + over + EDGE, EDGE + 0.04 + below
@@ -318,7 +318,7 @@ class Plan:
     @property
     def gaps(self) -> tuple[float, float]:
         """Return the inches between panels, across and down: if the rows are not layers, panels have names between them."""
-        named = bool(self.grids.row_names) and not self.grids.each_named
+        named = bool(self.picture.row_names) and not self.picture.each_named
         return (0.09, 0.09) if named else (0.14, self.name_lines * self.type.axis * LINE + 0.12)
 
     def _cells_to_size(self) -> tuple[float, float]:

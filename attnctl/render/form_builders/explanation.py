@@ -35,8 +35,8 @@ from attnctl.text.tokens import Token, is_blank
 from attnctl.trace import Headline, Trace
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.notes import notes_of_kind
+from attnctl.trace.run import Prediction
 from attnctl.trace.steps import Step, StepPart, walk_steps
-from attnctl.trace.subject import numbers_in_text
 
 SHOWN_KEYS = 8  # keys in the arithmetic of one query: more are hard to follow
 
@@ -224,17 +224,10 @@ def summary_pieces(trace: Trace, layer: LayerTrace, head: int, query: int, headi
     name, index = distinct_label(trace.tokens, query, NAMED)
     if not row.any():
         return [name, f"{index} {'looks' if layer.mask is None else 'may look'} at nothing"]
-    numbers, pieces = trace.key_numbers, list[Piece]([name, f"{index} {verb} "])
-    is_own_text = (
-        trace.reads_itself or "left-out" in trace.noted and numbers_in_text(trace.tokens, trace.key_axis) is not None
-    )
+    numbers, pieces, own_key = trace.key_numbers, list[Piece]([name, f"{index} {verb} "]), trace.own_key(query)
     order = np.argsort(-row, kind="stable")[:SHARES].tolist()
     for rank, j in enumerate(order):
-        whom = (
-            ("itself", "")
-            if is_own_text and numbers[j] == query
-            else distinct_label(trace.key_axis, j, NAMED, numbers[j])
-        )
+        whom = ("itself", "") if j == own_key else distinct_label(trace.key_axis, j, NAMED, numbers[j])
         if not rank:
             pieces += [percent(row[j]), (of_attention, "", 0 if heading else None), f" {to} ", *whom]
         elif row[j] >= 0.05:
@@ -499,6 +492,8 @@ OFTEN_PARKED = "Attention that stays on the token itself is often parked there, 
 
 
 LIKELIEST = 3  # words or labels that a sentence about a prediction names
+SMALL = 0.1  # a smaller probability needs a comparison
+MANY = 100  # words: among as many, a small probability may be a good guess
 MOST_PLACES = 3  # positions whose prediction has a sentence
 
 
@@ -519,9 +514,23 @@ def prediction_lines(trace: Trace) -> Iterator[Line]:
             what = "{} “{}”{}".format(where, *distinct_label(trace.tokens, position, NAMED))
         words = ", ".join(f"“{token_label(p.text, NAMED)}” {sentence_percent(p.probability)}" for p in likeliest)
         yield Line([(f"predicted {what}: ", "dim"), words], indent=2, hanging=2)
+        if (by_chance := _chance_sentence(trace, likeliest[0])) is not None:
+            yield Line(by_chance, "dim", 2, hanging=2)
     if len(positions) > MOST_PLACES:
         more = counted(len(positions) - MOST_PLACES, "more position")
         yield Line(f"… {more}: {option_name('steps', 'prediction')}", "dim", 2)
+
+
+def _chance_sentence(trace: Trace, likeliest: Prediction) -> str | None:
+    """Return what a small probability of one word among many means; None for a large one, and for few classes."""
+    if likeliest.among is None or likeliest.among < MANY or likeliest.probability >= SMALL:
+        return None
+    words = "words" if trace.model.nature.is_built_in else "tokens"
+    times = likeliest.probability * likeliest.among
+    return (
+        f"of {likeliest.among:,} {words}, each has {sentence_percent(1 / likeliest.among)} by chance; "
+        f"“{token_label(likeliest.text, NAMED)}” {f'{times:,.0f}' if times >= 9.5 else f'{times:.1f}'} times that"
+    )
 
 
 def predicted_place(trace: Trace, position: int) -> str:
@@ -542,7 +551,7 @@ def conclusion_of(trace: Trace, line: Headline) -> str:
     finds = trace.model.roles_of_heads().get((line.layer, line.head), ())
     trained, layer = trace.model.nature.is_trained, trace.layer(line.layer)
     weights = layer.head_weights(line.head)  # (rows, n_k)
-    if trace.reads_itself and line.key == line.query and line.weight > PARKED:
+    if line.key == trace.own_key(line.query) and line.weight > PARKED:
         if weights.shape[1] == 1 or layer.mask is not None and layer.mask[layer.row_of(line.query)].sum() == 1:
             return "It sees no other token: the softmax of one score is 1."
         return (PARKED_HERE if finds else OFTEN_PARKED) if trained else ""

@@ -99,7 +99,7 @@ class FirstScreen:
         query = "“{}”{}".format(*distinct_label(trace.tokens, line.query, NAMED))
         number = trace.key_numbers[line.key]
         key = "“{}”{}".format(*distinct_label(trace.key_axis, line.key, NAMED, number))
-        if trace.reads_itself and number == line.query:
+        if line.key == trace.own_key(line.query):
             key = "itself"
         if not line.weight:
             return f"{query} looks at nothing"

@@ -224,7 +224,10 @@ def pack_trace(trace: Trace, label: str, blobs: Blobs, budget: int, with_steps: 
         "lacking": [name for name in lacking if any(getattr(layer, name) is not None for layer in trace.layers)],
         "focus": None if line is None else opening_of(trace, line),
         "steps": packed_steps(trace) if with_steps else None,
-        "predictions": [{"at": p.position, "text": page_label(p.text), "p": p.probability} for p in trace.predictions],
+        "predictions": [
+            {"at": p.position, "text": page_label(p.text), "p": p.probability, "among": p.among}
+            for p in trace.predictions
+        ],
         "measure": measure and {"title": measure.title, "joinsHeads": measure.joins_heads},
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from attnctl.checks import limits
@@ -21,7 +20,6 @@ from attnctl.render.page import page_html
 from attnctl.render.page.packing import opening_of
 from attnctl.source import NO_CHANGES, Changes, OverviewSource, Say, Source, TextSource, prepare
 from attnctl.source.links import survey_text
-from attnctl.source.probe import probe_positions
 from attnctl.text import Document, counted
 from attnctl.trace import Trace
 from attnctl.trace.subject import reads_itself
@@ -103,9 +101,8 @@ def page_of_sources(
         query = str(query_of_picture(first.tokens, None, bool(first.model.causal)))
     if query is not None:
         chosen = {"query": find_token(first.tokens, query)}
-    probe = partial(probe_positions, source) if len(traces) == 1 and first.model.nature.is_network else None
-    if isinstance(first, Trace) and (query is not None or probe is not None):
-        line = headline(first, query=chosen.get("query"), positions=probe)
+    if isinstance(first, Trace) and query is not None:
+        line = headline(first, query=chosen.get("query"))
         chosen |= {} if line is None else opening_of(first, line)
     return page_html(
         traces,

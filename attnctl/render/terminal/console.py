@@ -473,7 +473,9 @@ def _column_widths(column: Column, foot: str, gap: int) -> _ColumnWidths:
         return _ColumnWidths(column, foot, column.max_width, min(column.max_width, LEAST_BAR), gap)
     widest = max(map(cell_len, (column.heading, foot, *map(column.cell_text, column.values))))
     natural = min(widest, column.max_width or widest)
-    return _ColumnWidths(column, foot, natural, min(natural, LEAST_TEXT) if column.cut else natural, gap)
+    return _ColumnWidths(
+        column, foot, natural, min(natural, max(LEAST_TEXT, column.min_width)) if column.cut else natural, gap
+    )
 
 
 def _columns_that_fit(columns: Sequence[_ColumnWidths], room: int) -> list[_ColumnWidths]:

@@ -48,7 +48,7 @@ def test_defaults_are_kept_and_a_typed_option_comes_before_them(
     assert run("config", "--unset", "model").code == 0 and "model" not in config_file.read_text()
     monkeypatch.setenv("ATTNCTL_MODEL", "dot")
     assert run("explain", "a b", "--json").json["model"]["name"] == "dot" and "$ATTNCTL_MODEL" in run("config").out
-    config_file.write_text("model = 'random'\ncausal = true\nrope = false\n")
+    config_file.write_text("model = 'random'\ncausal = true\nwords = false\n")
     monkeypatch.delenv("ATTNCTL_MODEL")
     assert run("explain", "a b", "--json").json["model"]["causal"] is True
 

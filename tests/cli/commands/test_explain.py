@@ -84,8 +84,8 @@ MODELS = ("attnctl.models.builtin.random", "attnctl.models.builtin.weights", "at
 @pytest.mark.parametrize(
     ("arguments", "absent"),
     [
-        (["--help"], ("numpy", "msgspec", *HEAVY)),
-        (["explain", "--help"], ("numpy", "msgspec", *HEAVY)),
+        (["--help"], ("numpy", "msgspec", "rich.markdown", "pygments", *HEAVY)),
+        (["explain", "--help"], ("numpy", "msgspec", "markdown_it", "rich.traceback", *HEAVY)),
         (["explain", TEXT], ("msgspec", *HEAVY)),
         (["explain", TEXT, "--json"], ("rich", *HEAVY)),
         (["schema"], HEAVY),

@@ -48,6 +48,17 @@ def test_the_score_of_links_is_that_of_och_and_ney(tmp_path: Path, run: Run) -> 
     assert dict(zip(names, map(float, row), strict=True)) == pytest.approx(SCORE, abs=1e-5)
 
 
+def test_links_of_pieces_beside_a_translation_of_words_are_refused(tmp_path: Path) -> None:
+    """Marian 1.12 with a vocabulary of SentencePiece: its last link is of </s>, so that a link after that is of no word."""
+    (tmp_path / "gold").write_text("0-0 1-1\n")
+    (tmp_path / "links").write_text("der Regen ||| 0-0 1-1 2-2\n")
+    made = attnctl.align(tmp_path / "links", gold=tmp_path / "gold").score
+    assert (made.links, made.precision) == (3, 2 / 3)
+    (tmp_path / "links").write_text("der Regen ||| 0-0 1-1 1-2 2-3\n")
+    with pytest.raises(AttnctlError, match=r"line 1: it links word 3 of a translation of 2 words: .*--no-spm-decode"):
+        attnctl.align(tmp_path / "links", gold=tmp_path / "gold")
+
+
 def test_pairs_without_links_count_and_have_no_shares(tmp_path: Path) -> None:
     (tmp_path / "links").write_text("\n0-0\n")
     (tmp_path / "gold").write_text("0-0\n\n")

@@ -163,12 +163,12 @@ def test_two_sentences_show_the_measured_head_in_which_they_differ_most(run: Run
 def test_titles_of_panels_are_whole() -> None:
     """A title that is wider than its panel goes on below; it was cut, beside an empty line."""
     import attnctl
-    from attnctl.commands.compare.figure import comparison_grids
+    from attnctl.commands.compare.figure import comparison_panels
     from attnctl.render.figure.heatmap import drawing_of
 
     texts = "Mary thanked Tom because he likes tea", "Mary thanked Anna because she likes tea"
     pair = attnctl.compare(*map(attnctl.attend, texts), names=texts)
-    drawn = [text.get_text() for text in drawing_of(comparison_grids(pair, 1, 2)).figure.findobj(Text)]
+    drawn = [text.get_text() for text in drawing_of(comparison_panels(pair, 1, 2)).figure.findobj(Text)]
     whole = " ".join(drawn)
     for text in texts:
         assert all(word in whole for word in text.split()) and f"{text[:12]}…" not in whole

@@ -14,7 +14,7 @@ import attnctl
 from attnctl.commands.drift import compute as drifting
 from attnctl.commands.drift import forward
 from attnctl.render.figure import heatmap
-from attnctl.render.figure.layout import Grids
+from attnctl.render.figure.layout import Panels
 from tests.conftest import Refused, Run, check_schema
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
@@ -309,7 +309,7 @@ def test_table_and_picture_have_the_numbers_of_the_result(
     import pyarrow.parquet
 
     assert pyarrow.parquet.read_table(tmp_path / "drift.parquet").to_pylist() == found.to_records()
-    drawn: list[Grids] = []
+    drawn: list[Panels] = []
     draw = heatmap.drawing_of
     monkeypatch.setattr(heatmap, "drawing_of", lambda grids, *rest: drawn.append(grids) or draw(grids, *rest))
     assert run("drift", a, b, TEXTS[0], "-o", str(tmp_path / "drift.svg")).code == 0

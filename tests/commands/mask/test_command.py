@@ -152,7 +152,7 @@ def test_page_names_the_model(run: Run) -> None:
 
 def test_picture_outlines_every_wrong_pair() -> None:
     """The pairs are those of the mask without what is expected; a mask of one token a cell has no numbers and no bar."""
-    from attnctl.commands.mask.show import mask_grids
+    from attnctl.commands.mask.show import mask_panels
     from attnctl.render.figure.drawing import outline
     from attnctl.render.figure.heatmap import drawing_of
 
@@ -162,7 +162,7 @@ def test_picture_outlines_every_wrong_pair() -> None:
     np.testing.assert_array_equal(group.wrong, ~np.tril(np.ones_like(group.mask)))
     assert len(outline(group.wrong)) == 4 * (len(group.mask) - 1)  # a staircase
     assert outline(np.zeros((2, 2), bool)) == [] and len(outline(np.ones((2, 3), bool))) == 10
-    words = {text.get_text() for text in drawing_of(*mask_grids(document)).figure.texts}
+    words = {text.get_text() for text in drawing_of(*mask_panels(document)).figure.texts}
     assert "dark: the query sees the key; outlined: not as expected" in words and "share of pairs visible" not in words
 
 
@@ -170,14 +170,14 @@ def test_sentences_over_panels_are_whole(model: str) -> None:
     """A picture of few tokens is narrower than its sentences; one of a single mask has its sentence below the title."""
     from transformers import LlamaForCausalLM
 
-    from attnctl.commands.mask.show import mask_grids
+    from attnctl.commands.mask.show import mask_panels
     from attnctl.render.figure.heatmap import drawing_of
 
     network, shown = LlamaForCausalLM.from_pretrained(model).eval(), np.ones((3, 4), int)
     shown[1, :1] = shown[2, :2] = 0  # padding
     for rows in (3, 1):
         check = attnctl.mask(network, input_ids=np.repeat(IDS[:, :4], rows, 0), attention_mask=shown[-rows:])
-        texts = [text.get_text() for text in drawing_of(*mask_grids(check)).figure.texts]
+        texts = [text.get_text() for text in drawing_of(*mask_panels(check)).figure.texts]
         assert len(check.groups) == rows and not any("…" in text for text in texts)
         assert all(group.sentence in " ".join(texts[::-1]) + " ".join(texts) for group in check.groups), texts
 

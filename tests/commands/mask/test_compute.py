@@ -307,13 +307,13 @@ def test_picture_beside_a_text(tmp_path: Path, run: Run) -> None:
 
 
 def test_model_of_states_has_no_mask() -> None:
-    from attnctl.commands.mask.show import mask_grids
+    from attnctl.commands.mask.show import mask_panels
 
     found = checked("mamba causal")
     assert found.holds and not found.attends and not found.groups and found.exchanges
     assert str(found) == "MambaForCausalLM: no attention, so no mask to measure; no output changes"
     with pytest.raises(AttnctlError, match="MambaForCausalLM has no attention, so no mask to measure"):
-        mask_grids(found)
+        mask_panels(found)
     alone = checked("mamba causal", input_ids=ids()[:, :1])
     assert str(alone) == "MambaForCausalLM: no attention, so no mask to measure"
 

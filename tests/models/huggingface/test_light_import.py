@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 
@@ -56,6 +58,18 @@ def test_a_part_of_a_library_is_imported_without_the_others() -> None:
     assert whole == "True GGUFWriter True" and same == "True True True"
 
 
+def test_markdown_and_tracebacks_of_a_help_are_imported_where_they_are_used() -> None:
+    code = (
+        "help = light_import.help_renderer()\n"
+        "print('rich.markdown' in sys.modules, 'rich.traceback' in sys.modules)\n"
+        "page = help.Markdown('*once*')\n"
+        "from rich.markdown import Markdown\n"
+        "from rich.traceback import Traceback\n"
+        "print(type(page) is Markdown, isinstance(page, help.Markdown), help.Traceback.from_exception == Traceback.from_exception)"
+    )
+    assert printed(code).splitlines() == ["False False", "True True True"]
+
+
 RUNNING = """
 import warnings
 from attnctl.models import attend, open_model
@@ -89,38 +103,51 @@ def test_the_real_compiler_is_in_place_before_a_network_runs(shelf: Shelf) -> No
     assert printed(RUNNING, shelf("llama")).splitlines() == ["True False", "True", "True True"]
 
 
-LOADS = {
+NEEDS = {
     "an operation whose shape is known in Python alone": (
+        "def load():\n"
         "    tries.append(light_import.SHAPES in sys.modules)\n"
         "    row = torch.ones(3, device='meta')\n"
-        "    return tuple(row.dot(row).shape)\n",
-        "() [False, True]\n",
+        "    return tuple(row.dot(row).shape)\n"
+        "tries = []; print(light_import.import_lightly(load), tries)",
+        "() [False, True]",
     ),
     "a version that wants the compiler": (
+        "def load():\n"
         "    import transformers.utils as utils\n"
         "    tries.append(utils.is_torch_distributed_available())\n"
         "    from torch._dynamo import config\n"
-        "    return config.__name__\n",
-        "torch._dynamo.config [False, True]\n",
+        "    return config.__name__\n"
+        "tries = []; print(light_import.import_lightly(load), tries)",
+        "torch._dynamo.config [False, True]",
+    ),
+    # as Gemma 3 does while it makes the mask of a picture, in a torch whose shapes in Python were left out
+    "the compiler, once the light import is done": (
+        "light_import.import_lightly(lambda: import_extra('transformers').masking_utils)\n"
+        "row = sys.modules['transformers.masking_utils'].TransformGetItemToIndex()\n"
+        "print(light_import.SHAPES in sys.modules, type(row).__module__)",
+        "True torch._dynamo._trace_wrapped_higher_order_op",
     ),
 }
+IN_FORKS = """
+import json, os
+from attnctl.models.huggingface.hub import import_extra
+torch = import_extra('torch')
+for code in json.loads(sys.argv[1]):
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        exec(code)
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, code
+"""
 
 
-@pytest.mark.parametrize("needs", LOADS)
-def test_what_needs_more_than_a_light_import_gets_it(needs: str) -> None:
-    body, wanted = LOADS[needs]
-    code = "from attnctl.models.huggingface.hub import import_extra\ntorch = import_extra('torch'); tries = []\n"
-    code += f"def load():\n{body}print(light_import.import_lightly(load), tries)"
-    assert printed(code) == wanted
-
-
-def test_the_compiler_can_be_imported_once_the_light_import_is_done() -> None:
-    """As Gemma 3 does while it makes the mask of a picture, in a torch whose shapes in Python were left out."""
-    code = "from attnctl.models.huggingface.hub import import_extra\ntorch = import_extra('torch')\n"
-    code += "light_import.import_lightly(lambda: import_extra('transformers').masking_utils)\n"
-    code += "row = sys.modules['transformers.masking_utils'].TransformGetItemToIndex()\n"
-    code += "print(light_import.SHAPES in sys.modules, type(row).__module__)"
-    assert printed(code) == "True torch._dynamo._trace_wrapped_higher_order_op\n"
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="torch is imported in one process, and each need asked in a fork")
+def test_what_needs_more_than_a_light_import_gets_it() -> None:
+    lines = printed(IN_FORKS, json.dumps([code for code, _ in NEEDS.values()])).splitlines()
+    assert dict(zip(NEEDS, lines, strict=True)) == {name: wanted for name, (_, wanted) in NEEDS.items()}
 
 
 def test_versions_that_were_not_tested_are_imported_plainly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -303,7 +303,7 @@ def test_a_picture_is_drawn_told_and_refused(run: Run, tmp_path: Path, picture: 
         ("needle", "--model", model): "reads pictures: this needs a model that reads texts",
         ("batch", picture, "--model", model): "give a file with the names of pictures",
         ("heatmap", picture, "--model", model, "--rows", "1-2"): "--rows has no effect here: a photograph is shown",
-        ("heatmap", picture, "--model", model, "--log"): "--log has no effect here: the numbers of the patches",
+        ("heatmap", picture, "--model", model, "--log"): "--log has no effect here: numbers are written",
         ("heatmap", picture, "--model", model, "-o", f"{tmp_path}/a.json", "--vmax", "1"): "--vmax has no effect here",
         (
             "heatmap",

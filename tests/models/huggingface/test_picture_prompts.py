@@ -344,6 +344,12 @@ def _numbers_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("transformers.models.smolvlm.processing_smolvlm.num2words", str)
 
 
+@pytest.fixture
+def _one_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint that is asked again is read once, as in the shell: the questions share its network."""
+    monkeypatch.setattr("attnctl.models.huggingface.network.loaded_networks", {})
+
+
 def opened(tmp_path: Path, family: str, picture: str, patch: pytest.MonkeyPatch, peaky: float = 4) -> Any:
     folder, processor = saved(tmp_path / family, family, peaky)
     if isinstance(processor, StandIn):
@@ -486,6 +492,7 @@ def test_learned_queries_have_no_places() -> None:
         layout.tokens()
 
 
+@pytest.mark.usefixtures("_one_network")
 @pytest.mark.parametrize("family", ["llava", "gemma3", "paligemma", "pixtral", "qwen2_vl", "llava_next", "idefics3"])
 def test_several_pictures_stand_side_by_side(
     family: str, tmp_path: Path, picture: str, monkeypatch: pytest.MonkeyPatch
@@ -493,7 +500,7 @@ def test_several_pictures_stand_side_by_side(
     Image.new("RGB", (30, 60), (0, 0, 255)).save(tmp_path / "blue.png")
     paths = picture, str(tmp_path / "blue.png")
     model = opened(tmp_path, family, ",".join(paths), monkeypatch)
-    alone = [opened(tmp_path, family, path, monkeypatch).tokenize("Is it?") for path in paths]
+    alone = [open_model(str(tmp_path / family), image=path).tokenize("Is it?") for path in paths]
     trace = record_trace(model, "Is it?")
     assert model.photograph.size == (80 + 1 + 30, 60)
     for number, tokens in enumerate(alone):
@@ -594,6 +601,7 @@ def test_names_regions_and_pixels_that_are_not_there(run: Run, tmp_path: Path, p
     assert found.code == 0 and "A and B are the same, to the last bit" in found.out
 
 
+@pytest.mark.usefixtures("_one_network")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sources_of_one_token_are_the_effects_of_the_same_regions(
     family: str, tmp_path: Path, picture: str, monkeypatch: pytest.MonkeyPatch
@@ -625,6 +633,7 @@ def test_sources_of_one_token_are_the_effects_of_the_same_regions(
     assert [token.id for token in longer.answer.tokens] == said.tolist()
 
 
+@pytest.mark.usefixtures("_one_network")
 def test_a_region_is_hidden_from_patches_before_it(
     tmp_path: Path, picture: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -672,6 +681,7 @@ def test_an_answer_is_not_seen_by_the_prompt(
             attnctl.sources("Is it?", folder, answer="y", image=picture)
 
 
+@pytest.mark.usefixtures("_one_network")
 @pytest.mark.parametrize("size", [(33, 90), (300, 200), (64, 64)])
 @pytest.mark.parametrize("family", PADDED)
 def test_padding_has_no_box(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import attnctl
 from tests.conftest import Run
 from tests.models.huggingface.conftest import Shelf
 
@@ -73,6 +74,16 @@ def test_a_chosen_token_has_its_prediction_and_many_have_a_hint(run: Run) -> Non
     every = run("explain", text, "--predict", "all").out
     assert every.count("  predicted ") == 3 and "1 more position: --steps prediction" in every
     assert "predicted next: " in run("explain", text.replace("____", "eat"), "--model", "demo-causal", "--words").out
+
+
+def test_a_small_probability_is_held_against_chance(run: Run) -> None:
+    """The demo chooses among 24,308 words: 100 / 24,308 is 0.0041."""
+    text = "The children ____ their homework"
+    best = run("explain", text, "--json").json["predictions"][0]
+    assert best["among"] == len(attnctl.open_model("demo").vocabulary) == 24308 and best["probability"] < 0.1
+    screen = run("explain", text).out
+    times = f"{best['probability'] * 24308:,.0f}"
+    assert f"of 24,308 words, each has 0.0041 % by chance; “{best['text']}” {times} times that" in screen
 
 
 @pytest.mark.parametrize("asked", [[], ["--query", "l"], ["--layer", "1", "--head", "0"], ["--story"]])

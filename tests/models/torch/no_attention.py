@@ -179,7 +179,59 @@ class Nested(Written):
         return functional.scaled_dot_product_attention(*heads).transpose(1, 2).to_padded_tensor(0.0)
 
 
+class OneMore(Written):
+    """A row may look at nothing: softmax with 1 added to the sum."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        shares = (q @ k.mT).exp()
+        return self.joined(shares / (1 + shares.sum(-1, keepdim=True)) @ v)
+
+
+class Online(Written):
+    """Keys block by block, with a running maximum and sum (flash attention in Python)."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        top, total, context = q.new_full((B, H, N, 1), -math.inf), q.new_zeros(B, H, N, 1), torch.zeros_like(q)
+        for keys, values in zip(k.split(2, 2), v.split(2, 2), strict=True):
+            scores = q @ keys.mT
+            new = torch.maximum(top, scores.amax(-1, keepdim=True))
+            shares, before = (scores - new).exp(), (top - new).exp()
+            total, context, top = total * before + shares.sum(-1, keepdim=True), context * before + shares @ values, new
+        return self.joined(context / total)
+
+
+class ThreeAtOnce(Written):
+    """Weights, values and the output projection in one einsum."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        return torch.einsum("bhij,bhjd,hde->bie", (q @ k.mT).softmax(-1), v, self.out.weight.view(H, D // H, D))
+
+
+class Mapped(Written):
+    """The batch is hidden by torch.vmap."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        return self.joined(torch.vmap(torch.vmap(lambda q, k, v: (q @ k.T).softmax(-1) @ v))(q, k, v))
+
+
+class Itself(Written):
+    """Each token looks at itself besides."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        return self.joined(((q @ k.mT).softmax(-1) + torch.eye(N)) @ v)
+
+
 NAMED = {
+    OneMore: "do not sum to 1",
+    Online: "do not sum to 1",
+    ThreeAtOnce: "an einsum of several tensors",
+    Mapped: "torch.vmap",
+    Itself: "changed after the softmax",
     OverQueries: "over the queries",
     Sigmoid: "do not sum to 1",
     NonLocal: "do not sum to 1",

@@ -1,6 +1,10 @@
 """What looks like attention and is none, and what is attention and cannot be shown: never silently."""
 
+import re
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -164,13 +168,105 @@ def test_a_module_in_torchscript_is_read() -> None:
 
 
 def test_a_forward_in_another_thread_is_named() -> None:
-    from threading import Thread
-
     model = built(Plain)
     with pytest.raises(attnctl.AttnctlError, match="other threads"), attnctl.capture(model):
         thread = Thread(target=model, args=(texts(),))
         thread.start()
         thread.join()
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return functional.softmax(q @ k.mT, -1) @ v
+
+
+class InThread(Plain):
+    """A model that lets a thread attend, after it has attended itself."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        y = super().forward(x)
+        with ThreadPoolExecutor(1) as pool:
+            return y + pool.submit(self.function, x, x, x).result()
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        (attend, r"attend \(test_no_attention\.py:\d+\) called softmax in a thread of its own"),
+        (functional.scaled_dot_product_attention, "called scaled_dot_product_attention in a thread"),
+        (lambda q, k, v: q + k + v, ""),
+    ],
+)
+def test_a_function_in_a_new_thread_is_named(function, named: str) -> None:
+    """Beside attention that was seen; the profiler of threads is as it was before."""
+    model = InThread(function).eval()
+    with warnings.catch_warnings(record=True, action="always") as caught, attnctl.capture(model) as traces:
+        model(texts())
+    assert len(traces) == 1 and threading.getprofile() is None
+    assert bool(traces.unseen) == bool(named) == bool(caught) and re.search(named, traces.unseen)
+
+
+def test_a_module_in_another_thread_is_named() -> None:
+    model = InThread(None).eval()
+    model.function = nn.TransformerEncoderLayer(D, 2, 8, batch_first=True).eval()
+    model.function.forward = lambda *_, plain=model.function.forward: plain(texts())
+    with pytest.warns(UserWarning, match="function ran in other threads"), attnctl.capture(model) as traces:
+        model(texts())
+    assert len(traces) == 1 and "softmax" not in traces.unseen
+
+
+def test_each_thread_with_a_context_records_its_own_forwards() -> None:
+    model, unseen = built(Plain), []
+
+    def run() -> None:
+        with attnctl.capture(model) as traces:
+            model(texts())
+        unseen.append((len(traces), traces.unseen))
+
+    with attnctl.capture(model) as traces:
+        model(texts())
+        thread = Thread(target=run)
+        thread.start()
+        thread.join()
+    assert (len(traces), traces.unseen) == (1, "") and unseen == [(1, "")]
+
+
+def test_parts_of_the_keys_with_a_softmax_each_are_named() -> None:
+    """Their results are merged later, as in ring attention."""
+
+    class Parts(Plain):
+        def forward(self, x):
+            q, k, v = map(self.split, self.projected(x))
+            pairs = zip(k.split(3, 2), v.split(3, 2), strict=True)
+            parts = [((q @ keys.mT).softmax(-1) @ values, (q @ keys.mT).logsumexp(-1)) for keys, values in pairs]
+            shares = torch.stack([total for _, total in parts], -1).softmax(-1)
+            return self.joined(sum(part * shares[..., i : i + 1] for i, (part, _) in enumerate(parts)))
+
+    model = built(Parts)
+    with pytest.warns(UserWarning, match="several parts of the keys"), attnctl.capture(model):
+        model(texts())
+
+
+class OneHead(nn.Module):
+    def forward(self, x):
+        return attend(x, x, x)
+
+
+@pytest.mark.parametrize(
+    "model", [OneHead(), nn.TransformerEncoder(nn.TransformerEncoderLayer(D, 2, 8, batch_first=True), 1)]
+)
+@pytest.mark.parametrize("shape", [(1, 0, D), (0, 4, D)])
+def test_a_forward_over_nothing_is_an_error(model: nn.Module, shape: tuple[int, ...]) -> None:
+    model.eval()
+    with pytest.raises(attnctl.AttnctlError, match="ran over zero tokens"), attnctl.capture(model):
+        model(torch.randn(shape))
+    with pytest.warns(UserWarning, match="forward 1 ran over zero tokens"), attnctl.capture(model) as traces:
+        model(torch.randn(1, 4, D))
+        model(torch.randn(shape))
+    assert len(traces) == 1
 
 
 def test_a_context_without_a_forward_is_no_error() -> None:

@@ -57,8 +57,37 @@ def raises_later():
 def without():
     return nn.Linear(8, 8), vectors
 
+class Copies(nn.Module):
+    # looks for the last three letters in the text before, and says what followed them
+    def forward(self, ids):
+        n = ids.shape[1]
+        letters = nn.functional.one_hot(ids, 256).float()
+        back = [nn.functional.pad(letters, (0, 0, k, 0))[:, :n] for k in range(4)]
+        scores = 20 * torch.cat(back[:3], -1) @ torch.cat(back[1:], -1).mT
+        return 30 * (scores.masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf).softmax(-1) @ letters)
+
+class Letters:
+    def encode(self, text):
+        return list(text.encode())
+
+    def decode(self, ids):
+        return bytes(ids).decode(errors="replace")
+
+def copies():
+    return Copies(), Letters()
+
+class Mean(Copies):
+    def forward(self, ids):
+        return super().forward(ids).mean(1)
+
+def with_letters():
+    return Mean(), Letters()
+
 NAME = "no function"
 """
+COPIES = "mine.py:copies"
+NEEDLE = ["--needle", "The secret word. Answer: violet.", "--question", "What is the word?", "--expect", "violet"]
+NEEDLE += ["--lengths", "200", "--depths", "50"]
 
 
 @pytest.fixture(autouse=True)
@@ -195,6 +224,7 @@ ARGUMENTS = {
     "view": ["a b c", "-o", "page.html"],
     "batch": ["texts.txt"],
     "leaks": ["batch.json", "--expect", "causal"],
+    "needle": NEEDLE,
 }
 
 
@@ -206,13 +236,30 @@ def test_the_table_of_commands(run: Run, command: str, first: str, second: str, 
     if command == "leaks" and model != TINY:
         Path("batch.json").write_text(json.dumps({"x": torch.randn(1, 4, 8).tolist()}))
         model = "mine.py:with_rows"
+    model = COPIES if command == "needle" and model == TINY else model  # it answers
     done = run(command, *ARGUMENTS.get(command, ["a b c"]), "--model", model)
-    works = first if model == TINY else second
+    works = first if model in (TINY, COPIES) else second
     if works == "yes":
         assert done.code == 0, done.err
     else:
         assert done.code in (1, 2) and done.err.count("\n") == 1
         assert "Traceback" not in done.err
+
+
+def test_a_module_that_copies_finds_the_needle(run: Run) -> None:
+    """Of the 24 letters of its answer, the 8 of " violet." are copied from the needle, by its one head."""
+    done = run("needle", *NEEDLE, "--model", "mine.py:copies", "--switch-off", "1", "--json")
+    assert done.code == 0, done.err
+    cell, summary = map(json.loads, done.out.splitlines())
+    assert done.code == 0 and cell["answered"] and cell["answer"].startswith(" violet.") and len(cell["answer"]) == 24
+    assert summary["retrieval_heads"] == [{"layer": 0, "head": 0, "score": pytest.approx(8 / 24)}]
+    assert cell["found"] == pytest.approx(8 / 24, abs=1e-3)
+    assert summary["off"]["answered"] == 0 and summary["off"]["asked"] == 1
+
+
+def test_what_answers_no_needle_is_one_line(refused: Refused) -> None:
+    assert "answers no questions" in refused("needle", *NEEDLE, "--model", "mine.py:with_function", code=2)
+    assert "no logits for each token" in refused("needle", *NEEDLE, "--model", "mine.py:with_letters")
 
 
 def test_the_table_is_whole() -> None:

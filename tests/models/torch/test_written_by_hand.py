@@ -5,6 +5,7 @@ import torch
 
 import attnctl
 from tests.models.torch.written_by_hand import MODELS, B, D, N, Written
+from tests.models.torch.written_by_strangers import STRANGERS
 
 EXACT = 1e-6  # float32 against float64
 
@@ -18,7 +19,7 @@ def built(kind: type[Written]) -> Written:
     return kind().eval()
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", [*MODELS, *STRANGERS])
 @pytest.mark.parametrize("mode", ["eval", "train"])
 def test_weights_are_those_of_an_explicit_softmax(kind: type[Written], mode: str) -> None:
     model = built(kind).train(mode == "train")
@@ -30,7 +31,7 @@ def test_weights_are_those_of_an_explicit_softmax(kind: type[Written], mode: str
         assert (call.weights - expected).abs().max() < EXACT
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", [*MODELS, *STRANGERS])
 def test_capture_changes_nothing(kind: type[Written]) -> None:
     model = built(kind).train()
     torch.manual_seed(3)
@@ -39,3 +40,12 @@ def test_capture_changes_nothing(kind: type[Written]) -> None:
     with attnctl.capture(model):
         watched = model(texts())
     assert torch.equal(plain, watched)
+
+
+@pytest.mark.parametrize("kind", STRANGERS)
+def test_tokens_that_look_at_each_other_are_self_attention(kind: type[Written]) -> None:
+    """Also where the scores are no product: distances, a network for each pair."""
+    model = built(kind)
+    with attnctl.capture(model) as traces:
+        model(texts())
+    assert {call.kind for call in traces} == {"self"}

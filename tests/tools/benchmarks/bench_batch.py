@@ -80,12 +80,12 @@ def pictures() -> Iterator[Row]:
 @benchmark()
 def traces() -> Iterator[Row]:
     """Yield JSON traces a second of one core."""
-    from attnctl.batching.engines import LOCAL, chunks_of_items
+    from attnctl.batching.engines import LINES, LOCAL, chunks_of_items
     from attnctl.batching.texts import TextStream
     from attnctl.batching.work import Work
 
     def write(file: str, steps: tuple[str, ...] | None) -> None:
-        chunks = chunks_of_items(TextStream(file), 16)
+        chunks = chunks_of_items(TextStream(file), LINES)  # as the command takes them
         for chunk in LOCAL.results(Work({"name": "demo"}, steps=steps), chunks, None, None):
             assert all(result.outputs["json"] for result in chunk)
 

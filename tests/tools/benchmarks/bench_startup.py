@@ -125,50 +125,62 @@ def audits() -> Iterator[Row]:
     yield Row("mask, samples/packed.json, SmolLM2", "leaks", ratio, most=1.1, **times)
 
 
+def register_each(name: str, function: Callable[[str], Iterator[Row]], subjects: Iterable[str]) -> None:
+    """Register a benchmark for each subject, so that each runs alone: startup.growth_heads is `function("heads")`."""
+    for subject in subjects:
+        rows = partial(function, subject)
+        rows.__dict__.update(__name__=f"{name}_{subject}", __module__=__name__)
+        benchmark(quick=False)(rows)
+
+
 # --- the second core -----------------------------------------------------------------------------------------------
 
 # commands on a checkpoint, of which each takes seconds
 ON_TWO_CORES = {
-    "heads, SmolLM2": "heads --file TEXT --model smollm2",
-    "heatmap, SmolLM2": "heatmap --file TEXT --model smollm2 -o OUT.png",
-    "ablate, SmolLM2": "ablate --file SHORT --model smollm2",
-    "sources, SmolLM2": "sources --file TEXT --model smollm2 --spans paragraphs --answer pizza",
-    "drift, SmolLM2": "drift smollm2 smollm2 --dtype-b bfloat16 --file TEXT",
-    "batch, MiniLM": "batch LINES --model minilm -o OUT --steps weights --replace",
+    "heads": "heads --file TEXT --model smollm2",
+    "heatmap": "heatmap --file TEXT --model smollm2 -o OUT.png",
+    "ablate": "ablate --file SHORT --model smollm2",
+    "sources": "sources --file TEXT --model smollm2 --spans paragraphs --answer pizza",
+    "drift": "drift smollm2 smollm2 --dtype-b bfloat16 --file TEXT",
+    "batch": "batch LINES --model minilm -o OUT --steps weights --replace",
 }
+PARAGRAPH = "Alice will eat some warm pizza in the garden while Bob reads a book about the river.\n\n"
 
 
-@benchmark(quick=False)
-def second_core() -> Iterator[Row]:
-    """Yield how many times as fast commands on checkpoints are on two cores as on one, by the clock."""
+def second_core(name: str) -> Iterator[Row]:
+    """Yield how many times as fast a command on a checkpoint is on two cores as on one, by the clock."""
     if (os.cpu_count() or 1) < 2:
         return
-    names = "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
+    variables = "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
     with tempfile.TemporaryDirectory() as folder:
-        paragraph = "Alice will eat some warm pizza in the garden while Bob reads a book about the river.\n\n"
-        texts = {"TEXT": paragraph * 40, "SHORT": paragraph.strip(), "LINES": LONG.replace(". ", ".\n")}
-        for name, text in texts.items():
-            Path(folder, name).write_text(text)
-        for what, command in ON_TWO_CORES.items():
-            words = [
-                str(Path(folder, word)) if word in texts or word.startswith("OUT") else word for word in command.split()
-            ]
-            one, two = (attnctl(*words, **dict.fromkeys(names, count)) for count in "12")
-            walls = [(one().wall, two().wall) for _ in range(3)]
-            alone, both = (min(side) for side in zip(*walls, strict=True))
-            times = {"ours": f"{both:.3g} s", "theirs": f"{alone:.3g} s"}
-            yield Row(f"{what}, two cores", "one core", alone / both, "× as fast", least=1.4, **times)
+        texts = {"TEXT": PARAGRAPH * 40, "SHORT": PARAGRAPH.strip(), "LINES": PARAGRAPH.replace("\n\n", "\n") * 300}
+        for file, text in texts.items():
+            Path(folder, file).write_text(text)
+        words = [
+            str(Path(folder, word)) if word in texts or word.startswith("OUT") else word
+            for word in ON_TWO_CORES[name].split()
+        ]
+        one, two = (attnctl(*words, **dict.fromkeys(variables, count)) for count in "12")
+        walls = [(one().wall, two().wall) for _ in range(2)]
+    alone, both = (min(side) for side in zip(*walls, strict=True))
+    times = {"ours": f"{both:.3g} s", "theirs": f"{alone:.3g} s"}
+    model = "MiniLM" if "minilm" in ON_TWO_CORES[name] else "SmolLM2"
+    yield Row(f"{name}, {model}, two cores", "one core", alone / both, "× as fast", least=1.4, **times)
+
+
+register_each("second_core", second_core, ON_TWO_CORES)
 
 
 # --- growth --------------------------------------------------------------------------------------------------------
 
 GROWING = {
-    "explain, demo": "explain --file TEXT",
-    "heatmap, demo": "heatmap --file TEXT --head 0 -o OUT.png",
-    "heads, demo": "heads --file TEXT -o OUT.html",
-    "ablate one head, demo": "ablate --file TEXT --query 5 --layer 0 --head 0",
-    "mask, demo": "mask WORDS",
-    "sources, SmolLM2": "sources --file TEXT --answer pizza --model smollm2",
+    "explain": "explain --file TEXT",
+    "heatmap": "heatmap --file TEXT --head 0 -o OUT.png",
+    "heads": "heads --file TEXT -o OUT.html",
+    "ablate": "ablate --file TEXT --query 5 --layer 0 --head 0",
+    "mask": "mask WORDS",
+    "sources": "sources --file TEXT --answer pizza --model smollm2",
+    "batch": "batch TEXT -o OUT --steps weights",
 }
 SHORTEST, LONGEST = 512, 16_384  # tokens
 READ_BY_SMOLLM2 = 8_192  # tokens, with those of the answer
@@ -228,17 +240,20 @@ def growth_rows(name: str, costs: dict[int, ProcessCost], unit: str) -> Iterator
         yield Row(f"{name}: growth of {what}", peer, value, "= k of nᵏ", most=most, ours=ours, limit=limit)
 
 
-@benchmark(quick=False)
-def growth() -> Iterator[Row]:
-    """Yield how time and memory of commands grow with the length of a text, and with the number of texts."""
-    lengths = [*(SHORTEST << step for step in range((LONGEST // SHORTEST).bit_length()))]
-    for name, command in GROWING.items():
-        readable = [n for n in lengths if "smollm2" not in command or n < READ_BY_SMOLLM2]
-        costs = costs_of_growth(command, readable, lambda file, n: write_words(file, 1, n))
-        yield from growth_rows(name, costs, "tokens")
-    counts = [*(LINES << step for step in range((MOST_LINES // LINES).bit_length()))]
-    batch = costs_of_growth("batch TEXT -o OUT --steps weights", counts, lambda file, n: write_words(file, n, 8))
-    yield from growth_rows("batch, demo", batch, "texts")
+def growth(name: str) -> Iterator[Row]:
+    """Yield how time and memory of a command grow with the length of a text, of `batch` with the number of texts."""
+    command, of_texts = GROWING[name], name == "batch"
+    least, most = (LINES, MOST_LINES) if of_texts else (SHORTEST, LONGEST)
+    sizes = [least << step for step in range((most // least).bit_length())]
+    if "smollm2" in command:
+        sizes = [n for n in sizes if n < READ_BY_SMOLLM2]
+    costs = costs_of_growth(command, sizes, lambda file, n: write_words(file, *((n, 8) if of_texts else (1, n))))
+    model = "SmolLM2" if "smollm2" in command else "demo"
+    what = "ablate one head" if name == "ablate" else name
+    yield from growth_rows(f"{what}, {model}", costs, "texts" if of_texts else "tokens")
+
+
+register_each("growth", growth, GROWING)
 
 
 # --- the time left -------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ def make(what: str, run: str | None) -> None:
             check=False,  # what leaks ends with 1
         )
         take_screenshots()
+        take_photograph()
     if what in ("evolution", "all") or run is not None:
         draw_training(run)
 
@@ -87,6 +88,19 @@ def take_screenshots() -> None:
             (FOLDER / name).write_bytes(shot(driver, page.as_uri(), width, height, scheme))
 
 
+def take_photograph() -> None:
+    """The photograph of the page with the words below it: where CLS of DINOv2-small looks."""
+    from matplotlib import get_data_path
+
+    from tests.tools import dinov2
+
+    photograph = Path(get_data_path()) / "sample_data" / "grace_hopper.jpg"
+    with browser() as driver, tempfile.TemporaryDirectory() as folder:
+        model, page = str(dinov2.write_small(Path(folder) / "dinov2")), Path(folder) / "page.html"
+        attnctl("view", str(photograph), "--model", model, "--layer", "11", "--no-open", "-o", str(page))
+        (FOLDER / "photograph.png").write_bytes(shot(driver, page.as_uri(), 580, 10**4, "light", ".sentence"))
+
+
 @contextmanager
 def browser() -> Iterator[Any]:
     """A Chromium without a window."""
@@ -105,8 +119,8 @@ def browser() -> Iterator[Any]:
             driver.quit()
 
 
-def shot(driver: Any, address: str, width: int, height: int, scheme: str) -> bytes:
-    """A PNG of the top of the page."""
+def shot(driver: Any, address: str, width: int, height: int, scheme: str, part: str | None = None) -> bytes:
+    """A PNG of the top of the page, or of the part that a selector names."""
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     look = [{"name": "prefers-color-scheme", "value": "dark" if scheme == "dark" else "light"}]
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
@@ -119,5 +133,10 @@ def shot(driver: Any, address: str, width: int, height: int, scheme: str) -> byt
     time.sleep(0.3)  # until colours have faded in
     tall = driver.execute_script("return document.documentElement.scrollHeight")
     clip = {"x": 0, "y": 0, "width": width, "height": min(tall, height), "scale": 1}
+    if part is not None:
+        box = driver.execute_script(
+            "return document.querySelector(arguments[0]).getBoundingClientRect().toJSON()", part
+        )
+        clip |= {"y": box["y"], "height": box["height"]}
     picture = driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
     return base64.b64decode(picture["data"])

@@ -206,6 +206,11 @@ function figurePrediction({ trace: { predictions, tokens, model } }) {
     const own = predictions.filter(({ at }) => at === place);
     const rows = own.map(({ text, p }) => tableRow(null, text, cellText(p), el("td.bar", barOf(p))));
     const title = `${model.causal && !blank ? "after" : "for"} ${label}`;
+    const { among } = own[0];
+    // among many words a small probability may be a good guess
+    if (among >= 100) {
+      rows.push(tableRow("quiet", `each by chance, of ${among.toLocaleString("en")}`, (1 / among).toPrecision(2), ""));
+    }
     return table("rows", [title, "probability", el("th.bar")], rows);
   });
 }
