@@ -1,6 +1,8 @@
-"""Models that give the numbers: one file for each kind, and one registry; only the named model's file is imported.
+"""Open the models that give the numbers, by their names: only the named model's file is imported.
 
-A model cuts a text into tokens and runs it layer by layer; it gives each layer's attention to a visitor.
+A model cuts a text into tokens and runs it layer by layer; it gives each layer's attention to a visitor. What commands ask
+of a model beside that is here, too: what its name stands for, a batch whose tokens are exchanged, a prediction that is
+watched. None of them knows how a library's models work.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
@@ -246,24 +247,9 @@ def named_network(
 
     Raises UsageError for an empty text, AttnctlError for a checkpoint that is missing or damaged.
     """
-    from attnctl.models.huggingface.hub import check_extra, find_checkpoint, read_json, short_name
-    from attnctl.models.huggingface.network import load_network
-    from attnctl.models.huggingface.opening import gguf_pieces
-    from attnctl.models.huggingface.tokenizer import open_pieces
+    from attnctl.models.huggingface.opening import open_network
 
-    check_extra()
-    folder, name = find_checkpoint(name), short_name(name)
-    # a GGUF file holds its own settings
-    settings: dict[str, Any] = {} if folder.is_file() else read_json(folder / "config.json")
-    batch: dict[str, Any] = {}
-    if texts:
-        pieces = gguf_pieces(folder, name)[0] if folder.is_file() else open_pieces(folder, name)
-        tokens = [[token.id for token in pieces.tokenize_text(text)] for text in texts]
-        if [] in tokens:
-            raise UsageError(f"text {tokens.index([])} of these is empty: give at least one word", option="pack")
-        batch["input_ids"] = [list(chain(*tokens))]
-        batch["position_ids"] = [[position for ids in tokens for position in range(len(ids))]]
-    return load_network(folder, settings, dtype or "auto", device or "auto", name), name, batch
+    return open_network(name, texts, dtype or "auto", device or "auto")
 
 
 @contextmanager

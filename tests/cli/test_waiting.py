@@ -145,7 +145,7 @@ def test_a_command_says_that_it_works_from_the_opening_of_its_model(monkeypatch:
 
 SLOW_PASS = """
 import sys, time
-from attnctl.commands.view import page as pages
+from attnctl.render.page import sources as pages
 from attnctl.cli import progress
 from attnctl.commands.ablate import compute
 from attnctl.errors import AttnctlError

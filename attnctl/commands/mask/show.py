@@ -186,7 +186,7 @@ def mask_panels(check: MaskCheck) -> tuple[Panels, Look]:
         scales=(Scale(Normalize(0, 1), colour_map(CMAP), "share of pairs visible"),),
         title=f"{check.model.name}: {outcome(check)}",
         notes=tuple(notes),
-        below="light: the query sees the key" + "; outlined: not as expected" * (check.holds is False),
+        below="dark: the query sees the key" + "; outlined: not as expected" * (check.holds is False),
         each_named=True,
         hidden="hidden",
         cited=check.model.citation,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,7 +49,7 @@ from attnctl.runtime.light_import import import_lightly
 from attnctl.text.tokens import Token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -142,6 +143,28 @@ def open_checkpoint(
     from attnctl.models.huggingface.readers.picture_and_text import beside_picture
 
     return beside_picture(model, folder, image)
+
+
+def open_network(
+    name: str, texts: Sequence[str], dtype: str, device: str
+) -> tuple[PreTrainedModel, str, dict[str, Any]]:
+    """Return a checkpoint's network alone, its name for sentences, and `texts` packed into one row of its tokens.
+
+    Raises UsageError for an empty text, AttnctlError for a checkpoint that is missing or damaged.
+    """
+    check_extra()
+    folder, name = find_checkpoint(name), short_name(name)
+    # a GGUF file holds its own settings
+    settings: dict[str, Any] = {} if folder.is_file() else read_json(folder / "config.json")
+    batch: dict[str, Any] = {}
+    if texts:
+        pieces = gguf_pieces(folder, name)[0] if folder.is_file() else open_pieces(folder, name)
+        tokens = [[token.id for token in pieces.tokenize_text(text)] for text in texts]
+        if [] in tokens:
+            raise UsageError(f"text {tokens.index([])} of these is empty: give at least one word", option="pack")
+        batch["input_ids"] = [list(chain(*tokens))]
+        batch["position_ids"] = [[position for ids in tokens for position in range(len(ids))]]
+    return load_network(folder, settings, dtype, device, name), name, batch
 
 
 class _Opened(NamedTuple):

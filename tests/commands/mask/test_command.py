@@ -163,7 +163,7 @@ def test_picture_outlines_every_wrong_pair() -> None:
     assert len(outline(group.wrong)) == 4 * (len(group.mask) - 1)  # a staircase
     assert outline(np.zeros((2, 2), bool)) == [] and len(outline(np.ones((2, 3), bool))) == 10
     words = {text.get_text() for text in drawing_of(*mask_panels(document)).figure.texts}
-    assert "light: the query sees the key; outlined: not as expected" in words and "share of pairs visible" not in words
+    assert "dark: the query sees the key; outlined: not as expected" in words and "share of pairs visible" not in words
 
 
 def test_sentences_over_panels_are_whole(model: str) -> None:

@@ -13,7 +13,18 @@ import pytest
 import attnctl
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import Model, open_model
-from attnctl.source.model import BringsText, CallsNetwork, CanIntervene, Generates, HasVocabulary, SharesPasses
+from attnctl.source.model import (
+    AlignsTexts,
+    AnswersPrompts,
+    BringsText,
+    CallsNetwork,
+    CanIntervene,
+    Generates,
+    HasVocabulary,
+    HearsSpeech,
+    SharesPasses,
+    ShowsOutputs,
+)
 from attnctl.watched.measure import CanBeWatched, watched_text
 from attnctl.watched.model import switch_heads_off
 from tests.models.huggingface.conftest import Shelf
@@ -64,7 +75,8 @@ def test_what_each_model_can_do(given: Model, shelf: Shelf) -> None:
     assert all(isinstance(model, protocol) for model in (demo, checkpoint) for protocol in both)
     assert not any(isinstance(given, protocol) for protocol in both)
     assert [isinstance(model, BringsText) for model in (given, demo, checkpoint)] == [True, False, False]
-    for protocol in (Generates, CallsNetwork):
+    of_checkpoints = (Generates, CallsNetwork, AnswersPrompts, AlignsTexts, HearsSpeech, ShowsOutputs)
+    for protocol in of_checkpoints:
         assert [isinstance(model, protocol) for model in (given, demo, checkpoint)] == [False, False, True]
 
 
