@@ -69,7 +69,7 @@ def start() -> Iterator[Row]:
     for what, words, most, imports in (
         ("explain", ["explain", TEXT], 0.25, "numpy, typer, rich.table"),
         ("explain --json", ["explain", TEXT, "--json"], None, "numpy, typer, msgspec"),
-        ("--help", ["--help"], 0.11, "typer.rich_utils, rich.markdown, importlib.metadata"),
+        ("--help", ["--help"], 0.11, "typer.rich_utils, importlib.metadata"),
     ):
         pair = in_turn_by_the_clock(attnctl(*words), peer, 7)
         least = in_turn_by_the_clock(python("-c", f"import {imports}"), peer)
