@@ -181,6 +181,19 @@ class ComputedLayer(LayerAttention):
         arrays = (call.queries, call.keys, call.values, call.bias, call.mask)
         return float(sum(array.nbytes for array in arrays if array is not None))
 
+    @property
+    def can_lag(self) -> bool:
+        """Return whether a network on the CPU has computed this layer, and computes its others by itself."""
+        return self.forward.own_context is not None and self.forward.call.queries.device.type == "cpu"
+
+    def to_lag(self) -> ComputedLayer:
+        """Return the layer for another thread, while the network goes on: nothing that is asked of it reaches the network.
+
+        Its steps are its own (the network would go on with their context), and W_O, known only now, is read.
+        """
+        matrix = self.output_matrix
+        return replace(self, forward=replace(self.forward, output_matrix=lambda: matrix))
+
     def forget_steps(self) -> None:
         """Drop the steps, and with them the weights and the mask."""
         self.forward.__dict__.pop("all_steps", None)

@@ -84,6 +84,11 @@ class OverviewReading:
     ) -> None:
         self._grid, self._statistics, self._links = grid, statistics, links
 
+    @property
+    def may_lag(self) -> bool:
+        """Return whether only statistics are read, for which a short text's steps are not built."""
+        return self._statistics is not None and self._statistics.may_lag and self._grid is None and self._links is None
+
     def take(self, layer: LayerAttention) -> None:
         """Pass one layer to each reading. Raises AttnctlError if its scores are NaN or infinite."""
         for reading in (self._grid, self._statistics, self._links):

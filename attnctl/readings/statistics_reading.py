@@ -21,6 +21,7 @@ class HeadStatisticsReading:
     """A reading of the statistics of every head; the arguments are those of `statistics_of_counted`."""
 
     predicts = False
+    may_lag = True
 
     def __init__(
         self, tokens: Sequence[Token], keys: Sequence[Token] | None = None, left_out: Sequence[int] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Generic
@@ -15,10 +15,11 @@ from attnctl.checks import limits
 from attnctl.checks.selection import chosen_indices
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerAttention
+from attnctl.layer.computed import ComputedLayer
 from attnctl.readings.questions.positions import TEXT, Positions, PositionsReading
 from attnctl.readings.trace_reading import TraceReading
 from attnctl.source.model import Model
-from attnctl.source.reading import KeptReading, Reading, Result, Say
+from attnctl.source.reading import KeptReading, LaggingReading, Reading, Result, Say
 from attnctl.source.sources import OverviewSource, Source, TextSource
 from attnctl.text import counted, number_list, visible_text
 from attnctl.text.tokens import Token, dropped_letters
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from attnctl.blockwise import Tick
     from attnctl.measures import Measure
     from attnctl.readings.overview import LongRow, Overview
+    from attnctl.runtime.one_behind import OneBehind
 
 
 NARROWER = "choose layers, heads and queries"
@@ -106,7 +108,8 @@ class Prepared:
             value: Result = reading.kept_in(source.narrowed(self.layers, self.heads), source.name)
             return value
         changed = ChangedReading(self, reading, tick)
-        with np.errstate(all="ignore"):  # an overflow becomes an error with a name, not a warning
+        # an overflow becomes an error with a name, not a warning
+        with np.errstate(all="ignore"), changed.behind or nullcontext():
             return changed.value(source.run(changed.take, changed.layers))
 
     def trace(self, predictions: bool = True, instead: str = NARROWER) -> Trace:
@@ -139,13 +142,21 @@ class ChangedReading(Generic[Result]):
         self._heads = None if heads is None else chosen_indices(heads, source.counts[1], "head", source.name)
         self._last = None if self.predicts else max(self._layers, default=None)
         self._layers_read: set[int] = set()
+        self.behind: OneBehind[tuple[LayerAttention, int]] | None = None
+        may_lag = prepared.values_measure is None and isinstance(reading, LaggingReading) and reading.may_lag
+        # the shell's runner stores layers, which other questions read
+        if may_lag and isinstance(source, TextSource) and source.runner is None:
+            from attnctl.runtime.one_behind import OneBehind
+
+            self.behind = OneBehind(self._read_layer)
         self._reported = 0.0  # the share of the work that `tick` has received
         self._knows_w_o = True
 
     def take(self, layer: LayerAttention) -> None:
         """Give a chosen layer to the reading. Raises StopForward after the last one, unless predictions are needed.
 
-        Raises AttnctlError if the keys have no tokens.
+        Where the model computes layers with torch's threads, a reading that may lag reads a layer while the model computes
+        the next. Raises AttnctlError if the keys have no tokens.
         """
         source = self.prepared.source
         self._layers_read.add(layer.layer)
@@ -157,19 +168,29 @@ class ChangedReading(Generic[Result]):
         if layer.layer in self._layers or self.layers is None:
             # layers may have different numbers of heads
             part = layer if self._heads is None else layer.select_heads(self._heads)
-            self._give_layer(part)
+            remaining = len(self._layers - self._layers_read)  # layers that see every key
+            if self.behind is not None and isinstance(part, ComputedLayer) and part.can_lag and self.behind.helps:
+                self.behind.take((part.to_lag(), remaining))
+            else:
+                self._wait()  # layers are read in order
+                self._read_layer((part, remaining))
         if layer.layer == self._last:
             raise StopForward
 
-    def _give_layer(self, layer: LayerAttention) -> None:
-        """Give a layer to the reading; `tick` receives its share of the work, however often the reading goes over it."""
-        remaining = len(self._layers - self._layers_read)  # layers that see every key
+    def _read_layer(self, item: tuple[LayerAttention, int]) -> None:
+        """Give a layer to the reading; `tick` receives its share of the work, however often the reading goes over it.
+
+        The number beside it is how many layers follow.
+        """
+        layer, remaining = item
         info = self.prepared.source.info
         near = not info.nature.is_network and info.window is None and layer.window is not None  # others see every key
         cost = WINDOWED if near else 1.0
         end = self._reported + (1 - self._reported) * cost / (cost + remaining)
 
         def report(share: float) -> None:
+            if self.behind is not None:
+                self.behind.check()
             more = min(share * (end - start), end - self._reported)
             self._reported += more
             if self._tick is not None:
@@ -182,8 +203,14 @@ class ChangedReading(Generic[Result]):
         layer.tick = None  # the layer may be stored
         report(1.0)
 
+    def _wait(self) -> None:
+        """Wait until no layer is read in a second thread. Raises what the reading has raised there."""
+        if self.behind is not None:
+            self.behind.wait()
+
     def value(self, run: Run) -> Result:
         """Return the reading's value. Raises UsageError for a chosen layer that has no attention."""
+        self._wait()
         source = self.prepared.source
         if isinstance(source, TextSource) and source.info.nature.is_network and source.subject.reads_itself:
             run = replace(run, positions=partial(positions_of, source.model))

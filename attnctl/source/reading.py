@@ -40,3 +40,15 @@ class KeptReading(Protocol[Value]):
 
     def kept_in(self, overview: Overview | LongRow, name: str, /) -> Value:
         """Return the result from an overview. Raises AttnctlError, with the source's `name`, if the overview lacks it."""
+
+
+@runtime_checkable
+class LaggingReading(Protocol):
+    """A reading that may take a layer in another thread while the model goes on.
+
+    `may_lag` is true if its `take` asks nothing of the model, and builds no steps with which the model would go on.
+    """
+
+    @property
+    def may_lag(self) -> bool:
+        """Return whether `take` reads the arrays of the layer alone."""
