@@ -83,7 +83,10 @@ def safetensors_folder(file: Path) -> Path:
 
     folder = Path(tempfile.mkdtemp())
     options: Any = {"gguf_file": file.name, "local_files_only": True}
-    transformers.AutoModelForCausalLM.from_pretrained(file.parent, **options).save_pretrained(folder)
+    network = transformers.AutoModelForCausalLM.from_pretrained(file.parent, **options)
+    network.hf_quantizer = None  # the matrices are float32 here, though the library still calls them quantised
+    del network.config.quantization_config
+    network.save_pretrained(folder)
     transformers.AutoTokenizer.from_pretrained(file.parent, **options).save_pretrained(folder)
     return folder
 
