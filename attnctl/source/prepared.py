@@ -213,7 +213,7 @@ class ChangedReading(Generic[Result]):
         self._wait()
         source = self.prepared.source
         if isinstance(source, TextSource) and source.info.nature.is_network and source.subject.reads_itself:
-            run = replace(run, positions=partial(positions_of, source.model))
+            run = replace(run, positions=partial(positions_of, source.model, self.layers))
         for layer in sorted(self._layers - self._layers_read) if self.layers is not None else ():
             attending = number_list(sorted(self._layers_read))
             raise UsageError(f"layer {layer} of {source.name} has no attention: it is in {attending}")
@@ -266,21 +266,27 @@ def record_trace(
     return Prepared(TextSource(model, text), layers, heads, rows).trace(predictions)
 
 
-_positions: dict[int, Positions | None] = {}  # by the id of a model, as long as the model lives
+# by the id of a model, as long as the model lives; then by the layers, None for all
+_positions: dict[int, dict[tuple[int, ...] | None, Positions | None]] = {}
 
 
-def positions_of(model: Model) -> Positions | None:
+def positions_of(model: Model, layers: Sequence[int] | None = None) -> Positions | None:
     """Return what the position explains of a checkpoint's weights: it reads a text of attnctl's own, once for each model.
 
-    Return None if the model cannot read that text.
+    The model runs up to the last of the `layers` (None: all). Return None if it cannot read that text.
     """
     key = id(model)
     if key not in _positions:
-        _positions[key] = None
+        _positions[key] = {}
         weakref.finalize(model, _positions.pop, key, None)
+    known, chosen = _positions[key], None if layers is None else tuple(layers)
+    if None in known:
+        return known[None]
+    if chosen not in known:
+        known[chosen] = None
         with suppress(AttnctlError):
-            _positions[key] = Prepared(TextSource(model, TEXT)).read(PositionsReading())
-    return _positions[key]
+            known[chosen] = Prepared(TextSource(model, TEXT), chosen).read(PositionsReading())
+    return known[chosen]
 
 
 def check_room(
