@@ -116,7 +116,7 @@ class AnswersByIds(Model, Protocol):
     def answer_of(self, prompt: Sequence[int]) -> Any:
         """Return a prompt of ids whose answer is still to be generated."""
 
-    def answering_without(self, heads: Mapping[int, tuple[int, ...]]) -> AbstractContextManager[None]:
+    def answering_without(self, heads: Mapping[int, tuple[int, ...]]) -> AbstractContextManager[object]:
         """Return a context in which these heads (layer → heads) are off in each answer."""
 
 

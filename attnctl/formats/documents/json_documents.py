@@ -144,11 +144,11 @@ class TextDocument(JsonDocument, kw_only=True):
 # --- writing and reading -----------------------------------------------------------------------------------------
 
 
-def document_of(kind: type[Kind], *held: object, **overrides: object) -> Kind:
+def document_of(kind: type[Kind], *holders: object, **overrides: object) -> Kind:
     """Return the document of values: each field is the attribute of the same name, or the value in `overrides`."""
     names = kind.__struct_fields__  # type: ignore[attr-defined]
     values: dict[str, Any] = {name: _in_document(value) for name, value in overrides.items()}
-    for holder in held:
+    for holder in holders:
         for name in names:
             if name not in overrides and (value := getattr(holder, name, MISSING)) is not MISSING:
                 values[name] = _in_document(value)

@@ -94,7 +94,7 @@ class WatchSession:
     depth: int = 0  # how many nested models are running now
     calls: Counter[int] = field(default_factory=Counter)  # id of a module → its calls in this forward
     forwards: Counter[int] = field(default_factory=Counter)  # id of a module → the forwards in which it attended
-    heard: set[int] = field(default_factory=set)  # ids of modules that go block by block
+    blockwise_ids: set[int] = field(default_factory=set)  # ids of modules that go block by block
 
     def __post_init__(self) -> None:
         self.architecture = architecture_name(self.model)
@@ -139,8 +139,8 @@ class WatchSession:
     def watch_blocks(self, stack: ExitStack, *_: object) -> None:
         """Hear the modules that go block by block, also those that a model takes for others as it runs (BigBird Pegasus)."""
         for part in filter(attends_in_blocks, self.model.modules()):
-            if id(part) not in self.heard:
-                self.heard.add(id(part))
+            if id(part) not in self.blockwise_ids:
+                self.blockwise_ids.add(id(part))
                 hear = partial(hear_module, self.model, part, _attend_call)
                 stack.enter_context(shared_change(("blocks", id(part)), hear))  # once, however many watch
         if any(id(part) not in self.sites for part in attention_modules(self.model).values()):

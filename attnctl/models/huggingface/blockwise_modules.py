@@ -46,7 +46,7 @@ class DenseCall:
 
 
 @dataclass(eq=False)
-class Heard:
+class ModuleOutputs:
     """What the projections of a running module put out, in the order of their calls, and the arguments of the module.
 
     `count` is the number of tokens that its encoder was given, which pads them to whole blocks; None if it runs alone.
@@ -65,16 +65,16 @@ class Heard:
 
 @dataclass(frozen=True)
 class Family:
-    """How a class of modules attends: its projections, and the call that says the same.
+    """The way in which a class of modules attends: its projections, and the dense call that equals it.
 
     `output` is the projection of its context, "" if it returns its context. `encoder` is the class of the model that pads.
     """
 
     projections: tuple[str, str, str]
     output: str
-    dense: Callable[[Module, Heard], DenseCall]
+    dense: Callable[[Module, ModuleOutputs], DenseCall]
     encoder: str = ""
-    first: Callable[[Module, Heard], Array] | None = (
+    first: Callable[[Module, ModuleOutputs], Array] | None = (
         None  # the context of the rows before those that `output` reads first
     )
     dropout: Callable[[Any], float] = lambda module: float(module.dropout)
@@ -85,14 +85,15 @@ class Family:
 HIDDEN = -1e9  # LongT5 adds -1e10 to a score that it hides
 
 
-def _long_t5(module: Any, heard: Heard) -> DenseCall:
+def _long_t5(module: Any, outputs: ModuleOutputs) -> DenseCall:
     """Return the call of LongT5's local attention; with global keys, one for each block of tokens, after the tokens."""
-    queries, keys, values = (heard.heads(name, module.n_heads) for name in "qkv")
-    n, length, given = queries.shape[-2], module.block_len, heard.arguments
+    queries, keys, values = (outputs.heads(name, module.n_heads) for name in "qkv")
+    n, length, given = queries.shape[-2], module.block_len, outputs.arguments
     mask, bias = given.get("mask"), given.get("position_bias")
     if hasattr(module, "global_block_size"):
         keys, values = (
-            torch.cat([array, heard.heads(name, module.n_heads, 1)], 2) for name, array in (("k", keys), ("v", values))
+            torch.cat([array, outputs.heads(name, module.n_heads, 1)], 2)
+            for name, array in (("k", keys), ("v", values))
         )
     if bias is None:
         bias = _long_t5_bias(module, mask, queries)
@@ -136,26 +137,26 @@ def _long_t5_bias(module: Any, mask: Array | None, queries: Array) -> Array:
 # --- BigBird (Zaheer et al. 2020) -------------------------------------------------------------------------------------
 
 
-def _big_bird(module: Any, heard: Heard) -> DenseCall:
+def _big_bird(module: Any, outputs: ModuleOutputs) -> DenseCall:
     """Return the call of BigBird's sparse attention; outside training, each of its random blocks is the first block."""
     if module.training:
         raise AttnctlError(f"{type(module).__name__} picks its blocks at random in training mode: call model.eval()")
     heads = module.num_attention_heads
-    queries, keys, values = (heard.heads(name, heads) for name in ("query", "key", "value"))
+    queries, keys, values = (outputs.heads(name, heads) for name in ("query", "key", "value"))
     seen = copies_of_blocks(queries.shape[-2] // module.block_size, module.num_random_blocks)
     seen = seen.to(queries).repeat_interleave(module.block_size, 0).repeat_interleave(module.block_size, 1)  # (n, n)
-    real = heard.arguments["from_mask"] * heard.arguments["to_mask"] > 0  # (batch, 1, n, n)
+    real = outputs.arguments["from_mask"] * outputs.arguments["to_mask"] > 0  # (batch, 1, n, n)
     bias = seen.clamp(min=1.0).log()[None, None]  # (1, 1, n, n)
-    text = slice(heard.count)
+    text = slice(outputs.count)
     queries, keys, values = (array[:, :, text] for array in (queries, keys, values))
     visible, bias = (array[..., text, text] for array in (real & (seen > 0), bias))
     return DenseCall(queries, keys, values, visible, bias, module.attention_head_size**-0.5)
 
 
-def _big_bird_whole(module: Any, heard: Heard) -> DenseCall:
+def _big_bird_whole(module: Any, outputs: ModuleOutputs) -> DenseCall:
     """Return the call of the attention that BigBird Pegasus takes for a text that is too short for its blocks."""
-    queries, keys, values = (heard.heads(name, module.num_attention_heads) for name in ("query", "key", "value"))
-    n, mask = queries.shape[-2], heard.arguments.get("attention_mask")  # (batch, 1, 1, n), added to the scores
+    queries, keys, values = (outputs.heads(name, module.num_attention_heads) for name in ("query", "key", "value"))
+    n, mask = queries.shape[-2], outputs.arguments.get("attention_mask")  # (batch, 1, 1, n), added to the scores
     visible = torch.ones(len(queries), 1, n, n, dtype=torch.bool, device=queries.device)
     if mask is not None:
         visible = visible & (mask > torch.finfo(mask.dtype).min / 2)
@@ -179,13 +180,13 @@ def copies_of_blocks(count: int, random_blocks: int) -> Array:
 # --- Pegasus-X (Phang et al. 2022) ------------------------------------------------------------------------------------
 
 
-def _pegasus_x(module: Any, heard: Heard) -> DenseCall:
+def _pegasus_x(module: Any, outputs: ModuleOutputs) -> DenseCall:
     """Return the call of Pegasus-X: tokens see their block and the global states, which come after them and see all."""
-    mask = heard.arguments["attention_mask"]  # (batch, n), added to the scores
+    mask = outputs.arguments["attention_mask"]  # (batch, n), added to the scores
     block = torch.arange(mask.shape[-1], device=mask.device) // module.block_size
-    text = slice(heard.shift, None if heard.count is None else heard.shift + heard.count)
+    text = slice(outputs.shift, None if outputs.count is None else outputs.shift + outputs.count)
     queries, keys, values = (
-        torch.cat([heard.heads(name, module.num_heads)[:, :, text], heard.heads(name, module.num_heads, 1)], 2)
+        torch.cat([outputs.heads(name, module.num_heads)[:, :, text], outputs.heads(name, module.num_heads, 1)], 2)
         for name in ("q_proj", "k_proj", "v_proj")
     )
     mask, block = mask[:, text], block[text]
@@ -195,20 +196,20 @@ def _pegasus_x(module: Any, heard: Heard) -> DenseCall:
     return DenseCall(queries, keys, values, (seen & real[:, None])[:, None], None, module.scaling)
 
 
-def _pegasus_x_tokens(module: Any, heard: Heard) -> Array:
+def _pegasus_x_tokens(module: Any, outputs: ModuleOutputs) -> Array:
     """Return the context of the tokens, (batch, n, heads · d_v), by the module's own code, which makes it later."""
     from transformers.models.pegasus_x.modeling_pegasus_x import DimensionInfo
 
     heads = module.num_heads
-    q, k, v = (heard.heads(name, heads) for name in ("q_proj", "k_proj", "v_proj"))
-    states_k, states_v = (heard.heads(name, heads, 1) for name in ("k_proj", "v_proj"))
+    q, k, v = (outputs.heads(name, heads) for name in ("q_proj", "k_proj", "v_proj"))
+    states_k, states_v = (outputs.heads(name, heads, 1) for name in ("k_proj", "v_proj"))
     (batch, _, n, width), length = q.shape, module.block_size
     sizes = DimensionInfo(batch, n, length, heads, heads * width, width, n // length, states_k.shape[2], n)
     context, _ = module.compute_local_attention_representations(
-        states_k, states_v, q * module.scaling, k, v, heard.arguments["attention_mask"], sizes
+        states_k, states_v, q * module.scaling, k, v, outputs.arguments["attention_mask"], sizes
     )
-    end = None if heard.count is None else heard.shift + heard.count
-    return context.permute(0, 2, 3, 1, 4).reshape(batch, n, -1)[:, heard.shift : end]
+    end = None if outputs.count is None else outputs.shift + outputs.count
+    return context.permute(0, 2, 3, 1, 4).reshape(batch, n, -1)[:, outputs.shift : end]
 
 
 FAMILIES = {
@@ -262,23 +263,23 @@ def hear_module(model: Module, module: Module, attend: Attend, stack: ExitStack)
         thread.count = (given["inputs_embeds"] if ids is None else ids).shape[1]
 
     def begin(_: Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        thread.heard = Heard(_arguments(module, args, keywords), getattr(thread, "count", None), shift)
+        thread.outputs = ModuleOutputs(_arguments(module, args, keywords), getattr(thread, "count", None), shift)
 
     def project(name: str, _: Module, __: object, out: Array) -> None:
-        if (heard := getattr(thread, "heard", None)) is not None:
-            heard.projected.setdefault(name, []).append(out)
+        if (outputs := getattr(thread, "outputs", None)) is not None:
+            outputs.projected.setdefault(name, []).append(out)
 
     def changed_context(own: Array) -> Array | None:
         """Return the context (batch, n, heads · d_v) that the module goes on with, or None if it stays its own."""
-        heard, thread.heard = getattr(thread, "heard", None), None
-        if heard is None:
+        outputs, thread.outputs = getattr(thread, "outputs", None), None
+        if outputs is None:
             later, thread.later = getattr(thread, "later", None), None
             return later
-        before = own[:, :0] if family.first is None else family.first(module, heard)
-        changed = _shown(module, family, family.dense(module, heard), torch.cat([before, own], 1), attend)
+        before = own[:, :0] if family.first is None else family.first(module, outputs)
+        changed = _shown(module, family, family.dense(module, outputs), torch.cat([before, own], 1), attend)
         if changed is not None and family.first is not None:  # the projection reads these rows in its next call
-            rest = heard.arguments["attention_mask"].shape[-1] - heard.shift - before.shape[1]
-            thread.later = torch.nn.functional.pad(changed[:, : before.shape[1]], (0, 0, heard.shift, rest))
+            rest = outputs.arguments["attention_mask"].shape[-1] - outputs.shift - before.shape[1]
+            thread.later = torch.nn.functional.pad(changed[:, : before.shape[1]], (0, 0, outputs.shift, rest))
         return None if changed is None else changed[:, before.shape[1] :]
 
     def begin_output(_: Module, args: tuple[Array, ...]) -> tuple[Array, ...] | None:

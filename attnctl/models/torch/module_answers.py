@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
-from attnctl.layer.interventions import Intervention
-from attnctl.models.torch.intervention import apply_to_module
 from attnctl.models.torch.watching import AnyCall
 from attnctl.runtime.arrays import Floats, as_numpy
-from attnctl.text.tokens import Token
 
 
 class ContinuesIds(Protocol):
     """A module with a tokenizer, called with token ids."""
 
-    module: torch.nn.Module
     name: str
     reader: Any
-
-    def tokenize(self, text: str, /) -> tuple[Token, ...]:
-        """Return the tokens of a text."""
 
     def logits_of_ids(self, ids: Sequence[int], see: Any = None) -> Array:
         """Return the logits (n, vocabulary) of token ids; `see` is called with the place and the call of each attention."""
@@ -80,10 +71,3 @@ class ModuleAnswer:
         """Return the mean weight of each key, over all heads, layers and queries: (n_k,)."""
         mean: Floats = np.mean(list(self.masses.values()), axis=0).astype(np.float32)
         return mean
-
-
-@contextmanager
-def heads_off(model: ContinuesIds, heads: dict[int, tuple[int, ...]]) -> Iterator[None]:
-    """Set the outputs of these heads (layer → heads) to 0 within this context."""
-    with apply_to_module(model.module, Intervention(heads), "self"):
-        yield

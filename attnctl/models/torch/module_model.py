@@ -21,7 +21,7 @@ from attnctl.layer.computed import share_of_sink
 from attnctl.layer.interventions import Intervention
 from attnctl.models.torch.fused import Steps
 from attnctl.models.torch.intervention import apply_to_module
-from attnctl.models.torch.module_answers import ModuleAnswer, heads_off
+from attnctl.models.torch.module_answers import ModuleAnswer
 from attnctl.models.torch.own_errors import own_error
 from attnctl.models.torch.picture_tokens import grid_of_tokens, lines_of_transform, patches_in, tokens_of_grid
 from attnctl.models.torch.traced_call import TracedCall
@@ -189,9 +189,9 @@ class ModuleModel(TextModel):
         """Return a prompt of ids whose answer is still to be generated."""
         return ModuleAnswer(self, tuple(prompt))
 
-    def answering_without(self, heads: Mapping[int, tuple[int, ...]]) -> AbstractContextManager[None]:
+    def answering_without(self, heads: Mapping[int, tuple[int, ...]]) -> AbstractContextManager[object]:
         """Return a context in which these heads (layer → heads) are off in each answer."""
-        return heads_off(self, dict(heads))
+        return apply_to_module(self.module, Intervention(dict(heads)), "self")
 
     def logits_of_ids(self, ids: Sequence[int], see: Callable[[Place, AnyCall], None] | None = None) -> Array:
         """Return the logits (n, vocabulary) of token ids; `see` is called with the place and the call of each attention.

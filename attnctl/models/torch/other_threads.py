@@ -22,7 +22,7 @@ TORCH = str(Path(torch.__file__).parent)
 
 
 @contextmanager
-def new_threads_heard(note: Callable[[str, str], None]) -> Iterator[None]:
+def watch_new_threads(note: Callable[[str, str], None]) -> Iterator[None]:
     """Call `note` with a function's name and its place in the code, if a thread that begins now attends by it.
 
     A profiler of the user's own stays in its place, and nothing is noticed then.

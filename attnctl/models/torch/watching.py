@@ -22,7 +22,7 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.models.torch.contractions import PRODUCTS
 from attnctl.models.torch.fused import Arguments, Changed, FlexCall, FusedCall, arguments_of
-from attnctl.models.torch.other_threads import new_threads_heard
+from attnctl.models.torch.other_threads import watch_new_threads
 from attnctl.models.torch.sites import Place, Sites
 from attnctl.models.torch.tensors import Chunk
 from attnctl.models.torch.traced import Tracer
@@ -308,7 +308,7 @@ def watch_module(model: Module, visitor: Visitor, without: frozenset[int] = froz
             mode = _modes.mode = _Mode()
             stack.callback(setattr, _modes, "mode", None)
             stack.enter_context(mode)
-            stack.enter_context(new_threads_heard(mode.note_thread))
+            stack.enter_context(watch_new_threads(mode.note_thread))
         if not mode.looks_below and (watched.sites.is_scripted() or scripted_functions_attend()):
             mode.looks_below = True
             stack.callback(setattr, mode, "looks_below", False)

@@ -134,8 +134,8 @@ def _of_head(
     reason = UNEXPLAINED.format(usual=percent(float(explained[row, key])))
     line = Headline(part.layer, head, queries[row], int(key), float(weights[row, key]), reason=reason)
     stands_out = more >= MARGIN and is_known
-    told = int(tells[queries[row], key]) if stands_out else 0
-    return Standing(stands_out, told, more if is_known else more - 2, line)
+    worth = int(tells[queries[row], key]) if stands_out else 0
+    return Standing(stands_out, worth, more if is_known else more - 2, line)
 
 
 def _explained(
