@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ from attnctl.runtime.files import check_writable
 if TYPE_CHECKING:
     from attnctl.readings.heatmap import Evolution
     from attnctl.source import Changes, Source
+    from attnctl.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,9 @@ def _page_of_run(
 
     if of_page:
         check_page_map(look.cmap)
-    return page_of_sources(
+    notes = page_notes()
+    read: deque[Trace] = deque(maxlen=1)
+    page = page_of_sources(
         steps,
         changes,
         layer,
@@ -123,8 +127,10 @@ def _page_of_run(
         title=look.title,
         labels=list(labels.values()),
         over_training=True,
-        **page_notes(),
+        **notes | {"on_trace": read.append},
     )
+    notes["on_trace"](read[-1])  # the steps of a run know the same words: notes on one are enough
+    return page
 
 
 def _evolution_of_run(

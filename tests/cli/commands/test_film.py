@@ -39,3 +39,9 @@ def test_a_page_has_every_step_and_every_head(
         "film", "run", TEXT, "-o", "a.html", "--cmap", "hot", code=2
     )
     assert run("film", "run", TEXT, "-o", "a.gif", "--cmap", "magma").code == 0
+
+
+def test_an_unknown_word_is_noted_once_for_all_steps(run: Run, training: Path) -> None:
+    """There was a line for each step, which named it."""
+    noted = run("film", "run", "zqxj zqxk zqxl", "-o", "film.html").err
+    assert noted.count("does not know") == 1
