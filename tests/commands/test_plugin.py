@@ -179,6 +179,22 @@ def test_the_contract_of_the_commands_lists_the_same_modules() -> None:
     )
 
 
+def test_what_the_page_tells_to_ask_is_there() -> None:
+    """The table named a class and a function that had other names by then."""
+    page = (ROOT / "attnctl/docs/plug-ins.md").read_text()
+    named = []
+    for _, ask in re.findall(r"^\| ([a-z][^|]*) \| ([^|]*`attnctl\.[^|]*) \|$", page, re.MULTILINE):
+        waiting: list[str] = []
+        for word in re.findall(r"`([\w.]+)", ask):
+            if not word.startswith("attnctl."):
+                waiting.append(word)
+                continue
+            assert word in listed_modules()
+            named += [(name, hasattr(import_module(word), name)) for name in waiting if name != "isinstance"]
+            waiting = []
+    assert len(named) > 10 and all(there for _, there in named), named
+
+
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: str, group: str = "commands") -> None:
     """Put a package with one module beside the others of this process."""
     module = f"{name}_module"
