@@ -26,9 +26,10 @@ AttnctlError what is raised where something cannot be, in one line
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from attnctl.public import public_names
+from attnctl.registry import FUNCTIONS
 from attnctl.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -54,34 +55,21 @@ if TYPE_CHECKING:
     from attnctl.models import open_model as open_model
     from attnctl.readings.overview import Overview as Overview
     from attnctl.trace import Trace as Trace
-
-# the API is imported only when it is used: `attnctl --version` needs none of it
-_PUBLIC = {
-    "AttentionLog": "attnctl.api.log",
-    "AttnctlError": "attnctl.errors",
-    "Overview": "attnctl.readings.overview",
-    "Trace": "attnctl.trace",
-    "attend": "attnctl.models",
-    "batch": "attnctl.batching",
-    "capture": "attnctl.api.capturing",
-    "intervene": "attnctl.api.intervening",
-    "load": "attnctl.formats.storage",
-    "open_model": "attnctl.models",
-    "spans": "attnctl.api.text_parts",
-}
-
-
-def __getattr__(name: str) -> Any:
-    from attnctl.registry import COMMANDS  # COMMANDS lists the functions of commands
-
-    modules = _PUBLIC | {name: module for package in COMMANDS.values() for name, module in package.functions.items()}
-    if name == "__all__":
-        return sorted([*modules, "__version__"])
-    if name not in modules:
-        raise AttributeError(f"module 'attnctl' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(modules[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return list(__getattr__("__all__"))
+else:
+    __getattr__, __dir__, __all__ = public_names(
+        __name__,
+        {
+            "attnctl.api.capturing": "capture",
+            "attnctl.api.intervening": "intervene",
+            "attnctl.api.log": "AttentionLog",
+            "attnctl.api.text_parts": "spans",
+            "attnctl.batching": "batch",
+            "attnctl.errors": "AttnctlError",
+            "attnctl.formats.storage": "load",
+            "attnctl.models": "attend open_model",
+            "attnctl.readings.overview": "Overview",
+            "attnctl.trace": "Trace",
+            "attnctl.version": "__version__",
+        },
+        FUNCTIONS,  # of the commands
+    )

@@ -220,6 +220,8 @@ def moved_option(command: str, option: str) -> str:
     return MOVED.get(f"{command} {option}") or MOVED.get(option, "")
 
 
+# attnctl.NAME, for Python → its module
+FUNCTIONS = {name: module for package in COMMANDS.values() for name, module in package.functions.items()}
 BATCH_FORMATS = {name: place for package in COMMANDS.values() for name, place in package.batch_formats.items()}
 PROMPT_FORMATS = {name: place for package in COMMANDS.values() for name, place in package.prompt_formats.items()}
 ALIGNED_FORMATS = {name: place for package in COMMANDS.values() for name, place in package.aligned_formats.items()}
