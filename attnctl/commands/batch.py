@@ -44,7 +44,8 @@ from attnctl.cli.output import put_bytes, say_unless_quiet
 from attnctl.cli.progress import items_progress
 from attnctl.cli.suggestions import completing
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, option_name, print_complaint
-from attnctl.formats.pictures import BatchLook, Look, format_names
+from attnctl.formats import Look, format_names
+from attnctl.formats.pictures import BatchLook
 from attnctl.registry import ALIGNED_FORMATS, BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.text import either
 

@@ -205,8 +205,7 @@ def _explain_steps(
 def _write_trace(trace: Trace, query: str | None, names: Sequence[str] | None, output: str | None) -> None:
     """Write a trace with its headline, cut to the steps in `names`; the headline is of one query, or of all."""
     from attnctl.checks.selection import find_several
-    from attnctl.formats.documents.trace_json import trace_to_json
-    from attnctl.formats.storage import save_value
+    from attnctl.formats import save_value, trace_to_json
     from attnctl.readings.questions.headline import headline
     from attnctl.trace.steps import narrow_trace
 
@@ -227,7 +226,7 @@ def _explain_long(prepared: Prepared, form: str, output: str | None, chosen: Cho
     """Write rows of a long text as tables, or rows or strongest links as JSON. Raises AttnctlError for .npz."""
     from attnctl.checks.selection import find_several
     from attnctl.cli.cost import LESS_HEADS, check_memory_of_heads
-    from attnctl.formats.documents.overview_json import overview_to_json
+    from attnctl.formats import overview_to_json
     from attnctl.readings.overview import LongRow
     from attnctl.source.links import TOP, check_links, named_query, query_row, read_strongest_links
 

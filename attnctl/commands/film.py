@@ -28,7 +28,7 @@ from attnctl.cli.groups import (
 from attnctl.cli.opening import model_of
 from attnctl.cli.output import page_notes, print_lines, put_bytes, say_notes, write_drawing
 from attnctl.errors import UsageError
-from attnctl.formats.pictures import FIGURE_ALONE, Look, picture_format, suffixes_listed
+from attnctl.formats import FIGURE_ALONE, Look, picture_format, suffixes_listed
 from attnctl.runtime.files import check_writable
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from attnctl.cli.output import (
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.formats.pictures import CMAP, FIGURE_ALONE, Look, picture_format, suffixes_listed
+from attnctl.formats import CMAP, FIGURE_ALONE, Look, picture_format, suffixes_listed
 from attnctl.runtime.files import check_writable, names_picture
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def _refuse_unused(context: Context, form: str, photograph: bool) -> None:
 
 def _show_photograph(opener: Opener, photograph: str, chosen: Chosen, query: str | None, look: Look) -> None:
     """Show on a terminal where queries look in a photograph."""
-    from attnctl.formats.photographs import read_photograph
+    from attnctl.formats import read_photograph
     from attnctl.render.terminal.photograph import PhotographPanels
 
     colour = _colour_function(look.cmap)
@@ -194,7 +194,7 @@ def _draw_photograph(
     opener: Opener, photograph: str, chosen: Chosen, query: str | None, look: Look, form: str, output: str
 ) -> None:
     """Draw the weights of queries over a photograph."""
-    from attnctl.formats.photographs import read_photograph
+    from attnctl.formats import read_photograph
     from attnctl.render.figure.layout import colour_map
     from attnctl.render.figure.photograph import draw_over_photograph
 
@@ -205,8 +205,7 @@ def _draw_photograph(
 
 def _write_patches(opener: Opener, chosen: Chosen, query: str | None, form: str, output: str) -> None:
     """Write the weight of each patch of a photograph: as JSON or a table into a file, or as lines for a pipe."""
-    from attnctl.formats.storage import save_value
-    from attnctl.formats.tables import weight_blocks
+    from attnctl.formats import save_value, weight_blocks
     from attnctl.readings.overview import LongRow
     from attnctl.render.terminal.photograph import patches_as_tsv, patches_of_queries_as_tsv
 
@@ -266,7 +265,7 @@ def _print_numbers(opener: Opener, chosen: Chosen, zoom: Zoom) -> None:
 
 def _write_cells(opener: Opener, chosen: Chosen, zoom: Zoom, output: str) -> None:
     """Write the cells as JSON."""
-    from attnctl.formats.storage import save_value
+    from attnctl.formats import save_value
 
     prepared, _ = _prepare(opener(), chosen)
     save_value(_read_cells(prepared, zoom), output)
@@ -274,7 +273,7 @@ def _write_cells(opener: Opener, chosen: Chosen, zoom: Zoom, output: str) -> Non
 
 def _write_weights(opener: Opener, chosen: Chosen, zoom: Zoom, form: str, output: str) -> None:
     """Write a table with a row for each weight; cells are pooled only if the user asked for it."""
-    from attnctl.formats.tables import weight_blocks
+    from attnctl.formats import weight_blocks
 
     prepared, _ = _prepare(opener(), chosen)
     cells = _read_cells(prepared, zoom, each_token=zoom.pool is None, table=form)

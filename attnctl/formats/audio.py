@@ -13,7 +13,7 @@ from attnctl.errors import AttnctlError, in_one_line
 from attnctl.runtime.arrays import Floats
 from attnctl.runtime.files import read_bytes
 
-RATE = 16_000  # samples a second that Whisper reads
+SAMPLE_RATE = 16_000  # samples a second that Whisper reads
 # the first bytes of sounds that soundfile may read. It chooses among 25 formats by content, and most are seldom tested.
 SOUNDS = re.compile(rb"(?s)(RIFF|RF64)....WAVE|FORM....AIF[FC]|caff\x00\x01|\.snd|fLaC|OggS|ID3|\xff[\xe0-\xff]")
 
@@ -45,7 +45,7 @@ def read_audio(path: str) -> Floats:
         raise AttnctlError(f"cannot read the sound of {name}: it is damaged ({reason})") from error
     if len(samples) and (not 1_000 <= rate <= 1_000_000 or not np.isfinite(samples).all()):
         raise AttnctlError(f"{name} is damaged: {rate:,} samples a second, or samples that are not numbers")
-    mean: Floats = soxr.resample(samples.mean(axis=1), rate, RATE)  # (n,)
+    mean: Floats = soxr.resample(samples.mean(axis=1), rate, SAMPLE_RATE)  # (n,)
     if not len(mean):
         raise AttnctlError(f"{name} holds no sound: it has no samples")
     return mean

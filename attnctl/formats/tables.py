@@ -26,7 +26,7 @@ from attnctl.trace.subject import numbers_in_text
 if TYPE_CHECKING:
     from attnctl.runtime.arrays import Bools, Floats
 
-FORMS = ("csv", "parquet")
+TABLE_FORMATS = ("csv", "parquet")
 Record = dict[str, Any]
 # some rows of a table, by column: numbers as an array, in which NaN is an absent number, or texts
 Block = Mapping[str, "npt.NDArray[np.number[Any]] | Sequence[str | None]"]

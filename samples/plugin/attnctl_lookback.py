@@ -21,7 +21,7 @@ from attnctl.cli.groups import FileOption, JsonOption, PromptOptions, TextArgume
 from attnctl.cli.opening import open_source
 from attnctl.cli.output import put_bytes, say_notes, show_forms
 from attnctl.errors import UsageError
-from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens, write_json
+from attnctl.formats import JsonDocument, ResultModel, ResultTokens, write_json
 from attnctl.layer import LayerAttention
 from attnctl.measures import Measure
 from attnctl.render.forms import Grid, Line

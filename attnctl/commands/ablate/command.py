@@ -27,7 +27,7 @@ from attnctl.cli.opening import model_of
 from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_forms, write_table
 from attnctl.cli.progress import cost_progress, say_stage
 from attnctl.cli.suggestions import TOKENS, completing
-from attnctl.formats.pictures import format_names, suffixes_listed
+from attnctl.formats import format_names, suffixes_listed
 from attnctl.text import counted
 
 if TYPE_CHECKING:
@@ -213,13 +213,13 @@ def _write_effects(
     effects: Effects, form: str, output: str | None, top: int | None, text: str | None, image: str | None
 ) -> None:
     """Write the effects in the format `form`."""
-    from attnctl.formats.tables import FORMS, block_of
+    from attnctl.formats import TABLE_FORMATS, block_of
 
     if form == "json":
         from attnctl.watched.effects import effects_to_json
 
         put_bytes(effects_to_json(effects, top) + b"\n", output)
-    elif form in FORMS:
+    elif form in TABLE_FORMATS:
         if effects.heads and effects.edges:
             say_notes(["the table has a row for each head; JSON has the edges, too"])
         write_table([block_of(effects.ordered(top).to_records())], form, output)

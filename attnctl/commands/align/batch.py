@@ -112,7 +112,7 @@ def _chosen_heads(work: Work, model: AlignsTexts) -> str | None:
 def _transcript(item: Item, made: AlignedSpeech, form: str) -> tuple[str, bytes]:
     """Return the name of an item's file, and what is in it; CTM has one file for all."""
     from attnctl.commands.align.transcripts import time_marks, transcript
-    from attnctl.formats.documents.json_documents import write_json
+    from attnctl.formats import write_json
 
     if form == "ctm":
         return "", time_marks(made, None if item.id is None else str(item.id)).encode()

@@ -35,7 +35,7 @@ from attnctl.cli.output import (
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import completing
 from attnctl.errors import UsageError
-from attnctl.formats.pictures import format_names, suffixes_listed
+from attnctl.formats import format_names, suffixes_listed
 from attnctl.runtime.files import standard_input_is_piped
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def _write_aligned(
     from attnctl.commands.align.result import AlignedSpeech, AlignedText
     from attnctl.commands.align.show import align_forms, alignment_table, score_sentence
     from attnctl.commands.align.transcripts import FORMS, transcript
-    from attnctl.formats.documents.json_documents import write_json
+    from attnctl.formats import write_json
 
     if form == "json":
         put_bytes(write_json(aligned, "alignment") + b"\n", output)

@@ -149,7 +149,7 @@ def align_steps(
         made = align_text(text, model, heads=heads or "auto", target=target, words=words, **options)
         return iter((made,))
     from attnctl.commands.align.speech import align_speech, checked_speech, open_speech
-    from attnctl.formats.audio import read_audio
+    from attnctl.formats import read_audio
 
     samples = read_audio(text)
     name = "standard input" if text == "-" else os.path.basename(text)  # noqa: PTH119

@@ -9,7 +9,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from attnctl.commands.align.result import FRAME_SECONDS, AlignedSpeech, AlignedText, AlignedWindow, heads_listed
-from attnctl.formats.pictures import CMAP, DPI
+from attnctl.formats import CMAP, DPI
 from attnctl.render.figure.drawing import INK, QUIET
 from attnctl.render.figure.heatmap import drawing_of
 from attnctl.render.figure.labels import LONGEST, Labels

@@ -20,7 +20,7 @@ from attnctl.checks.document_fields import (
     about,
 )
 from attnctl.checks.selection import selected_heads
-from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, ResultTokens, flat_records
+from attnctl.formats import JsonDocument, ResultModel, ResultTokens, flat_records
 from attnctl.runtime.arrays import Floats
 from attnctl.text import quoted_beginning
 from attnctl.trace.model_info import ModelInfo

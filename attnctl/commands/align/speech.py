@@ -35,7 +35,7 @@ from attnctl.commands.align.word_times import (
     words_of_pieces,
 )
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.formats.audio import RATE
+from attnctl.formats import SAMPLE_RATE
 from attnctl.models import kind_of_name, open_named_model
 from attnctl.runtime.arrays import Floats
 from attnctl.source.model import HearsSpeech, Model
@@ -43,7 +43,7 @@ from attnctl.text import counted
 
 WINDOW_SECONDS, LATEST_SECONDS = 30, 5  # Whisper hears 30 seconds at once; a longer speech is cut in the last 5 of them
 SILENT = 1e-4  # of full scale; a sound without a louder sample is silent
-FRAME = round(RATE * FRAME_SECONDS)  # samples
+FRAME = round(SAMPLE_RATE * FRAME_SECONDS)  # samples
 BATCH_OF_HEADS = 8  # heads whose paths are found together
 ADVICE = "give a Whisper checkpoint, as its folder or its Hugging Face id: openai/whisper-base"
 
@@ -126,7 +126,7 @@ def align_speech(
     if len(windows) > 1:
         if target is not None:
             raise UsageError(
-                f"works for up to {WINDOW_SECONDS} seconds of sound, and {name} has {len(samples) / RATE:.1f}: "
+                f"works for up to {WINDOW_SECONDS} seconds of sound, and {name} has {len(samples) / SAMPLE_RATE:.1f}: "
                 "cut it, or leave the text to the model",
                 option="target",
             )
@@ -137,7 +137,7 @@ def align_speech(
     for start, end in windows:
         sound = samples[start:end]
         if float(np.abs(sound).max()) >= SILENT:
-            part, language = _hear(speech, sound, start / RATE, target, language)
+            part, language = _hear(speech, sound, start / SAMPLE_RATE, target, language)
             parts += [part] if part.ids else []
         yield end / len(samples)
     if not parts:
@@ -163,7 +163,7 @@ def align_speech(
         )
     ids = [number for part in parts for number in part.ids]
     text = target if target is not None else speech.spelled(ids, special=False).strip()
-    seconds = len(samples) / RATE
+    seconds = len(samples) / SAMPLE_RATE
     yield AlignedSpeech(
         audio=name, seconds=seconds, text=text, given=target is not None, language=language, model=info,
         words=tuple(words), segments=spoken_segments(words, language), chosen=choice,
@@ -174,11 +174,11 @@ def align_speech(
 
 def _windows(samples: Floats) -> Iterator[tuple[int, int]]:
     """Return the parts of a sound: none is longer than Whisper can hear, each is cut at its quietest place."""
-    start, longest, near = 0, WINDOW_SECONDS * RATE, 10 * FRAME
+    start, longest, near = 0, WINDOW_SECONDS * SAMPLE_RATE, 10 * FRAME
     while len(samples) - start > longest:
-        last = samples[start + longest - LATEST_SECONDS * RATE : start + longest] ** 2
+        last = samples[start + longest - LATEST_SECONDS * SAMPLE_RATE : start + longest] ** 2
         loudness = np.convolve(last, np.ones(near, np.float32), "valid")
-        cut = start + longest - LATEST_SECONDS * RATE + int(loudness.argmin()) + near // 2
+        cut = start + longest - LATEST_SECONDS * SAMPLE_RATE + int(loudness.argmin()) + near // 2
         yield start, cut
         start = cut
     yield start, len(samples)

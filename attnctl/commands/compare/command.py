@@ -30,7 +30,7 @@ from attnctl.cli.output import (
 from attnctl.cli.suggestions import completing
 from attnctl.cli.two_models import ComparedModelOptions, OptionsOfB, ReadTextArgument, check_models
 from attnctl.errors import DONE, UsageError
-from attnctl.formats.pictures import PictureLook, format_names, suffixes_listed
+from attnctl.formats import PictureLook, format_names, suffixes_listed
 from attnctl.text import visible_text
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.colors import CenteredNorm
 
-from attnctl.formats.pictures import PLAIN, Look
+from attnctl.formats import PLAIN, Look
 from attnctl.readings.comparison import Comparison
 from attnctl.render.figure.layout import LEAST, Panel, Panels, Scale, colour_map, colour_norm
 from attnctl.render.forms import CHANGE

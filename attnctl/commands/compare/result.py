@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 
 from attnctl.checks.document_fields import Index, Mask, Matrix, Part, about
-from attnctl.formats.documents.json_documents import DocumentModel, JsonDocument, document_of, write_json
+from attnctl.formats import DocumentModel, JsonDocument, document_of, write_json
 from attnctl.readings.comparison import AlignedTokens, Comparison
 
 

@@ -21,7 +21,7 @@ from attnctl.cli.output import (
 from attnctl.cli.suggestions import completing
 from attnctl.cli.two_models import CopyOptions, OptionsOfB, ReadTextArgument, check_models
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
-from attnctl.formats.pictures import PictureLook, format_names, suffixes_listed
+from attnctl.formats import PictureLook, format_names, suffixes_listed
 from attnctl.text import counted
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ def drift_command(
     from attnctl.cli.progress import cost_progress
     from attnctl.commands.drift.compute import measure_drift
     from attnctl.commands.drift.forward import ComparedModel
-    from attnctl.formats.tables import FORMS, block_of
+    from attnctl.formats import TABLE_FORMATS, block_of
 
-    form = output_format("drift", output, ("json", *FORMS, "txt", *format_names()), "json" if json else "")
+    form = output_format("drift", output, ("json", *TABLE_FORMATS, "txt", *format_names()), "json" if json else "")
     if form not in format_names():
         refuse_unused(context, PictureLook, because="it goes with a picture")
     listed = _texts_of(a, b, text, file, texts)
@@ -96,10 +96,10 @@ def drift_command(
         print_complaint(f"text {skipped.number} ({names_of_texts[skipped.number]}) is skipped: {skipped.error}")
     say_notes(drift.notes)
     if form == "json":
-        from attnctl.formats.documents.json_documents import write_json
+        from attnctl.formats import write_json
 
         put_bytes(write_json(drift, "drift") + b"\n", output)
-    elif form in FORMS:
+    elif form in TABLE_FORMATS:
         write_table([block_of(drift.to_records())], form, output)
     elif form in format_names():
         from attnctl.commands.drift.show import drift_panels

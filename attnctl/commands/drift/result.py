@@ -16,7 +16,7 @@ from attnctl.checks.document_fields import (
     Whole,
     about,
 )
-from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, flat_records
+from attnctl.formats import JsonDocument, ResultModel, flat_records
 
 
 class TokenPlace(Part):

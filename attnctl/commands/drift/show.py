@@ -10,7 +10,7 @@ from attnctl.render.forms import Column, Form, Line, Table, token_label
 from attnctl.text import counted, percent, visible_text
 
 if TYPE_CHECKING:
-    from attnctl.formats.pictures import Look
+    from attnctl.formats import Look
     from attnctl.render.figure.layout import Panels
 
 MOST_HEADS = 20  # rows of the table

@@ -31,7 +31,7 @@ from attnctl.cli.opening import model_of
 from attnctl.cli.output import put_bytes, say_note, say_notes, show_forms
 from attnctl.cli.progress import items_progress
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
-from attnctl.formats.pictures import MapLook, format_names, picture_format, suffixes_listed
+from attnctl.formats import MapLook, format_names, picture_format, suffixes_listed
 from attnctl.runtime.files import check_writable, need_pyarrow
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def _evaluate_bundled(options: dict[str, object], count: int, json: bool) -> Non
     from msgspec import structs
 
     from attnctl.commands.evaluate.bundled import measure_relations
-    from attnctl.formats.documents.json_documents import write_json
+    from attnctl.formats import write_json
     from attnctl.render.form_builders.relations import relations_forms
 
     table = measure_relations(model_of(options), count=count)

@@ -20,8 +20,7 @@ from attnctl.commands.evaluate.result import (
     Trees,
 )
 from attnctl.commands.evaluate.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
-from attnctl.formats.documents.json_documents import plain, write_json
-from attnctl.formats.pictures import PLAIN, Look, figure_bytes
+from attnctl.formats import PLAIN, Look, figure_bytes, plain, write_json
 from attnctl.render.forms import ABSENT, Column, Form, Line, Table
 from attnctl.render.page import as_data, document_page, escaped_html, filled_template, page_colours
 from attnctl.render.page.reading_pages import table_html

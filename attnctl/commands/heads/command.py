@@ -38,7 +38,7 @@ from attnctl.cli.output import (
 from attnctl.cli.progress import cost_progress, heads_over_tokens
 from attnctl.cli.suggestions import completing
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.formats.pictures import PictureLook, format_names, suffixes_listed
+from attnctl.formats import PictureLook, format_names, suffixes_listed
 from attnctl.registry import COMMANDS
 
 if TYPE_CHECKING:
@@ -225,15 +225,14 @@ def _write_heads(
 ) -> None:
     """Write the heads, sorted and cut to `top`: as CSV, JSON, a page, or on the terminal."""
     from attnctl.commands.heads.show import heads_table, names_origin, ranked_by
-    from attnctl.formats.documents.overview_json import overview_to_json
-    from attnctl.formats.tables import FORMS, block_of
+    from attnctl.formats import TABLE_FORMATS, block_of, overview_to_json
     from attnctl.readings.head_statistics import HeadTable
 
     names = None if census is None else _names_in_file(census)
     measured = measure(names)
     order = by if by or top is None else TOP_BY
     ranked = ranked_by(measured.head_statistics, order)[:top]
-    if form in FORMS:
+    if form in TABLE_FORMATS:
         write_table([block_of(HeadTable(ranked).to_records())], form, output)
     elif form == "json":
         put_bytes(overview_to_json(replace(measured, head_statistics=tuple(ranked))) + b"\n", output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnctl.formats.pictures import PLAIN, Look
+from attnctl.formats import PLAIN, Look
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
 from attnctl.render.figure.layout import Panels, Scale, colour_map, colour_norm, panel_of_heads
 

@@ -15,7 +15,7 @@ from attnctl.cli.output import output_format, put_bytes, say_notes, write_forms,
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import completing
 from attnctl.errors import DONE, FINDING, UsageError
-from attnctl.formats.pictures import format_names, suffixes_listed
+from attnctl.formats import format_names, suffixes_listed
 
 if TYPE_CHECKING:
     from attnctl.commands.leaks.search import LeakSearch
@@ -60,7 +60,7 @@ def leaks_command(
     its likely cause. The exit code is 0 if all documents are apart, and 4 if there is a leak.
     """
     from attnctl.commands.leaks.show import leaks_forms, leaks_panels
-    from attnctl.formats.documents.json_documents import write_json
+    from attnctl.formats import write_json
 
     form = output_format("leaks", output, ("json", "txt", "html", *format_names()), "json" if json else "")
     search = _leak_search(inputs, model, pack, expect)

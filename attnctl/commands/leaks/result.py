@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from attnctl.checks.document_fields import NOT_EMPTY, Amount, Count, Index, Part, Share, about
 from attnctl.errors import UsageError
-from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, flat_records
+from attnctl.formats import JsonDocument, ResultModel, flat_records
 from attnctl.runtime.arrays import Bools
 from attnctl.text import counted, percent, visible_text
 

@@ -80,7 +80,7 @@ def leaks_panels(leaks: Leaks) -> Panels:
     """
     from matplotlib.colors import Normalize
 
-    from attnctl.formats.pictures import CMAP
+    from attnctl.formats import CMAP
     from attnctl.render.figure.layout import Panel, Panels, Scale, colour_map
 
     queries, keys = (

@@ -15,7 +15,7 @@ from attnctl.cli.output import output_format, put_bytes, say_notes, say_unless_q
 from attnctl.cli.progress import cost_progress
 from attnctl.cli.suggestions import completing
 from attnctl.errors import DONE, FINDING, UsageError
-from attnctl.formats.pictures import format_names, suffixes_listed
+from attnctl.formats import format_names, suffixes_listed
 
 if TYPE_CHECKING:
     from attnctl.commands.mask.exchange import Search
@@ -64,7 +64,7 @@ def mask_command(
     """
     from attnctl.commands.mask.result import outcome, violation_lines
     from attnctl.commands.mask.show import mask_forms, mask_panels
-    from attnctl.formats.documents.json_documents import write_json
+    from attnctl.formats import write_json
 
     form = output_format("mask", output, ("json", "txt", "html", *format_names()), "json" if json else "")
     search = _mask_search(source, model, expect)

@@ -10,7 +10,7 @@ import numpy as np
 from attnctl.checks.document_fields import NOT_EMPTY, Amount, Count, Index, MaskLists, Part, Whole, about
 from attnctl.commands.mask.intervals import IntervalMask, checked_intervals
 from attnctl.commands.mask.sentence import ranges
-from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, read_as
+from attnctl.formats import JsonDocument, ResultModel, read_as
 from attnctl.runtime.arrays import Bools
 from attnctl.text import counted, visible_text
 

@@ -25,7 +25,7 @@ from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import counted, visible_text
 
 if TYPE_CHECKING:
-    from attnctl.formats.pictures import Look
+    from attnctl.formats import Look
     from attnctl.render.figure.layout import Panels
 
 IN_TERMINAL, POOLED, IN_PICTURE = 24, 12, 64  # rows and columns of a grid; a longer mask is pooled
@@ -148,7 +148,7 @@ def mask_panels(check: MaskCheck) -> tuple[Panels, Look]:
     from matplotlib.colors import Normalize
 
     from attnctl.errors import AttnctlError
-    from attnctl.formats.pictures import CMAP, Look
+    from attnctl.formats import CMAP, Look
     from attnctl.render.figure.layout import Panel, Panels, Scale, colour_map
 
     if not check.groups:

@@ -45,7 +45,7 @@ def model_command(
     """
     from attnctl.commands.model.compute import known_configurations, model_card, model_sizes, sizes_document
     from attnctl.commands.model.show import card_forms, sizes_forms
-    from attnctl.formats.documents.json_documents import plain, write_json
+    from attnctl.formats import plain, write_json
     from attnctl.models.builtin.weights import read_weights, trained_file
 
     if model is None:

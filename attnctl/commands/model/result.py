@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from attnctl.checks.document_fields import Count, Index, Part, Whole, about
-from attnctl.formats.documents.json_documents import JsonDocument
+from attnctl.formats import JsonDocument
 from attnctl.models.sizes import CachedLayers
 from attnctl.text import Document
 

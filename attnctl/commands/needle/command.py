@@ -30,7 +30,7 @@ from attnctl.cli.output import (
 )
 from attnctl.cli.progress import cost_progress
 from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
-from attnctl.formats.pictures import format_names, suffixes_listed
+from attnctl.formats import format_names, suffixes_listed
 from attnctl.runtime.files import lock_file
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _ask_needles(
     """Ask the needles that the file of -o does not have yet, and write the results of all."""
     from attnctl.commands.needle.result import known_needles
     from attnctl.commands.needle.show import heads_sentence, needle_sentence, off_sentences
-    from attnctl.formats.documents.json_documents import write_json
+    from attnctl.formats import write_json
 
     cells = known_needles(output, asker.run) if form == "jsonl" and output is not None else []
     if cells:
@@ -230,7 +230,7 @@ def _write_needles(summary: Needles, cells: list[NeedleCell], form: str, output:
     from msgspec.structs import replace
 
     from attnctl.commands.needle.show import needles_forms
-    from attnctl.formats.documents.json_documents import write_json
+    from attnctl.formats import write_json
 
     if form == "jsonl" and output is None:
         put_bytes(write_json(summary, "result") + b"\n")

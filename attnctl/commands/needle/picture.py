@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.colors import Normalize
 
 from attnctl.commands.needle.result import NeedleCell, Needles, depth_grid
-from attnctl.formats.pictures import CMAP
+from attnctl.formats import CMAP
 from attnctl.render.figure.layout import Panel, Panels, Scale, colour_map
 
 SHARE = "share of the answer's attention on the needle"

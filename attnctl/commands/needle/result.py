@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from attnctl.checks.document_fields import ALWAYS, HeadPlace, Index, Part, Portion, Sha256, Share, Vector, Whole, about
 from attnctl.errors import AttnctlError
-from attnctl.formats.documents.json_documents import JsonDocument, ResultModel, document_read
+from attnctl.formats import JsonDocument, ResultModel, document_read
 from attnctl.runtime.arrays import Floats
 from attnctl.runtime.files import parse_json, read_bytes, write_whole
 

@@ -73,7 +73,7 @@ def quiz_command(
         from msgspec import convert
 
         from attnctl.commands.quiz.result import QuestionEntry, Quiz
-        from attnctl.formats.documents.json_documents import write_json
+        from attnctl.formats import write_json
 
         entries = convert(quiz_questions, tuple[QuestionEntry, ...], from_attributes=True)
         put_bytes(write_json(Quiz(text=trace.text, model=trace.model, questions=entries), "quiz") + b"\n")

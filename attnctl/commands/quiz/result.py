@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import field
 
 from attnctl.checks.document_fields import Amount, Part, about
-from attnctl.formats.documents.json_documents import JsonDocument, ResultModel
+from attnctl.formats import JsonDocument, ResultModel
 
 
 class QuestionEntry(Part):

@@ -87,7 +87,7 @@ def softmax_command(
     names = None if tokens is None else tuple(token_names(tokens))
     worked = work_out_softmax(np.asarray(numbers), names, factor_of(scale, d_k), temperature)
     if json:
-        from attnctl.formats.documents.json_documents import write_json
+        from attnctl.formats import write_json
 
         put_bytes(write_json(worked, "softmax") + b"\n")
     else:

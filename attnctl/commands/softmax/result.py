@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import field
 
 from attnctl.checks.document_fields import Doubles, MaskedScores, Part, Share, about
-from attnctl.formats.documents.json_documents import JsonDocument
+from attnctl.formats import JsonDocument
 
 
 class ScaledWeights(Part):

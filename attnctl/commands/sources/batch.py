@@ -60,8 +60,7 @@ class Sources(Task):
     def _document(self, item: Item) -> tuple[Document, int, tuple[str, ...]]:
         """Return the document of one prompt with its number and id, its number of tokens, and notes."""
         from attnctl.commands.sources.search import ANSWER, SourceSearch
-        from attnctl.formats.chat import Prompt, conversation_of
-        from attnctl.formats.documents.json_documents import plain
+        from attnctl.formats import Prompt, conversation_of, plain
         from attnctl.text.tokens import checked_text
 
         if item.error is not None:

@@ -23,7 +23,7 @@ from attnctl.cli.output import (
 )
 from attnctl.cli.progress import cost_progress
 from attnctl.errors import INTERRUPTED
-from attnctl.formats.pictures import format_names, suffixes_listed
+from attnctl.formats import format_names, suffixes_listed
 
 if TYPE_CHECKING:
     from attnctl.commands.sources.search import SourceSearch
@@ -143,7 +143,7 @@ def _write_sources(search: SourceSearch, form: str, output: str | None, top: int
     from msgspec.structs import replace as changed
 
     from attnctl.commands.sources.show import parts_table, sources_forms, sources_page
-    from attnctl.formats.documents.json_documents import write_json
+    from attnctl.formats import write_json
 
     sources = search.found_so_far()
     if form == "json":

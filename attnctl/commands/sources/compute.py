@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from attnctl.blockwise import Tick
     from attnctl.commands.sources.result import AnswerSources
     from attnctl.commands.sources.search import SourceSearch
-    from attnctl.formats.chat import Conversation, Prompt
+    from attnctl.formats import Conversation, Prompt
     from attnctl.models import ModelArgument
     from attnctl.source.model import AnswersPrompts
 
@@ -38,7 +38,7 @@ def sources(
     option `generate` limits its tokens. `budget` limits the forwards. With `remove`, the prompt is also rendered without
     each part.
     """
-    from attnctl.formats.chat import Prompt, conversation_of
+    from attnctl.formats import Prompt, conversation_of
     from attnctl.text import as_json
     from attnctl.text.tokens import checked_text
 

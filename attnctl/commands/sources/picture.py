@@ -10,7 +10,7 @@ from matplotlib.colors import Normalize
 from attnctl.checks.document_fields import Box
 from attnctl.commands.sources.result import AnswerSources, PartSource
 from attnctl.commands.sources.show import answer_probability, headline_of, measured_in_part
-from attnctl.formats.pictures import CMAP
+from attnctl.formats import CMAP
 from attnctl.render.figure.bars import Bars, bar_drawing
 from attnctl.render.figure.layout import Drawing, colour_map
 from attnctl.render.figure.photograph import RegionValues, draw_looks_and_effects

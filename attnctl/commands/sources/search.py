@@ -32,8 +32,7 @@ from attnctl.commands.sources.result import (
     rests_on_prompt,
 )
 from attnctl.errors import AttnctlError, UsageError, option_name
-from attnctl.formats.chat import Conversation, Prompt
-from attnctl.formats.documents.json_documents import token_documents
+from attnctl.formats import Conversation, Prompt, token_documents
 from attnctl.runtime.arrays import Floats
 from attnctl.source.model import AnswersPrompts
 from attnctl.text import duration_text, quoted_beginning

@@ -249,7 +249,7 @@ def _finish_run(training: Training, run: TrainingRun, watched: Watch) -> None:
 def _show_lesson(step: Lesson, json: bool) -> None:
     """Show one gradient step, as text or as JSON."""
     if json:
-        from attnctl.formats.documents.json_documents import write_json
+        from attnctl.formats import write_json
 
         put_bytes(write_json(step, "lesson") + b"\n")
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, TypedDict
 
 from attnctl.checks.document_fields import Amount, Count, Index, Matrix, Part, Portion, Share, Whole, about
-from attnctl.formats.documents.json_documents import JsonDocument
+from attnctl.formats import JsonDocument
 
 
 class WatchedWord(TypedDict):

@@ -97,7 +97,7 @@ class TrainingRun:
 
     def recipe(self) -> tuple[Recipe, list[str] | None]:
         """Return the recipe of the run and the lines of its corpus. Raises AttnctlError if the folder holds no run."""
-        from attnctl.formats.documents.json_documents import read_as
+        from attnctl.formats import read_as
 
         path = self.path / "recipe.json"
         if not path.is_file():

@@ -30,7 +30,7 @@ from attnctl.cli.opening import open_source, text_source
 from attnctl.cli.output import page_notes, print_lines, put_bytes
 from attnctl.cli.progress import say_stage
 from attnctl.errors import UsageError
-from attnctl.formats.pictures import TitleOption
+from attnctl.formats import TitleOption
 from attnctl.runtime.files import check_writable
 
 if TYPE_CHECKING:

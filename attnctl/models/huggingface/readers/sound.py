@@ -15,7 +15,7 @@ import numpy as np
 from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError, in_one_line, option_name
-from attnctl.formats.audio import RATE, read_audio
+from attnctl.formats.audio import SAMPLE_RATE, read_audio
 from attnctl.models.huggingface.attention_interface import watch_attention
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import ModelInput, Reader
@@ -120,14 +120,14 @@ class SoundReader(Reader):
         """Return the sound of samples (n,) at 16 kHz, padded or cut by the extractor to what the network takes."""
         try:
             with quiet_library():
-                processed = self.extractor(samples, sampling_rate=RATE, return_tensors="np")
+                processed = self.extractor(samples, sampling_rate=SAMPLE_RATE, return_tensors="np")
         except Exception as error:  # each family's extractor raises its own errors
             raise AttnctlError(
                 f"the extractor of {model.info.name} fails on this sound: {in_one_line(error)}"
             ) from error
         values = import_extra("torch").from_numpy(np.asarray(processed[model.network.main_input_name]))
         values = values.to(device_of_inputs(model.network), model.network.dtype)
-        return Sound(model, self, values, len(samples) / RATE)
+        return Sound(model, self, values, len(samples) / SAMPLE_RATE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,11 +167,11 @@ class Sound:
         if config_value(config, "time_stride") is not None:
             return self._patches()
         if network.main_input_name == "input_features":
-            count, step = int(config.max_source_positions), 2 * int(self.reader.extractor.hop_length) / RATE
+            count, step = int(config.max_source_positions), 2 * int(self.reader.extractor.hop_length) / SAMPLE_RATE
         else:
             squeezed = config_value(config, "squeeze_factor") or 1  # SEW attends to means of this many frames
             count = int(network._get_feat_extract_output_lengths(self.values.shape[-1])) // squeezed
-            step = squeezed * math.prod(config.conv_stride) / RATE
+            step = squeezed * math.prod(config.conv_stride) / SAMPLE_RATE
         starts = [round(number * step, 4) for number in range(count + 1)]
         return tuple(
             Token(f"{start:.2f} s", special=start >= self.seconds, seconds=(start, end))
