@@ -43,8 +43,7 @@ attnctl.measures                Measure
 attnctl.models                  open_model, and what a command asks for by a model's name
 attnctl.models.exchange         a model run again with other tokens
 attnctl.readings.comparison     Comparison of two traces
-attnctl.render.figure.layout    Panels, Panel, Scale: a picture
-attnctl.render.forms            Line, Column, Table, Grid
+attnctl.render                  forms (Line, Table, Grid), pictures (Panels, Bars, Drawing), pages of HTML
 attnctl.runtime.arrays          types of arrays
 attnctl.runtime.files           files: read with limits, written whole, locked
 attnctl.source                  Source, Reading, prepare

@@ -15,7 +15,7 @@ from attnctl.cli.output import show_forms
 from attnctl.errors import DONE, FINDING
 
 if TYPE_CHECKING:
-    from attnctl.render.forms import Table
+    from attnctl.render import Table
     from attnctl.trace import CheckFinding
 
 
@@ -51,7 +51,7 @@ def check_command(
 
 def findings_table(findings: Sequence[CheckFinding]) -> Table:
     """Return a table with a row for each finding: whether the check holds, its subject, and the numbers found."""
-    from attnctl.render.forms import Column, Table
+    from attnctl.render import Column, Table
 
     checks = Column("", [f"{MARKS[finding.holds]} {finding.sentence}" for finding in findings], "text", cut="below")
     return Table([checks, Column("", [finding.result for finding in findings], "text", cut="below")], in_full=True)

@@ -39,7 +39,7 @@ from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
     from attnctl.readings.overview import LongRow, Overview
-    from attnctl.render.forms import Form
+    from attnctl.render import Form
     from attnctl.source import Changes, Prepared, Source
     from attnctl.trace import Trace
 

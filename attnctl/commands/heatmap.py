@@ -195,7 +195,7 @@ def _draw_photograph(
 ) -> None:
     """Draw the weights of queries over a photograph."""
     from attnctl.formats import read_photograph
-    from attnctl.render.figure.layout import colour_map
+    from attnctl.render import colour_map
     from attnctl.render.figure.photograph import draw_over_photograph
 
     colour_map(look.cmap)  # refuses an unknown name before long work
@@ -282,8 +282,8 @@ def _write_weights(opener: Opener, chosen: Chosen, zoom: Zoom, form: str, output
 
 def _draw_grid(opener: Opener, chosen: Chosen, zoom: Zoom, look: Look, form: str, output: str) -> None:
     """Draw the grid as a picture."""
+    from attnctl.render import colour_map
     from attnctl.render.figure.heatmap import draw_heatmap
-    from attnctl.render.figure.layout import colour_map
 
     colour_map(look.cmap)  # refuses an unknown name before long work
     opened = opener()

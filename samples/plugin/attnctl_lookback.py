@@ -24,7 +24,7 @@ from attnctl.errors import UsageError
 from attnctl.formats import JsonDocument, ResultModel, ResultTokens, write_json
 from attnctl.layer import LayerAttention
 from attnctl.measures import Measure
-from attnctl.render.forms import Grid, Line
+from attnctl.render import Grid, Line
 from attnctl.source import prepare
 from attnctl.trace.run import Run
 

@@ -8,12 +8,20 @@ from matplotlib.colors import CenteredNorm
 
 from attnctl.commands.ablate.show import effect_number, parts_in_text
 from attnctl.readings.spans import SENTENCES, WORDS
-from attnctl.render.figure.bars import Bars, bar_drawing
-from attnctl.render.figure.heatmap import drawing_of
-from attnctl.render.figure.layout import LEAST, Drawing, Scale, colour_map, panel_of_heads
-from attnctl.render.figure.photograph import draw_looks_and_effects
-from attnctl.render.figure.shaded_text import ShadedPart, draw_shaded_text
-from attnctl.render.forms import CHANGE
+from attnctl.render import (
+    CHANGE,
+    LEAST_EXTENT,
+    Bars,
+    Drawing,
+    Scale,
+    ShadedPart,
+    bar_drawing,
+    colour_map,
+    draw_looks_and_effects,
+    draw_shaded_text,
+    drawing_of,
+    panel_of_heads,
+)
 from attnctl.text import bare_word, sentence_percent
 from attnctl.watched.effects import EdgeEffect, Effects, SpanEffect
 
@@ -67,7 +75,7 @@ def _effects_title(effects: Effects) -> str:
 
 def _draw_heads(effects: Effects) -> Drawing:
     sizes = {(effect.layer, effect.head): effect.signed_size for effect in effects.heads}
-    furthest = max(*map(abs, sizes.values()), LEAST)
+    furthest = max(*map(abs, sizes.values()), LEAST_EXTENT)
     how = "to first order" if effects.approximation is not None else f"its output {DONE[effects.how]}"
     # the line above the grid has the unit in full: beside the colour bar it is no longer than two rows of heads
     unit = _effect_unit(effects).replace("log-probability", "log p").replace("logit difference", "logits")
@@ -80,7 +88,7 @@ def _draw_heads(effects: Effects) -> Drawing:
 
 def _draw_text(effects: Effects) -> Drawing:
     """Return a drawing of the text, each word or sentence shaded by the effect of hiding it."""
-    furthest = max(*(span.absolute_size for span in effects.spans), LEAST)
+    furthest = max(*(span.absolute_size for span in effects.spans), LEAST_EXTENT)
     if effects.baseline.probability is not None:
         furthest = max(furthest, LEAST_CHANGE)
     scale = Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), _effect_unit(effects))

@@ -9,7 +9,7 @@ from attnctl.errors import option_name
 from attnctl.layer.interventions import SENTENCES
 from attnctl.readings.spans import SENTENCES as SENTENCE_PARTS
 from attnctl.readings.spans import WORDS, first_words
-from attnctl.render.forms import ABSENT, Column, Form, Line, Piece, Table, shaded_tokens, token_label
+from attnctl.render import ABSENT, Column, Form, Line, Piece, Table, shaded_tokens, token_label
 from attnctl.text import bare_word, counted, number_text, sentence_percent, visible_text
 from attnctl.watched.effects import EdgeEffect, Effect, Effects, HeadEffect, SpanEffect, strongest_cuts
 

@@ -10,11 +10,20 @@ from matplotlib.figure import Figure
 
 from attnctl.commands.align.result import FRAME_SECONDS, AlignedSpeech, AlignedText, AlignedWindow, heads_listed
 from attnctl.formats import CMAP, DPI
-from attnctl.render.figure.drawing import INK, QUIET
-from attnctl.render.figure.heatmap import drawing_of
-from attnctl.render.figure.labels import LONGEST, Labels
-from attnctl.render.figure.layout import Drawing, Panel, Panels, Scale, colour_map, token_labels
-from attnctl.render.figure.saving import plain_settings
+from attnctl.render import (
+    INK,
+    LONGEST_LABEL,
+    QUIET,
+    Drawing,
+    Labels,
+    Panel,
+    Panels,
+    Scale,
+    colour_map,
+    drawing_of,
+    plain_settings,
+    token_labels,
+)
 
 INCHES_A_SECOND, INCHES_A_TOKEN = 1.4, 0.17
 ALIGNED = "weight, standardised over the tokens; mean of the heads"
@@ -24,7 +33,7 @@ def speech_drawing(aligned: AlignedSpeech, windows: Sequence[AlignedWindow]) -> 
     """Draw the tokens against the seconds, one panel for each part of the sound, with the path that gives the times."""
     heads = f"heads {heads_listed(aligned.heads)}"
     labels = Labels([aligned.audio, heads, *(name for window in windows for name in window.tokens)])
-    names = [[labels.axis_label(name, LONGEST) for name in window.tokens] for window in windows]
+    names = [[labels.axis_label(name, LONGEST_LABEL) for name in window.tokens] for window in windows]
     margin = 0.35 + max(labels.text_width(name, 7.5) for texts in names for name in texts)
     axes_width = max(5.0, INCHES_A_SECOND * max(window.weights.shape[1] for window in windows) * FRAME_SECONDS)
     axes_width, highs = min(axes_width, 30.0), [INCHES_A_TOKEN * len(texts) for texts in names]

@@ -12,7 +12,7 @@ from attnctl.commands.align.result import (
     LinkScore,
     heads_listed,
 )
-from attnctl.render.forms import Column, Form, Line, Table
+from attnctl.render import Column, Form, Line, Table
 from attnctl.text import counted, visible_text
 
 CHOSEN = {

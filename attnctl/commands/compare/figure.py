@@ -7,8 +7,7 @@ from matplotlib.colors import CenteredNorm
 
 from attnctl.formats import PLAIN, Look
 from attnctl.readings.comparison import Comparison
-from attnctl.render.figure.layout import LEAST, Panel, Panels, Scale, colour_map, colour_norm
-from attnctl.render.forms import CHANGE
+from attnctl.render import CHANGE, LEAST_EXTENT, Panel, Panels, Scale, colour_map, colour_norm
 from attnctl.text import shortened
 
 TITLE = 120  # letters of a panel's title, which takes as many lines as it needs
@@ -21,9 +20,9 @@ def comparison_panels(pair: Comparison, layer: int, head: int, look: Look = PLAI
     masks = pair.both_masks(layer)
     hidden = pair.hidden_in_one(layer)
     change_of = b - a if hidden is None else np.where(hidden, 0, b - a)  # (n_q, n_k)
-    top = max(float(a.max()), float(b.max()), LEAST) if look.vmax is None else look.vmax
+    top = max(float(a.max()), float(b.max()), LEAST_EXTENT) if look.vmax is None else look.vmax
     weights = Scale(colour_norm(look.vmin or 0.0, top), colour_map(look.cmap), "weight")
-    furthest = max(float(np.abs(change_of).max()), LEAST)
+    furthest = max(float(np.abs(change_of).max()), LEAST_EXTENT)
     change = Scale(CenteredNorm(halfrange=furthest), colour_map(CHANGE), "difference")
     a_name, b_name = (shortened(name, TITLE, close=True) for name in pair.names)
     names = f"A  {a_name}", f"B  {b_name}", "B - A"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from attnctl.readings.comparison import Comparison
-from attnctl.render.forms import Form, Grid, Line, token_label
+from attnctl.render import Form, Grid, Line, token_label
 from attnctl.text import number_text
 
 INDENT = 5

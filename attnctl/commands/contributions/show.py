@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attnctl.errors import option_name
-from attnctl.render.forms import Column, Form, Line, Table, listed, token_label
+from attnctl.render import Column, Form, Line, Table, listed, token_label
 from attnctl.text import bare_word, counted, sentence_percent
 from attnctl.watched.effects import ContributionPart, Effects
 

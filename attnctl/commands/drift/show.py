@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from attnctl.commands.drift.result import Drift, TokenPlace
-from attnctl.render.forms import Column, Form, Line, Table, token_label
+from attnctl.render import Column, Form, Line, Table, token_label
 from attnctl.text import counted, percent, visible_text
 
 if TYPE_CHECKING:
     from attnctl.formats import Look
-    from attnctl.render.figure.layout import Panels
+    from attnctl.render import Panels
 
 MOST_HEADS = 20  # rows of the table
 
@@ -139,11 +139,11 @@ def _points(value: float) -> str:
 
 def drift_panels(drift: Drift, look: Look) -> Panels:
     """Return a picture of layer × head: how far each head moved."""
-    from attnctl.render.figure.layout import LEAST, Scale, colour_map, colour_norm, panel_of_heads
+    from attnctl.render import LEAST_EXTENT, Scale, colour_map, colour_norm, panel_of_heads
 
     largest = drift.worst(1)[0].total_variation
     values = {(head.layer, head.head): head.total_variation for head in drift.heads}
-    top = look.vmax if look.vmax is not None else largest or LEAST
+    top = look.vmax if look.vmax is not None else largest or LEAST_EXTENT
     scale = Scale(colour_norm(look.vmin or 0.0, top), colour_map(look.cmap), "total variation", small_number)
     note = "total variation: share of a row's weight that is on other keys in B, mean over the rows of each head"
     if drift.kl is not None and drift.top_token_agreement is not None:

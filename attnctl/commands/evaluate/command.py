@@ -199,7 +199,7 @@ def evaluate_command(
     from attnctl.commands.evaluate.treebank import Treebank
 
     if any(map(picture_format, output or ())):
-        from attnctl.render.figure.layout import colour_map
+        from attnctl.render import colour_map
 
         colour_map(look.cmap)  # refuses an unknown name before the long work
     files, folder = _output_files(output or [])
@@ -241,7 +241,7 @@ def _evaluate_bundled(options: dict[str, object], count: int, json: bool) -> Non
 
     from attnctl.commands.evaluate.bundled import measure_relations
     from attnctl.formats import write_json
-    from attnctl.render.form_builders.relations import relations_forms
+    from attnctl.render import relations_forms
 
     table = measure_relations(model_of(options), count=count)
     if json:

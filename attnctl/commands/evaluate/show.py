@@ -21,15 +21,25 @@ from attnctl.commands.evaluate.result import (
 )
 from attnctl.commands.evaluate.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
 from attnctl.formats import PLAIN, Look, figure_bytes, plain, write_json
-from attnctl.render.forms import ABSENT, Column, Form, Line, Table
-from attnctl.render.page import as_data, document_page, escaped_html, filled_template, page_colours
-from attnctl.render.page.reading_pages import table_html
+from attnctl.render import (
+    ABSENT,
+    Column,
+    Form,
+    Line,
+    Table,
+    as_data,
+    document_page,
+    escaped_html,
+    filled_template,
+    page_colours,
+    table_html,
+)
 from attnctl.runtime.files import need_pyarrow
 from attnctl.text import counted, csv_table, number_list, percent, visible_text
 from attnctl.version import __version__
 
 if TYPE_CHECKING:
-    from attnctl.render.figure.layout import Drawing
+    from attnctl.render import Drawing
     from attnctl.runtime.arrays import Ints
     from attnctl.source import Say
     from attnctl.text import Document
@@ -257,8 +267,7 @@ def census_drawing(census: CensusTable, look: Look = PLAIN) -> Drawing:
     """Draw maps of the relations with most cases, and a map of the trees, all on one scale from 0 to 1."""
     from matplotlib.colors import Normalize
 
-    from attnctl.render.figure.heatmap import drawing_of
-    from attnctl.render.figure.layout import Panel, Panels, Scale, colour_map
+    from attnctl.render import Panel, Panels, Scale, colour_map, drawing_of
 
     maps = _relation_maps(census)
     layers, heads = census.head_grid

@@ -204,7 +204,7 @@ def _draw_statistic(measure: Callable[[], Overview], by: str, look: PictureLook,
     """Draw one statistic of every head as a picture."""
     from attnctl.commands.heads.figure import statistic_panels
     from attnctl.commands.heads.show import no_value_sentence
-    from attnctl.render.figure.layout import colour_map
+    from attnctl.render import colour_map
 
     colour_map(look.cmap)  # an unknown name is refused before long work
     measured = measure()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attnctl.formats import PLAIN, Look
 from attnctl.readings.head_statistics import STATISTICS, HeadStatistics
-from attnctl.render.figure.layout import Panels, Scale, colour_map, colour_norm, panel_of_heads
+from attnctl.render import Panels, Scale, colour_map, colour_norm, panel_of_heads
 
 
 def statistic_panels(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnctl.commands.leaks.result import LeakPair, Leaks, headline, segment_name, sentences
-from attnctl.render.forms import Column, Form, Line, Table
+from attnctl.render import Column, Form, Line, Table
 from attnctl.text import number_list
 
 if TYPE_CHECKING:
-    from attnctl.render.figure.layout import Panels
+    from attnctl.render import Panels
 
 MAX_SENTENCES, MAX_COLUMNS = 12, 12
 
@@ -81,7 +81,7 @@ def leaks_panels(leaks: Leaks) -> Panels:
     from matplotlib.colors import Normalize
 
     from attnctl.formats import CMAP
-    from attnctl.render.figure.layout import Panel, Panels, Scale, colour_map
+    from attnctl.render import Panel, Panels, Scale, colour_map
 
     queries, keys = (
         tuple(dict.fromkeys(ids)) for ids in zip(*((pair.query, pair.key) for pair in leaks.pairs), strict=True)

@@ -20,13 +20,13 @@ from attnctl.commands.mask.result import (
     violation_lines,
 )
 from attnctl.commands.mask.sentence import ranges
-from attnctl.render.forms import Column, Form, Grid, Line, Table, token_label
+from attnctl.render import Column, Form, Grid, Line, Table, token_label
 from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text import counted, visible_text
 
 if TYPE_CHECKING:
     from attnctl.formats import Look
-    from attnctl.render.figure.layout import Panels
+    from attnctl.render import Panels
 
 IN_TERMINAL, POOLED, IN_PICTURE = 24, 12, 64  # rows and columns of a grid; a longer mask is pooled
 DRAWN = 6  # masks that are drawn
@@ -149,7 +149,7 @@ def mask_panels(check: MaskCheck) -> tuple[Panels, Look]:
 
     from attnctl.errors import AttnctlError
     from attnctl.formats import CMAP, Look
-    from attnctl.render.figure.layout import Panel, Panels, Scale, colour_map
+    from attnctl.render import Panel, Panels, Scale, colour_map
 
     if not check.groups:
         name = check.model.name

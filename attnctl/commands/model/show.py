@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from attnctl.checks.limits import bytes_text
 from attnctl.errors import AttnctlError, in_one_line
-from attnctl.render.form_builders.relations import relations_table
-from attnctl.render.forms import Column, Form, Line, Table
+from attnctl.render import Column, Form, Line, Table, relations_table
 from attnctl.text import counted
 
 if TYPE_CHECKING:

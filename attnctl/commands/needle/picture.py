@@ -9,7 +9,7 @@ from matplotlib.colors import Normalize
 
 from attnctl.commands.needle.result import NeedleCell, Needles, depth_grid
 from attnctl.formats import CMAP
-from attnctl.render.figure.layout import Panel, Panels, Scale, colour_map
+from attnctl.render import Panel, Panels, Scale, colour_map
 
 SHARE = "share of the answer's attention on the needle"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from attnctl.commands.needle.result import RETRIEVAL, NeedleCell, Needles, depth_grid
-from attnctl.render.forms import Column, Form, Table
+from attnctl.render import Column, Form, Table
 from attnctl.text import counted, percent, shortened, visible_text
 
 MAX_HEADS = 12  # retrieval heads that are listed

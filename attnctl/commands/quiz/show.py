@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from attnctl.commands.quiz.result import QuizQuestion
 from attnctl.errors import option_name
-from attnctl.render.forms import Form, Line, Piece
+from attnctl.render import Form, Line, Piece
 from attnctl.text import number_text, visible_text
 from attnctl.trace import Headline
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from attnctl.commands.softmax.compute import Doubles, scores_times, unmasked_scores
 from attnctl.commands.softmax.result import Softmax
-from attnctl.render.forms import Column, Form, Grid, Line, Table, exponential_heading, token_label
+from attnctl.render import Column, Form, Grid, Line, Table, exponential_heading, token_label
 from attnctl.text import number_text
 
 INDENT = 2

@@ -11,9 +11,7 @@ from attnctl.checks.document_fields import Box
 from attnctl.commands.sources.result import AnswerSources, PartSource
 from attnctl.commands.sources.show import answer_probability, headline_of, measured_in_part
 from attnctl.formats import CMAP
-from attnctl.render.figure.bars import Bars, bar_drawing
-from attnctl.render.figure.layout import Drawing, colour_map
-from attnctl.render.figure.photograph import RegionValues, draw_looks_and_effects
+from attnctl.render import Bars, Drawing, RegionValues, bar_drawing, colour_map, draw_looks_and_effects
 from attnctl.text import shortened
 
 if TYPE_CHECKING:

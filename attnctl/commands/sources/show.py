@@ -7,9 +7,19 @@ from collections.abc import Iterator, Sequence
 from attnctl.commands.sources.parts import NEGLIGIBLE, RESTS
 from attnctl.commands.sources.result import AnswerSources, PartSource, probability_of_token
 from attnctl.errors import option_name
-from attnctl.render.forms import ABSENT, Column, Form, Line, Table
-from attnctl.render.page import as_data, document_page, escaped_html, filled_template, page_colours
-from attnctl.render.page.reading_pages import table_html
+from attnctl.render import (
+    ABSENT,
+    Column,
+    Form,
+    Line,
+    Table,
+    as_data,
+    document_page,
+    escaped_html,
+    filled_template,
+    page_colours,
+    table_html,
+)
 from attnctl.text import percent, sentence_percent, shortened, visible_text
 from attnctl.version import __version__
 

@@ -238,7 +238,7 @@ def _finish_run(training: Training, run: TrainingRun, watched: Watch) -> None:
     measure = next((entry.measures_training for entry in COMMANDS.values() if entry.measures_training), None)
     table = None if measure is None else measure_run(training, run, resolve_name(measure))
     if table is not None and sys.stdout.isatty():
-        from attnctl.render.form_builders.relations import relations_forms
+        from attnctl.render import relations_forms
 
         print_lines("")
         show_forms(relations_forms(table), soft_wrap=True)

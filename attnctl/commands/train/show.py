@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnctl.render.forms import Column, Form, Line, Table, bar_columns, token_label
+from attnctl.render import Column, Form, Line, Table, bar_columns, token_label
 
 if TYPE_CHECKING:
     from attnctl.commands.train.result import Lesson, WatchedWord

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from attnctl.formats.pictures import DPI
 from attnctl.render.figure.drawing import INK, QUIET
-from attnctl.render.figure.labels import LONGEST, Labels
-from attnctl.render.figure.layout import LEAST, Drawing
+from attnctl.render.figure.labels import LONGEST_LABEL, Labels
+from attnctl.render.figure.layout import LEAST_EXTENT, Drawing
 from attnctl.render.figure.saving import plain_settings
 
 BAR, GAP = 0.26, 0.35  # inches from bar to bar, and between two sets of them
@@ -32,7 +32,7 @@ def bar_drawing(title: str, sentence: str, names: Sequence[str], sets: Sequence[
     The lines of `sentence` stand below the title.
     """
     labels, lines = Labels([title, sentence, *names]), sentence.split("\n")
-    names = [labels.axis_label(name, LONGEST + 12) for name in names]
+    names = [labels.axis_label(name, LONGEST_LABEL + 12) for name in names]
     left = 0.35 + max(labels.text_width(name, 9) for name in names)
     wide, high = 3.6 if len(sets) == 1 else 2.4, BAR * len(names)
     width, height = max(left + (wide + GAP) * len(sets) + 0.4, 5.0), high + 1.15 + 0.2 * len(lines)
@@ -43,7 +43,7 @@ def bar_drawing(title: str, sentence: str, names: Sequence[str], sets: Sequence[
             place = (left + index * (wide + GAP)) / width, 0.55 / height, wide / width, high / height
             axes = figure.add_axes(place)
             values = [value or 0.0 for value in bars.values]
-            lowest, largest = min(0.0, *values), max(LEAST, *values)
+            lowest, largest = min(0.0, *values), max(LEAST_EXTENT, *values)
             room = 0.25 * (largest - lowest)  # for the numbers
             rectangles = axes.barh(range(len(values)), values, height=0.72, color=bars.colours)
             numbers = ["" if value is None else f"{value:{bars.number_format}}" for value in bars.values]

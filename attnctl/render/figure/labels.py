@@ -20,7 +20,7 @@ BASE = "DejaVu Sans"  # ships with matplotlib: the same on every machine
 _LAST_RESORT = "Last Resort"  # draws a box for every character, which must not happen
 _INVISIBLE = frozenset("\u200c\u200d\ufe0e\ufe0f")
 _hinting: Any = get_hinting_flag  # which has no types
-LONGEST = 18  # characters of a label
+LONGEST_LABEL = 18  # characters of a label
 
 
 class Labels:
@@ -60,7 +60,7 @@ class Labels:
         drawn = "".join(pieces)
         return " ".join(drawn.split()) if missing else drawn
 
-    def axis_label(self, text: str, longest: int = LONGEST) -> str:
+    def axis_label(self, text: str, longest: int = LONGEST_LABEL) -> str:
         """Return `drawable(text)`, cut to `longest` characters: in its middle, or at its end after a whole code point.
 
         If `text` ends in an ellipsis, it is cut at its end.

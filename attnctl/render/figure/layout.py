@@ -15,12 +15,12 @@ from matplotlib.figure import Figure
 
 from attnctl.errors import UsageError, option_name
 from attnctl.formats.pictures import Look
-from attnctl.render.figure.labels import LONGEST, Labels
+from attnctl.render.figure.labels import LONGEST_LABEL, Labels
 from attnctl.render.forms import HEAT_ON_LIGHT
 from attnctl.runtime.arrays import Bools, Floats
 from attnctl.text.tokens import Token
 
-LEAST = 1e-6  # the extent of a scale if all numbers are 0
+LEAST_EXTENT = 1e-6  # the extent of a scale if all numbers are 0
 UNKNOWN = "† not among the words the model knows"
 
 
@@ -205,7 +205,7 @@ class Plan:
         self.type = t = type_sizes(look.font_size, None if look.size is None else look.size[0])
         self.shape = picture.panel_counts  # rows, columns of panels
         self.names_above = self.shape != (1, 1)  # whether panels have names
-        longest = LONGEST - 5 * self.names_above
+        longest = LONGEST_LABEL - 5 * self.names_above
         self.query_labels = [labels.axis_label(name, longest) for name in picture.rows]
         self.key_labels = [labels.axis_label(name, longest) for name in picture.columns]
         # the widths of the longest labels, and of the name of hatched cells, at one point of size

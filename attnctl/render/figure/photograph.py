@@ -20,7 +20,7 @@ from attnctl.formats.pictures import CMAP, DPI, Look
 from attnctl.readings.overview import LongRow, Overview
 from attnctl.readings.picture_heat import heat_of_boxes, panels_of, query_of_picture, sentences_of_heat
 from attnctl.render.figure.labels import Labels
-from attnctl.render.figure.layout import LEAST, Drawing, colour_map, colour_norm
+from attnctl.render.figure.layout import LEAST_EXTENT, Drawing, colour_map, colour_norm
 from attnctl.render.figure.saving import plain_settings
 from attnctl.render.forms import CHANGE
 from attnctl.runtime.arrays import Floats
@@ -190,9 +190,9 @@ def draw_looks_and_effects(
     lines: Sequence[str], cited: str, between: Sequence[RegionValues] = (),
 ) -> Drawing:  # fmt: skip
     """Draw how much is looked at each region, and the effect of its loss, beside each other over the photograph."""
-    furthest = max(*map(abs, effects), LEAST)
+    furthest = max(*map(abs, effects), LEAST_EXTENT)
     panels = (
-        RegionValues("looked at", looks, ".1%", Normalize(0, max(*looks, LEAST)), colour_map(CMAP)),
+        RegionValues("looked at", looks, ".1%", Normalize(0, max(*looks, LEAST_EXTENT)), colour_map(CMAP)),
         *between,
         RegionValues(unit, effects, "+.2f", CenteredNorm(halfrange=furthest), colour_map(CHANGE)),
     )

@@ -334,6 +334,6 @@ def test_long_labels_are_abridged_between_characters() -> None:
     cut = shaped.cut_to_width("m" * 50_000, 10.0, 2.0)
     assert shaped.text_width(cut, 10.0) <= 2.0 < shaped.text_width(f"{cut[:-1]}m…", 10.0)
     label = shaped.axis_label("e\u0301" * 40)
-    assert "…" in label and "…\u0301" not in label and len(label) <= 2 * labels.LONGEST
+    assert "…" in label and "…\u0301" not in label and len(label) <= 2 * labels.LONGEST_LABEL
     assert shaped.axis_label("3 The licenses for most software…") == "3 The licenses fo…"  # cut at its end, again there
     assert shaped.broken_lines("one two three", 10, 0.6) == ["one two", "three"]
