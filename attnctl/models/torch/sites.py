@@ -24,8 +24,8 @@ NESTED = "attends to a nested tensor, which holds texts of several lengths: pad 
 
 def is_closed(module: Module) -> bool:
     """Return whether a module takes no hooks: torch.jit.script made it, or froze it."""
-    return isinstance(module, torch.jit.RecursiveScriptModule) and not isinstance(
-        module, torch.jit.TopLevelTracedModule
+    return isinstance(module, torch.jit._script.RecursiveScriptModule) and not isinstance(
+        module, torch.jit._trace.TopLevelTracedModule
     )
 
 
