@@ -197,7 +197,7 @@ class HeatmapGrid:
             return self.first_tokens
         return range(len(self.queries)), range(len(self.keys))
 
-    @property
+    @cached_property
     def full(self) -> tuple[Bools, Bools] | None:
         """Return which rows and columns have as many tokens as the largest; None if all do, or cells are no means."""
         return _full_parts(self.cells.rows, self.cells.columns) if self.cells.pool == "mean" else None

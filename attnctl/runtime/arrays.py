@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +54,16 @@ def torch_device(device: str) -> str:
     if kind == "mps" and not torch.backends.mps.is_available():
         raise AttnctlError("torch sees no Metal device here (cpu always works)", option="device", value=device)
     return device
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Let glibc keep the blocks of memory that are freed for the next ones: new pages take longer than a picture's lines.
+
+    glibc returns blocks above a threshold to the system. To free a larger block raises the threshold to its size, at
+    most 32 MiB, and twice as much may stay (mallopt(3), M_MMAP_THRESHOLD). Other C libraries have rules of their own.
+    """
+    np.empty(31 << 20, np.uint8)  # which nobody writes to, so that it takes no memory
 
 
 @contextmanager

@@ -68,6 +68,8 @@ HATCHING |= {"hatch": "/////", "hatch_linewidth": 0.5}
 LEAST_VALUE = 5.0  # points: smaller values are not written
 LEAST_CELL = 3.0  # pixels: smaller cells need the smoothing of matplotlib's own images
 MOST_VALUES = 600  # cells of all panels: nobody can read more numbers
+AT_ONCE = 2000  # numbers of a path
+MOST_LINES = 512  # of a path: matplotlib moves the lines of longer paths to no whole pixels
 LINEAR = np.array(LINEAR_OF_BYTE)  # (256,)
 
 
@@ -108,9 +110,11 @@ class Sheet:
         if values is None:  # write the numbers unless they would be clutter
             values = sum(panel.array.size for panel in self.picture.panels) <= MOST_VALUES
         p = self.plan
-        for panel, name in zip(self.picture.panels, p.names, strict=True):
-            corner = p.left + panel.column * p.pitch[0], p.top + panel.row * p.pitch[1]
-            self._draw_cells(*corner, panel, values)
+        corners = [
+            (p.left + panel.column * p.pitch[0], p.top + panel.row * p.pitch[1]) for panel in self.picture.panels
+        ]
+        self._draw_cells(corners, values)
+        for panel, name, corner in zip(self.picture.panels, p.names, corners, strict=True):
             if panel.column == 0:
                 self._query_labels(*corner)
             if panel.row == 0:
@@ -176,48 +180,80 @@ class Sheet:
             low += size.subtitle * LINE
             self._put_line(EDGE, low - 0.3 * size.subtitle * LINE, line, size.subtitle, QUIET)
 
-    def _draw_cells(self, left: float, top: float, panel: Panel, values: bool) -> None:
-        p, scale = self.plan, self.picture.scales[panel.scale]
-        (w, h), (n_q, n_k) = p.cell, panel.array.shape
-        shares = np.asarray(scale.norm(np.clip(panel.array, scale.norm.vmin, scale.norm.vmax)))  # (n_q, n_k)
-        colours = scale.colours(shares, bytes=True)  # (n_q, n_k, 4)
-        if panel.mask is not None and not panel.mask.all():
-            self._put_hatching(left, top, *p.panel)
-            colours[~panel.mask] = 0  # transparent: the hatching shines through
-        self._put_cells(left, top, *p.panel, colours, fine=min(w, h) * self.look.dpi < LEAST_CELL)
+    def _draw_cells(self, corners: Sequence[tuple[float, float]], values: bool) -> None:
+        """Draw what is in the panels, whose top left corners are given: colours, lines, and numbers."""
+        p, panels, (w, h) = self.plan, self.picture.panels, self.plan.cell
+        colours = self._cell_colours()  # (panels, n_q, n_k, 4)
+        for panel, corner, cells in zip(panels, corners, colours, strict=True):
+            if panel.mask is not None and not panel.mask.all():
+                self._put_hatching(*corner, *p.panel)
+            self._put_cells(*corner, *p.panel, cells, fine=min(w, h) * self.look.dpi < LEAST_CELL)
         if min(w, h) > 0.07:
-            across = [(left, top + i * h, left + p.panel[0], top + i * h) for i in range(1, n_q)]
-            down = [(left + j * w, top, left + j * w, top + p.panel[1]) for j in range(1, n_k)]
-            self._put_lines([*across, *down], PAPER, min(1.2, 72 * min(w, h) * 0.05))
-        if panel.outlined is not None:
-            edges = [(left + a * w, top + b * h, left + c * w, top + d * h) for a, b, c, d in outline(panel.outlined)]
-            for colour, thick in ((PAPER, 2.4), (INK, 1.2)):
-                self._put_lines(edges, colour, thick)
-        if panel.ring is not None:
-            x0, y0 = left + panel.ring[1] * w, top + panel.ring[0] * h
-            box = [(x0, y0), (x0 + w, y0), (x0 + w, y0 + h), (x0, y0 + h), (x0, y0)]
-            for colour, thick in ((PAPER, 2.4), (INK, 1.2)):
-                self._put_lines([(*a, *b) for a, b in pairwise(box)], colour, thick)
+            self._draw_grids(corners)
+        for panel, (left, top) in zip(panels, corners, strict=True):
+            edges = [] if panel.outlined is None else outline(panel.outlined)
+            ring = [] if panel.ring is None else outline_of_cell(*panel.ring)
+            for cells_apart in (edges, ring):
+                lines = [(left + a * w, top + b * h, left + c * w, top + d * h) for a, b, c, d in cells_apart]
+                for colour, thick in ((PAPER, 2.4), (INK, 1.2)):
+                    self._put_lines(lines, colour, thick)
         # in units of the size: a digit is 0.64 wide; no weight is written shorter than 0.50
         if values and (self.look.values or min(72 * w * 0.82 / (4 * 0.62), 72 * h * 0.5) >= LEAST_VALUE):
-            texts = [scale.cell_number(value) for value in panel.array.ravel().tolist()]
-            size = min(10.0, 72 * w * 0.82 / (max(map(len, texts)) * 0.62), 72 * h * 0.5)
-            if self.look.values or size >= LEAST_VALUE:
-                self._put_numbers(texts, left, top, colours, size)
+            count = math.ceil(AT_ONCE / panels[0].array.size)  # panels
+            for first in range(0, len(panels), count):
+                chosen = np.s_[first : first + count]
+                self._put_numbers(panels[chosen], corners[chosen], colours[chosen])
 
-    def _put_numbers(self, texts: Sequence[str], left: float, top: float, colours: Bytes, size: float) -> None:
+    def _cell_colours(self) -> Bytes:
+        """Return the colours of all cells (panels, n_q, n_k, 4); cells without a number are transparent."""
+        panels = self.picture.panels
+        colours = np.empty((len(panels), *panels[0].array.shape, 4), np.uint8)
+        for number, scale in enumerate(self.picture.scales):
+            chosen = [index for index, panel in enumerate(panels) if panel.scale == number]
+            if chosen:
+                arrays, norm = np.stack([panels[index].array for index in chosen]), scale.norm  # (chosen, n_q, n_k)
+                shares = np.asarray(norm(np.clip(arrays.ravel(), norm.vmin, norm.vmax)))
+                colours[chosen] = scale.colours(shares, bytes=True).reshape(*arrays.shape, 4)
+        for cells, panel in zip(colours, panels, strict=True):
+            if panel.mask is not None:
+                cells[~panel.mask] = 0  # the hatching shines through
+        return colours
+
+    def _draw_grids(self, corners: Sequence[tuple[float, float]]) -> None:
+        """Draw white lines between the cells, those of several panels as one path."""
+        p, (w, h), lines = self.plan, self.plan.cell, list[tuple[float, float, float, float]]()
+        n_q, n_k = self.picture.panels[0].array.shape
+        for left, top in corners:
+            if len(lines) + n_q + n_k - 2 > MOST_LINES:
+                self._put_lines(lines, PAPER, min(1.2, 72 * min(w, h) * 0.05))
+                lines = []
+            lines += [(left, top + i * h, left + p.panel[0], top + i * h) for i in range(1, n_q)]
+            lines += [(left + j * w, top, left + j * w, top + p.panel[1]) for j in range(1, n_k)]
+        self._put_lines(lines, PAPER, min(1.2, 72 * min(w, h) * 0.05))
+
+    def _put_numbers(self, panels: Sequence[Panel], corners: Sequence[tuple[float, float]], colours: Bytes) -> None:
         """Write the weights into their cells, except the transparent cells: one path for dark ink, one for light."""
-        (w, h), (n_q, n_k) = self.plan.cell, colours.shape[:2]
-        luminance = LINEAR[colours[..., :3].reshape(-1, 3)] @ np.array(LUMINANCE)  # (n_q · n_k,)
-        bright, visible = luminance > DARK_INK_FROM, colours[..., 3].ravel() > 0
+        (w, h), (n_q, n_k) = self.plan.cell, colours.shape[1:3]
+        texts, sizes = list[str](), np.zeros(len(panels))
+        for number, panel in enumerate(panels):
+            text_of = self.picture.scales[panel.scale].cell_number
+            numbers = [text_of(value) for value in panel.array.ravel().tolist()]
+            texts += numbers
+            sizes[number] = min(10.0, 72 * w * 0.82 / (max(map(len, numbers)) * 0.62), 72 * h * 0.5)
+        readable = (sizes >= LEAST_VALUE) | bool(self.look.values)  # (panels,)
+        luminance = LINEAR[colours[..., :3].reshape(-1, 3)] @ np.array(LUMINANCE)  # (cells,) of all panels
+        bright, visible = luminance > DARK_INK_FROM, (colours[..., 3] > 0).reshape(len(panels), -1) & readable[:, None]
         i, j = np.indices((n_q, n_k)).reshape(2, -1)  # (n_q · n_k,) each
-        middles = np.stack([left + (j + 0.5) * w, top + (i + 0.5) * h], axis=1)  # (n_q · n_k, 2)
+        left, top = np.array(corners).T[..., None]  # (panels, 1) each
+        middles = np.stack([left + (j + 0.5) * w, top + (i + 0.5) * h], axis=-1).reshape(-1, 2)  # (cells, 2)
         for light, colour in ((True, INK), (False, PAPER)):
-            chosen = np.flatnonzero(visible & (bright == light))
+            chosen = np.flatnonzero(visible.ravel() & (bright == light))
             if len(chosen):
                 shapes, codes = zip(*(number_outline(texts[cell]) for cell in chosen.tolist()), strict=True)
-                vertices = np.concatenate(shapes) * (size / 72)  # (points of all, 2)
-                vertices += middles[chosen].repeat([len(shape) for shape in shapes], axis=0)
+                counts = [len(shape) for shape in shapes]
+                vertices = np.concatenate(shapes)  # (points of all, 2)
+                vertices *= (sizes[chosen // (n_q * n_k)] / 72).repeat(counts)[:, None]
+                vertices += middles[chosen].repeat(counts, axis=0)
                 self._add_path(vertices, np.concatenate(codes), fill=colour)
 
     def _query_labels(self, left: float, top: float) -> None:
@@ -308,3 +344,9 @@ def outline(cells: Bools) -> list[tuple[int, int, int, int]]:
     down = np.argwhere(framed[1:-1, 1:] != framed[1:-1, :-1]).tolist()  # an edge at the left of a cell
     across = np.argwhere(framed[1:, 1:-1] != framed[:-1, 1:-1]).tolist()  # an edge above a cell
     return [(x, y, x, y + 1) for y, x in down] + [(x, y, x + 1, y) for y, x in across]
+
+
+def outline_of_cell(row: int, column: int) -> list[tuple[int, int, int, int]]:
+    """Return the edges of one cell, around it: x0, y0, x1, y1 in cells."""
+    corners = (0, 0), (1, 0), (1, 1), (0, 1), (0, 0)
+    return [(column + a, row + b, column + c, row + d) for (a, b), (c, d) in pairwise(corners)]

@@ -6,6 +6,7 @@ import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Literal, NamedTuple, TypedDict
 
 import numpy as np
@@ -33,14 +34,31 @@ class Scale:
     unit: str
     number_text: Callable[[float], str] | None = None  # how cells show a number, if not as in `cell_number`
 
-    def cell_number(self, value: float) -> str:
-        """Return a number as a cell shows it: two decimals; on a logarithmic scale one digit and its power of ten."""
+    @cached_property
+    def cell_number(self) -> Callable[[float], str]:
+        """Return the function that writes a number as a cell shows it."""
         if self.number_text is not None:
-            return self.number_text(value)
-        if isinstance(self.norm, LogNorm) and 0 < value < 0.1:
-            return f"{value:.2f}" if value >= 0.01 else f"{value:.0e}".replace("e-0", "e-")
-        text = f"{value:+.2f}" if isinstance(self.norm, CenteredNorm) else f"{value:.2f}"
-        return text[1:] if text in ("-0.00", "+0.00") else text
+            return self.number_text
+        if isinstance(self.norm, LogNorm):
+            return _power_of_ten
+        return _change if isinstance(self.norm, CenteredNorm) else _weight
+
+
+def _weight(value: float) -> str:
+    """Return a number with two decimals."""
+    text = f"{value:.2f}"
+    return "0.00" if text == "-0.00" else text
+
+
+def _change(value: float) -> str:
+    """Return a number with its sign and two decimals."""
+    text = f"{value:+.2f}"
+    return "0.00" if text in ("-0.00", "+0.00") else text
+
+
+def _power_of_ten(value: float) -> str:
+    """Return a number with two decimals, below 0.01 one digit and its power of ten."""
+    return f"{value:.0e}".replace("e-0", "e-") if 0 < value < 0.01 else _weight(value)
 
 
 def colour_norm(low: float, high: float, *, log: bool = False, clip: bool = False) -> Normalize:
@@ -55,12 +73,17 @@ def colour_norm(low: float, high: float, *, log: bool = False, clip: bool = Fals
 def colour_map(name: str) -> Colormap:
     """Return the colour map of the page ("heat") or one of matplotlib. Raises UsageError that suggests similar names."""
     if name == "heat":
-        return LinearSegmentedColormap.from_list(name, HEAT_ON_LIGHT)
+        return _heat()
     if name in colormaps:
         return colormaps[name]
     near = difflib.get_close_matches(name, list(colormaps), 3)
     advice = f"did you mean {' or '.join(near)}?" if near else "try heat, viridis, cividis, magma or gray_r"
     raise UsageError(f"no colour map {name!r}: {advice}", value=name)
+
+
+@cache
+def _heat() -> Colormap:
+    return LinearSegmentedColormap.from_list("heat", HEAT_ON_LIGHT)
 
 
 class Panel(NamedTuple):

@@ -8,6 +8,8 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from PIL import Image
 
 from attnctl import __version__
@@ -15,8 +17,9 @@ from attnctl.formats.pictures import Look
 from attnctl.layer import LayerTrace
 from attnctl.models import open_model
 from attnctl.readings.heatmap import HeatmapGrid
+from attnctl.render.figure.drawing import INK
 from attnctl.render.figure.heatmap import draw_heatmap
-from attnctl.render.figure.raster import heatmap_png
+from attnctl.render.figure.raster import Canvas, heatmap_png
 from attnctl.render.figure.saving import png_bytes as figure_png
 from attnctl.source import record_trace
 from attnctl.source.zoom import read_heatmap
@@ -125,3 +128,16 @@ def test_a_file_of_256_colours_keeps_those_of_the_map(cmap: str) -> None:
     wanted = matplotlib.colormaps[cmap](weights[0].ravel(), bytes=True)[:, :3].astype(int)  # (36, 3)
     distances = np.abs(wanted[:, None] - np.array(drawn)).max(-1).min(1)  # (36,)
     assert np.sort(distances)[:18].max() <= 4  # of 256
+
+
+def test_a_text_over_ink_or_the_edge_is_blended_as_agg_does() -> None:
+    """The right value is matplotlib's: the same texts drawn by a figure."""
+    places = (30, 20, "MW"), (37, 22, "ox"), (2, 12, "edge"), (58, 39, "below"), (30, 55, "away")  # from the top left
+    canvas, figure = Canvas(40, 60, 100), Figure((0.6, 0.4), dpi=100)
+    easel: Any = FigureCanvasAgg(figure)
+    for x, y, text in places:
+        canvas.put_text(x, y, text, 11, ("DejaVu Sans",))
+        figure.text(x / 60, 1 - y / 40, text, size=11, color=INK, ha="center", va="center", parse_math=False)
+    easel.draw()
+    theirs = np.asarray(easel.buffer_rgba()).astype(int)
+    assert np.abs(canvas.pixels - theirs).max() <= 2 and (theirs < 100).any()
