@@ -17,44 +17,45 @@ A package names its additions as entry points, each under the name that users ty
 It may import the names of these packages and modules: those in `__all__`, or all without a leading underscore where there is
 no `__all__`. Everything else is private, and may change in any version:
 
-attnctl                         the functions for Python: attend, capture, intervene, load, …
-attnctl.attention               the mathematics
-attnctl.batching.formats        BatchFormat, MeanFormat, tally_of_values
-attnctl.batching.items          Item
-attnctl.blockwise               long texts: tiles, edges of pooled cells, Tick for progress
-attnctl.checks.argument_types   checks of the arguments of a Python function
-attnctl.checks.document_fields  types of the fields of a document: Part, Share, Count, about, …
-attnctl.checks.limits           ranges of numbers
-attnctl.checks.options          panels of a help, numbers within a range
-attnctl.checks.selection        selections: 3, -1, 0-5, all, a token, a head
-attnctl.checks.tolerances       how far numbers may lie apart
-attnctl.cli.command             command, refuse_unused
-attnctl.cli.groups              options that several commands have, and their groups
-attnctl.cli.opening             model_of, open_source
-attnctl.cli.output              standard output, notes, the file of -o: forms, pictures, tables
-attnctl.cli.progress            cost_progress
-attnctl.cli.suggestions         completing: the values of an option in the user's shell
-attnctl.cli.two_models          options of a command with two models
-attnctl.errors                  AttnctlError, UsageError, exit codes
-attnctl.formats                 files: JsonDocument, write_json; Look, picture formats; tables, sound, conversations
-attnctl.inputs                  what an argument names: a text, a conversation, a batch, a table
-attnctl.layer                   LayerAttention: the attention of one layer
-attnctl.measures                Measure
-attnctl.models                  open_model, and what a command asks for by a model's name
-attnctl.models.exchange         a model run again with other tokens
-attnctl.readings.comparison     Comparison of two traces
-attnctl.render                  forms (Line, Table, Grid), pictures (Panels, Bars, Drawing), pages of HTML
-attnctl.runtime.arrays          types of arrays
-attnctl.runtime.files           files: read with limits, written whole, locked
-attnctl.source                  Source, Reading, prepare
-attnctl.source.model            protocols of models: Predicts, AnswersPrompts, CanIntervene, …
-attnctl.text                    text that is shown safely, in words and numbers
-attnctl.text.tokens             Token
-attnctl.trace                   Trace
-attnctl.trace.run               Run
-attnctl.trace.subject           Subject: text, tokens, keys, model, measure, notes
-attnctl.watched.effects         Effects: what heads and edges do for a prediction
-attnctl.watched.measure         watched_text, measure_effects
+attnctl                           the functions for Python: attend, capture, intervene, load, …
+attnctl.attention                 the mathematics
+attnctl.batching.formats          BatchFormat, MeanFormat, tally_of_values
+attnctl.batching.items            Item
+attnctl.blockwise                 long texts: tiles, edges of pooled cells, Tick for progress
+attnctl.checks.argument_types     checks of the arguments of a Python function
+attnctl.checks.document_fields    types of the fields of a document: Part, Share, Count, about, …
+attnctl.checks.limits             ranges of numbers
+attnctl.checks.options            panels of a help, numbers within a range
+attnctl.checks.selection          selections: 3, -1, 0-5, all, a token, a head
+attnctl.checks.tolerances         how far numbers may lie apart
+attnctl.cli.command               command, refuse_unused
+attnctl.cli.groups                options that several commands have, and their groups
+attnctl.cli.opening               model_of, open_source
+attnctl.cli.output                standard output, notes, the file of -o: forms, pictures, tables
+attnctl.cli.progress              cost_progress
+attnctl.cli.suggestions           completing: the values of an option in the user's shell
+attnctl.cli.two_models            options of a command with two models
+attnctl.errors                    AttnctlError, UsageError, exit codes
+attnctl.formats                   files: JsonDocument, write_json; Look, picture formats; tables, sound, conversations
+attnctl.inputs                    what an argument names: a text, a conversation, a batch, a table
+attnctl.layer                     LayerAttention: the attention of one layer
+attnctl.measures                  Measure
+attnctl.models                    open_model, and what a command asks for by a model's name
+attnctl.models.exchange           a model run again with other tokens
+attnctl.readings                  Overview, HeatmapGrid, Comparison, HeadNames, and the readings that give them
+attnctl.readings.head_statistics  what each head does: STATISTICS, HeadStatistics, HeadTable
+attnctl.readings.spans            parts of a text, with their tokens: parts_of, spans_of, named_parts
+attnctl.render                    forms (Line, Table, Grid), pictures (Panels, Bars, Drawing), pages of HTML
+attnctl.runtime.arrays            types of arrays
+attnctl.runtime.files             files: read with limits, written whole, locked
+attnctl.source                    Source, Reading, prepare
+attnctl.source.model              protocols of models: Predicts, AnswersPrompts, CanIntervene, …
+attnctl.text                      text that is shown safely, in words and numbers
+attnctl.text.tokens               Token
+attnctl.trace                     Trace
+attnctl.trace.run                 Run
+attnctl.trace.subject             Subject: text, tokens, keys, model, measure, notes
+attnctl.watched                   a prediction while heads and edges are taken away: watched_text, measure_effects, Effects
 
 attnctl's own commands hold to this list, but for some that `.importlinter` names with the reason.
 VERSION rises if a change in one of them would break such a package.

@@ -38,7 +38,7 @@ from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
-    from attnctl.readings.overview import LongRow, Overview
+    from attnctl.readings import LongRow, Overview
     from attnctl.render import Form
     from attnctl.source import Changes, Prepared, Source
     from attnctl.trace import Trace
@@ -162,7 +162,8 @@ def _explain_steps(
 ) -> None:
     """Show the steps, those in `names` or all, of the heads that the user chose or of the most telling head."""
     from attnctl.checks.selection import find_several, selected_indices
-    from attnctl.readings.questions.headline import headline, walked_heads
+    from attnctl.readings import headline
+    from attnctl.readings.questions.headline import walked_heads
     from attnctl.source import is_long, prepare
     from attnctl.trace.steps import check_steps
 
@@ -206,7 +207,7 @@ def _write_trace(trace: Trace, query: str | None, names: Sequence[str] | None, o
     """Write a trace with its headline, cut to the steps in `names`; the headline is of one query, or of all."""
     from attnctl.checks.selection import find_several
     from attnctl.formats import save_value, trace_to_json
-    from attnctl.readings.questions.headline import headline
+    from attnctl.readings import headline
     from attnctl.trace.steps import narrow_trace
 
     queries = [None] if query is None else find_several(trace.tokens, query)
@@ -227,7 +228,7 @@ def _explain_long(prepared: Prepared, form: str, output: str | None, chosen: Cho
     from attnctl.checks.selection import find_several
     from attnctl.cli.cost import LESS_HEADS, check_memory_of_heads
     from attnctl.formats import overview_to_json
-    from attnctl.readings.overview import LongRow
+    from attnctl.readings import LongRow
     from attnctl.source.links import TOP, check_links, named_query, query_row, read_strongest_links
 
     source, query, top, spans = prepared.source, chosen.query, chosen.top, chosen.spans
@@ -280,7 +281,7 @@ def _row_forms(
     prepared: Prepared, query_index: int | None, top: int | None, spans: str | None, read_row: Callable[..., LongRow]
 ) -> Iterator[Form]:
     """Return a table of where a query looks: its exact row, or its strongest links if the file holds only those."""
-    from attnctl.readings.overview import Overview
+    from attnctl.readings import Overview
     from attnctl.render.form_builders.rows import row_forms
     from attnctl.source.links import TOP, parts_of_keys
 

@@ -41,8 +41,7 @@ from attnctl.formats import CMAP, FIGURE_ALONE, Look, picture_format, suffixes_l
 from attnctl.runtime.files import check_writable, names_picture
 
 if TYPE_CHECKING:
-    from attnctl.readings.heatmap import HeatmapGrid
-    from attnctl.readings.overview import LongRow, Overview
+    from attnctl.readings import HeatmapGrid, LongRow, Overview
     from attnctl.source import Changes, Prepared, Source
     from attnctl.source.zoom import Zoom
     from attnctl.trace import Headline, Trace
@@ -206,7 +205,7 @@ def _draw_photograph(
 def _write_patches(opener: Opener, chosen: Chosen, query: str | None, form: str, output: str) -> None:
     """Write the weight of each patch of a photograph: as JSON or a table into a file, or as lines for a pipe."""
     from attnctl.formats import save_value, weight_blocks
-    from attnctl.readings.overview import LongRow
+    from attnctl.readings import LongRow
     from attnctl.render.terminal.photograph import patches_as_tsv, patches_of_queries_as_tsv
 
     value = _value_of_photograph(opener, chosen, query)
@@ -329,7 +328,7 @@ def _read_cells(
     `bare` output shows no notes, so that all of them go to stderr. A note says the size of a large `table` (csv, parquet).
     """
     from attnctl.cli.cost import LESS_HEADS, check_memory_of_heads, notes_on_table
-    from attnctl.readings.heatmap import OverviewReading
+    from attnctl.readings import OverviewReading
     from attnctl.source.zoom import cells_to_read
 
     grid = cells_to_read(prepared, zoom, room, each_token=each_token)
@@ -363,7 +362,7 @@ def _telling_head(opened: Source, chosen: Chosen) -> tuple[Chosen, tuple[Trace, 
     Raises UsageError for a long text, AttnctlError for a source without weights.
     """
     from attnctl.measures import joins_heads
-    from attnctl.readings.questions.headline import headline
+    from attnctl.readings import headline
     from attnctl.source import OverviewSource, is_long, prepare
 
     if is_long(opened) or isinstance(opened, OverviewSource):

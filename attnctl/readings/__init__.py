@@ -1,0 +1,42 @@
+"""Keep of a source what a question needs: a value for each reading.
+
+The statistics of heads are in `attnctl.readings.head_statistics`, the parts of a text in `attnctl.readings.spans`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnctl.public import public_names
+
+if TYPE_CHECKING:
+    from attnctl.readings.comparison import AlignedTokens as AlignedTokens
+    from attnctl.readings.comparison import Comparison as Comparison
+    from attnctl.readings.comparison import compare_traces as compare_traces
+    from attnctl.readings.head_names import HeadNames as HeadNames
+    from attnctl.readings.head_names import Names as Names
+    from attnctl.readings.head_names import NamesHeads as NamesHeads
+    from attnctl.readings.heatmap import HeatmapGrid as HeatmapGrid
+    from attnctl.readings.heatmap import OverviewReading as OverviewReading
+    from attnctl.readings.overview import LongRow as LongRow
+    from attnctl.readings.overview import Overview as Overview
+    from attnctl.readings.questions.head_roles import measured_checkpoint as measured_checkpoint
+    from attnctl.readings.questions.headline import headline as headline
+    from attnctl.readings.rank_correlation import kendall_tau as kendall_tau
+    from attnctl.readings.sinks import least_sink_share as least_sink_share
+    from attnctl.readings.statistics_reading import HeadStatisticsReading as HeadStatisticsReading
+else:
+    __getattr__, __dir__, __all__ = public_names(
+        __name__,
+        {
+            "attnctl.readings.comparison": "AlignedTokens Comparison compare_traces",
+            "attnctl.readings.head_names": "HeadNames Names NamesHeads",
+            "attnctl.readings.heatmap": "HeatmapGrid OverviewReading",
+            "attnctl.readings.overview": "LongRow Overview",
+            "attnctl.readings.questions.head_roles": "measured_checkpoint",
+            "attnctl.readings.questions.headline": "headline",
+            "attnctl.readings.rank_correlation": "kendall_tau",
+            "attnctl.readings.sinks": "least_sink_share",
+            "attnctl.readings.statistics_reading": "HeadStatisticsReading",
+        },
+    )

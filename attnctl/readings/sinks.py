@@ -66,6 +66,14 @@ def may_have_sinks(model: ModelInfo, rows: int, reads_itself: bool) -> bool:
     return model.nature.is_network or model.nature.is_trained and not model.nature.is_demo and model.finds is None
 
 
+def least_sink_share(even: Floats, rows: int = FEWEST_ROWS) -> Floats:
+    """Return the share of attention from which keys are sinks, by the share `even` that uniform attention gives each.
+
+    It is infinite with fewer than FEWEST_ROWS rows.
+    """
+    return np.maximum(SINK_MASS, OF_EVEN * even) if rows >= FEWEST_ROWS else np.full_like(even, np.inf)
+
+
 def _rows_that_see(cells: Cells, layer: int, rows: int) -> Bools:
     """Return which rows of a layer see any column → (rows,)."""
     mask = cells.masks.get(layer)
@@ -92,7 +100,7 @@ def sinks_of_cells(cells: Cells) -> Sinks | None:
     if not columns:
         return None
     even = {layer: _even_shares(cells, layer, rows) for layer in {layer for layer, _ in places}}
-    thresholds = np.stack([np.maximum(SINK_MASS, OF_EVEN * even[layer]) for layer, _ in places])  # (heads, n_k)
+    thresholds = np.stack([least_sink_share(even[layer]) for layer, _ in places])  # (heads, n_k)
     taking = (shares >= thresholds)[:, columns]  # (heads, candidates)
     sinks = [column for column, heads in zip(columns, taking.T, strict=True) if heads.any()]
     if not sinks:

@@ -8,8 +8,7 @@ from attnctl.errors import AttnctlError
 from attnctl.source.model import Model
 from attnctl.text.tokens import checked_text
 from attnctl.trace import Trace
-from attnctl.watched.effects import HeadEffect
-from attnctl.watched.measure import EffectRequest, measure_effects, watched_text
+from attnctl.watched import EffectRequest, HeadEffect, measure_effects, watched_text
 
 # of each head: its largest weight, what it writes, the effect of its removal (after minus before; nats, logits, a
 # regression's number, 1 - cosine)

@@ -32,8 +32,7 @@ from attnctl.text import counted
 
 if TYPE_CHECKING:
     from attnctl.source import Model
-    from attnctl.watched.effects import Effects
-    from attnctl.watched.measure import EffectRequest, Watched
+    from attnctl.watched import EffectRequest, Effects, Watched
 
 
 @dataclass(frozen=True)
@@ -193,7 +192,7 @@ def ablate_command(
 def _measured_effects(watched: Watched, request: EffectRequest) -> Effects:
     """Return the effects that are requested; check their memory before they run."""
     from attnctl.cli.cost import LESS_HEADS, check_memory_of_cuts
-    from attnctl.watched.measure import chosen_heads, measure_effects
+    from attnctl.watched import chosen_heads, measure_effects
 
     n = len(watched.tokens)
     work, fewer = counted(n, "token"), ""
@@ -216,7 +215,7 @@ def _write_effects(
     from attnctl.formats import TABLE_FORMATS, block_of
 
     if form == "json":
-        from attnctl.watched.effects import effects_to_json
+        from attnctl.watched import effects_to_json
 
         put_bytes(effects_to_json(effects, top) + b"\n", output)
     elif form in TABLE_FORMATS:

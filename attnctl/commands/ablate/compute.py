@@ -16,14 +16,19 @@ from attnctl.layer.interventions import HOW, Intervention
 from attnctl.models import DEFAULT, Selection, opened_model, selected_places
 from attnctl.readings.spans import KINDS, named_parts
 from attnctl.text.tokens import checked_text
-from attnctl.watched.measure import EffectRequest, measure_effects, watched_text
-from attnctl.watched.model import by_cross_attention, off_heads, reference_contexts
+from attnctl.watched import (
+    EffectRequest,
+    by_cross_attention,
+    measure_effects,
+    off_heads,
+    reference_contexts,
+    watched_text,
+)
 
 if TYPE_CHECKING:
     from attnctl.checks.selection import Selection as Chosen
     from attnctl.models import Model, ModelArgument
-    from attnctl.watched.effects import Effects
-    from attnctl.watched.measure import Watched
+    from attnctl.watched import Effects, Watched
 
 
 @with_model_options

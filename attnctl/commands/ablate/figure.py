@@ -23,7 +23,7 @@ from attnctl.render import (
     panel_of_heads,
 )
 from attnctl.text import bare_word, sentence_percent
-from attnctl.watched.effects import EdgeEffect, Effects, SpanEffect
+from attnctl.watched import EdgeEffect, Effects, SpanEffect
 
 if TYPE_CHECKING:
     from PIL.Image import Image

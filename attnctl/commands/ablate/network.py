@@ -21,13 +21,12 @@ from attnctl.layer.interventions import Intervention
 from attnctl.models import open_named_model, watched_tensors
 from attnctl.source.model import Model
 from attnctl.text.tokens import checked_text
-from attnctl.watched.effects import Effects
-from attnctl.watched.measure import EffectRequest, measure_effects, watched_text
+from attnctl.watched import EffectRequest, Effects, measure_effects, watched_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from attnctl.watched.measure import Watched
+    from attnctl.watched import Watched
 
 
 Target = str | int | Sequence[int]

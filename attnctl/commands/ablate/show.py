@@ -11,7 +11,7 @@ from attnctl.readings.spans import SENTENCES as SENTENCE_PARTS
 from attnctl.readings.spans import WORDS, first_words
 from attnctl.render import ABSENT, Column, Form, Line, Piece, Table, shaded_tokens, token_label
 from attnctl.text import bare_word, counted, number_text, sentence_percent, visible_text
-from attnctl.watched.effects import EdgeEffect, Effect, Effects, HeadEffect, SpanEffect, strongest_cuts
+from attnctl.watched import EdgeEffect, Effect, Effects, HeadEffect, SpanEffect, strongest_cuts
 
 SHOWN = 10  # heads, words or sentences in a table by default
 LINES = 40  # of a shaded text

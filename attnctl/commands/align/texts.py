@@ -28,8 +28,7 @@ from attnctl.commands.align.result import (
 from attnctl.errors import UsageError, option_name
 from attnctl.layer import LayerAttention
 from attnctl.models import NamedKind, kind_of_name, open_named_model
-from attnctl.readings.head_statistics import SINK_MASS
-from attnctl.readings.sinks import FEWEST_ROWS, OF_EVEN
+from attnctl.readings import least_sink_share
 from attnctl.runtime.arrays import Bools, Floats
 from attnctl.source import Changes, TextSource, prepare
 from attnctl.source.model import AlignsTexts
@@ -248,16 +247,16 @@ def _sinks(weights: HeadWeights, sources: Sequence[Token], *, first: bool, alway
     """Return the source tokens that are sinks: no token has them as its source; () if all would be.
 
     The first token of a text (`first`: it is that of the source) is one in a causal model `always`, otherwise, like a mark,
-    if it has SINK_MASS or more of the attention of all heads, and OF_EVEN times its even share. In a short target a word
-    may rightly have as much.
+    if it has `least_sink_share` or more of the attention of all heads. In a short target a word may rightly have as much.
     """
     shares = np.mean([of_head.mean(axis=0) for of_head in weights.values()], axis=0)  # (sources,)
-    enough, least = len(next(iter(weights.values()))) >= FEWEST_ROWS, max(SINK_MASS, OF_EVEN / len(sources))
+    least = least_sink_share(np.full(len(sources), 1 / len(sources)), len(next(iter(weights.values()))))  # (sources,)
+    taking = (shares >= least).tolist()
     marks = [not any(letter.isalnum() for letter in token.text) for token in sources]
     sinks = [
         index
-        for index, share in enumerate(shares.tolist())
-        if (first and always and index == 0) or (enough and share >= least and (marks[index] or (first and index == 0)))
+        for index in range(len(sources))
+        if (first and always and index == 0) or (taking[index] and (marks[index] or (first and index == 0)))
     ]
     return tuple(sinks) if len(sinks) < len(sources) else ()
 

@@ -36,7 +36,7 @@ from attnctl.text import visible_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attnctl.readings.comparison import Comparison
+    from attnctl.readings import Comparison
     from attnctl.source import Source
 
 

@@ -10,7 +10,7 @@ from attnctl.checks.selection import selected_indices
 from attnctl.errors import UsageError
 from attnctl.measures import needs_of
 from attnctl.models import DEFAULT, Model, changes_of_arguments, source_of_argument
-from attnctl.readings.comparison import Comparison, compare_traces
+from attnctl.readings import Comparison, compare_traces
 from attnctl.source import NO_CHANGES, Changes, prepare
 from attnctl.trace import Trace
 

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.colors import CenteredNorm
 
 from attnctl.formats import PLAIN, Look
-from attnctl.readings.comparison import Comparison
+from attnctl.readings import Comparison
 from attnctl.render import CHANGE, LEAST_EXTENT, Panel, Panels, Scale, colour_map, colour_norm
 from attnctl.text import shortened
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from attnctl.checks.document_fields import Index, Mask, Matrix, Part, about
 from attnctl.formats import DocumentModel, JsonDocument, document_of, write_json
-from attnctl.readings.comparison import AlignedTokens, Comparison
+from attnctl.readings import AlignedTokens, Comparison
 
 
 class ComparedRun(Part):

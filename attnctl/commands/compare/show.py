@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attnctl.readings.comparison import Comparison
+from attnctl.readings import Comparison
 from attnctl.render import Form, Grid, Line, token_label
 from attnctl.text import number_text
 

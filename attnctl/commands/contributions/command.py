@@ -63,8 +63,7 @@ def contributions_command(
     from attnctl import inputs
     from attnctl.commands.contributions.show import contributions_forms
     from attnctl.text.tokens import checked_text
-    from attnctl.watched.effects import effects_to_json
-    from attnctl.watched.measure import EffectRequest, measure_contributions, watched_text
+    from attnctl.watched import EffectRequest, effects_to_json, measure_contributions, watched_text
 
     form = output_format("contributions", output, ("json", "txt", "svg"), "json" if json else "")
     if form == "json":

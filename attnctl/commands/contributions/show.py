@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from attnctl.errors import option_name
 from attnctl.render import Column, Form, Line, Table, listed, token_label
 from attnctl.text import bare_word, counted, sentence_percent
-from attnctl.watched.effects import ContributionPart, Effects
+from attnctl.watched import ContributionPart, Effects
 
 SHOWN = 10  # heads and MLPs in a table by default
 TOKENS = 4  # source tokens that are named for a head

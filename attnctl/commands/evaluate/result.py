@@ -11,7 +11,7 @@ from msgspec import field as document_field
 from attnctl.attention import Array
 from attnctl.checks.document_fields import ALWAYS, Amount, Count, Counts, Index, Part, Portion, Share, about
 from attnctl.formats import JsonDocument, ResultModel, document_read
-from attnctl.readings.head_names import HeadNames, Names
+from attnctl.readings import HeadNames, Names
 from attnctl.runtime.files import parse_json, read_bytes
 from attnctl.text import counted
 

@@ -42,8 +42,7 @@ from attnctl.formats import PictureLook, format_names, suffixes_listed
 from attnctl.registry import COMMANDS
 
 if TYPE_CHECKING:
-    from attnctl.readings.head_names import HeadNames, NamesHeads
-    from attnctl.readings.overview import Overview
+    from attnctl.readings import HeadNames, NamesHeads, Overview
     from attnctl.source import Changes, Source
 
 TOP_BY = "confidence"  # the statistic by which --top chooses heads without --by

@@ -16,9 +16,8 @@ from attnctl.trace import Trace
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
     from attnctl.models import ModelArgument
-    from attnctl.readings.head_names import HeadNames, Names, NamesHeads
+    from attnctl.readings import HeadNames, Names, NamesHeads, Overview
     from attnctl.readings.head_statistics import HeadTable
-    from attnctl.readings.overview import Overview
     from attnctl.source import Prepared
     from attnctl.trace.model_info import ModelInfo
 
@@ -49,7 +48,7 @@ def heads(
 
     `pandas.DataFrame(measured.to_records())` is a table with a row for each head.
     """
-    from attnctl.readings.head_names import NamesHeads
+    from attnctl.readings import NamesHeads
     from attnctl.readings.head_statistics import HeadTable
 
     check_types("heads", bool, probe=probe)
@@ -70,9 +69,8 @@ def measure_heads(
     With `probe`, induction and duplicates are measured on random tokens that are repeated. `names` follow the names that
     the text gives. Raises UsageError if the source does not allow `probe` or `names`.
     """
+    from attnctl.readings import HeadStatisticsReading, OverviewReading
     from attnctl.readings.head_statistics import name_head
-    from attnctl.readings.heatmap import OverviewReading
-    from attnctl.readings.statistics_reading import HeadStatisticsReading
 
     source, model = prepared.source, prepared.model
     if probe and model is None:

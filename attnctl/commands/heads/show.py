@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnctl.errors import option_name
-from attnctl.readings.head_names import HeadNames
+from attnctl.readings import HeadNames, measured_checkpoint
 from attnctl.readings.head_statistics import LEAST_TOKENS, STATISTICS, HeadStatistics, Statistic
-from attnctl.readings.questions.head_roles import measured_checkpoint
 from attnctl.render import Column, Table
 from attnctl.text import for_pasting
 from attnctl.trace.model_info import ModelInfo

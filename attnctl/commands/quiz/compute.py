@@ -21,7 +21,7 @@ from attnctl.source.model import Predicts
 from attnctl.text import counted, number_text, sentence_percent, visible_text
 from attnctl.text.tokens import BLANKS, is_blank
 from attnctl.trace import Headline, Trace, reach_of_mask
-from attnctl.watched.effects import Effects, HeadEffect
+from attnctl.watched import Effects, HeadEffect
 
 if TYPE_CHECKING:
     from attnctl.source import Model
@@ -77,7 +77,7 @@ def questions_of_trace(
     The last of three or more asks which head matters, if `model`, the built-in model of the trace, makes a prediction that
     depends on one head. Raises AttnctlError if there is nothing to ask.
     """
-    from attnctl.watched.measure import EffectRequest, measure_effects, watched_text
+    from attnctl.watched import EffectRequest, measure_effects, watched_text
 
     questions, text = quiz_questions(trace, count, seed, query), trace.text
     if len(questions) < 3 or not isinstance(model, Predicts) or not model.predicts_words:

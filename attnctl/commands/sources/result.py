@@ -12,7 +12,7 @@ import numpy as np
 from attnctl.checks.document_fields import ALWAYS, Box, Correlation, Index, Part, Share, about
 from attnctl.commands.sources.parts import NEGLIGIBLE, RESTS
 from attnctl.formats import DocumentToken, JsonDocument, ResultModel, flat_records
-from attnctl.readings.rank_correlation import kendall_tau
+from attnctl.readings import kendall_tau
 from attnctl.runtime.arrays import Floats
 from attnctl.text import counted, quoted_beginning
 

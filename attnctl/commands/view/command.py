@@ -100,7 +100,7 @@ def view_command(
         refuse_unused(context, "against", because="use it with --effects")
     from attnctl.render.page.sources import check_page_map, page_of_sources
     from attnctl.source import Changes
-    from attnctl.watched.measure import EffectRequest
+    from attnctl.watched import EffectRequest
 
     if cmap is not None and was_typed(context, "cmap"):
         check_page_map(cmap)

@@ -13,7 +13,7 @@ from attnctl.render.page import Page
 from attnctl.render.page.sources import page_of_sources
 from attnctl.runtime.files import write_whole
 from attnctl.trace import Trace
-from attnctl.watched.measure import EffectRequest
+from attnctl.watched import EffectRequest
 
 if TYPE_CHECKING:
     from attnctl.models import ModelArgument
