@@ -21,7 +21,7 @@ from attnctl.text import number_list
 from attnctl.text.tokens import Token, named_tokens
 from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.notes import SINK_NOTE, Note
+from attnctl.trace.notes import SCALED_NOTE, SINK_NOTE, Note
 from attnctl.trace.subject import Subject
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class Captured:
     rows: tuple[int, ...] | None = None  # the stored queries of the forward; None: all
     n_heads: int = 0  # of the layer
     n_queries: int = 0  # of the forward
-    has_sink: bool = False  # a learned sink takes a part of each row
+    has_sink: bool = False  # a learned sink takes a part of each row, or what `is_scaled` says
+    is_scaled: bool = False  # the model multiplies the weights after the softmax: rows sum to less than 1
     way: str = "interface"  # how it was read: see WAYS
     error: float | None = None  # largest difference between the context of these weights and that of torch's kernel
 
@@ -223,7 +224,8 @@ class Captures(list[Captured]):
             dtype=str(first.weights.dtype).removeprefix("torch."),
         )
         text = place.name or " ".join(token.text for token in named)
-        notes = (NOTE, *(SINK_NOTE,) * any(call.has_sink for call in calls), *step_notes)
+        below = {SCALED_NOTE if call.is_scaled else SINK_NOTE: None for call in calls if call.has_sink}
+        notes = (NOTE, *below, *step_notes)
         notes += _nan_notes(calls, item)
         notes += (f"{self.unseen[0].upper()}{self.unseen[1:]}.",) if self.unseen else ()
         return Trace(Subject(text, named, info, columns, notes=notes), layers)

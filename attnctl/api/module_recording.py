@@ -55,6 +55,7 @@ class ModuleRecording:
     traces: Captures
     offsets: Mapping[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)  # kind → its layers, as far as they are known
+    whole: Whole = field(default_factory=lambda: Whole())  # of the last attention
     waiting: list[tuple[Place, AnyCall]] = field(default_factory=list)  # the last calls, if layers count from the end
 
     @property
@@ -65,7 +66,7 @@ class ModuleRecording:
     @contextmanager
     def record(self, without: frozenset[int] = frozenset()) -> Iterator[Watched]:
         """Record the calls within this context; leave a forward after the last one that is needed, with `stop`."""
-        with watch_module(self.model, self, without) as watched:
+        with suppress(StopForward), watch_module(self.model, self, without) as watched:
             watched.sites.ended = self.end_forward
             with suppress(StopForward):
                 yield watched
@@ -160,7 +161,7 @@ class ModuleRecording:
             place.name, place.kind, place.layer, heads, place.step, **arrays,
             recurrence=place.recurrence, model=self.name, rows=None if numbers == tuple(range(total)) else numbers,
             n_heads=n_heads, n_queries=total, way=call.way, error=call.error,
-            has_sink=isinstance(call, TracedCall) and call.table.has_sink,
+            has_sink=call.is_below, is_scaled=call.is_scaled,
         )  # fmt: skip
         self.add(captured, place.continues)
         return other
@@ -173,6 +174,9 @@ class ModuleRecording:
             self.traces[-1] = joined(before, captured)
         else:
             self.traces.append(captured)
+            self.whole = Whole()
+        if self.chosen.grad:
+            self.whole.add(captured.weights, self.traces[-1].weights)
 
     def check_gradients(self, call: AnyCall) -> None:
         """Raise AttnctlError if gradients are off, or the weights that a kernel dropped cannot be known."""
@@ -181,6 +185,8 @@ class ModuleRecording:
                 f"{self.name} runs without gradients (torch.no_grad), and grad=True keeps them: call the model with "
                 "gradients, or leave out grad=True"
             )
+        if (why := without_graph()) is not None:
+            raise AttnctlError(f"{self.name} attends {why}, where gradients of the weights cannot be kept (grad=True)")
         if call.changed is not None:
             raise AttnctlError(f"{self.name} is changed by intervene, and grad=True cannot be combined with it")
         if call.dropout and not isinstance(call, TracedCall):
@@ -188,6 +194,16 @@ class ModuleRecording:
                 f"{self.name} drops weights inside torch's fused kernel, whose random numbers cannot be had: set its "
                 "dropout to 0, or call model.eval(), for grad=True"
             )
+
+
+def without_graph() -> str | None:
+    """Return why the graph of what runs now cannot hold other tensors than the model's own; None if it can."""
+    if torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradFunctionality):
+        return "in TorchScript"
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    if hooks is not None and hooks[0].__module__ == torch.utils.checkpoint.__name__:
+        return "in a gradient checkpoint, which runs again in the backward pass"
+    return None
 
 
 def with_own_gradient(weights: Array, kept: Array, heads: Sequence[int], rows: Sequence[int]) -> tuple[Array, Array]:
@@ -201,6 +217,29 @@ def with_own_gradient(weights: Array, kept: Array, heads: Sequence[int], rows: S
     weights = weights.clone()
     weights[:, torch.tensor(list(heads))[:, None], torch.tensor(list(rows))] = kept
     return kept, weights
+
+
+@dataclass(eq=False)
+class Whole:
+    """The weights of an attention whose queries come in parts: a model uses the parts, and their gradients are its own."""
+
+    weights: Array | None = None  # (batch, heads, n_q, n_k)
+    gradient: Array | None = None
+
+    def add(self, part: Array, whole: Array) -> None:
+        """Note the weights of some more queries, and those of all until now; these get the gradient of each part."""
+        self.weights = whole
+        first, last = whole.shape[2] - part.shape[2], whole.shape[2]
+
+        def keep(gradient: Array) -> None:
+            weights = self.weights
+            if weights is None or weights is part:
+                return  # it keeps its own
+            self.gradient = torch.zeros_like(weights) if self.gradient is None else self.gradient
+            self.gradient[:, :, first:last] += gradient
+            weights.grad = self.gradient
+
+        part.register_hook(keep)
 
 
 def visible_keys(call: Captured) -> Array:

@@ -32,3 +32,8 @@ def notes_of_kind(notes: Sequence[str], *kinds: NoteKind) -> list[str]:
 
 
 SINK_NOTE = Note("A learned sink takes a part of each row and gives nothing back: rows sum to less than 1.", "sink")
+SCALED_NOTE = Note(
+    "The model multiplies its weights after the softmax, as by a gate or a decay: rows sum to less than 1, and the rest "
+    "goes nowhere, as to a sink.",
+    "sink",
+)

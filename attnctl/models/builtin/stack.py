@@ -322,7 +322,7 @@ class Stack(TextModel):
         if self.unembedding is None:
             return None
         positions = max(1, most_bytes // (4 * self.unembedding.shape[1]))
-        return unembed_rows(as_numpy(final)[-positions:], self._unembedding_table)
+        return self.logits(as_numpy(final)[-positions:])
 
     @property
     def is_heavy(self) -> bool:
@@ -417,11 +417,17 @@ class Stack(TextModel):
             number, settings.call_of_layer(number, q, k, v), arrays=arrays, parameters=parameters, after=after
         )
 
+    def logits(self, final: Floats) -> Floats:
+        """Return the scores of every word, if there is an unembedding: rows (..., d_model) → (..., vocabulary)."""
+        scores: Floats = unembed_rows(final, self._unembedding_table)
+        return scores
+
     @cached_property
     def _unembedding_table(self) -> dict[str, Floats]:
-        """Return the unembedding, read once: predicting one word needs all of it."""
+        """Return the unembedding, read once: predicting one word needs all of it, and a half precision is slow."""
         assert self.unembedding is not None
-        return {"unembedding": np.asarray(self.unembedding, dtype=np.float32)}  # (d_model, vocabulary)
+        computed = np.result_type(self.unembedding, np.float32)
+        return {"unembedding": np.asarray(self.unembedding, dtype=computed)}  # (d_model, vocabulary)
 
     def predicted_words(self, tokens: Sequence[Token], final: Floats) -> tuple[Prediction, ...]:
         """Return the most probable words at `predict`, at each blank, or after the last token: final (n, d_model).
@@ -437,7 +443,7 @@ class Stack(TextModel):
             source = position - 1 if self.info.causal and is_blank(tokens[position].text) else position
             if source < 0:
                 continue
-            probability = attention.softmax(unembed_rows(final[source], self._unembedding_table))  # (vocabulary,)
+            probability = attention.softmax(self.logits(final[source]))  # (vocabulary,)
             best = most_likely(probability)
             predictions += [
                 Prediction(position, self.vocabulary[i], i, float(probability[i]), among=len(probability)) for i in best

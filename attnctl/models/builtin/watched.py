@@ -58,7 +58,7 @@ class WatchedStack(WatchedText):
             if self.model.unembedding is None:
                 yield final[None]
             else:
-                yield (final[self.query] @ self.model.unembedding)[None, None]
+                yield self.model.logits(final[self.query])[None, None]
 
     @cached_property
     def _base_layers(self) -> list[ComputedLayer]:

@@ -27,7 +27,9 @@ def configuration_fields(settings: Settings, family: Family) -> dict[str, Any]:
     """Return the fields of the configuration for a file. Raises AttnctlError for a setting that is not accounted for."""
     fields = dict(family.fixed)
     for key, name in family.keys.items():
-        if (value := settings.get(key)) is not None:
+        if key.endswith("_epsilon"):  # llama.cpp has no default for it
+            fields[name] = settings.number(key)
+        elif (value := settings.get(key)) is not None:
             fields[name] = value
     heads, kv_heads = settings.heads, settings.get("attention.head_count_kv")
     sizes = {"layers": settings.layers, "heads": heads, "kv_heads": heads if kv_heads is None else kv_heads}

@@ -264,4 +264,4 @@ class Parameters:
     def _predicts_more(self, name: str) -> bool:
         """Return whether a tensor is of a layer behind the last one, which predicts several tokens at once."""
         found = re.match(r"blk\.(\d+)\.", name)
-        return found is not None and int(found[1]) >= self.settings.layers
+        return found is not None and self.settings.layers <= int(found[1]) < self.settings.whole("block_count")

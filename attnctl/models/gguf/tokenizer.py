@@ -192,9 +192,11 @@ class _Vocabulary:
         return form or DEFAULT
 
     def _listed_merges(self) -> list[tuple[str, str]]:
-        """Return the merges of the header whose parts and result are tokens."""
-        pairs = []
-        for merge in map(str, self.metadata.array(f"{PREFIX}merges")):
+        """Return the merges of the header whose parts and result are tokens. Raises AttnctlError if it has none."""
+        pairs, merges = [], self.metadata.array(f"{PREFIX}merges")
+        if not merges:  # letters would be the tokens: llama.cpp refuses such a file, too
+            raise AttnctlError(f"{self.name} has no merges (tokenizer.ggml.merges)")
+        for merge in map(str, merges):
             place = merge.find(" ", 1)
             left, right = merge[:place], merge[place + 1 :]
             if place > 0 and left in self.ids and right in self.ids and left + right in self.ids:

@@ -347,11 +347,13 @@ def heard_warnings() -> Iterator[list[str]]:
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
         logger.handlers[:] = [ear]
-        logger.setLevel(logging.WARNING)
+        if silent := not logger.isEnabledFor(logging.WARNING):
+            logger.setLevel(logging.WARNING)
         try:
             yield heard
         finally:
             logger.handlers[:] = handlers
-            logger.setLevel(level)
+            if silent:
+                logger.setLevel(level)
             heard += [str(warning.message) for warning in warned if "transformers" in Path(warning.filename).parts]
             heard[:] = dict.fromkeys(line for line in heard if SAID_ELSEWHERE.search(line) is None)

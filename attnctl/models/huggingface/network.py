@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import re
 import sys
@@ -473,17 +474,20 @@ def _comes_from_reading(error: BaseException) -> bool:
 @contextmanager
 def quiet_library() -> Iterator[None]:
     """Silence the progress bars, hints and warnings of transformers within this context."""
-    logging = import_extra("transformers.utils.logging")
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    library = import_extra("transformers.utils.logging")
+    logger = library.get_logger("transformers")
     with ExitStack() as stack:
-        stack.callback(logging.set_verbosity, level)
-        if bars:
-            stack.callback(logging.enable_progress_bar)
+        # its handlers, not its level: a new level empties the caches of all loggers, a thousand in transformers
+        for handler in tuple(logger.handlers):
+            stack.callback(handler.setLevel, handler.level)
+            handler.setLevel(max(handler.level, logging.ERROR))
+        stack.callback(setattr, logger, "propagate", logger.propagate)
+        logger.propagate = False
+        if library.is_progress_bar_enabled():
+            stack.callback(library.enable_progress_bar)
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
+        library.disable_progress_bar()
         yield
 
 

@@ -13,6 +13,7 @@ from attnctl.models.torch.contractions import Contraction, summed_product
 from attnctl.models.torch.layouts import (
     IN_ORDER,
     PARTS,
+    REDUCTIONS,
     Layout,
     axis_size,
     fresh_axis,
@@ -149,10 +150,20 @@ class Follower:
         if parts[0] is not None and all(part == parts[0] for part in parts):
             self.chunks[out] = parts[0]
 
-    def differs(self, shape: tuple[int, int, int], chunk: Chunk | None, grown: bool) -> bool:
-        """Return whether queries are not named as keys are: not as many, no part of as many, not after a cache."""
+    def part_of(self, tensor: Array | None, length: int) -> Chunk | None:
+        """Return of what queries or keys are a part, if they were cut along their tokens, of which there are `length`."""
+        chunk = None if tensor is None else self.chunks.get(tensor)
+        return chunk if chunk is not None and chunk.length == length else None
+
+    def differs(self, shape: tuple[int, int, int], queries: Array | None, keys: Array | None) -> bool:
+        """Return whether queries are not named as keys are: not as many, not parts of as many, not after a cache."""
         _, n_q, n_k = shape
-        return n_q != n_k and not grown and (chunk is None or chunk[2] != n_k)
+        if n_q == n_k or (keys is not None and self.is_grown(keys)):
+            return False
+        of_queries, of_keys = self.part_of(queries, n_q), self.part_of(keys, n_k)
+        if of_queries is None:
+            return True
+        return of_queries.whole not in (n_k, n_k if of_keys is None else of_keys.whole)
 
     def is_grown(self, tensor: Array) -> bool:
         """Return whether a tensor holds what came before, and after it something new: a cache of keys."""
@@ -165,7 +176,7 @@ class Follower:
         if source not in self.layouts:
             self.layouts[source] = fresh_layout(source.shape)
         layout = self.layouts[source]
-        pointer, shape, size, before = self.chunks.get(source) or (0, (), 0, 0)
+        before = self.chunks.get(source)
         start = 0
         for part in results:
             resized = [i for i in range(part.ndim) if part.ndim == source.ndim and part.shape[i] != source.shape[i]]
@@ -184,9 +195,14 @@ class Follower:
                 start = next((piece.start or 0 for piece in slices if piece.start or piece.stop), 0) % whole
             elif name == "narrow":
                 start = int(keywords.get("start", args[2] if len(args) > 2 else 0)) % whole
-            root = (pointer, shape, size) if size else (source.untyped_storage().data_ptr(), tuple(source.shape), whole)
-            self.chunks[part] = (*root, before + start)
-            start += part.shape[resized[0]]
+            length = part.shape[resized[0]]
+            address, shape = source.untyped_storage().data_ptr(), tuple(source.shape)
+            self.chunks[part] = (
+                Chunk(address, shape, whole, start, length)
+                if before is None
+                else before._replace(start=before.start + start, length=length)
+            )
+            start += length
 
     def _pass_layout(
         self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], moving: Sequence[Array], out: Array
@@ -195,7 +211,8 @@ class Follower:
         source = next((t for t in tables if t.ndim == out.ndim), tables[0] if tables else None)
         if source is None:
             known = [tensor for tensor in moving if tensor in self.layouts]
-            source = next((t for t in known if t.ndim == out.ndim), known[0] if known else None)
+            known.sort(key=lambda tensor: (tensor.shape != out.shape, tensor.ndim != out.ndim))
+            source = known[0] if known else None
         if source is None:
             return
         if name in ("where",) or (name == "masked_fill"):
@@ -217,7 +234,9 @@ class Follower:
             self.layouts.forget(out)
             return
         self.layouts[out] = layout
-        if table is not None:
+        if table is not None and name in REDUCTIONS and out.ndim < source.ndim:
+            self.tables.forget(out)  # each query, or each key, has one number
+        elif table is not None:
             self.tables[out] = self._carried(table, name, source, args, keywords, moving, out)
 
     def _heads_joined(
@@ -252,7 +271,9 @@ class Follower:
     ) -> Table:
         """Return what is known of the result of a function on a table."""
         if table.softmax is None:
-            return replace(table, has_sink=True) if name in ("cat", "concat", "concatenate") else table
+            others = [tensor for tensor in moving if tensor is not source and tensor in self.tables]
+            joined = name in ("cat", "concat", "concatenate", "pad") and not others
+            return replace(table, has_sink=True) if joined else table
         if name == "exp" and table.is_log:
             return replace(table, is_log=False)
         if "dropout" in name:

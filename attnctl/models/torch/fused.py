@@ -125,6 +125,8 @@ class FusedCall:
     `layout` is that of the queries, if it is known. Without one, the axis before the queries is the heads.
     """
 
+    is_below = is_scaled = False  # the rows of a kernel are whole: see TracedCall
+
     arguments: Arguments
     output: Array
     layout: Layout | None

@@ -14,6 +14,7 @@ from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer.interventions import Intervention, hidden_edges, replaced_heads
 from attnctl.models.torch.fused import Changed, softmax_or_zero
+from attnctl.models.torch.traced_call import TracedCall
 from attnctl.models.torch.watching import AnyCall, check_seen, watch_module
 
 if TYPE_CHECKING:
@@ -104,7 +105,12 @@ def weights_without(call: AnyCall, hidden: Array, diagonal: Array) -> Array:
 
     `hidden` (heads, n_q, n_k) and `diagonal` (n_q, n_k) are true at these keys, and at the key of the query itself.
     """
-    scores = call.masked_scores()
+    scores, factor = call.masked_scores(), None
+    if scores is None and isinstance(call, TracedCall) and call.is_scaled and call.changed is None:
+        scores = call.read_by_softmax()
+    if scores is not None and isinstance(call, TracedCall) and call.is_scaled:  # each weight keeps its gate
+        shares = softmax_or_zero(scores)
+        factor = torch.where(shares > 0, call.steps().weights / shares, 0.0)
     if scores is None:  # of weights that the model changed after the softmax: the others share what is freed
         weights = call.steps().weights
         rest = weights.masked_fill(hidden.to(weights.device), 0.0)
@@ -119,7 +125,8 @@ def weights_without(call: AnyCall, hidden: Array, diagonal: Array) -> Array:
         shared_scores = scores.masked_fill(hidden & sees, -math.inf)
         lost = sees & ~(shared_scores > lowest).any(-1, keepdim=True)
         shared = softmax_or_zero(shared_scores)
-    return torch.where(lost, diagonal.to(shared), shared)
+    shared = torch.where(lost, diagonal.to(shared), shared)
+    return shared if factor is None else shared * factor
 
 
 SINK = 1e-5  # the smallest share of a row that is taken for a sink's

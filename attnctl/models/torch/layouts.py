@@ -57,6 +57,8 @@ def axis_size(axis: Axis) -> int:
 def refactored(layout: Layout, shape: Sequence[int]) -> Layout | None:
     """Return the layout of a tensor that is reshaped, its elements in order; None if an axis is cut across its atoms."""
     rest = [atom for axis in layout for atom in axis]
+    if not all(isinstance(size, int) for size in (*shape, *(atom.size for atom in rest))):
+        return None  # a nested tensor: texts of several lengths
     if 0 in shape or not all(atom.size for atom in rest):
         return None  # a tensor without elements
     axes: list[Axis] = []
@@ -109,6 +111,7 @@ IN_ORDER = frozenset(
 )
 RESIZING = frozenset(["cat", "concat", "concatenate", "pad", "topk", "sort", "gather", "cumsum"])
 PARTS = frozenset("narrow select slice chunk split unbind tensor_split index_select split_with_sizes".split())  # noqa: SIM905
+REDUCTIONS = frozenset("sum mean amax amin max min prod logsumexp std var median nansum nanmean".split())  # noqa: SIM905
 
 
 def moved(
@@ -137,6 +140,8 @@ def moved(
     if name == "stack":
         dim = _number(args, keywords, 1, "dim", 0) % len(shape)
         return (*layout[:dim], fresh_axis(shape[dim]), *layout[dim:])
+    if name in REDUCTIONS and math.prod(shape) < math.prod(map(axis_size, layout)):
+        return _reduced(args, keywords, layout, shape)
     if len(shape) == len(layout) and name in RESIZING:
         return _resized(layout, shape)
     return _aligned(layout, shape, [True] * len(shape))
@@ -194,10 +199,38 @@ def _aligned(layout: Layout, shape: Sequence[int], outer: Sequence[bool], multip
 
 def _resized(layout: Layout, shape: Sequence[int]) -> Layout:
     """Return the layout of a result with as many axes, some of another size."""
-    return tuple(
-        axis if axis_size(axis) == size else fresh_axis(size, parent=axis)
-        for axis, size in zip(layout, shape, strict=True)
-    )
+    return tuple(resized_axis(axis, size) for axis, size in zip(layout, shape, strict=True))
+
+
+def resized_axis(axis: Axis, size: int) -> Axis:
+    """Return an axis of another size: the inner atoms of the old one if they make it up, else a part of it."""
+    if axis_size(axis) == size:
+        return axis
+    inner: Axis = ()
+    for atom in reversed(axis):
+        rest = size // axis_size(inner)
+        if rest % atom.size:
+            break
+        inner = (atom, *inner)
+    if axis_size(inner) == size:
+        return inner
+    outer = axis[: len(axis) - len(inner)]
+    if inner and outer and size % axis_size(inner) == 0 and size < axis_size(axis):
+        return (*fresh_axis(size // axis_size(inner), parent=outer[-1:]), *inner)
+    return fresh_axis(size, parent=axis[-1:] if axis and size < axis[-1].size else axis)
+
+
+def _reduced(
+    args: Sequence[object], keywords: Mapping[str, object], layout: Layout, shape: Sequence[int]
+) -> Layout | None:
+    """Return the layout of a sum, a mean, a maximum over one or several axes."""
+    given = keywords.get("dim", keywords.get("axis", next((part for part in args[1:] if part is not None), None)))
+    dims = {
+        dim % len(layout) for dim in (given if isinstance(given, (tuple, list)) else (given,)) if isinstance(dim, int)
+    }
+    if len(shape) == len(layout):
+        return tuple(() if index in dims else axis for index, axis in enumerate(layout))
+    return tuple(axis for index, axis in enumerate(layout) if index not in dims)
 
 
 def _part(
@@ -227,7 +260,7 @@ def _indexed(index: object, layout: Layout, shape: Sequence[int]) -> Layout | No
         elif isinstance(part, slice):
             axis = rest.pop(0)
             size = shape[len(axes)]
-            axes.append(axis if axis_size(axis) == size else fresh_axis(size, parent=axis))
+            axes.append(resized_axis(axis, size))
         else:
             rest.pop(0)
     return tuple(axes)

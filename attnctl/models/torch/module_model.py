@@ -24,14 +24,13 @@ from attnctl.models.torch.intervention import apply_to_module
 from attnctl.models.torch.module_answers import ModuleAnswer
 from attnctl.models.torch.own_errors import own_error
 from attnctl.models.torch.picture_tokens import grid_of_tokens, lines_of_transform, patches_in, tokens_of_grid
-from attnctl.models.torch.traced_call import TracedCall
 from attnctl.models.torch.watching import AnyCall, check_seen, watch_module
 from attnctl.runtime.arrays import Floats, as_numpy
 from attnctl.runtime.files import names_picture
 from attnctl.source.model import Model, TextModel, check_text
 from attnctl.text.tokens import Token, named_tokens, split_words
 from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.notes import SINK_NOTE, Note
+from attnctl.trace.notes import SCALED_NOTE, SINK_NOTE, Note
 from attnctl.trace.run import Prediction, Run, StopForward
 from attnctl.trace.subject import Subject
 
@@ -423,10 +422,10 @@ class _Layers:
         if place.kind != self.kind or tuple(steps.weights.shape[-2:]) != self.shape or place.recurrence:
             self.note(f"{place.kind} attention of {place.name or 'the root'} {tuple(steps.weights.shape)}")
             return
-        has_sink = isinstance(call, TracedCall) and call.table.has_sink
-        if has_sink and SINK_NOTE not in self.notes:
-            self.notes.append(SINK_NOTE)
-        self.visit(layer_of_steps(place.layer, steps, has_sink))
+        note = SCALED_NOTE if call.is_scaled else SINK_NOTE
+        if call.is_below and note not in self.notes:
+            self.notes.append(note)
+        self.visit(layer_of_steps(place.layer, steps, call.is_below))
 
     def note(self, what: str) -> None:
         self.notes.append(Note(f"Not shown: {what}, which has other tokens.", "unseen"))

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from attnctl.errors import AttnctlError
+
 if TYPE_CHECKING:
     from torch.nn import Module
 
     from attnctl.models.torch.tensors import Chunk
+
+
+NESTED = "attends to a nested tensor, which holds texts of several lengths: pad them"
+
+
+def is_closed(module: Module) -> bool:
+    """Return whether a module takes no hooks: torch.jit.script made it, or froze it."""
+    return isinstance(module, torch.jit._script.RecursiveScriptModule) and not isinstance(
+        module, torch.jit._trace.TopLevelTracedModule
+    )
 
 
 @dataclass(frozen=True)
@@ -51,6 +63,7 @@ class Sites:
     is_watched_here: Callable[[], bool] = lambda: False  # whether a context of the thread that asks watches the model
     next_part: object = None  # what the last part of queries was a part of, and where the next one would start
     last_place: Place | None = None
+    begun: Callable[[], None] = lambda: None  # called when a forward begins
     ended: Callable[[], None] = lambda: None  # called when a forward has ended
 
     @property
@@ -80,6 +93,7 @@ class Sites:
                 self.calls.clear()
                 self.top.clear()
             self.top.add(name)
+            self.begun()
         self.inside += id(module) in self.without
         self.stack.append((name, self.runs[name]))
         self.runs[name] += 1
@@ -98,8 +112,8 @@ class Sites:
         `shape` is the number of heads, queries and keys.
         """
         name, run = self.stack[-1]
-        part = None if chunk is None or chunk[2] != shape[2] else (chunk[3], chunk[2])
-        whole = (name, run, chunk and chunk[:-1], shape[0], shape[2])
+        part = None if chunk is None or chunk.whole != shape[2] else (chunk.start, chunk.whole)
+        whole = (name, run, chunk and chunk.source, shape[0], shape[2])
         continues = part is not None and (whole, part[0]) == self.next_part
         self.next_part = None if part is None else (whole, part[0] + shape[1])
         if continues and self.last_place is not None:
@@ -115,12 +129,23 @@ class Sites:
     @contextmanager
     def hooks(self) -> Iterator[None]:
         """Keep the names of running modules within this context."""
+        if is_closed(self.model):
+            raise AttnctlError(
+                f"{self.model.original_name} was put into TorchScript by torch.jit.script, and takes no hooks: capture the "
+                "module that it was made of, or a module that holds it"
+            )
         with ExitStack() as stack:
             for name, module in self.model.named_modules():
-                if isinstance(module, torch.jit.ScriptModule) and not hasattr(module, "_forward_hooks"):
+                if is_closed(module):
                     continue
 
-                def begin(module: Module, _: Any, name: str = name) -> None:
+                def begin(module: Module, inputs: Sequence[Any], name: str = name) -> None:
+                    if isinstance(module, torch.nn.MultiheadAttention) and any(
+                        isinstance(part, torch.Tensor) and part.is_nested for part in inputs
+                    ):
+                        raise AttnctlError(
+                            f"{name or 'the root'} {NESTED}"
+                        )  # torch itself has only its fast path for it
                     self.begin(name, module)
 
                 def end(module: Module, *_: Any) -> None:

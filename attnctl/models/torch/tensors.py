@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -39,8 +39,19 @@ class ByTensor(Generic[Known]):
         self.known[tensor] = value
 
 
-# a part of a tensor: the address and the shape of the whole, its length, where the part starts
-Chunk = tuple[int, tuple[int, ...], int, int]
+class Chunk(NamedTuple):
+    """A part of a tensor along one axis: the address, the shape and the length of the whole, where the part starts."""
+
+    address: int
+    shape: tuple[int, ...]
+    whole: int
+    start: int
+    length: int
+
+    @property
+    def source(self) -> tuple[int, tuple[int, ...]]:
+        """Return what parts of the same tensor share."""
+        return self.address, self.shape
 
 
 def tensors_in(args: Sequence[Any], keywords: Mapping[str, Any]) -> Iterator[Array]:

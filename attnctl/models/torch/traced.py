@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from attnctl.models.torch.layouts import (
     fresh_axis,
     fresh_layout,
 )
-from attnctl.models.torch.tensors import Chunk, tensors_in
+from attnctl.models.torch.tensors import ByTensor, Chunk, tensors_in
 from attnctl.models.torch.traced_call import Softmaxed, Table, TracedCall
 
 POOLED_HEADS = 8  # the most heads of an attention that pools tokens by a linear layer; more are the features of keys
@@ -37,7 +38,32 @@ PARTS_OF_KEYS = (
     "the same queries look at several parts of the keys, each with a softmax of its own: the rows of each part sum to 1, "
     "not those of all keys"
 )
+TWO_SOFTMAXES = "its weights are multiplied with those of another softmax before they meet values"
+PART_OF_ROW = "only a part of the keys of its softmax meets these values: their weights do not sum to 1"
 LINEAR = "it multiplies keys with values before the queries (linear attention): there is no map of tokens"
+
+
+DIVIDES = frozenset(["div", "truediv", "true_divide", "divide", "itruediv", "mul", "multiply", "rmul", "imul"])
+
+
+@dataclass(eq=False)
+class Refusal:
+    """Why scores that meet values without a softmax are refused, unless the result is divided by their sum later."""
+
+    module: str
+    sentence: str
+    is_over: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Undivided:
+    """The product of shares that do not sum to 1 with values: their axes of keys, the call of the product."""
+
+    refusal: Refusal
+    used: Array
+    dims: Sequence[int]
+    how: tuple[Any, ...]  # name, args, keywords, function
+    meet: Callable[..., Array | None]
 
 
 @dataclass(eq=False)
@@ -51,6 +77,8 @@ class Tracer(Follower):
         default_factory=dict
     )  # queries, keys → start of the first part
     refused: dict[tuple[str, str], None] = field(default_factory=dict)  # (module, sentence), in order
+    undivided_refusals: list[Refusal] = field(default_factory=list)
+    undivided: ByTensor[Undivided] = field(default_factory=ByTensor)
 
     # --- softmax ---
 
@@ -85,12 +113,14 @@ class Tracer(Follower):
         )
 
     def lost(self) -> dict[tuple[str, str], None]:
-        """Return (module, sentence) of each softmax of scores that went through a function which is not followed."""
-        return {
-            (softmax.module, f"its weights go through {softmax.lost}, which attnctl cannot follow"): None
+        """Return (module, sentence) of each softmax that a function lost, and of shares that no sum divided."""
+        lost = [
+            (softmax.module, f"its weights go through {softmax.lost}, which attnctl cannot follow")
             for softmax in self.candidates
             if softmax.lost and not softmax.is_confirmed
-        }
+        ]
+        undivided = [(refusal.module, refusal.sentence) for refusal in self.undivided_refusals if not refusal.is_over]
+        return dict.fromkeys(lost + undivided)
 
     def refuse(self, sentence: str) -> None:
         """Note what looks like attention, in the module that runs, and cannot be shown."""
@@ -105,6 +135,8 @@ class Tracer(Follower):
         if product is None or not isinstance(out, torch.Tensor):
             if name == "einsum" and any(self._is_softmax(tensor) for tensor in tensors_in(args, keywords)):
                 self.refuse(f"its weights meet values in an einsum of several tensors ({args[0]}): split it in two")
+            elif name == "einsum" and any(self._is_linear(tensor) for tensor in tensors_in(args, keywords)):
+                self.refuse(LINEAR)
             return self.follow(name, args, keywords, out)
         constant = [self.is_constant(tensor) for tensor in product.operands]
         if all(constant):
@@ -117,6 +149,8 @@ class Tracer(Follower):
         if place is not None:
             other = self._use_table(product, place, constant[1 - place], out, name, args, keywords, run)
             self.origins[out] = object()
+            if other is not None and isinstance(keywords.get("out"), torch.Tensor):
+                other = out.copy_(other)  # the model goes on with the tensor that it gave
             return out if other is None else other
         self._pass_origin(name, moving, out)
         self._make_layout(product, constant, out)
@@ -125,6 +159,10 @@ class Tracer(Follower):
     def _is_softmax(self, tensor: Array) -> bool:
         table = self.tables.get(tensor)
         return table is not None and table.softmax is not None
+
+    def _is_linear(self, tensor: Array) -> bool:
+        table = self.tables.get(tensor)
+        return table is not None and table.softmax is None and table.of_channels
 
     def note_product(self, product: Contraction, out: Array) -> None:
         """Note the axes of a product of two activations that was written as a sum."""
@@ -138,7 +176,7 @@ class Tracer(Follower):
         if all(layout is None for layout in known) and not any(constant) and len(product.result) > 3:
             known[0] = positional_layout(a.shape)
         axes: dict[str, Axis] = {}
-        order = (1, 0) if constant[0] else (0, 1)
+        order = sorted((0, 1), key=lambda place: constant[place] or known[place] is None)
         for place in order:
             layout = known[place]
             for index, letter in enumerate(product.letters[place]):
@@ -194,7 +232,9 @@ class Tracer(Follower):
         if values_are_constant and not over_keys and not any(is_side):
             self._mix(product, place, axes, table, out)  # heads are mixed, before or after the softmax
             return None
-        if values in self.tables and self.tables[values].softmax is not None and values is not used:
+        if self._is_softmax(values) and values is not used:
+            if over_keys:
+                self.refuse(TWO_SOFTMAXES)
             return None
         if values_are_constant:
             return None  # rows of a parameter: an embedding of what a vocabulary's softmax expects
@@ -246,12 +286,31 @@ class Tracer(Follower):
         dims = [index for index, letter in enumerate(product.letters[place]) if letter in product.summed]
         weights = used.detach().float()
         sums = weights.sum(dims)
-        if bool((weights.amin() < -NEGATIVE) | ((sums - 1).abs().nan_to_num(0.0).amax() > OWN_ROW)):
-            self.refuse(because)
-            return None
-        softmax = Softmaxed(self.module(), None, layout)
-        table = replace(table, softmax=softmax, keys=tuple(summed))
-        return self._meet(table, used, layout, product, place, axes, summed, out, *how)
+        table = replace(table, softmax=Softmaxed(self.module(), None, layout), keys=tuple(summed))
+        meet = partial(self._meet, table, used, layout, product, place, axes, summed)
+        if bool(weights.amin() >= -NEGATIVE) and bool((sums - 1).abs().nan_to_num(0.0).amax() <= OWN_ROW):
+            return meet(out, *how)
+        refusal = Refusal(self.module(), because)
+        self.undivided_refusals.append(refusal)
+        if bool(weights.amin() >= 0):
+            self.undivided[out] = Undivided(refusal, used, dims, how, meet)
+        return None
+
+    def follow(self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], out: Any) -> Any:
+        """Follow a call; see an attention where weights have met values first, and their sum divides the result."""
+        out = super().follow(name, args, keywords, out)
+        if not self.undivided_refusals or name.strip("_") not in DIVIDES or not isinstance(out, torch.Tensor):
+            return out
+        before = self.undivided.get(args[0]) if args and isinstance(args[0], torch.Tensor) else None
+        if before is None:
+            return out
+        shares = before.used / before.used.sum(before.dims, keepdim=True)
+        gap = (_multiplying(before.used, *before.how[1:])(shares) - out).detach().abs().amax()
+        if not bool(gap <= OWN_ROW * out.detach().abs().amax()):
+            return out
+        before.refusal.is_over = True
+        other = before.meet(out, *before.how, shares=shares)
+        return out if other is None else other
 
     def _meet(
         self,
@@ -267,6 +326,7 @@ class Tracer(Follower):
         args: Sequence[Any],
         keywords: Mapping[str, Any],
         run: Callable[..., Any],
+        shares: Array | None = None,
     ) -> Array | None:
         """See weights that meet values: an attention, if the values are the same for all queries."""
         values = product.operands[1 - place]
@@ -286,16 +346,8 @@ class Tracer(Follower):
         of_values = tuple(() if letter == "." else (axes | own)[letter] for letter in product.letters[1 - place])
         of_output = tuple((axes | own)[letter] for letter in product.result)
         width = [atom for letter in product.result if letter in own for atom in own[letter]]
-
-        def multiply(weights: Array) -> Array:
-            changed = list(args)
-            for index, part in enumerate(changed):
-                if part is used:
-                    changed[index] = weights
-                elif isinstance(part, (tuple, list)):
-                    changed[index] = [weights if piece is used else piece for piece in part]
-            return run(*changed, **{key: weights if part is used else part for key, part in keywords.items()})
-
+        multiply = _multiplying(used, args, keywords, run)
+        used = used if shares is None else shares
         return self._confirm(table, used, layout, groups, (values, of_values), out, of_output, width, multiply)
 
     def summed(
@@ -351,27 +403,31 @@ class Tracer(Follower):
             return None  # the same weights meet a second tensor
         softmax.is_confirmed = True
         weights = used if table.before_dropout is None else table.before_dropout
-        if table.touched:
-            dims = [index for index, axis in enumerate(layout) if axis and axis[0] in groups[3]]
-            wide = weights.detach().float()
-            if bool((wide.amin() < -NEGATIVE) | ((wide.sum(dims) - 1).nan_to_num(0.0).amax() > OWN_ROW)):
+        is_scaled = False
+        is_part = not table.has_sink and math.prod(atom.size for atom in groups[3]) < axis_size(table.keys)
+        if table.touched or is_part:
+            least, above, below = _rows_of(weights, layout, groups[3])
+            if least < -NEGATIVE or above > OWN_ROW:
                 self.refuse(
                     f"its weights are changed after the softmax ({table.touched}): they are no shares of attention"
                 )
                 return None
+            if is_part and below > OWN_ROW:
+                self.refuse(PART_OF_ROW)
+                return None
+            is_scaled = not table.has_sink and below > OWN_ROW
         call = TracedCall(
             "softmax" if softmax.array is not None else "shares",
             weights, used, layout, groups, table, values, out, of_output, width, multiply,
-            dropout=float(table.before_dropout is not None),
+            dropout=float(table.before_dropout is not None), is_scaled=is_scaled,
         )  # fmt: skip
         first, second = (part and part[0] for part in (table.first, table.second))
         by_columns = bool(table.columns) and _same_side(groups[3], table.columns)
         queries, keys_of = (first, second) if by_columns else (second, first)
-        grown = keys_of is not None and self.is_grown(keys_of)
-        chunk = None if queries is None else self.chunks.get(queries)
         if queries is not None and keys_of is not None:
             self._note_parts_of_keys(queries, keys_of)
-        other = self.see(call, table.is_cross or self.differs(call.shape, chunk, grown), chunk)
+        is_cross = table.is_cross or self.differs(call.shape, queries, keys_of)
+        other = self.see(call, is_cross, self.part_of(queries, call.shape[1]))
         softmax.array = None  # its memory is not needed any more
         return other
 
@@ -380,10 +436,36 @@ class Tracer(Follower):
         part = self.chunks.get(keys)
         if part is None:
             return
-        whole = self.module(), self.origin(queries), tuple(queries.shape), self.chunks.get(queries), part[:-1]
-        before = self.parts_of_keys.setdefault(whole, part[-1])
-        if before != part[-1]:
+        whole = self.module(), self.origin(queries), tuple(queries.shape), self.chunks.get(queries), part.source
+        before = self.parts_of_keys.setdefault(whole, part.start)
+        if before != part.start:
             self.refuse(PARTS_OF_KEYS)
+
+
+def _rows_of(weights: Array, layout: Layout, keys: Sequence[Atom]) -> tuple[float, float, float]:
+    """Return the smallest weight, how far the sum of a row is above 1 at most, and below 1."""
+    dims = [index for index, axis in enumerate(layout) if axis and axis[0] in keys]
+    wide = weights.detach().float()
+    sums = (wide.sum(dims) if dims else wide).nan_to_num(1.0)
+    return float(wide.nan_to_num(0.0).amin()), float(sums.amax()) - 1, 1 - float(sums.amin())
+
+
+def _multiplying(
+    used: Array, args: Sequence[Any], keywords: Mapping[str, Any], run: Callable[..., Any]
+) -> Callable[[Array], Array]:
+    """Return a function that runs a product again, with other weights in place of `used`."""
+
+    def multiply(weights: Array) -> Array:
+        changed = list(args)
+        for index, part in enumerate(changed):
+            if part is used:
+                changed[index] = weights
+            elif isinstance(part, (tuple, list)):
+                changed[index] = [weights if piece is used else piece for piece in part]
+        product: Array = run(*changed, **{key: weights if part is used else part for key, part in keywords.items()})
+        return product
+
+    return multiply
 
 
 def positional_layout(shape: Sequence[int]) -> Layout:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from attnctl.attention import Array
-from attnctl.models.torch.fused import Changed, Steps, visible_of
+from attnctl.checks.tolerances import OWN_ROW
+from attnctl.models.torch.fused import Changed, Steps, softmax_or_zero, visible_of
 from attnctl.models.torch.layouts import (
     Atom,
     Axis,
@@ -71,8 +72,14 @@ class TracedCall:
     width: list[Atom]  # atoms of the values' own axes
     multiply: Callable[[Array], Array]  # other weights in the shape of `used` → the output of the product
     dropout: float = 0.0
+    is_scaled: bool = False  # weights were multiplied after the softmax: rows sum to less than 1
     error: float | None = None
     changed: Changed | None = None
+
+    @property
+    def is_below(self) -> bool:
+        """Return whether rows may sum to less than 1: by a sink, or as the weights were multiplied after the softmax."""
+        return self.is_scaled or self.table.has_sink
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -98,7 +105,8 @@ class TracedCall:
             scores = _arranged_or_none(softmax.array, softmax.layout, batch, heads, queries, keys)
             if scores is not None:
                 parts["mask"] = visible_of(scores.detach()) if "mask" in keep else None
-                parts |= {"scaled_scores": scores} if "scaled_scores" in keep else {}
+                if "scaled_scores" in keep and (not self.table.touched or _follow(weights, scores)):
+                    parts["scaled_scores"] = scores
         return Steps(weights, **parts)
 
     def _operands(self, keep: frozenset[str]) -> dict[str, Array | None]:
@@ -129,8 +137,12 @@ class TracedCall:
 
     def masked_scores(self) -> Array | None:
         """Return what the softmax read: (batch, heads, n_q, n_k); None if the weights are not what it gave."""
+        return None if self.table.touched or self.table.has_sink else self.read_by_softmax()
+
+    def read_by_softmax(self) -> Array | None:
+        """Return what the softmax read, whatever the model did with its result: (batch, heads, n_q, n_k)."""
         softmax = self.table.softmax
-        if softmax is None or softmax.array is None or self.table.touched or self.table.has_sink:
+        if softmax is None or softmax.array is None:
             return None
         scores = _arranged_or_none(softmax.array, softmax.layout, *self.groups)
         return None if scores is None else scores.to(torch.promote_types(scores.dtype, torch.float32))
@@ -155,6 +167,14 @@ class TracedCall:
             if factor is not None:
                 return factor.detach()
         return torch.where(before.detach() != 0, used.detach() / before.detach(), 0.0)
+
+
+def _follow(weights: Array, scores: Array) -> bool:
+    """Return whether each row of weights is the softmax of its scores, times one number."""
+    shares = softmax_or_zero(scores.detach().float())
+    return bool(
+        ((weights.detach().float() - shares * weights.detach().float().sum(-1, keepdim=True)).abs() < OWN_ROW).all()
+    )
 
 
 def _arranged_or_none(array: Array, layout: Layout, *groups: Sequence[Atom]) -> Array | None:

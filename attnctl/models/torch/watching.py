@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -23,7 +24,7 @@ from attnctl.errors import AttnctlError
 from attnctl.models.torch.contractions import PRODUCTS
 from attnctl.models.torch.fused import Arguments, Changed, FlexCall, FusedCall, arguments_of
 from attnctl.models.torch.other_threads import watch_new_threads
-from attnctl.models.torch.sites import Place, Sites
+from attnctl.models.torch.sites import NESTED, Place, Sites
 from attnctl.models.torch.tensors import Chunk
 from attnctl.models.torch.traced import Tracer
 from attnctl.models.torch.traced_call import TracedCall
@@ -140,6 +141,7 @@ class _Mode(TorchFunctionMode):
         super().__init__()
         self.models: list[Watched] = []
         self.looks_below = False  # a dispatch mode shows what runs in TorchScript
+        self.raised: BaseException | None = None  # by a visitor: TorchScript makes a RuntimeError of it
         self.tracer = Tracer(see=self._show, module=self._module)
 
     def _running(self) -> list[Watched]:
@@ -159,7 +161,11 @@ class _Mode(TorchFunctionMode):
             watched.filled.add(watched.sites.step)
             place = watched.sites.next_place("cross" if is_cross else "self", chunk, call.shape)
             watched.ways[call.way] = watched.ways.get(call.way, 0) + 1
-            changed = watched.visitor.see(place, call)
+            try:
+                changed = watched.visitor.see(place, call)
+            except BaseException as error:
+                self.raised = error
+                raise
             if changed is not None:
                 other = changed.output
                 call = _with_change(call, changed)
@@ -237,7 +243,7 @@ class _Mode(TorchFunctionMode):
         out = func(*args, **keywords)
         given = arguments_of(args, keywords)
         if given.query.is_nested:
-            self.tracer.refuse("it attends to a nested tensor, which holds texts of several lengths: pad them")
+            self.tracer.refuse(f"it {NESTED}")
             return self._and_refusals(out, self._running())
         return self._show_fused(FusedCall(given, out, self._layout(given)), out)
 
@@ -258,9 +264,8 @@ class _Mode(TorchFunctionMode):
         if constant and self.tracer.is_constant(key):
             return out
         is_cross = constant or self.tracer.origin(query) is not self.tracer.origin(key)
-        chunk = self.tracer.chunks.get(query)
-        is_cross = is_cross or self.tracer.differs(call.shape, chunk, self.tracer.is_grown(key))
-        other = self._show(call, is_cross, chunk)
+        is_cross = is_cross or self.tracer.differs(call.shape, query, key)
+        other = self._show(call, is_cross, self.tracer.part_of(query, call.shape[1]))
         return out if other is None else other
 
 
@@ -299,9 +304,9 @@ def watch_module(model: Module, visitor: Visitor, without: frozenset[int] = froz
     watched = Watched(model, visitor, Sites(model, without, is_watched_here=lambda: _is_watched_here(model)))
     with ExitStack() as stack:
         if "torch._dynamo" in sys.modules or "torch.nn.attention.flex_attention" in sys.modules:
-            import torch.compiler
+            from torch.compiler import set_stance
 
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
+            stack.enter_context(set_stance("force_eager"))
         stack.enter_context(watched.sites.hooks())
         mode = getattr(_modes, "mode", None)
         if mode is None:
@@ -314,12 +319,24 @@ def watch_module(model: Module, visitor: Visitor, without: frozenset[int] = froz
             stack.callback(setattr, mode, "looks_below", False)
             stack.enter_context(torch.jit._fuser.optimized_execution(False))  # nothing is fused
             stack.enter_context(Below())
-        for part in (*model.parameters(), *model.buffers()):
-            mode.tracer.constants[part] = True
+        watched.sites.begun = partial(note_parameters, model, mode.tracer)
         mode.models.append(watched)
         stack.callback(mode.models.remove, watched)
-        yield watched
-        watched.refused |= mode.tracer.lost()
+        try:
+            yield watched
+        except RuntimeError:
+            if mode.raised is None:
+                raise
+            raise mode.raised from None
+        finally:
+            mode.raised = None
+            watched.refused |= mode.tracer.lost()
+
+
+def note_parameters(model: Module, tracer: Tracer) -> None:
+    """Note the parameters and buffers of a model as constants; torch.func.functional_call puts others in their place."""
+    for part in (*model.parameters(), *model.buffers()):
+        tracer.constants[part] = True
 
 
 def check_seen(watched: Watched) -> str:

@@ -98,6 +98,23 @@ def test_what_is_not_read_is_refused_in_a_line_that_names_it(tmp_path: Path) -> 
     assert len(architectures()) >= 45
 
 
+LACKING = {  # a setting → another value or none (None), and the line
+    "llama.block_count": (1, "attnctl does not use its tensor blk.1."),
+    "llama.attention.layer_norm_rms_epsilon": (None, "its setting llama.attention.layer_norm_rms_epsilon is missing"),
+}
+
+
+@pytest.mark.parametrize("key", LACKING)
+def test_what_llama_cpp_does_not_open_is_not_opened_with_a_default(key: str, tmp_path: Path) -> None:
+    """llama.cpp b11549: "wrong number of tensors"; "key not found in model". Both files were opened in silence."""
+    header, (value, line) = small.headers()["llama--biases--linear-scaling"], LACKING[key]
+    settings = {name: stated for name, stated in header["settings"].items() if name != key}
+    settings |= {} if value is None else {key: value}
+    with pytest.raises(AttnctlError) as caught:
+        attend("a", str(small.write_file(tmp_path / "other.gguf", header | {"settings": settings})))
+    assert line in str(caught.value)
+
+
 def test_a_neutral_setting_is_no_reason_to_refuse(tmp_path: Path) -> None:
     """Converters write settings of other models with values that say nothing."""
     neutral = {"attn_logit_softcapping": 0.0, "expert_count": 0, "attention.causal": True, "vocab_size": 320}

@@ -226,7 +226,37 @@ class Itself(Written):
         return self.joined(((q @ k.mT).softmax(-1) + torch.eye(N)) @ v)
 
 
+class TwoParts(Written):
+    """One softmax over the keys of two tables, which meet their values apart (criss-cross attention, Huang et al. 2019)."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        weights = torch.cat([q @ k.mT, q @ x.view(B, 1, N, H, -1)[:, :, :, 0].mT], -1).softmax(-1)
+        return self.joined(weights[..., :N] @ v + weights[..., N:] @ x.view(B, 1, N, H, -1)[:, :, :, 0])
+
+
+class OverLandmarks(Written):
+    """Two tables of weights are multiplied (Xiong et al. 2021)."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        return self.joined(((q @ k[:, :, :2].mT).softmax(-1) @ (q[:, :, :2] @ k.mT).softmax(-1)) @ v)
+
+
+class LinearInOneEinsum(Written):
+    """Katharopoulos et al. 2020, with the sum of the keys in the same einsum."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        q, k = functional.elu(q) + 1, functional.elu(k) + 1
+        total = 1 / torch.einsum("bhnd,bhd->bhn", q, k.sum(2))
+        return self.joined(torch.einsum("bhnd,bhde,bhn->bhne", q, torch.einsum("bhnd,bhne->bhde", k, v), total))
+
+
 NAMED = {
+    TwoParts: "only a part of the keys",
+    OverLandmarks: "another softmax",
+    LinearInOneEinsum: "linear attention",
     OneMore: "do not sum to 1",
     Online: "do not sum to 1",
     ThreeAtOnce: "an einsum of several tensors",

@@ -8,10 +8,26 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 import attnctl
+from tests.models.torch.less_usual import LESS_USUAL
 from tests.models.torch.test_written_by_hand import EXACT, built, texts
-from tests.models.torch.written_by_hand import CAUSAL, MODELS, B, Cross, D, Fused, H, N, Plain, Sink, Written
+from tests.models.torch.written_by_hand import (
+    CAUSAL,
+    MODELS,
+    B,
+    Chunked,
+    ChunkedFused,
+    Cross,
+    D,
+    Fused,
+    H,
+    N,
+    Plain,
+    Sink,
+    Written,
+)
 
 
 class Changeable(Written):
@@ -126,7 +142,7 @@ def test_what_does_not_exist_is_refused(arguments: dict, message: str) -> None:
 # --- gradients ---
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", [*MODELS, *LESS_USUAL])
 def test_gradients_of_the_weights(kind: type[Written]) -> None:
     """Output and parameters have the gradients that they have without a capture, and the weights have one of their own."""
     model = built(kind)
@@ -139,8 +155,27 @@ def test_gradients_of_the_weights(kind: type[Written]) -> None:
     for name, part in model.named_parameters():
         if part.grad is not None:
             assert (part.grad - plain[name]).abs().max() < 1e-4 * max(1.0, float(plain[name].abs().max()))
-    if "Chunked" not in kind.__name__:
-        assert traces[0].weights.grad.abs().sum() > 0
+    assert traces[0].weights.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("kind", [Chunked, ChunkedFused])
+def test_the_gradient_of_weights_that_come_in_parts(kind: type[Written]) -> None:
+    """Through the model, and through a loss on the weights themselves."""
+    model = built(kind)
+    with attnctl.capture(model, grad=True) as traces:
+        output = model(texts())
+    ((output**2).sum() + (traces[0].weights[..., 0] ** 2).sum()).backward()
+    q, k, v = map(model.split, model.projected(texts()))
+    weights = (q @ k.mT / math.sqrt(D // H)).softmax(-1)
+    weights.retain_grad()
+    ((model.joined(weights @ v) ** 2).sum() + (weights[..., 0] ** 2).sum()).backward()
+    assert (traces[0].weights.grad - weights.grad).abs().max() < EXACT * max(1.0, float(weights.grad.abs().max()))
+
+
+def test_gradients_in_a_checkpoint_are_refused() -> None:
+    model = built(Plain)
+    with pytest.raises(attnctl.AttnctlError, match="in a gradient checkpoint"), attnctl.capture(model, grad=True):
+        checkpoint(model, texts(), use_reentrant=False)
 
 
 def test_the_gradient_of_the_weights_is_that_of_autograd() -> None:

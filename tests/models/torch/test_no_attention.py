@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 import attnctl
+from attnctl.errors import UsageError
 from tests.models.torch.no_attention import NAMED, SILENT
 from tests.models.torch.test_written_by_hand import built, texts
 from tests.models.torch.written_by_hand import D, Plain
@@ -24,6 +25,15 @@ def scripted_softmax(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch
 
 def scripted_fused(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=0.5)
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return functional.softmax(q @ k.mT, -1) @ v
+
+
+class OneHead(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x @ x.transpose(-2, -1), -1) @ x
 
 
 class Beside(nn.Module):
@@ -167,16 +177,49 @@ def test_a_module_in_torchscript_is_read() -> None:
     assert (traces[0].weights[:, 0] - (x @ x.mT).double().softmax(-1)).abs().max() < 1e-6
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_module_of_jit_script_takes_no_hooks() -> None:
+    model = torch.jit.script(OneHead())
+    with pytest.raises(attnctl.AttnctlError, match=r"OneHead was put into TorchScript by torch\.jit\.script"):
+        attnctl.capture(model).__enter__()
+    holder = nn.Sequential(model)
+    with attnctl.capture(holder) as traces:
+        holder(x := texts())
+    assert (traces[0].weights[:, 0] - (x @ x.mT).double().softmax(-1)).abs().max() < 1e-6
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_an_error_in_torchscript_is_attnctls_own() -> None:
+    """TorchScript turns what is raised inside it into a RuntimeError."""
+    model = nn.Sequential(torch.jit.trace(OneHead(), texts()), OneHead())
+    with attnctl.capture(model, layer=0, stop=True) as traces:
+        model(texts())
+    assert [call.name for call in traces] == ["0"]
+    with pytest.raises(UsageError, match="head=5"), attnctl.capture(model, head=5):
+        model(texts())
+    with (
+        pytest.raises(attnctl.AttnctlError, match="in TorchScript, where gradients"),
+        attnctl.capture(model, grad=True),
+    ):
+        model(texts())
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_is_named_before_torch_refuses_it() -> None:
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(D, 2, 8, batch_first=True), 1).eval()
+    with (
+        pytest.raises(attnctl.AttnctlError, match=r"layers\.0\.self_attn attends to a nested tensor"),
+        attnctl.capture(model),
+    ):
+        model(torch.nested.nested_tensor([torch.randn(2, D), torch.randn(3, D)]))
+
+
 def test_a_forward_in_another_thread_is_named() -> None:
     model = built(Plain)
     with pytest.raises(attnctl.AttnctlError, match="other threads"), attnctl.capture(model):
         thread = Thread(target=model, args=(texts(),))
         thread.start()
         thread.join()
-
-
-def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return functional.softmax(q @ k.mT, -1) @ v
 
 
 class InThread(Plain):
@@ -248,11 +291,6 @@ def test_parts_of_the_keys_with_a_softmax_each_are_named() -> None:
     model = built(Parts)
     with pytest.warns(UserWarning, match="several parts of the keys"), attnctl.capture(model):
         model(texts())
-
-
-class OneHead(nn.Module):
-    def forward(self, x):
-        return attend(x, x, x)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,15 @@
 """Attention that models write themselves, against an explicit softmax in float64."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
 import attnctl
-from tests.models.torch.written_by_hand import MODELS, B, D, N, Written
+from tests.models.torch.less_usual import LESS_USUAL, Decayed, Gated, RowByRow
+from tests.models.torch.written_by_hand import MODELS, B, D, H, N, Plain, Written
 from tests.models.torch.written_by_strangers import STRANGERS
 
 EXACT = 1e-6  # float32 against float64
@@ -19,7 +24,7 @@ def built(kind: type[Written]) -> Written:
     return kind().eval()
 
 
-@pytest.mark.parametrize("kind", [*MODELS, *STRANGERS])
+@pytest.mark.parametrize("kind", [*MODELS, *STRANGERS, *LESS_USUAL])
 @pytest.mark.parametrize("mode", ["eval", "train"])
 def test_weights_are_those_of_an_explicit_softmax(kind: type[Written], mode: str) -> None:
     model = built(kind).train(mode == "train")
@@ -31,7 +36,7 @@ def test_weights_are_those_of_an_explicit_softmax(kind: type[Written], mode: str
         assert (call.weights - expected).abs().max() < EXACT
 
 
-@pytest.mark.parametrize("kind", [*MODELS, *STRANGERS])
+@pytest.mark.parametrize("kind", [*MODELS, *STRANGERS, *LESS_USUAL])
 def test_capture_changes_nothing(kind: type[Written]) -> None:
     model = built(kind).train()
     torch.manual_seed(3)
@@ -49,3 +54,78 @@ def test_tokens_that_look_at_each_other_are_self_attention(kind: type[Written]) 
     with attnctl.capture(model) as traces:
         model(texts())
     assert {call.kind for call in traces} == {"self"}
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_loop_over_texts_is_no_loop_over_queries(fused: bool) -> None:
+    """Also if there are as many texts as tokens."""
+
+    class TextByText(Plain):
+        def forward(self, x):
+            parts = []
+            for i in range(N):
+                q, k, v = self.projected(x[i : i + 1])
+                self.expect(q, k)
+                q, k, v = (self.split(part)[i : i + 1] for part in self.projected(x))
+                weights = (q @ k.mT / math.sqrt(D // H)).softmax(-1)
+                parts.append(functional.scaled_dot_product_attention(q, k, v) if fused else weights @ v)
+            return self.joined(torch.cat(parts))
+
+    model = built(TextByText)
+    with attnctl.capture(model) as traces:
+        model(torch.randn(N, N, D))
+    assert [call.weights.shape for call in traces] == [(1, H, N, N)] * N and not traces.unseen
+    for call, expected in zip(traces, model.expected, strict=True):
+        assert (call.weights - expected).abs().max() < EXACT
+
+
+def test_a_row_of_a_loop_looks_at_its_own_text() -> None:
+    model = built(RowByRow)
+    with attnctl.capture(model) as traces:
+        model(texts())
+    assert {call.kind for call in traces} == {"self"}
+
+
+@pytest.mark.parametrize("kind", [Gated, Decayed])
+def test_weights_that_are_scaled_after_the_softmax_have_a_note(kind: type[Written]) -> None:
+    """The scores of a row lead to its weights only if one number scales the whole row."""
+    model = built(kind)
+    with attnctl.capture(model) as traces:
+        model(texts())
+    trace = traces.trace()
+    assert any("after the softmax" in note and "less than 1" in note for note in trace.notes)
+    assert np.allclose(trace.layers[0].weights.sum(-1) + trace.layers[0].sink_weights, 1, atol=1e-6)
+    assert (trace.layers[0].scaled_scores is not None) == (kind is Gated)
+
+
+@pytest.mark.parametrize("kind", [Gated, Decayed])
+def test_a_cut_edge_leaves_the_other_weights_their_gates(kind: type[Written]) -> None:
+    model = built(kind)
+    with attnctl.intervene(model, edges=[(4, 0)]), attnctl.capture(model) as traces:
+        model(texts())
+    factor = model.gates(texts()).double() if kind is Gated else Decayed.far.double()
+    shares = (model.expected[-1] / factor)[:, :, 4]  # (batch, heads, n_k)
+    shares[..., 0] = 0
+    expected = shares / shares.sum(-1, keepdim=True) * factor.expand(B, H, N, -1)[:, :, 4]
+    assert (traces[0].weights[:, :, 4] - expected).abs().max() < EXACT
+
+
+def test_parameters_that_functional_call_puts_in_are_no_activations() -> None:
+    model = built(Plain)
+    others = {name: part.detach() * 1.5 for name, part in model.named_parameters()}
+    with attnctl.capture(model) as traces:
+        torch.func.functional_call(model, others, (texts(),))
+    assert not traces.unseen and (traces[0].weights - model.expected[-1]).abs().max() < EXACT
+
+
+def test_a_head_is_off_in_a_tensor_that_the_model_gave() -> None:
+    class Into(Plain):
+        def forward(self, x):
+            q, k, v = map(self.split, self.projected(x))
+            context = torch.empty_like(v)
+            torch.matmul((q @ k.mT).softmax(-1), v, out=context)
+            return context
+
+    with torch.no_grad(), attnctl.intervene(model := built(Into), heads={0: [1]}):
+        context = model(texts())
+    assert not context[:, 1].any() and context[:, 0].any()

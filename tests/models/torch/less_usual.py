@@ -1,0 +1,119 @@
+"""Attention as papers beside the main road write it, by someone who had not read how attnctl recognises it."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from tests.models.torch.written_by_hand import CAUSAL, B, D, H, N, Written, softmax64
+from tests.models.torch.written_by_strangers import d, in_heads
+
+
+class SetTransformer(Written):
+    """Lee et al. 2019: a learned set looks at the tokens, and as many seeds as texts look at what it took in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.induced, self.seeds = (nn.Parameter(torch.randn(1, n, D)) for n in (4, B))
+
+    def forward(self, x):
+        h = self.block(self.induced.repeat(B, 1, 1), x)
+        return self.block(self.seeds.repeat(B, 1, 1), self.block(x, h))
+
+    def block(self, x, y):
+        q, k, v = self.q(x), self.k(y), self.v(y)
+        self.expected.append(softmax64(in_heads(q) @ in_heads(k).mT / math.sqrt(D)))
+        q, k, v = (torch.cat(part.split(d, 2), 0) for part in (q, k, v))
+        weights = torch.softmax(q.bmm(k.transpose(1, 2)) / math.sqrt(D), 2)
+        return torch.cat((q + weights.bmm(v)).split(B, 0), 2)
+
+
+class Agents(Written):
+    """Han et al. 2024: means of queries look at the tokens, and the tokens at them."""
+
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        means = torch.stack([in_heads(q)[:, :, :2].mean(2), in_heads(q)[:, :, 2:4].mean(2)], 2)
+        self.expected += [softmax64(means @ in_heads(k).mT), softmax64(in_heads(q) @ means.mT)]
+        q, k, v = map(self.split, (q, k, v))
+        means = q[:, :, :4].reshape(B, H, 2, 2, d).mean(3)
+        return self.joined((q @ means.mT).softmax(-1) @ ((means @ k.mT).softmax(-1) @ v))
+
+
+class BothWays(Written):
+    """BiDAF (Seo et al. 2017): each token looks at the others, and one row at those with a high score."""
+
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        scores = q.detach().double() @ k.detach().double().mT
+        self.expected += [softmax64(part)[:, None] for part in (scores, scores.amax(2)[:, None])]
+        scores = q @ k.mT
+        return self.out(scores.softmax(2) @ v + scores.max(2).values.softmax(1).unsqueeze(1) @ v)
+
+
+class DividedAfterwards(Written):
+    """Exponentials meet the values first; the sum divides the result."""
+
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        self.expect(q, k, mask=CAUSAL)
+        q, k, v = map(self.split, (q, k, v))
+        shares = (q @ k.mT / math.sqrt(d)).exp() * CAUSAL
+        return self.joined(torch.einsum("bhij,bhjd->bhid", shares, v) / shares.sum(-1, keepdim=True))
+
+
+class Gated(Written):
+    """A gate for each query and head multiplies the weights: a row may look at nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(D, H)
+
+    def gates(self, x: Tensor) -> Tensor:
+        return self.gate(x).sigmoid().mT.unsqueeze(-1)
+
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        self.expect(q, k)
+        self.expected[-1] *= self.gates(x).detach().double()
+        q, k, v = map(self.split, (q, k, v))
+        return self.joined(((q @ k.mT / math.sqrt(d)).softmax(-1) * self.gates(x)) @ v)
+
+
+class Decayed(Written):
+    """Far tokens lose a part of their weight."""
+
+    far = 0.9 ** (torch.arange(N)[:, None] - torch.arange(N)).abs()
+
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        self.expect(q, k)
+        self.expected[-1] *= self.far.double()
+        q, k, v = map(self.split, (q, k, v))
+        return self.joined(((q @ k.mT / math.sqrt(d)).softmax(-1) * self.far) @ v)
+
+
+class RowByRow(Written):
+    """A loop over queries, each with the keys up to its own."""
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        rows = []
+        for i in range(N):
+            self.expect(self.q(x[:, i : i + 1]), self.k(x[:, : i + 1]))
+            rows.append((q[:, :, i : i + 1] @ k[:, :, : i + 1].mT / math.sqrt(d)).softmax(-1) @ v[:, :, : i + 1])
+        return self.joined(torch.cat(rows, 2))
+
+
+class OneKey(Written):
+    """The first step of a decoder with a cache: a single token looks at itself, and dropout is off."""
+
+    def forward(self, x):
+        q, k, v = self.projected(x[:, :1])
+        self.expect(q, k)
+        q, k, v = (part.view(B, 1, H, d).permute(1, 0, 2, 3).reshape(1, B * H, d).transpose(0, 1) for part in (q, k, v))
+        weights = nn.functional.dropout(torch.bmm(q, k.mT).softmax(-1).type_as(q), 0.1, False)
+        return torch.bmm(weights, v)
+
+
+LESS_USUAL = [kind for kind in Written.__subclasses__() if kind.__module__ == __name__]
