@@ -25,16 +25,9 @@ attnctl.blockwise                 long texts: tiles, edges of pooled cells, Tick
 attnctl.checks.argument_types     checks of the arguments of a Python function
 attnctl.checks.document_fields    types of the fields of a document: Part, Share, Count, about, …
 attnctl.checks.limits             ranges of numbers
-attnctl.checks.options            panels of a help, numbers within a range
 attnctl.checks.selection          selections: 3, -1, 0-5, all, a token, a head
 attnctl.checks.tolerances         how far numbers may lie apart
-attnctl.cli.command               command, refuse_unused
-attnctl.cli.groups                options that several commands have, and their groups
-attnctl.cli.opening               model_of, open_source
-attnctl.cli.output                standard output, notes, the file of -o: forms, pictures, tables
-attnctl.cli.progress              cost_progress
-attnctl.cli.suggestions           completing: the values of an option in the user's shell
-attnctl.cli.two_models            options of a command with two models
+attnctl.cli                       a command: its form, shared options, open_source, progress, show_forms, write_panels
 attnctl.errors                    AttnctlError, UsageError, exit codes
 attnctl.formats                   files: JsonDocument, write_json; Look, picture formats; tables, sound, conversations
 attnctl.inputs                    what an argument names: a text, a conversation, a batch, a table

@@ -15,7 +15,7 @@ import attnctl
 from attnctl.batching.engines import as_they_come, chunks_of_items, run_in_processes
 from attnctl.batching.texts import numbered, of_row
 from attnctl.batching.work import Work
-from attnctl.cli.command import _origin_of
+from attnctl.cli.command_form import _origin_of
 from attnctl.errors import (
     LONGEST,
     AttnctlError,
@@ -120,7 +120,7 @@ def test_texts_are_read_in_another_thread_and_name_options_as_here() -> None:
 def test_a_default_is_to_blame_by_the_option_or_the_value_of_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"layer": "1", "drop": ["cow", "first"], "chat": "a.json", "head": "2"}
     context: Any = SimpleNamespace(params=values)
-    monkeypatch.setattr("attnctl.cli.command.default_origin", lambda _, name: "" if name == "head" else f"${name}")
+    monkeypatch.setattr("attnctl.cli.command_form.default_origin", lambda _, name: "" if name == "head" else f"${name}")
     damaged = AttnctlError("a.json is damaged")
     with pytest.raises(AttnctlError), about_value("a.json"):
         raise damaged

@@ -21,7 +21,14 @@ NAMING = [
 
 
 def test_the_packages_that_name_what_is_public() -> None:
-    assert {"attnctl", "attnctl.formats", "attnctl.readings", "attnctl.render", "attnctl.watched"} <= set(NAMING)
+    assert {
+        "attnctl",
+        "attnctl.cli",
+        "attnctl.formats",
+        "attnctl.readings",
+        "attnctl.render",
+        "attnctl.watched",
+    } <= set(NAMING)
 
 
 @pytest.mark.parametrize("name", NAMING)

@@ -1,6 +1,6 @@
 """Run the program: find its command, and turn every error into one line and an exit code.
 
-`attnctl.commands` lists the commands. The module of a command is imported when the command runs; `attnctl.cli.command`
+`attnctl.commands` lists the commands. The module of a command is imported when the command runs; `attnctl.cli.command_form`
 makes the command.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from attnctl.cli.command import NOTES, Command, flag_of, load_module
+from attnctl.cli.command_form import NOTES, Command, flag_of, load_module
 from attnctl.cli.defaults import default_map, default_origin, unknown_variables
 from attnctl.cli.output import help_width, print_lines, write_no_more
 from attnctl.cli.suggestions import COMPLETED_SHELL, words_of_bash

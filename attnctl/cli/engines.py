@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from typer import Context
 
-from attnctl.cli.command import refuse_unused, was_typed
+from attnctl.cli.command_form import refuse_unused, was_typed
 from attnctl.cli.groups import EngineOptions
 
 if TYPE_CHECKING:

@@ -28,12 +28,12 @@ from attnctl.checks.options import (
     decimal,
     whole,
 )
-from attnctl.cli.suggestions import TOKENS, completing
+from attnctl.cli.suggestions import TEXT_WORDS, completing
 from attnctl.measures import measure_names
 from attnctl.text import value_text
 
 # values for completion
-MODELS = (
+MODEL_NAMES = (
     "attnctl.models:BUILT_IN",
     "attnctl.models.huggingface.hub:KNOWN",
     "attnctl.models.gguf.ollama:completions",
@@ -127,7 +127,7 @@ QueryOption = Annotated[
         "-q",
         help="Query token: its index, or its text (text:7 is the token “7”).",
         metavar="TOKEN",
-        autocompletion=completing(TOKENS, joined=True),
+        autocompletion=completing(TEXT_WORDS, joined=True),
         rich_help_panel=LOOK,
     ),
 ]
@@ -184,7 +184,7 @@ ModelOption = Annotated[
         help="demo, demo-causal, random, dot, a weights file, a checkpoint (folder, .gguf, ollama:NAME, Hugging Face id), "
         "or file.py:function, which returns a torch module of your own.",
         metavar="MODEL",
-        autocompletion=completing(*MODELS),
+        autocompletion=completing(*MODEL_NAMES),
         rich_help_panel=MODEL,
     ),
 ]
@@ -471,7 +471,7 @@ PredictOption = Annotated[
         "--predict",
         help="Show the words that the model expects after this token, or all (masked models: in its place).",
         metavar="TOKEN",
-        autocompletion=completing(TOKENS),
+        autocompletion=completing(TEXT_WORDS),
         rich_help_panel=MODEL,
     ),
 ]
@@ -481,7 +481,7 @@ DropOption = Annotated[
         "--drop",
         help="Leave out a key: first, special, a token or its index.",
         metavar="KEY",
-        autocompletion=completing("first", "special", TOKENS, joined=True),
+        autocompletion=completing("first", "special", TEXT_WORDS, joined=True),
         rich_help_panel=CHANGED,
     ),
 ]

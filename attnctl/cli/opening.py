@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from attnctl.checks.model_options import model_arguments
-from attnctl.cli.command import refuse_unused
+from attnctl.cli.command_form import refuse_unused
 from attnctl.cli.groups import CheckpointOptions, option_values
 from attnctl.cli.output import say_note
 from attnctl.cli.progress import WORKING, cost_progress, lines_in_pipe, say_stage, whole_command

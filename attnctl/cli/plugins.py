@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint
 from typing import Any
 
-from attnctl.cli.command import Command, load_module
+from attnctl.cli.command_form import Command, load_module
 from attnctl.plugins import entries, load_entry, working_entries
 from attnctl.registry import COMMANDS, CommandPackage
 from attnctl.text import harmless_line, visible_text

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from typer.core import TyperArgument
 
-from attnctl.cli.command import TEXTS, was_typed
+from attnctl.cli.command_form import TEXTS, was_typed
 from attnctl.runtime.files import state_of_files
 
 if TYPE_CHECKING:

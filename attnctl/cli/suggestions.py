@@ -21,7 +21,7 @@ WORDS, WORD = (
     "COMP_WORDS",
     "COMP_CWORD",
 )  # variables of bash: the words of the line, and the number of the one being typed
-TOKENS = "the words of the text"  # a placeholder in the values of an option
+TEXT_WORDS = "the words of the text"  # a placeholder in the values of an option
 
 
 def suggest_choice(name: str, choices: Iterable[str]) -> str:
@@ -31,7 +31,7 @@ def suggest_choice(name: str, choices: Iterable[str]) -> str:
 
 
 def named_values(values: Iterable[str], text: str = "") -> list[str]:
-    """Return values, with "module:attribute" replaced by that table's values and TOKENS by the words of the text.
+    """Return values, with "module:attribute" replaced by that table's values and TEXT_WORDS by the words of the text.
 
     "{attnctl.measures}" is replaced by the names that packages add, without those that cannot be imported.
     """
@@ -40,7 +40,7 @@ def named_values(values: Iterable[str], text: str = "") -> list[str]:
 
     names: list[str] = []
     for value in values:
-        if value == TOKENS:
+        if value == TEXT_WORDS:
             names += dict.fromkeys(token.text for token in split_words(text)[:200])
         elif value.startswith("{"):
             names += names_from_packages(value[1:-1], warn=False)

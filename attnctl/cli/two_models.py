@@ -12,7 +12,7 @@ from typer import Argument, Option
 from attnctl.checks.model_options import OptionValues
 from attnctl.checks.options import CHECKPOINT, ONE_CALL
 from attnctl.cli.groups import (
-    MODELS,
+    MODEL_NAMES,
     BosOption,
     DeviceOption,
     DtypeOption,
@@ -38,7 +38,7 @@ ReadTextArgument = Annotated[str | None, Argument(help="The text that both model
 
 def model_argument(help: str, metavar: str) -> object:
     """Return the argument that names a model: A or B."""
-    return Argument(help=help, metavar=metavar, autocompletion=completing(*MODELS))
+    return Argument(help=help, metavar=metavar, autocompletion=completing(*MODEL_NAMES))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typer import Argument, Context, Option
 
 from attnctl.checks import limits
 from attnctl.checks.model_options import OptionValues, model_arguments
-from attnctl.checks.options import (
+from attnctl.cli import (
     CHANGED,
     CHECKPOINT,
     INPUT,
@@ -23,11 +23,6 @@ from attnctl.checks.options import (
     OUTPUT,
     SHOW,
     WORK,
-    whole,
-)
-from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.engines import engine_of
-from attnctl.cli.groups import (
     EngineOptions,
     HeadOption,
     LayerOption,
@@ -37,12 +32,17 @@ from attnctl.cli.groups import (
     ReplaceOption,
     SpansOption,
     WeightOptions,
+    command,
+    completing,
+    engine_of,
+    items_progress,
     option_values,
     output_option,
+    put_bytes,
+    refuse_unused,
+    say_unless_quiet,
+    whole,
 )
-from attnctl.cli.output import put_bytes, say_unless_quiet
-from attnctl.cli.progress import items_progress
-from attnctl.cli.suggestions import completing
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, option_name, print_complaint
 from attnctl.formats import Look, format_names
 from attnctl.formats.pictures import BatchLook

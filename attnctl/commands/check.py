@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING
 
 from typer import Context
 
-from attnctl.checks.options import CHANGED, CHECKPOINT, MADE, MATHEMATICS, NUMBERS
-from attnctl.cli.command import command
-from attnctl.cli.groups import FileOption, HeadOption, LayerOption, SourceArgument, WeightsModelOptions
-from attnctl.cli.opening import open_source
-from attnctl.cli.output import show_forms
+from attnctl.cli import (
+    CHANGED,
+    CHECKPOINT,
+    MADE,
+    MATHEMATICS,
+    NUMBERS,
+    FileOption,
+    HeadOption,
+    LayerOption,
+    SourceArgument,
+    WeightsModelOptions,
+    command,
+    open_source,
+    show_forms,
+)
 from attnctl.errors import DONE, FINDING
 
 if TYPE_CHECKING:

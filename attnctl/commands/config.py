@@ -12,12 +12,18 @@ from typer import BadParameter, Context, Option
 from typer.core import TyperOption
 
 from attnctl.checks import limits
-from attnctl.checks.options import ONE_CALL, OUTPUT
-from attnctl.cli import defaults
+from attnctl.cli import (
+    ONE_CALL,
+    OUTPUT,
+    command,
+    defaults,
+    print_lines,
+    print_wrapped,
+    refuse_unused,
+    say_notes,
+    suggest_choice,
+)
 from attnctl.cli.app import all_commands, load_command
-from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.output import print_lines, print_wrapped, say_notes
-from attnctl.cli.suggestions import suggest_choice
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.runtime.files import lock_file, said_plainly, write_whole
 

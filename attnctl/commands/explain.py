@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Context, Option
 
 from attnctl.checks import limits
-from attnctl.checks.options import CHANGED, CHECKPOINT, LOOK, MADE, MATHEMATICS, NUMBERS, OUTPUT, whole
-from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.groups import (
+from attnctl.cli import (
+    CHANGED,
+    CHECKPOINT,
+    LOOK,
+    MADE,
+    MATHEMATICS,
+    NUMBERS,
+    OUTPUT,
+    TEXT_WORDS,
     FileOption,
     KeyTokensOption,
     ModelOptions,
@@ -23,18 +29,20 @@ from attnctl.cli.groups import (
     TellingLayerOption,
     TokensOption,
     WeightOptions,
-    output_option,
-)
-from attnctl.cli.opening import open_source
-from attnctl.cli.output import (
+    command,
+    completing,
+    cost_progress,
+    heads_over_tokens,
+    open_source,
     output_format,
+    output_option,
     put_bytes,
+    refuse_unused,
     say_notes,
     say_unknown,
+    whole,
     write_forms,
 )
-from attnctl.cli.progress import cost_progress, heads_over_tokens
-from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.errors import AttnctlError, UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +68,7 @@ class ChosenOptions:
             "-q",
             help="Query token: its index, or its text (text:7 is the token “7”); several: eat,pizza or 2-4.",
             metavar="TOKEN",
-            autocompletion=completing(TOKENS, joined=True),
+            autocompletion=completing(TEXT_WORDS, joined=True),
             rich_help_panel=LOOK,
         ),
     ] = None
@@ -226,7 +234,7 @@ def _write_trace(trace: Trace, query: str | None, names: Sequence[str] | None, o
 def _explain_long(prepared: Prepared, form: str, output: str | None, chosen: ChosenOptions) -> None:
     """Write rows of a long text as tables, or rows or strongest links as JSON. Raises AttnctlError for .npz."""
     from attnctl.checks.selection import find_several
-    from attnctl.cli.cost import LESS_HEADS, check_memory_of_heads
+    from attnctl.cli import LESS_HEADS, check_memory_of_heads
     from attnctl.formats import overview_to_json
     from attnctl.readings import LongRow
     from attnctl.source.links import TOP, check_links, named_query, query_row, read_strongest_links

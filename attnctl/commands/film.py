@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context
 
-from attnctl.checks.options import CHANGED, MADE, MATHEMATICS, NUMBERS, PICTURE
-from attnctl.cli.command import command, refuse_unused, was_typed
-from attnctl.cli.groups import (
+from attnctl.cli import (
+    CHANGED,
+    MADE,
+    MATHEMATICS,
+    NUMBERS,
+    PICTURE,
     DeviceOption,
     FileOption,
     MathematicsOptions,
@@ -22,11 +25,18 @@ from attnctl.cli.groups import (
     TellingLayerOption,
     TokenizerOption,
     WeightOptions,
+    command,
+    model_of,
     option_values,
     output_option,
+    page_notes,
+    print_lines,
+    put_bytes,
+    refuse_unused,
+    say_notes,
+    was_typed,
+    write_drawing,
 )
-from attnctl.cli.opening import model_of
-from attnctl.cli.output import page_notes, print_lines, put_bytes, say_notes, write_drawing
 from attnctl.errors import UsageError
 from attnctl.formats import FIGURE_ALONE, Look, picture_format, suffixes_listed
 from attnctl.runtime.files import check_writable

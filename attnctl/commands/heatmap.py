@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from typer import Context, Option
 
-from attnctl.checks.options import CHANGED, CHECKPOINT, LOOK, MADE, MATHEMATICS, NUMBERS, PICTURE
-from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.groups import (
+from attnctl.cli import (
+    CHANGED,
+    CHECKPOINT,
+    LOOK,
+    MADE,
+    MATHEMATICS,
+    NUMBERS,
+    PICTURE,
+    TEXT_WORDS,
     FileOption,
     KeyTokensOption,
     LayerOption,
@@ -21,12 +27,15 @@ from attnctl.cli.groups import (
     TokensOption,
     WeightOptions,
     WeightsModelOptions,
-    output_option,
-)
-from attnctl.cli.opening import open_source
-from attnctl.cli.output import (
     check_table,
+    command,
+    completing,
+    cost_progress,
+    heads_over_tokens,
+    open_source,
+    output_option,
     print_lines,
+    refuse_unused,
     safe_console,
     say_note,
     say_notes,
@@ -34,8 +43,6 @@ from attnctl.cli.output import (
     write_drawing,
     write_table,
 )
-from attnctl.cli.progress import cost_progress, heads_over_tokens
-from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.formats import CMAP, FIGURE_ALONE, Look, picture_format, suffixes_listed
 from attnctl.runtime.files import check_writable, names_picture
@@ -91,7 +98,7 @@ def heatmap_command(
             help="Query of a photograph: a pixel (120,80), an index or a name; several, or each, for a panel a word or "
             "object [default: CLS, or the last; each of a detector or a caption].",
             metavar="TOKEN",
-            autocompletion=completing(TOKENS, joined=True),
+            autocompletion=completing(TEXT_WORDS, joined=True),
             rich_help_panel=LOOK,
         ),
     ] = None,
@@ -327,7 +334,7 @@ def _read_cells(
 
     `bare` output shows no notes, so that all of them go to stderr. A note says the size of a large `table` (csv, parquet).
     """
-    from attnctl.cli.cost import LESS_HEADS, check_memory_of_heads, notes_on_table
+    from attnctl.cli import LESS_HEADS, check_memory_of_heads, notes_on_table
     from attnctl.readings import OverviewReading
     from attnctl.source.zoom import cells_to_read
 

@@ -12,12 +12,22 @@ from collections.abc import Callable, Iterator
 from typer import Context
 
 from attnctl.checks import limits
-from attnctl.checks.options import CHECKPOINT, MADE, MATHEMATICS, NUMBERS
+from attnctl.cli import (
+    CHECKPOINT,
+    MADE,
+    MATHEMATICS,
+    NUMBERS,
+    FileOption,
+    ModelOptions,
+    TextArgument,
+    command,
+    model_of,
+    option_values,
+    print_lines,
+    print_wrapped,
+    was_typed,
+)
 from attnctl.cli.app import run_command
-from attnctl.cli.command import command, was_typed
-from attnctl.cli.groups import FileOption, ModelOptions, TextArgument, option_values
-from attnctl.cli.opening import model_of
-from attnctl.cli.output import print_lines, print_wrapped
 from attnctl.cli.session import Session, models_kept
 from attnctl.errors import DONE, INTERRUPTED, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.runtime import interrupts

@@ -16,10 +16,17 @@ import numpy as np
 from typer import Context
 
 from attnctl.checks.document_fields import Count, Index, Part, Share, about
-from attnctl.cli.command import command
-from attnctl.cli.groups import FileOption, JsonOption, PromptOptions, TextArgument
-from attnctl.cli.opening import open_source
-from attnctl.cli.output import put_bytes, say_notes, show_forms
+from attnctl.cli import (
+    FileOption,
+    JsonOption,
+    PromptOptions,
+    TextArgument,
+    command,
+    open_source,
+    put_bytes,
+    say_notes,
+    show_forms,
+)
 from attnctl.errors import UsageError
 from attnctl.formats import JsonDocument, ResultModel, ResultTokens, write_json
 from attnctl.layer import LayerAttention

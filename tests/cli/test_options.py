@@ -23,7 +23,7 @@ import typer
 
 from attnctl.cli import defaults
 from attnctl.cli.app import load_command
-from attnctl.cli.command import refuse_unused
+from attnctl.cli.command_form import refuse_unused
 from attnctl.cli.groups import AnswerOptions, CheckpointOptions, ModelOptions
 from attnctl.errors import UsageError
 from attnctl.formats.pictures import Look

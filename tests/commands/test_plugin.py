@@ -209,7 +209,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: str,
 
 
 GREET = """
-from attnctl.cli.command import command
+from attnctl.cli import command
 
 @command(example="attnctl greet")
 def greet_command(*, times: int = 1) -> None:
@@ -241,7 +241,7 @@ def test_a_broken_plugin_is_one_line(
 
 
 FAILING = """
-from attnctl.cli.command import command
+from attnctl.cli import command
 
 @command(example="attnctl failing")
 def failing_command(*, deep: bool = False) -> None:

@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Context, Option
 
 from attnctl.checks import limits
-from attnctl.checks.options import CHECKPOINT, LOOK, MADE, MATHEMATICS, MODEL, NUMBERS, WORK, whole
-from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.groups import (
+from attnctl.cli import (
+    CHECKPOINT,
+    LOOK,
+    MADE,
+    MATHEMATICS,
+    MODEL,
+    NUMBERS,
+    TEXT_WORDS,
+    WORK,
     AgainstOption,
     ChatOption,
     FileOption,
@@ -21,12 +27,21 @@ from attnctl.cli.groups import (
     TextArgument,
     TextPairOption,
     WatchedModelOptions,
+    command,
+    completing,
+    cost_progress,
+    model_of,
+    output_format,
     output_option,
+    put_bytes,
+    refuse_unused,
+    say_notes,
+    say_stage,
+    whole,
+    write_drawing,
+    write_forms,
+    write_table,
 )
-from attnctl.cli.opening import model_of
-from attnctl.cli.output import output_format, put_bytes, say_notes, write_drawing, write_forms, write_table
-from attnctl.cli.progress import cost_progress, say_stage
-from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.formats import format_names, suffixes_listed
 from attnctl.text import counted
 
@@ -68,7 +83,7 @@ def ablate_command(
             "-q",
             help="Query token: the watched word is predicted from this token [default: the last, or the mask].",
             metavar="TOKEN",
-            autocompletion=completing(TOKENS, joined=True),
+            autocompletion=completing(TEXT_WORDS, joined=True),
             rich_help_panel=LOOK,
         ),
     ] = None,
@@ -191,7 +206,7 @@ def ablate_command(
 
 def _measured_effects(watched: Watched, request: EffectRequest) -> Effects:
     """Return the effects that are requested; check their memory before they run."""
-    from attnctl.cli.cost import LESS_HEADS, check_memory_of_cuts
+    from attnctl.cli import LESS_HEADS, check_memory_of_cuts
     from attnctl.watched import chosen_heads, measure_effects
 
     n = len(watched.tokens)

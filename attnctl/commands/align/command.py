@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Context, Option
 
 from attnctl.checks import limits
-from attnctl.checks.options import LOOK, MODEL, ONE_CALL, whole
-from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.groups import (
+from attnctl.cli import (
+    LOOK,
+    MODEL,
+    ONE_CALL,
     CheckpointOptions,
     FileOption,
     GenerateOption,
@@ -20,20 +21,21 @@ from attnctl.cli.groups import (
     TargetOption,
     TokenizerOption,
     WordsOption,
-    output_option,
-)
-from attnctl.cli.output import (
+    command,
+    completing,
+    cost_progress,
     output_format,
+    output_option,
     print_lines,
     put_bytes,
+    refuse_unused,
     safe_console,
     say_note,
     say_notes,
     show_forms,
+    whole,
     write_drawing,
 )
-from attnctl.cli.progress import cost_progress
-from attnctl.cli.suggestions import completing
 from attnctl.errors import UsageError
 from attnctl.formats import format_names, suffixes_listed
 from attnctl.runtime.files import standard_input_is_piped

@@ -7,28 +7,36 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
-from attnctl.checks.options import CHECKPOINT, MADE, MATHEMATICS, NUMBERS, OUTPUT, SHOW
-from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.groups import (
-    MODELS,
+from attnctl.cli import (
+    CHECKPOINT,
+    MADE,
+    MATHEMATICS,
+    MODEL_NAMES,
+    NUMBERS,
+    OUTPUT,
+    SHOW,
+    ComparedModelOptions,
     FileOption,
     HeadOption,
     LayerOption,
+    OptionsOfB,
     PrecisionOption,
+    ReadTextArgument,
     WeightOptions,
-    output_option,
-)
-from attnctl.cli.opening import open_source, text_source
-from attnctl.cli.output import (
+    check_models,
+    command,
+    completing,
+    open_source,
     output_format,
+    output_option,
     put_bytes,
+    refuse_unused,
     say_notes,
     say_unknown,
+    text_source,
     write_forms,
     write_panels,
 )
-from attnctl.cli.suggestions import completing
-from attnctl.cli.two_models import ComparedModelOptions, OptionsOfB, ReadTextArgument, check_models
 from attnctl.errors import DONE, UsageError
 from attnctl.formats import PictureLook, format_names, suffixes_listed
 from attnctl.text import visible_text
@@ -48,11 +56,13 @@ def compare_command(
     context: Context,
     a: Annotated[
         str,
-        Argument(help="A model (with TEXT), a trace, or a text.", metavar="A", autocompletion=completing(*MODELS)),
+        Argument(help="A model (with TEXT), a trace, or a text.", metavar="A", autocompletion=completing(*MODEL_NAMES)),
     ],
     b: Annotated[
         str,
-        Argument(help="What to compare A with, of the same kind.", metavar="B", autocompletion=completing(*MODELS)),
+        Argument(
+            help="What to compare A with, of the same kind.", metavar="B", autocompletion=completing(*MODEL_NAMES)
+        ),
     ],
     text: ReadTextArgument = None,
     *,

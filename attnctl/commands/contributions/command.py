@@ -8,9 +8,13 @@ from typing import Annotated
 from typer import Context, Option
 
 from attnctl.checks import limits
-from attnctl.checks.options import CHANGED, CHECKPOINT, LOOK, MADE, MATHEMATICS, NUMBERS, whole
-from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.groups import (
+from attnctl.cli import (
+    CHANGED,
+    CHECKPOINT,
+    LOOK,
+    MADE,
+    MATHEMATICS,
+    NUMBERS,
     AgainstOption,
     FileOption,
     JsonOption,
@@ -18,10 +22,16 @@ from attnctl.cli.groups import (
     TargetOption,
     TextArgument,
     WatchedModelOptions,
+    command,
+    model_of,
+    output_format,
     output_option,
+    put_bytes,
+    refuse_unused,
+    say_notes,
+    whole,
+    write_forms,
 )
-from attnctl.cli.opening import model_of
-from attnctl.cli.output import output_format, put_bytes, say_notes, write_forms
 
 
 @dataclass(frozen=True)

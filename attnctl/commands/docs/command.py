@@ -9,9 +9,7 @@ from typing import Annotated
 
 from typer import Argument, Context, Option
 
-from attnctl.checks.options import ONE_CALL, OUTPUT
-from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.output import print_lines, safe_console
+from attnctl.cli import ONE_CALL, OUTPUT, command, print_lines, refuse_unused, safe_console
 from attnctl.version import __version__
 
 
@@ -57,7 +55,7 @@ def docs_command(
     elif open_:
         from platformdirs import user_cache_path
 
-        from attnctl.cli.browser import show_in_browser
+        from attnctl.cli import show_in_browser
 
         first = pages.build_site(user_cache_path("attnctl") / f"docs-{__version__}")
         place = str(first if page is None else first.with_name(f"{page.name}.html"))

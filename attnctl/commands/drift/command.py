@@ -6,20 +6,31 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Context, Option
 
-from attnctl.checks.options import CHECKPOINT, MODEL, NUMBERS, ONE_CALL, SHOW
-from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.groups import MODELS, FileOption, JsonOption, output_option
-from attnctl.cli.opening import model_of
-from attnctl.cli.output import (
+from attnctl.cli import (
+    CHECKPOINT,
+    MODEL,
+    MODEL_NAMES,
+    NUMBERS,
+    ONE_CALL,
+    SHOW,
+    CopyOptions,
+    FileOption,
+    JsonOption,
+    OptionsOfB,
+    ReadTextArgument,
+    check_models,
+    command,
+    completing,
+    model_of,
     output_format,
+    output_option,
     put_bytes,
+    refuse_unused,
     say_notes,
     write_forms,
     write_panels,
     write_table,
 )
-from attnctl.cli.suggestions import completing
-from attnctl.cli.two_models import CopyOptions, OptionsOfB, ReadTextArgument, check_models
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.formats import PictureLook, format_names, suffixes_listed
 from attnctl.text import counted
@@ -34,10 +45,12 @@ if TYPE_CHECKING:
 )
 def drift_command(
     context: Context,
-    a: Annotated[str, Argument(help="The reference: a checkpoint.", metavar="A", autocompletion=completing(*MODELS))],
+    a: Annotated[
+        str, Argument(help="The reference: a checkpoint.", metavar="A", autocompletion=completing(*MODEL_NAMES))
+    ],
     b: Annotated[
         str,
-        Argument(help="Its copy, of the same architecture.", metavar="B", autocompletion=completing(*MODELS)),
+        Argument(help="Its copy, of the same architecture.", metavar="B", autocompletion=completing(*MODEL_NAMES)),
     ],
     text: ReadTextArgument = None,
     *,
@@ -73,7 +86,7 @@ def drift_command(
     moved most, the picture every head, layer × head; the summary tells about the outputs and the next token. The exit
     code is 3 if some of many texts cannot be read.
     """
-    from attnctl.cli.progress import cost_progress
+    from attnctl.cli import cost_progress
     from attnctl.commands.drift.compute import measure_drift
     from attnctl.commands.drift.forward import ComparedModel
     from attnctl.formats import TABLE_FORMATS, block_of

@@ -11,7 +11,7 @@ from typer import Argument, Context, Option
 
 from attnctl.checks import limits
 from attnctl.checks.model_options import model_arguments
-from attnctl.checks.options import (
+from attnctl.cli import (
     CHANGED,
     CHECKPOINT,
     INPUT,
@@ -22,14 +22,22 @@ from attnctl.checks.options import (
     ONE_CALL,
     OUTPUT,
     WORK,
+    CorpusModelOptions,
+    EngineOptions,
+    ReplaceOption,
+    command,
+    engine_of,
+    items_progress,
+    model_of,
+    option_values,
+    output_option,
+    put_bytes,
+    refuse_unused,
+    say_note,
+    say_notes,
+    show_forms,
     whole,
 )
-from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.engines import engine_of
-from attnctl.cli.groups import CorpusModelOptions, EngineOptions, ReplaceOption, option_values, output_option
-from attnctl.cli.opening import model_of
-from attnctl.cli.output import put_bytes, say_note, say_notes, show_forms
-from attnctl.cli.progress import items_progress
 from attnctl.errors import DONE, PARTIAL, AttnctlError, UsageError, print_complaint
 from attnctl.formats import MapLook, format_names, picture_format, suffixes_listed
 from attnctl.runtime.files import check_writable, need_pyarrow

@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Context, Option
 
 from attnctl.checks import limits
-from attnctl.checks.options import CHANGED, CHECKPOINT, LOOK, MADE, MATHEMATICS, NUMBERS, OUTPUT, PICTURE, SHOW, whole
-from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.groups import (
+from attnctl.cli import (
+    CHANGED,
+    CHECKPOINT,
+    LOOK,
+    MADE,
+    MATHEMATICS,
+    NUMBERS,
+    OUTPUT,
+    PICTURE,
+    SHOW,
     FileOption,
     HeadOption,
     JsonOption,
@@ -23,20 +30,23 @@ from attnctl.cli.groups import (
     TokensOption,
     WeightOptions,
     WeightsModelOptions,
-    output_option,
-)
-from attnctl.cli.opening import model_of, open_source
-from attnctl.cli.output import (
+    command,
+    completing,
+    cost_progress,
+    heads_over_tokens,
+    model_of,
+    open_source,
     output_format,
+    output_option,
     put_bytes,
+    refuse_unused,
     say_notes,
     say_unknown,
+    whole,
     write_forms,
     write_panels,
     write_table,
 )
-from attnctl.cli.progress import cost_progress, heads_over_tokens
-from attnctl.cli.suggestions import completing
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats import PictureLook, format_names, suffixes_listed
 from attnctl.registry import COMMANDS
@@ -184,7 +194,7 @@ def _measure_heads(
     names: HeadNames | None = None,
 ) -> Overview:
     """Return the statistics of the heads; print notes after."""
-    from attnctl.cli.cost import LESS_HEADS, check_memory_of_heads
+    from attnctl.cli import LESS_HEADS, check_memory_of_heads
     from attnctl.commands.heads.compute import measure_heads
     from attnctl.source import check_attention_weights, prepare
 

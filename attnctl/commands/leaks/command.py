@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from attnctl.checks.options import LOOK
-from attnctl.cli.command import command
-from attnctl.cli.groups import CheckpointOptions, JsonOption, option_values, output_option
-from attnctl.cli.output import output_format, put_bytes, say_notes, write_forms, write_panels
-from attnctl.cli.progress import cost_progress
-from attnctl.cli.suggestions import completing
+from attnctl.cli import (
+    LOOK,
+    CheckpointOptions,
+    JsonOption,
+    command,
+    completing,
+    cost_progress,
+    option_values,
+    output_format,
+    output_option,
+    put_bytes,
+    say_notes,
+    write_forms,
+    write_panels,
+)
 from attnctl.errors import DONE, FINDING, UsageError
 from attnctl.formats import format_names, suffixes_listed
 
@@ -110,7 +119,7 @@ def _module_search(
     texts: Sequence[str], batch: dict[str, Any], options: CheckpointOptions, expected: Any
 ) -> LeakSearch[Any]:
     """Return the search over a batch, or over texts in one row, for a module of the user's own."""
-    from attnctl.cli.opening import model_of
+    from attnctl.cli import model_of
     from attnctl.commands.leaks.module import ModuleLeaks
     from attnctl.source.model import CallsModule
 

@@ -8,12 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from attnctl.checks.options import LOOK
-from attnctl.cli.command import command
-from attnctl.cli.groups import CheckpointOptions, ImageOption, JsonOption, TargetOption, option_values, output_option
-from attnctl.cli.output import output_format, put_bytes, say_notes, say_unless_quiet, write_forms, write_panels
-from attnctl.cli.progress import cost_progress
-from attnctl.cli.suggestions import completing
+from attnctl.cli import (
+    LOOK,
+    CheckpointOptions,
+    ImageOption,
+    JsonOption,
+    TargetOption,
+    command,
+    completing,
+    cost_progress,
+    option_values,
+    output_format,
+    output_option,
+    put_bytes,
+    say_notes,
+    say_unless_quiet,
+    write_forms,
+    write_panels,
+)
 from attnctl.errors import DONE, FINDING, UsageError
 from attnctl.formats import format_names, suffixes_listed
 
@@ -89,7 +101,7 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
 
     Raises UsageError for arguments that do not go together, AttnctlError for a damaged file or checkpoint.
     """
-    from attnctl.cli.opening import model_of
+    from attnctl.cli import model_of
     from attnctl.commands.mask.compute import MaskSearch, StackSearch
     from attnctl.commands.mask.expected import parsed_rule, rule_of
     from attnctl.inputs import read_batch, read_table

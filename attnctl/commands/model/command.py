@@ -8,11 +8,7 @@ from typing import Annotated
 from typer import Argument, Context, Option
 
 from attnctl.checks import limits
-from attnctl.checks.options import MODEL, whole
-from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.groups import JsonOption
-from attnctl.cli.output import print_lines, put_bytes, show_forms
-from attnctl.cli.suggestions import completing
+from attnctl.cli import MODEL, JsonOption, command, completing, print_lines, put_bytes, refuse_unused, show_forms, whole
 
 
 @command(example="attnctl model gpt2")

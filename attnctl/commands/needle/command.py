@@ -13,12 +13,17 @@ from typer import Option
 
 from attnctl import inputs
 from attnctl.checks import limits
-from attnctl.checks.options import INPUT, OUTPUT, WORK, whole
-from attnctl.cli.command import command
-from attnctl.cli.groups import AnswerOptions, option_values, output_option
-from attnctl.cli.opening import model_of
-from attnctl.cli.output import (
+from attnctl.cli import (
+    INPUT,
+    OUTPUT,
+    WORK,
+    AnswerOptions,
+    command,
+    cost_progress,
+    model_of,
+    option_values,
     output_format,
+    output_option,
     print_lines,
     put_bytes,
     safe_console,
@@ -26,9 +31,9 @@ from attnctl.cli.output import (
     say_notes,
     say_unless_quiet,
     show_forms,
+    whole,
     write_panels,
 )
-from attnctl.cli.progress import cost_progress
 from attnctl.errors import INTERRUPTED, AttnctlError, UsageError
 from attnctl.formats import format_names, suffixes_listed
 from attnctl.runtime.files import lock_file

@@ -9,11 +9,27 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Context, Option
 
 from attnctl.checks import limits
-from attnctl.checks.options import CHECKPOINT, LOOK, MADE, MATHEMATICS, OUTPUT, whole
-from attnctl.cli.command import command
-from attnctl.cli.groups import FileOption, HeadOption, LayerOption, QueryOption, TextArgument, TextModelOptions
-from attnctl.cli.opening import open_source
-from attnctl.cli.output import put_bytes, safe_console, say_notes, say_unknown, show_forms
+from attnctl.cli import (
+    CHECKPOINT,
+    LOOK,
+    MADE,
+    MATHEMATICS,
+    OUTPUT,
+    FileOption,
+    HeadOption,
+    LayerOption,
+    QueryOption,
+    TextArgument,
+    TextModelOptions,
+    command,
+    open_source,
+    put_bytes,
+    safe_console,
+    say_notes,
+    say_unknown,
+    show_forms,
+    whole,
+)
 from attnctl.errors import UsageError, until_end
 
 if TYPE_CHECKING:

@@ -6,9 +6,7 @@ from typing import Annotated
 
 from typer import Argument
 
-from attnctl.cli.command import command
-from attnctl.cli.output import print_lines
-from attnctl.cli.suggestions import completing
+from attnctl.cli import command, completing, print_lines
 from attnctl.errors import UsageError
 from attnctl.registry import DOCUMENTS
 

@@ -7,11 +7,20 @@ from typing import Annotated
 from typer import Argument, Context, Option
 
 from attnctl.checks import limits
-from attnctl.checks.options import MADE, MATHEMATICS, MODEL, SHOW, decimal, whole
-from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.groups import JsonOption
-from attnctl.cli.output import put_bytes, show_forms
-from attnctl.cli.suggestions import completing
+from attnctl.cli import (
+    MADE,
+    MATHEMATICS,
+    MODEL,
+    SHOW,
+    JsonOption,
+    command,
+    completing,
+    decimal,
+    put_bytes,
+    refuse_unused,
+    show_forms,
+    whole,
+)
 from attnctl.errors import AttnctlError, UsageError
 
 

@@ -8,20 +8,29 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Context, Exit, Option
 
 from attnctl.checks import limits
-from attnctl.checks.options import LOOK, MODEL, WORK, whole
-from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.groups import FileOption, JsonOption, PromptOptions, SpansOption, TextArgument, output_option
-from attnctl.cli.opening import model_of
-from attnctl.cli.output import (
+from attnctl.cli import (
+    LOOK,
+    MODEL,
+    WORK,
+    FileOption,
+    JsonOption,
+    PromptOptions,
+    SpansOption,
+    TextArgument,
+    command,
+    cost_progress,
+    model_of,
     output_format,
+    output_option,
     print_lines,
     put_bytes,
+    refuse_unused,
     safe_console,
     say_notes,
     show_forms,
+    whole,
     write_drawing,
 )
-from attnctl.cli.progress import cost_progress
 from attnctl.errors import INTERRUPTED
 from attnctl.formats import format_names, suffixes_listed
 

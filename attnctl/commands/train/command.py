@@ -11,19 +11,30 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from typer import Argument, Context, Option
 
 from attnctl.checks import limits
-from attnctl.checks.options import INPUT, LOOK, MADE, MODEL, OUTPUT, WORK, decimal, whole
-from attnctl.cli.command import command, refuse_unused
-from attnctl.cli.groups import QueryOption, SeedOption, output_option
-from attnctl.cli.output import (
+from attnctl.cli import (
+    INPUT,
+    LOOK,
+    MADE,
+    MODEL,
+    OUTPUT,
+    TEXT_WORDS,
+    WORK,
+    QueryOption,
+    SeedOption,
+    command,
+    completing,
+    decimal,
+    output_option,
     print_lines,
     put_bytes,
     put_report,
+    refuse_unused,
     safe_console,
     say_note,
     say_unless_quiet,
     show_forms,
+    whole,
 )
-from attnctl.cli.suggestions import TOKENS, completing
 from attnctl.errors import DONE, INTERRUPTED, UsageError, print_complaint
 from attnctl.registry import COMMANDS
 from attnctl.runtime import interrupts
@@ -54,7 +65,7 @@ def train_command(
             "--watch",
             help="Show how the attention of this sentence changes.",
             metavar="TEXT",
-            autocompletion=completing(TOKENS),
+            autocompletion=completing(TEXT_WORDS),
             rich_help_panel=LOOK,
         ),
     ] = None,

@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Context, Option
 
-from attnctl.checks.options import CHANGED, CHECKPOINT, LOOK, MADE, MATHEMATICS, NUMBERS, OUTPUT, SHOW
-from attnctl.cli.browser import show_in_browser
-from attnctl.cli.command import command, refuse_unused, was_typed
-from attnctl.cli.groups import (
+from attnctl.cli import (
+    CHANGED,
+    CHECKPOINT,
+    LOOK,
+    MADE,
+    MATHEMATICS,
+    NUMBERS,
+    OUTPUT,
+    SHOW,
     AgainstOption,
     FileOption,
     KeyTokensOption,
@@ -24,11 +29,18 @@ from attnctl.cli.groups import (
     TellingLayerOption,
     TokensOption,
     WeightOptions,
+    command,
+    open_source,
     output_option,
+    page_notes,
+    print_lines,
+    put_bytes,
+    refuse_unused,
+    say_stage,
+    show_in_browser,
+    text_source,
+    was_typed,
 )
-from attnctl.cli.opening import open_source, text_source
-from attnctl.cli.output import page_notes, print_lines, put_bytes
-from attnctl.cli.progress import say_stage
 from attnctl.errors import UsageError
 from attnctl.formats import TitleOption
 from attnctl.runtime.files import check_writable
