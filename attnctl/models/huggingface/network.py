@@ -10,7 +10,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from attnctl.runtime import light_import
 from attnctl.runtime.arrays import one_thread
 from attnctl.runtime.files import state_of_files, write_whole
 from attnctl.runtime.light_import import import_lightly
+from attnctl.runtime.shared_changes import shared_change
 from attnctl.text import counted
 from attnctl.trace.model_info import ModelInfo
 
@@ -470,21 +471,20 @@ def _comes_from_reading(error: BaseException) -> bool:
     return bool(parts) and parts[-1] in READS
 
 
-@contextmanager
-def quiet_library() -> Iterator[None]:
-    """Silence the progress bars, hints and warnings of transformers within this context."""
-    logging = import_extra("transformers.utils.logging")
+def quiet_library() -> AbstractContextManager[None]:
+    """Silence the progress bars, hints and warnings of transformers within this context, in every thread."""
+    return shared_change("quiet library", _silence_library)
 
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    with ExitStack() as stack:
-        stack.callback(logging.set_verbosity, level)
-        if bars:
-            stack.callback(logging.enable_progress_bar)
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
-        yield
+
+def _silence_library(stack: ExitStack) -> None:
+    logging = import_extra("transformers.utils.logging")
+    stack.callback(logging.set_verbosity, logging.get_verbosity())
+    if logging.is_progress_bar_enabled():
+        stack.callback(logging.enable_progress_bar)
+    stack.enter_context(warnings.catch_warnings())
+    warnings.simplefilter("ignore")
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
 
 
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers", "num_decoder_layers")
