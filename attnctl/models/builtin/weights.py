@@ -83,6 +83,11 @@ class WeightFile:
         return value in ("true", "1", "yes")
 
     @property
+    def size(self) -> int:
+        """Return the bytes of the file."""
+        return Path(self.path).stat().st_size
+
+    @property
     def shapes(self) -> dict[str, list[int]]:
         """Return tensor → its shape."""
         return {name: list(tensor.shape) for name, tensor in self.tensors.items()}
