@@ -40,6 +40,7 @@ from attnctl.models.huggingface.attention_sites import (
     layers_recur,
     model_follows_interface,
     shares_modules,
+    sites_of_modules,
     transformers_parts,
     unseen_sentence,
 )
@@ -355,6 +356,7 @@ class _Recording:
         if not attention_modules(self.model):
             raise AttnctlError(f"{self.name} has no attention: no part of it is named so")
         steps, keys = itertools.count(), dict[str, int]()  # kind → number of keys at the step before
+        ran: set[str] = set()  # kinds: a decoder without an encoder's output leaves its cross attention out
 
         def ask_for_weights(
             _: object, args: tuple[object, ...], keywords: dict[str, object]
@@ -369,9 +371,12 @@ class _Recording:
             stack.callback(self.model.register_forward_pre_hook(ask_for_weights, with_kwargs=True).remove)
             hook = self.model.register_forward_hook(lambda _, __, output: self.keep_output(output, next(steps), keys))
             stack.callback(hook.remove)
+            sites = sites_of_modules(self.model)
+            for module in attention_modules(self.model).values():
+                kinds = {site.kind for site in sites.get(id(module), ())}
+                stack.callback(module.register_forward_pre_hook(lambda _, __, kinds=kinds: ran.update(kinds)).remove)
             yield
-        kinds = {kind for kind, count in self.layers_by_kind.items() if count and self.selects_kind(kind)}
-        if keys and (lost := sorted(kinds - keys.keys())):
+        if keys and (lost := sorted(kind for kind in ran - keys.keys() if self.selects_kind(kind))):
             self.traces.unseen = f"its {' and '.join(lost)} attention is not shown: no forward put out its weights"
 
     def keep_output(self, output: Output, step: int, keys: dict[str, int]) -> None:

@@ -61,7 +61,7 @@ class Engine(NamedTuple):
             return run_on_cluster(work, chunks, address=self.address, workers=jobs, gpus=self.gpus_per_worker)
         if jobs and jobs > 1:
             return run_in_processes(work, chunks, jobs)
-        return map(Worker(work, model, current_flags()).chunk_results, chunks)
+        return Worker(work, model, current_flags()).each(chunks)
 
 
 LOCAL = Engine()

@@ -22,6 +22,11 @@ def is_heavy(model: Model) -> bool:
     return isinstance(model, SharesPasses) and model.is_heavy
 
 
+def runs_at_once(model: Model) -> bool:
+    """Return whether two threads may run passes through the model at once."""
+    return isinstance(model, SharesPasses) and model.runs_at_once
+
+
 def most_together(model: Model, batch_size: int) -> int:
     """Return how many texts are worth collecting for one pass: `batch_size`, one for a model that is not heavy."""
     return batch_size if is_heavy(model) else 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,7 +12,7 @@ import numpy as np
 
 from attnctl.batching.formats import FILES, PICTURES, SHARED, format_named
 from attnctl.batching.items import Item, Pending, Result, failed_line, item_options, listed_tokens, read_conversation
-from attnctl.batching.passes import SharedPasses, is_heavy, run_pass
+from attnctl.batching.passes import SharedPasses, is_heavy, run_pass, runs_at_once
 from attnctl.checks import limits
 from attnctl.checks.model_options import model_arguments
 from attnctl.checks.selection import selected_indices
@@ -152,6 +152,11 @@ class Task:
         """Return how many items may share a pass."""
         return 1
 
+    @property
+    def runs_at_once(self) -> bool:
+        """Return whether two threads may do the task at once."""
+        return False
+
     def begin(self, item: Item) -> Result | Pending:
         """Return the item, ready for a pass that others may share, or its result. Raises the error of a wrong item."""
         raise NotImplementedError
@@ -184,6 +189,16 @@ class Worker:
     def task(self) -> Task:
         """Return the task of the worker; it opens the model."""
         return self._work.task(self._model)
+
+    def each(self, chunks: Iterable[list[Item]]) -> Iterator[list[Result]]:
+        """Yield the results of each chunk, in order; two chunks are in work at once where the task allows that."""
+        if self._model is None or not is_heavy(self._model) or not self.task.runs_at_once:
+            yield from map(self.chunk_results, chunks)
+            return
+        from attnctl.runtime.two_at_once import two_at_once
+
+        self._passes = SharedPasses(self.task.model, self.task.together)  # once, not by each thread
+        yield from two_at_once(self.chunk_results, chunks)
 
     def chunk_results(self, items: Sequence[Item]) -> list[Result]:
         """Return one result for each item, in order. An error of one text becomes the result of its item."""
@@ -243,6 +258,12 @@ class Traces(Task):
     def together(self) -> int:
         """Return how many items may share a pass: any number if the model is not heavy."""
         return self.work.batch_size if is_heavy(self.model) else limits.PASS_TOKENS
+
+    @property
+    def runs_at_once(self) -> bool:
+        """Return whether two threads may do it: not where pictures are drawn, or layers run again."""
+        again = needs_of(self.work.changes.measure) == "network"
+        return not again and not self.work.draws_pictures and runs_at_once(self.model)
 
     def begin(self, item: Item) -> Result | Pending:
         """Return the item, ready for a pass that others may share, or its result. Raises the error of a wrong item."""

@@ -63,6 +63,7 @@ LOCAL = BlockSize(512, 1 << 18)  # in the cache of one core
 LONG = 4096  # queries from which an operation on a part of one head takes longer than its call
 ON_DEVICE = BlockSize(512, 1 << 26)
 
+MOST_RUNS = 4  # of bins of one width in a block, to be added run by run
 BINS = 16  # in a block at most, if bins are narrow: to sum many bins takes longer than a second block
 
 
@@ -239,6 +240,9 @@ class KeyBlock(NamedTuple):
     bins: slice  # the bins of its span
     inner: Sequence[tuple[int, int]]  # its part of each bin that it touches, from its first key
     columns: torch.Tensor  # (columns, keys), factors of the keys: their bins, then positions and marks of all heads
+    runs: Sequence[
+        tuple[int, int]
+    ]  # (bins, keys of each) of bins of one width, from the first; empty: add by `columns`
 
 
 def key_blocks(
@@ -268,7 +272,9 @@ def key_blocks(
         if rows:
             columns[len(parts)] = torch.arange(a, b, device=like.device) - (a + b) // 2
             columns[len(parts) + 1 :] = marked[:, a:b]
-        blocks.append(KeyBlock(a, b, span, slice(*spans[span]), inner, columns))
+        runs = [(len(list(run)), width) for width, run in groupby(y - x for x, y in parts)]
+        quick = runs if not rows and len(runs) <= MOST_RUNS else []
+        blocks.append(KeyBlock(a, b, span, slice(*spans[span]), inner, columns, quick))
     return blocks
 
 
@@ -313,7 +319,7 @@ class BlockTally:
 
     def take_keys(self, block: KeyBlock) -> None:
         """Add the keys of a block: the sums of each tile of rows, then of all rows at once."""
-        group, (a, b, span, bins, _, columns) = self.group, block
+        group, (a, b, span, bins, _, columns, _) = self.group, block
         if self.marks is not None:
             columns = torch.cat([columns.expand(len(group.keys), -1, -1), self.marks[..., a:b]], 1)
         max_rows = max(1, len(group.buffers[0]) // (len(group.keys) * (b - a)))
@@ -332,7 +338,7 @@ class BlockTally:
 
     def _sum_tile(self, block: KeyBlock, columns: torch.Tensor, tile: tuple[int, int, bool], sums: BlockSums) -> None:
         """Write the sums of the rows of a `tile` of `row_tiles` over a block; `columns` ([heads,] columns, keys)."""
-        group, (a, b, _, bins, inner, _), (lo, hi, whole) = self.group, block, tile
+        group, (a, b, _, bins, inner, *_), (lo, hi, whole) = self.group, block, tile
         scores = group.masked_scores(a, b, lo, hi, whole)  # (heads, keys, rows)
         if self.peaks is not None:
             for index, (x, y) in enumerate(inner, bisect_right(self.edges, a) - 1):
@@ -344,7 +350,10 @@ class BlockTally:
         e = scores if self.rows is None else shaped_buffer(group.buffers[1], *scores.shape)
         # exp is three times slower than exp2, and ten times for results near 0
         torch.mul(scores.sub_(sums.top[:, None]), LOG2_E, out=e).exp2_()
-        sums.columns.copy_(columns @ e)
+        if block.runs:
+            sum_runs(e, block.runs, sums.columns)
+        else:
+            sums.columns.copy_(columns @ e)
         if self.rows is None:
             return
         torch.sum(scores.mul_(e), 1, out=sums.logs)
@@ -424,6 +433,18 @@ def pool_last(array: torch.Tensor, edges: Sequence[int], peaks: bool) -> torch.T
         parts = whole.reshape(*whole.shape[:-1], len(bins), width)  # (…, bins, width)
         pooled.append(parts.amax(-1) if peaks else parts.mean(-1))
     return torch.cat(pooled, -1)
+
+
+def sum_runs(array: torch.Tensor, runs: Sequence[tuple[int, int]], sums: torch.Tensor) -> None:
+    """Write the sums of bins of an array (heads, keys, rows) to `sums` (heads, bins, rows), each run of bins in one go.
+
+    This is three to ten times as fast as the product with a matrix of ones and zeros.
+    """
+    first = key = 0
+    for bins, width in runs:
+        part = array[:, key : key + bins * width].view(len(array), bins, width, -1)  # (heads, bins, width, rows)
+        torch.sum(part, 2, out=sums[:, first : first + bins])
+        first, key = first + bins, key + bins * width
 
 
 def add_masses(tops: torch.Tensor, masses: torch.Tensor, top: torch.Tensor, mass: torch.Tensor) -> None:

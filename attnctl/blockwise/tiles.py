@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from shutil import which
 
@@ -65,13 +65,28 @@ def row_tiles(call: Call, a: int, b: int, max_rows: int) -> Iterator[tuple[int, 
 
 def hidden_keys(call: Call, lo: int, hi: int, a: int, b: int) -> torch.Tensor:
     """Return true where key [a, b) is hidden from query [lo, hi) → (keys, rows)."""
-    device, first = call.queries.device, call.first_position
-    positions = torch.arange(lo + first, hi + first, device=device)  # (rows,)
-    keys, mask = torch.arange(a, b, device=device), call.mask  # (keys,)
-    if mask is not None:
-        mask = torch.broadcast_to(mask, (call.n_q, call.n_k))[lo:hi, a:b]  # (rows, keys)
-    visible: Array = attention.visibility_mask(positions, keys, causal=call.causal, window=call.window, mask=mask)
-    return torch.logical_not(visible.T)  # (keys, rows)
+    first, device = lo + call.first_position - a, call.queries.device  # position of the first query from key a
+    if call.mask is None:
+        return _hidden_by_distance(call.causal, call.window, first, hi - lo, b - a, device)
+    mask = torch.broadcast_to(call.mask, (call.n_q, call.n_k))[lo:hi, a:b]  # (rows, keys)
+    return _hidden(call.causal, call.window, first, b - a, mask)
+
+
+@lru_cache(maxsize=8)
+def _hidden_by_distance(
+    causal: bool, window: int | None, first: int, rows: int, keys: int, device: torch.device
+) -> torch.Tensor:
+    """Return the same without a mask: every block of a head and every head have the same few tiles on their borders."""
+    with torch.inference_mode():
+        return _hidden(causal, window, first, keys, torch.ones(rows, keys, dtype=torch.bool, device=device))
+
+
+def _hidden(causal: bool, window: int | None, first: int, keys: int, mask: torch.Tensor) -> torch.Tensor:
+    positions = torch.arange(first, first + len(mask), device=mask.device)  # (rows,)
+    visible: Array = attention.visibility_mask(
+        positions, torch.arange(keys, device=mask.device), causal=causal, window=window, mask=mask
+    )
+    return torch.logical_not(visible.T).contiguous()  # (keys, rows)
 
 
 # --- some heads, ready to sweep ----------------------------------------------------------------------------------

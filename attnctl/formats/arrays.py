@@ -244,7 +244,7 @@ def axis_names(arrays: dict[str, Array], name: str, path: str) -> tuple[str, ...
     axis = arrays.pop(name, np.empty(0))
     if axis.ndim != 1:
         raise AttnctlError(f"{path}: {name} has shape {axis.shape}: it is a list of names")
-    return tuple(map(str, axis))
+    return tuple(name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in axis)
 
 
 def is_table(data: bytes) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,10 +19,10 @@ from attnctl.formats.arrays import axis_names, read_array, safetensors_header, w
 from attnctl.formats.soft_alignments import begins_as_soft_alignment, read_soft_alignment
 from attnctl.formats.validation import WEIGHTS_KEYS, check_unpickled, read_npz, telling_unsound, with_bfloat16
 from attnctl.runtime.files import decode_text, open_regular, parse_json
-from attnctl.text import shortened
+from attnctl.text import counted, shortened
 
 if TYPE_CHECKING:
-    from attnctl.runtime.arrays import Floats
+    from attnctl.runtime.arrays import Bools, Floats
 
 FORMS = (
     "attention is read from .npy, .npz, .safetensors, .json, .csv and .parquet: an array (n, n), (heads, n, n) or "
@@ -44,6 +44,7 @@ class GivenAttention:
     rows: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     note: str = ""  # which arrays are the layers
+    padding: str = ""  # which tokens are left out as padding
 
 
 @dataclass(frozen=True)
@@ -145,9 +146,14 @@ def attention_among(arrays: Mapping[str, Array], path: str) -> GivenAttention:
     """Return the attention among arrays by name: weights, attention, …; the only one; or the one whose rows sum to 1.
 
     Arrays of equal shape whose names differ in one number are the layers. Their names may be arr_0, arr_1, … only if
-    rows sum to 1. `tokens` and `key_tokens` name the axes. Raises AttnctlError, with the names, if several are possible.
+    rows sum to 1. `tokens` and `key_tokens` name the axes; tokens that an `attention_mask` calls padding are left out.
+    Raises AttnctlError, with the names, if several are possible.
     """
     arrays = dict(arrays)
+    mask = arrays.get("attention_mask")
+    if mask is not None and mask.dtype.kind in "biu" and mask.size == mask.shape[-1]:
+        del arrays["attention_mask"]
+        return _without_padding(attention_among(arrays, path), mask.reshape(-1) != 0)
     rows, columns = (axis_names(arrays, name, path) for name in ("tokens", "key_tokens"))
     named = [name for name in WEIGHTS_KEYS if name in arrays]
     if len(named) > 1:
@@ -165,10 +171,24 @@ def attention_among(arrays: Mapping[str, Array], path: str) -> GivenAttention:
     return GivenAttention(np.stack(layers), rows, columns, note)
 
 
+def _without_padding(given: GivenAttention, kept: Bools) -> GivenAttention:
+    """Return the attention of a text on itself without its padding, where `kept` (n,) is False and no other token looks."""
+    n = len(kept)
+    if given.array.shape[-2:] != (n, n) or kept.all() or given.array[..., kept, :][..., ~kept].any():
+        return given
+    rows, columns = (
+        tuple(name for name, is_kept in zip(names, kept, strict=True) if is_kept) if len(names) == n else names
+        for names in (given.rows, given.columns)
+    )
+    padding = counted(n - int(kept.sum()), "token")
+    note = f"Left out: {padding} of {n} that its attention_mask calls padding."
+    return replace(given, array=given.array[..., kept, :][..., kept], rows=rows, columns=columns, padding=note)
+
+
 def rows_sum_to_one(array: npt.NDArray[np.generic]) -> bool:
     """Return whether an array (…, n_k) holds shares of attention: from 0 to 1, each row with sum 1; some may be empty."""
-    if array.dtype.kind != "f" or array.ndim < 2 or not array.size:
-        return False
+    if array.dtype.kind != "f" or array.ndim < 2 or not array.size or np.isinf(array).any():
+        return False  # -inf hides: these are scores
     numbers = np.nan_to_num(array.astype(np.float32), nan=0.0)
     sums = numbers.sum(-1)  # (…)
     shares = np.abs(sums - 1) <= OWN_ROW

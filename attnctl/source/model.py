@@ -305,6 +305,13 @@ class AnsweredPrompt(Protocol):
         `hidden` are ranges [a, b) of the prompt's tokens that later tokens cannot see.
         """
 
+    @property
+    def at_once(self) -> int:
+        """Return how many forwards `log_probabilities_of` runs at once: 1 or 2."""
+
+    def log_probabilities_of(self, groups: Sequence[Sequence[tuple[int, int]]]) -> Iterator[Floats]:
+        """Yield `log_probabilities` with each of the groups hidden, in their order."""
+
     def leaves_out(self) -> bool:
         """Return whether hidden tokens are left out of the forward; the first call tries it."""
 
@@ -449,6 +456,10 @@ class SharesPasses(Model, Protocol):
     @property
     def is_heavy(self) -> bool:
         """Return whether a pass uses every core, so that texts are worth collecting for one."""
+
+    @property
+    def runs_at_once(self) -> bool:
+        """Return whether two threads may run passes at once, so that each core has one."""
 
     def shared_pass(self) -> SharedPass | None:
         """Return how texts share a pass; None if each is read alone."""

@@ -124,6 +124,9 @@ def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, monkeypatch):
 
     peaks = sweep.measure_rows(call, key_edges=edges, row_edges=rows, peaks=True).pooled
     close(peaks, pooled_by_hand(w, rows, edges, np.max))
+    for bins in (edges, [*range(0, n, 5), n]):  # of many widths, and of one width but for the last
+        alone = sweep.measure_rows(call, key_edges=bins, row_edges=rows).pooled
+        close(alone, pooled_by_hand(w, rows, bins, lambda cell: cell.sum(1).mean()))
 
 
 def facts_equal_the_matrix(found, call, steps, edges, rows, marks):

@@ -73,6 +73,7 @@ def test_a_text_of_words_that_the_model_does_not_know_is_called_a_guess(command:
     told = "demo does not know 4 of these 7 tokens (noir†, dort†, sur†, …): what its heads find here is a guess"
     assert f"attnctl: note: {told}\n" in result.err
     assert "is a guess" not in run(command, "The cat sat on the canapé").err  # one word alone
+    assert "† not among the words the model knows" in run("explain", "The cat sat on the canapé").out
 
 
 TWINS = "The king saw the queen and the prince"

@@ -114,6 +114,36 @@ def test_one_array_a_layer_in_the_order_of_numbers(
     np.testing.assert_array_equal(weights, right)
 
 
+def test_padding_that_an_attention_mask_names_is_left_out(run: Run) -> None:
+    """Two of five tokens are padding on the left: the rows of the others are what they were, and the means are theirs."""
+    attention = np.zeros((2, 1, HEADS, N, N), np.float32)
+    attention[..., 2:] = shares(2, 1, HEADS, N, N - 2)
+    tokens = np.array([b"pad", b"pad", b"a", "é".encode(), b"c"])
+    mask = np.array([[0, 0, 1, 1, 1]])
+    np.savez("w.npz", attentions=attention, attention_mask=mask, tokens=tokens)
+    trace = trace_of("w.npz")
+    np.testing.assert_array_equal(weights_of(trace), attention[:, 0, :, 2:, 2:])
+    assert [token.text for token in trace.tokens] == ["a", "é", "c"]
+    assert "Left out: 2 tokens of 5 that its attention_mask calls padding." in run("heatmap", "w.npz").err
+    attention[0, 0, 0, 3] = 0.2  # a token looks at padding: nothing is cut
+    np.savez("w.npz", attentions=attention, attention_mask=mask)
+    np.testing.assert_array_equal(weights_of(trace_of("w.npz")), attention[:, 0])
+
+
+def test_scores_beside_weights_warn_of_nothing(run: Run) -> None:
+    """TransformerLens caches both: hook_attn_scores, −inf where a query may not look, and hook_pattern."""
+    right = np.tril(np.ones((HEADS, N, N), np.float32)) / np.arange(1, N + 1, dtype=np.float32)[:, None]
+    scores = np.where(np.tril(np.ones((N, N))) > 0, 0.5, -np.inf) * np.ones((1, HEADS, N, N), np.float32)
+    arrays = {
+        f"blocks.{i}.attn.hook_{name}": a
+        for i in range(2)
+        for name, a in (("pattern", right[None]), ("attn_scores", scores))
+    }
+    np.savez("w.npz", **arrays)
+    np.testing.assert_array_equal(weights_of(trace_of("w.npz"))[1], right)
+    assert "Warning" not in run("heatmap", "w.npz", "--layer", "1").err
+
+
 def test_layers_of_one_map_have_one_head(run: Run) -> None:
     right = shares(3, N, N)
     np.savez("w.npz", **{f"step{3 - at}": grid for at, grid in enumerate(right)}, tokens=list("abcde"))

@@ -191,9 +191,8 @@ def picture_parts(kind: str | None, text: str, tokens: Sequence[Token]) -> tuple
 
 # --- the search --------------------------------------------------------------------------------------------------
 
-Measure = Callable[
-    [Sequence[int]], Floats
-]  # indexes of parts, ascending → change of each answer token's log-probability (m,)
+# groups of parts, each its indexes, ascending → for each group the change of each answer token's log-probability (m,)
+Measure = Callable[[Sequence[tuple[int, ...]]], Iterator[Floats]]
 
 
 @dataclass
@@ -215,31 +214,31 @@ def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int
     """
     progress = SearchProgress()
 
+    def measured(groups: Sequence[tuple[int, ...]]) -> Iterator[SearchProgress]:
+        for group, change in zip(groups, measure(groups), strict=True):
+            progress.measured += 1
+            progress.changes |= dict.fromkeys(group, change)
+            if len(group) == 1:
+                progress.alone.add(group[0])
+            yield progress
+
     def effect_of(group: tuple[int, ...]) -> float:
-        change = measure(group)
-        progress.measured += 1
-        progress.changes |= dict.fromkeys(group, change)
-        if len(group) == 1:
-            progress.alone.add(group[0])
-        return abs(float(change.sum()))
+        return abs(float(progress.changes[group[0]].sum()))
 
     alone = tuple(likely or range(count)) if count <= budget else tuple(likely[: budget // 2])
-    for part in alone:
-        effect_of((part,))
-        yield progress
     remaining = tuple(part for part in range(count) if part not in alone)
     waiting = [(-float("inf"), remaining)] if remaining else []
+    yield from measured([*((part,) for part in alone), *([remaining] if alone and remaining else [])])
     if alone and remaining:
         waiting = [(-effect_of(remaining), remaining)]
-        yield progress
     while waiting and progress.measured + 2 <= budget:
         size, group = heapq.heappop(waiting)
         singles = sorted((abs(float(progress.changes[part].sum())) for part in progress.alone), reverse=True)
         if -size < NEGLIGIBLE or (len(singles) >= SETTLED and -size < singles[SETTLED - 1]):
             break
         middle = len(group) // 2
-        for half in (group[middle:], group[:middle]):
-            change = effect_of(half)
-            yield progress
+        halves = group[middle:], group[:middle]
+        yield from measured(halves)
+        for half in halves:
             if len(half) > 1:
-                heapq.heappush(waiting, (-change, half))
+                heapq.heappush(waiting, (-effect_of(half), half))

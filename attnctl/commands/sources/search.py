@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import InitVar, dataclass, replace
 from typing import TYPE_CHECKING
@@ -172,23 +173,27 @@ class SourceSearch:
         If no part halves the probability of the answer, one more forward hides all parts together.
         """
 
-        def change(group: Sequence[int]) -> Floats:
+        def changes_without(groups: Sequence[tuple[int, ...]]) -> Iterator[Floats]:
             self.read.leaves_out()  # checks this now, outside the measured time of the first forward
-            start = time.perf_counter()
-            ranges = [tokens for index in group for tokens in self.parts[index].ranges]
-            hidden = self.read.log_probabilities(ranges)  # (m,)
-            behind = self._tokens_behind(group)
-            self.tokens_read += behind
-            if len(group) == 1 and 2 * behind >= len(self.tokens):  # with fewer tokens the time means little
-                self.cost = self.cost.measured(time.perf_counter() - start, behind)
-            return hidden - self.base  # (m,)
+            at_once = self.read.at_once
+            starts = deque([time.perf_counter()] * at_once)  # of the forwards that are under way
+            ranges = [[tokens for index in group for tokens in self.parts[index].ranges] for group in groups]
+            for group, hidden in zip(groups, self.read.log_probabilities_of(ranges), strict=True):
+                behind, end = self._tokens_behind(group), time.perf_counter()
+                self.tokens_read += behind
+                if len(group) == 1 and 2 * behind >= len(self.tokens):  # with fewer tokens the time means little
+                    self.cost = self.cost.measured((end - starts[0]) / at_once, behind)
+                starts.popleft()
+                starts.append(end)
+                yield hidden - self.base  # (m,)
 
-        for progress in search_parts(len(self.parts), change, self.budget, self._likely()):
+        for progress in search_parts(len(self.parts), changes_without, self.budget, self._likely()):
             self.progress = progress
             yield progress.measured
         changes = self.progress.changes
         if all(float(values.sum()) > -RESTS for values in changes.values()) and len(changes) == len(self.parts):
-            self.together = float(change(range(len(self.parts))).sum() if len(changes) > 1 else changes[0].sum())
+            together = next(changes_without([tuple(range(len(self.parts)))])) if len(changes) > 1 else changes[0]
+            self.together = float(together.sum())
 
     def _likely(self) -> list[int]:
         """Return the parts by rank, in turn those that write most to the answer and those that it looks at most."""

@@ -23,7 +23,7 @@ from attnctl.commands.train.run import TrainingRun, initial_arrays, read_corpus
 from attnctl.commands.train.state import Training
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.models.builtin.network import sentence_rows
-from attnctl.models.builtin.vocabulary import letter_pieces, vocabulary_tokenizer
+from attnctl.models.builtin.vocabulary import ids_of_words, letter_pieces, vocabulary_tokenizer
 from attnctl.runtime.arrays import one_thread, torch_device
 from attnctl.text import duration_text
 from attnctl.text.english import QUESTIONS
@@ -296,7 +296,8 @@ class Watch:
     _before: Floats | None = field(default=None, repr=False)  # (layers, heads, n, n) at the first look
 
     def __post_init__(self) -> None:
-        self.tokens = vocabulary_tokenizer(split_words, self.vocabulary, UNKNOWN, "the corpus")(self.sentence)
+        ids = ids_of_words(self.vocabulary)
+        self.tokens = vocabulary_tokenizer(split_words, ids, UNKNOWN, "the corpus")(self.sentence)
         if len(self.tokens) < 2:
             raise AttnctlError("it is a sentence of two words or more", option="watch", value=self.sentence)
         self.ids = [token.id or 0 for token in self.tokens]

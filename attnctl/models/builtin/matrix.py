@@ -263,6 +263,7 @@ def trace_of_matrix(
     axes = own_rows if rows is None else rows, own_columns if columns is None else columns
     trace = with_masks(_trace_of_grids(path, list(array), *axes), path)
     axes_told = (Note(given.note, "axes"),) if given.note else axes_notes(shape)
+    axes_told += (Note(given.padding, "axes"),) if given.padding else ()
     return trace.about(notes=(*axes_told, *trace.notes))
 
 

@@ -329,6 +329,11 @@ class Stack(TextModel):
         """Return False: a process for each core is faster."""
         return False
 
+    @property
+    def runs_at_once(self) -> bool:
+        """Return False: its passes are NumPy's, and short."""
+        return False
+
     def shared_pass(self) -> EqualLengths | None:
         """Return how texts share a pass: those of one length, on the CPU, without dropout and with all heads on."""
         settings = self.settings

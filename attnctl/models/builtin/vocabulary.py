@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -124,13 +124,17 @@ def in_parts(tokens: Iterable[Token], vocabulary: Container[str]) -> Iterator[To
         yield replace(token, text=parts[1], start=cut)
 
 
-def vocabulary_tokenizer(split: Tokenize, vocabulary: Sequence[str], unknown_word: str, path: str) -> Tokenize:
-    """Return a tokenizer: the tokens of `split`, with ids of the vocabulary in the file `path`.
+def ids_of_words(vocabulary: Sequence[str]) -> dict[str, int]:
+    """Return word → its place in a vocabulary; the first one, if it is there twice."""
+    return dict(zip(reversed(vocabulary), range(len(vocabulary) - 1, -1, -1), strict=True))
+
+
+def vocabulary_tokenizer(split: Tokenize, ids: Mapping[str, int], unknown_word: str, path: str) -> Tokenize:
+    """Return a tokenizer: the tokens of `split`, with ids (word → id) of the vocabulary in the file `path`.
 
     An unknown word has the id of its shape, else that of `unknown_word`, and is shown as the user wrote it. The
     tokenizer raises AttnctlError for a word without an id.
     """
-    ids = dict(zip(reversed(vocabulary), range(len(vocabulary) - 1, -1, -1), strict=True))
     unknown = ids.get(unknown_word)
     blank = next((ids[mark] for mark in BLANKS if mark in ids), unknown)
     shaped = any(shape in ids for shape in SHAPES)

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, cached_property, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,7 +24,7 @@ from attnctl.formats.validation import read_npz
 from attnctl.models.builtin.framework_weights import converted, layouts
 from attnctl.models.builtin.opened import OpenedStack
 from attnctl.models.builtin.stack import PROJECTIONS, Settings, Stack, chosen_settings, stack_info
-from attnctl.models.builtin.vocabulary import SHAPES, letter_pieces, vocabulary_tokenizer
+from attnctl.models.builtin.vocabulary import SHAPES, ids_of_words, letter_pieces, vocabulary_tokenizer
 from attnctl.readings.questions.headline import measured_roles
 from attnctl.runtime.arrays import Floats
 from attnctl.runtime.files import open_regular, read_bytes
@@ -82,6 +82,24 @@ class WeightFile:
             raise AttnctlError(f"{self.path}: metadata {name} is {self.metadata[name][:40]!r}, not true or false")
         return value in ("true", "1", "yes")
 
+    @cached_property
+    def vocabulary(self) -> list[str]:
+        """Return the words of metadata `tokens`, [] if it is missing. Raises AttnctlError for anything but words."""
+        if "tokens" not in self.metadata:
+            return []
+        try:
+            tokens = orjson.loads(self.metadata["tokens"])
+        except ValueError:
+            tokens = None
+        if not isinstance(tokens, list) or not set(map(type, tokens)) <= {str}:
+            raise AttnctlError(f"{self.path}: metadata tokens is not a JSON list of strings")
+        return tokens
+
+    @cached_property
+    def word_ids(self) -> dict[str, int]:
+        """Return word → its place in the vocabulary; the first one, if it is there twice."""
+        return ids_of_words(self.vocabulary)
+
     @property
     def size(self) -> int:
         """Return the bytes of the file."""
@@ -115,6 +133,12 @@ def read_weights(path: str | Path) -> WeightFile:
         on_disk = name in TABLES and isinstance(tensor, np.memmap)  # its rows are checked when they are read
         checked[name] = tensor if on_disk else finite_numbers(tensor, f"{path}: {name}")
     return WeightFile(path, checked, metadata)
+
+
+@cache
+def _bundled_weights(path: str) -> WeightFile:
+    """Return the content of a weights file that comes with attnctl, read once: it does not change."""
+    return read_weights(path)
 
 
 def table_rows(table: Array, rows: Array, name: str) -> Floats:
@@ -178,12 +202,14 @@ def open_weights(
     _refuse_sizes(how, bundled or path)
     if Path(path).is_dir():
         path = str(Path(path) / "weights.safetensors")
-    file = read_weights(path)
+    file = _bundled_weights(path) if bundled else read_weights(path)
     n_heads, n_kv_heads = how.pop("n_heads", None), how.pop("n_kv_heads", None)
     file, kept_notes = _in_own_layout(file, n_heads, n_kv_heads)
     if kept_notes is not None:  # its tensors have an axis of heads
         n_heads = n_kv_heads = None
     layers = _layers_of_file(file, bundled or path, n_heads, n_kv_heads)
+    if bundled:  # its file is read once for all: who changes this stack changes no other
+        layers = tuple({name: tensor.copy() for name, tensor in layer.items()} for layer in layers)
     settings = _settings_of_file(file, how, seed)
     d_model, d_k = layers[0]["W_Q"].shape[1:]
     if settings.rope_theta is not None and d_k % 2:
@@ -191,7 +217,7 @@ def open_weights(
     embed, vocabulary, notes = _embedding_of(file, d_model, seed, embeddings)
     tokenize = open_tokenizer(tokenizer)
     if vocabulary:
-        tokenize = vocabulary_tokenizer(tokenize, vocabulary, file.metadata.get("unknown", ""), path)
+        tokenize = vocabulary_tokenizer(tokenize, file.word_ids, file.metadata.get("unknown", ""), path)
     # the matrix from rows to scores of words (d_model, vocabulary): its own tensor, the embedding, or None
     tied = file.metadata_switch("tied") and "embedding" in file.tensors
     unembedding: Array = file.tensors["embedding"].T if tied else file.tensors.get("unembedding")
@@ -450,7 +476,7 @@ def _embedding_of(
 ) -> tuple[Callable[[Sequence[Token]], Floats], list[str], tuple[str, ...]]:
     """Return the function that turns tokens into rows, the vocabulary, and notes about them."""
     table = file.tensors.get("embedding")
-    vocabulary = _vocabulary_of(file)
+    vocabulary = file.vocabulary
     if embeddings is not None:
         rows = given_rows(embeddings)
         if rows.d_model != d_model:
@@ -500,15 +526,3 @@ def _shape_notes(file: WeightFile) -> tuple[str, ...]:
     heads, d_model, d_k = w.shape
     reading = f"{counted(heads, 'head')} of width {d_k}, over rows of {d_model}"
     return (f"W_Q {w.shape} is read as (heads, d_model, d_k): {reading}{_KERNEL}.",)
-
-
-def _vocabulary_of(file: WeightFile) -> list[str]:
-    if "tokens" not in file.metadata:
-        return []
-    try:
-        tokens = json.loads(file.metadata["tokens"])
-    except (ValueError, RecursionError):
-        tokens = None
-    if not isinstance(tokens, list) or not set(map(type, tokens)) <= {str}:
-        raise AttnctlError(f"{file.path}: metadata tokens is not a JSON list of strings")
-    return tokens

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -52,6 +53,7 @@ class Residence:
     size: int = 0  # bytes of all matrices, dequantised
     used: int = 0  # bytes of the memory
     others: dict[tuple[torch.device, torch.dtype], Residence] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)  # two threads may multiply by one matrix at once
 
     @property
     def first_kept(self) -> int:
@@ -124,13 +126,14 @@ class _Content:
 
     def kept_whole(self) -> Array | None:
         """Count a product with all rows; return them if they stay dequantised."""
-        if None not in self.kept and self._stays(None):
-            whole = self.residence.tensor(self.weight.shape, self.dtype)
-            for begin, end in row_blocks(self.weight):
-                self.fill(whole[begin:end], slice(begin, end))
-            self.kept = {None: whole}
-            self._replace(whole)
-        return self.kept.get(None)
+        with self.residence.lock:
+            if None not in self.kept and self._stays(None):
+                whole = self.residence.tensor(self.weight.shape, self.dtype)
+                for begin, end in row_blocks(self.weight):
+                    self.fill(whole[begin:end], slice(begin, end))
+                self.kept = {None: whole}
+                self._replace(whole)
+            return self.kept.get(None)
 
     def expert(self, number: int) -> Array:
         """Count a product with one row of a stack of matrices; return it."""
@@ -138,11 +141,12 @@ class _Content:
             return self.kept[None][number]
         if number not in self.kept:
             row = slice(number, number + 1)
-            if not self._stays(number):
-                return self.rows(row)[0]
-            expert = self.residence.tensor(self.weight.shape[1:], self.dtype)
-            self.fill(expert[None], row)
-            self.kept[number] = expert
+            with self.residence.lock:
+                if not self._stays(number):
+                    return self.rows(row)[0]
+                expert = self.residence.tensor(self.weight.shape[1:], self.dtype)
+                self.fill(expert[None], row)
+                self.kept[number] = expert
         return self.kept[number]
 
     def _replace(self, whole: Array) -> None:

@@ -8,7 +8,7 @@ tokens. No array is n × n.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Self
@@ -20,7 +20,7 @@ from attnctl import attention
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer.interventions import Cut, Intervention, seen_keys
-from attnctl.models.huggingface.attention_interface import watch_attention
+from attnctl.models.huggingface.attention_interface import may_run_at_once, watch_attention
 from attnctl.models.huggingface.attention_sites import Site
 from attnctl.models.huggingface.checkpoint import Checkpoint
 from attnctl.models.huggingface.intervention import apply_interventions
@@ -28,6 +28,7 @@ from attnctl.models.huggingface.network import device_of_inputs, end_ids, runnin
 from attnctl.models.huggingface.optional_fields import cache_of_output, config_value, keys_and_values
 from attnctl.models.huggingface.readers.text import generate_greedily
 from attnctl.runtime.arrays import Floats, as_numpy
+from attnctl.runtime.two_at_once import two_at_once
 from attnctl.text.tokens import Token, ids_of
 
 if TYPE_CHECKING:
@@ -235,6 +236,25 @@ class AnsweredPrompt:
         `hidden` are ranges [a, b) of the prompt's tokens that later tokens cannot see.
         """
         self.forwards += bool(hidden)
+        return self._log_probabilities(hidden)
+
+    @property
+    def at_once(self) -> int:
+        """Return how many forwards `log_probabilities_of` runs at once: 1 or 2."""
+        alone = torch.get_num_threads() < 2 or self.together or not may_run_at_once(self.model.network)
+        return 1 if alone else 2
+
+    def log_probabilities_of(self, groups: Sequence[Sequence[tuple[int, int]]]) -> Iterator[Floats]:
+        """Yield `log_probabilities` with each of the groups hidden, in their order."""
+        if self.at_once == 1 or len(groups) < 2:
+            yield from map(self.log_probabilities, groups)
+            return
+        self.leaves_out()  # tried once, before two threads ask
+        for shares in two_at_once(self._log_probabilities, groups):
+            self.forwards += 1
+            yield shares
+
+    def _log_probabilities(self, hidden: Sequence[tuple[int, int]]) -> Floats:
         within_prompt = hidden and all(b < len(self.prompt) for _, b in hidden)
         return self._logits_without(hidden) if within_prompt and self.leaves_out() else self._masked(hidden)
 

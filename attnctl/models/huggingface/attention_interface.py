@@ -12,11 +12,11 @@ import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnctl.attention import Array, Call
 from attnctl.checks.argument_types import uncompiled
@@ -39,6 +39,7 @@ from attnctl.models.huggingface.attention_sites import (
     sites_of_modules,
 )
 from attnctl.models.huggingface.blockwise_modules import OWN_CODE, attends_in_blocks, hear_module
+from attnctl.runtime.shared_changes import is_held, shared_change
 from attnctl.trace.run import StopForward
 
 if TYPE_CHECKING:
@@ -109,6 +110,10 @@ class WatchSession:
         silent = self.silent_modules.items()
         return {site: name for site, name in silent if not any(map(site.name.startswith, called))}
 
+    def hears(self, module: Module) -> bool:
+        """Return whether a call of a module of this model, in this thread, is one for this session."""
+        return self in _sessions_of(module)
+
     def site_of_call(self, module: Module) -> Site:
         """Return the site of this call of a module, and count the call."""
         key, sites = id(module), self.sites[id(module)]
@@ -125,7 +130,7 @@ class WatchSession:
 
     def begin_part(self, part: Module, *_: object) -> None:
         """Count the start of a model or of a model within it; the outermost one begins a new forward."""
-        if self in _sessions_of(part):
+        if self.hears(part):
             if part is self.model or not self.depth:
                 self.ran, self.depth = True, 0
                 self.calls.clear()
@@ -133,7 +138,7 @@ class WatchSession:
 
     def end_part(self, part: Module, *_: object) -> None:
         """Count the end of a model, whether it returned or raised."""
-        if self in _sessions_of(part):
+        if self.hears(part):
             self.depth = max(0, self.depth - 1)
 
     def watch_blocks(self, stack: ExitStack, *_: object) -> None:
@@ -199,6 +204,19 @@ def watch_attention(
         _sessions.append(session)
         stack.callback(_sessions.remove, session)
         yield session
+
+
+def may_run_at_once(model: PreTrainedModel) -> bool:
+    """Return whether two threads may run `model` at once: no module keeps anything of a forward.
+
+    Those that attend block by block do, in what is heard of them, and so do positions that are scaled by the text's length.
+    """
+    return model.device.type == "cpu" and not any(
+        attends_in_blocks(part)
+        or hasattr(part, "set_attention_type")
+        or re.search("dynamic|longrope", str(getattr(part, "rope_type", "")))
+        for part in model.modules()
+    )
 
 
 def architecture_name(model: Module) -> str:
@@ -328,6 +346,16 @@ def _attend_call(
     return answer
 
 
+def in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a hook of a module that is called for forwards in this thread alone."""
+    thread = threading.get_ident()
+
+    def called(*arguments: Any, **keywords: Any) -> Any:
+        return hook(*arguments, **keywords) if threading.get_ident() == thread else None
+
+    return called
+
+
 def _leave_where_done(sessions: list[WatchSession]) -> None:
     """Raise StopForward if every visitor that watches a module, in this thread, is done."""
     if sessions and all(session.is_done and session.thread == threading.get_ident() for session in sessions):
@@ -378,29 +406,7 @@ def _show_call(
     return context
 
 
-# --- changes that all visitors share, in any thread -------------------------------------------------------------------
-
-_lock = threading.RLock()
-_held: dict[Hashable, tuple[int, ExitStack]] = {}  # name → number of holders, and how to undo the change
-
-
-@contextmanager
-def shared_change(name: Hashable, hold: Callable[[ExitStack], object]) -> Iterator[None]:
-    """Hold a shared change within this context: `hold` begins it for the first caller; the last caller undoes it."""
-    with _lock:
-        count, stack = _held.get(name, (0, ExitStack()))
-        if not count:
-            hold(stack)
-        _held[name] = (count + 1, stack)
-    try:
-        yield
-    finally:
-        with _lock:
-            count, stack = _held.pop(name)
-            if count > 1:
-                _held[name] = (count - 1, stack)
-            else:
-                stack.close()
+# --- the name of the attention that a model attends with ------------------------------------------------------------------
 
 
 @contextmanager
@@ -415,7 +421,7 @@ def attention_set_to(
                 ("configuration", id(config)),
                 partial(setattr, config, "_attn_implementation_internal", before),
             )
-            if only(before or "") or key in _held:
+            if only(before or "") or is_held(key):
                 stack.enter_context(shared_change(key, lambda back, restore=restore: back.callback(restore)))  # type: ignore[misc]
             if only(before or ""):
                 config._attn_implementation_internal = name

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +24,7 @@ from attnctl.models.huggingface.family_traits import Traits
 from attnctl.models.huggingface.intervention import Applied, apply_interventions
 from attnctl.models.huggingface.optional_fields import output_value
 from attnctl.runtime.arrays import Floats, as_numpy
+from attnctl.runtime.shared_changes import shared_change
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -88,6 +90,10 @@ class BlockCall:
         return next(
             (name for name, value in named if isinstance(value, torch.Tensor) and value.is_floating_point()), ""
         )
+
+
+# id of a network, thread → the first calls of blocks in its forward, whose output is recorded, and the rows of the batch
+_skipped: dict[tuple[int, int], tuple[Iterator[BlockCall], int]] = {}
 
 
 class BlockRecorder:
@@ -223,21 +229,32 @@ class BlockRecorder:
 
     @contextmanager
     def _skipping_blocks(self, count: int, rows: int) -> Iterator[None]:
-        """Let the first `count` calls of blocks return their recorded output, within this context."""
-        recorded = iter(self.calls[:count])
+        """Let the first `count` calls of blocks in this thread return their recorded output, within this context."""
+        if not count:
+            yield
+            return
+        key = id(self.network), get_ident()
+        _skipped[key] = iter(self.calls[:count]), rows
+        try:
+            with shared_change(("skipped blocks", id(self.network)), self._wrap_blocks):
+                yield
+        finally:
+            del _skipped[key]
+
+    def _wrap_blocks(self, stack: ExitStack) -> None:
+        """Let the blocks return what is recorded for the thread that calls them, or else run."""
 
         def recorded_or_run(run: Callable[..., Output], /, *args: object, **kwargs: object) -> Output:
-            call = next(recorded, None)
+            recorded, rows = _skipped.get((id(self.network), get_ident()), (None, 0))
+            call = None if recorded is None else next(recorded, None)
             return run(*args, **kwargs) if call is None else expanded_rows(call.output, rows)
 
-        with ExitStack() as stack:
-            for block in self.blocks if count else ():
-                if (forward := block.__dict__.get("forward")) is None:
-                    stack.callback(delattr, block, "forward")
-                else:
-                    stack.callback(setattr, block, "forward", forward)
-                block.forward = partial(recorded_or_run, block.forward)
-            yield
+        for block in self.blocks:
+            if (forward := block.__dict__.get("forward")) is None:
+                stack.callback(delattr, block, "forward")
+            else:
+                stack.callback(setattr, block, "forward", forward)
+            block.forward = partial(recorded_or_run, block.forward)
 
     # --- one block again ----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import torch
 
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
-from attnctl.models.huggingface.attention_interface import architecture_name
+from attnctl.models.huggingface.attention_interface import architecture_name, in_this_thread
 from attnctl.models.huggingface.attention_sites import (
     Site,
     attention_modules,
@@ -72,6 +72,10 @@ class Traits:
         return layers_without_attention(self._network)
 
     @cached_property
+    def _random_blocks(self) -> str:
+        return random_blocks_note(self._network)
+
+    @cached_property
     def _indexed(self) -> set[int]:
         return indexed_layers(self._network)
 
@@ -88,9 +92,11 @@ class Traits:
                 module = self._network.get_submodule(site.name)
                 readers = [part for part in module.modules() if "norm" in type(part).__name__.lower()]
                 for part in {projection, *readers}:
-                    stack.callback(part.register_forward_pre_hook(partial(self._see_reader, key)).remove)
+                    stack.callback(
+                        part.register_forward_pre_hook(in_this_thread(partial(self._see_reader, key))).remove
+                    )
                 if any(part is projection for part in module.modules()):
-                    stack.callback(module.register_forward_hook(partial(self._end_module, key)).remove)
+                    stack.callback(module.register_forward_hook(in_this_thread(partial(self._end_module, key))).remove)
             self._watch_norms(stack)
             yield
 
@@ -105,10 +111,10 @@ class Traits:
             self.final_norm = None if self.final_norm is None else True
 
         for block in blocks_of(self._network):
-            stack.callback(block.register_forward_hook(end_block).remove)
+            stack.callback(block.register_forward_hook(in_this_thread(end_block)).remove)
         for name, part in self._network.base_model.named_modules():
             if id(part) not in layers and "norm" in type(part).__name__.lower() and "predictions" not in name:
-                stack.callback(part.register_forward_pre_hook(begin_norm).remove)
+                stack.callback(part.register_forward_pre_hook(in_this_thread(begin_norm)).remove)
 
     def see_context(self, site: Site, context: Array) -> None:
         """Keep the context (batch, n_q, heads, d_v) that a module continues with, until it is read."""
@@ -210,8 +216,8 @@ class Traits:
         """Return the notes for a reader: `silent` modules attended in code of their own, `gates` are the text's gates."""
         sentence = unseen_sentence(silent)
         notes = [f"{sentence[0].upper()}{sentence[1:]}."] if sentence else []
-        if self._kind in ("self", "encoder") and (blocks := random_blocks_note(self._network)):
-            notes.append(blocks)
+        if self._kind in ("self", "encoder") and self._random_blocks:
+            notes.append(self._random_blocks)
         if self._sinks:
             notes.append(SINK_NOTE)
         if self._kind == "self":

@@ -12,7 +12,12 @@ import torch
 from attnctl.attention import Array, Call
 from attnctl.errors import AttnctlError
 from attnctl.layer.interventions import Intervention, cut_edges, replaced_heads, seen_keys
-from attnctl.models.huggingface.attention_interface import WatchOptions, architecture_name, watch_attention
+from attnctl.models.huggingface.attention_interface import (
+    WatchOptions,
+    WatchSession,
+    architecture_name,
+    watch_attention,
+)
 from attnctl.models.huggingface.attention_sites import Site, unseen_sentence
 from attnctl.models.huggingface.output_projections import projections_watched
 
@@ -37,8 +42,8 @@ def apply_interventions(
         watch_attention(
             model, lambda *_: None, wants, WatchOptions(change.change_call, change.change_context)
         ) as session,
-        _count_past(model, change),
-        _replaced_in_projections(model, change),
+        _count_past(model, change, session),
+        _replaced_in_projections(model, change, session),
     ):
         yield
         # an attention outside the layers (the pooling head of SigLIP) has none of these heads
@@ -105,10 +110,12 @@ class Applied:
 
 
 @contextmanager
-def _count_past(model: PreTrainedModel, change: Applied) -> Iterator[None]:
+def _count_past(model: PreTrainedModel, change: Applied, session: WatchSession) -> Iterator[None]:
     """Set `change.past` to the number of tokens in the cache when each forward begins, within this context."""
 
     def note_cache_length(_: object, __: object, keywords: dict[str, object]) -> None:
+        if not session.hears(model):
+            return
         # its names from transformers 5.24 on, and before
         cache = keywords.get("cache", keywords.get("past_key_values"))
         change.past = int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else 0
@@ -122,12 +129,16 @@ def _count_past(model: PreTrainedModel, change: Applied) -> Iterator[None]:
 
 
 @contextmanager
-def _replaced_in_projections(model: PreTrainedModel, change: Applied) -> Iterator[None]:
+def _replaced_in_projections(model: PreTrainedModel, change: Applied, session: WatchSession) -> Iterator[None]:
     """Replace heads in the input of their output projection, after a gate; not for zeros, which a gate keeps."""
     if not any(intervention.how != "zero" and intervention.heads for intervention in change.interventions):
         yield
         return
-    with projections_watched(model, change.change_projected) as change.projected:
+
+    def change_projected(module: Site, rows: Array) -> Array | None:
+        return change.change_projected(module, rows) if session.hears(model) else None
+
+    with projections_watched(model, change_projected) as change.projected:
         yield
         if change.waiting:
             name = architecture_name(model)

@@ -11,7 +11,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from attnctl.runtime import light_import
 from attnctl.runtime.arrays import one_thread
 from attnctl.runtime.files import state_of_files, write_whole
 from attnctl.runtime.light_import import import_lightly
+from attnctl.runtime.shared_changes import shared_change
 from attnctl.text import counted
 from attnctl.trace.model_info import ModelInfo
 
@@ -471,24 +472,25 @@ def _comes_from_reading(error: BaseException) -> bool:
     return bool(parts) and parts[-1] in READS
 
 
-@contextmanager
-def quiet_library() -> Iterator[None]:
-    """Silence the progress bars, hints and warnings of transformers within this context."""
+def quiet_library() -> AbstractContextManager[None]:
+    """Silence the progress bars, hints and warnings of transformers within this context, in every thread."""
+    return shared_change("quiet library", _silence_library)
+
+
+def _silence_library(stack: ExitStack) -> None:
     library = import_extra("transformers.utils.logging")
     logger = library.get_logger("transformers")
-    with ExitStack() as stack:
-        # its handlers, not its level: a new level empties the caches of all loggers, a thousand in transformers
-        for handler in tuple(logger.handlers):
-            stack.callback(handler.setLevel, handler.level)
-            handler.setLevel(max(handler.level, logging.ERROR))
-        stack.callback(setattr, logger, "propagate", logger.propagate)
-        logger.propagate = False
-        if library.is_progress_bar_enabled():
-            stack.callback(library.enable_progress_bar)
-        stack.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        library.disable_progress_bar()
-        yield
+    # its handlers, not its level: a new level empties the caches of all loggers, a thousand in transformers
+    for handler in tuple(logger.handlers):
+        stack.callback(handler.setLevel, handler.level)
+        handler.setLevel(max(handler.level, logging.ERROR))
+    stack.callback(setattr, logger, "propagate", logger.propagate)
+    logger.propagate = False
+    if library.is_progress_bar_enabled():
+        stack.callback(library.enable_progress_bar)
+    stack.enter_context(warnings.catch_warnings())
+    warnings.simplefilter("ignore")
+    library.disable_progress_bar()
 
 
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers", "num_decoder_layers")

@@ -200,6 +200,13 @@ class OpenedCheckpoint(Checkpoint):
 
         return PaddedTexts(self) if can_batch(self) else None
 
+    @property
+    def runs_at_once(self) -> bool:
+        """Return whether two threads may run passes at once: its forward changes none of its modules."""
+        from attnctl.models.huggingface.attention_interface import may_run_at_once
+
+        return self.shared_pass() is not None and may_run_at_once(self.network)
+
     def before_training(self, seed: int) -> Checkpoint:
         """Return this checkpoint with newly initialised parameters. Raises AttnctlError if its network cannot be built."""
         import torch

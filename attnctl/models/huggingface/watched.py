@@ -14,6 +14,7 @@ from attnctl.checks.selection import find_token
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.layer.interventions import Intervention
 from attnctl.models.huggingface.attention_call import check_finite
+from attnctl.models.huggingface.attention_interface import may_run_at_once
 from attnctl.models.huggingface.attention_sites import Site, model_follows_interface
 from attnctl.models.huggingface.block_recorder import BlockRecorder, logits_of
 from attnctl.models.huggingface.checkpoint import (
@@ -31,6 +32,7 @@ from attnctl.models.huggingface.readers.detector import DetectorReader
 from attnctl.models.huggingface.tokenizer import unknown_piece
 from attnctl.readings.picture_heat import cls_token
 from attnctl.runtime.arrays import Floats, as_numpy
+from attnctl.runtime.two_at_once import two_at_once
 from attnctl.text import visible_text
 from attnctl.text.tokens import Token
 from attnctl.trace.model_info import ModelInfo
@@ -129,21 +131,27 @@ class WatchedNetwork:
     def outcomes(
         self, interventions: Sequence[Intervention], continuation: tuple[int, ...] = (), batch_size: int | None = None
     ) -> Iterator[Floats]:
-        """Yield the outcomes of batches of interventions.
+        """Yield the outcomes of batches of interventions, two batches at once.
 
         An outcome is the logits from the watched position on, (rows, 1 + continuation, vocabulary), or the final states
         (rows, n, d_model).
         """
         forward, more = self.forward(continuation), len(continuation)
-        n = len(self.tokens) + more
-        for batch in intervention_batches(interventions, batch_size or max(1, TOKENS_AT_ONCE // n)):
+        n, words = len(self.tokens) + more, self.predicts_words
+
+        def outcome(batch: list[Intervention]) -> Floats:
             if batch[0] is self.base:
                 output = forward.result
             else:
                 with running_network(self.network, n * len(batch), self.info.name):
                     output = forward.resume_from_change(batch)
             logits = logits_of(output)
-            yield as_numpy(self.watched_logits(logits, more) if self.predicts_words else logits)
+            rows: Floats = as_numpy(self.watched_logits(logits, more) if words else logits)
+            return rows
+
+        batches = list(intervention_batches(interventions, batch_size or max(1, TOKENS_AT_ONCE // n)))
+        at_once = len(batches) > 1 and may_run_at_once(self.network)
+        return two_at_once(outcome, batches) if at_once else map(outcome, batches)
 
     def watched_logits(self, logits: Array, more: int) -> Array:
         """Return the logits from the watched position on, or of a choice among classes: (rows, 1 + more, vocabulary)."""

@@ -17,6 +17,7 @@ weight on a token that is neither the query nor a sink.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,8 +27,10 @@ import numpy as np
 from attnctl.layer import LayerTrace
 from attnctl.readings.questions.certainty import (
     ANTECEDENT,
+    DESCRIBED,
     DETERMINED,
     FAMILIES,
+    GOVERNOR,
     OBJECT,
     POSSESSIVE,
     SUBJECT,
@@ -56,6 +59,12 @@ USUALLY_RIGHT = (
 )
 CLEAR = 0.25  # a checkpoint's link with a smaller weight is no clear sight, of a pronoun one with less than half of it
 FEWEST_KEYS = 3  # keys that a query must see: of two, one has a large weight by chance
+
+# relations of a word to another one; "she" may stand for an earlier "she", and a mark closes one like it
+BETWEEN_TWO_WORDS = (SUBJECT, SUBJECT_VERB, OBJECT, VERB_OBJECT, DESCRIBED, DETERMINED, GOVERNOR)
+# signs of code, paths and addresses, which no marked sentence has
+CODE_SIGN = re.compile(r"[=<>{}\\|^_~`@#*+]|://|(?<=\w)\(")
+FEWEST_SIGNS = 2  # in a text that is no prose; one may stand in a sentence
 
 ROLE_OF_RELATION = {"object → verb": VERB_OF_WORD}
 
@@ -177,8 +186,8 @@ def candidates(trace: Trace, places: Sequence[tuple[LayerTrace, int]] | None = N
                 place = place_of_key.get(words[key].place)
                 if place is None or largest[row] <= 0 or not words[key].is_single or not sentence.asks(family, query):
                     continue
-                if is_network and sentence.small[query] == sentence.small[key]:
-                    continue  # many heads of a checkpoint look at the same word
+                if sentence.small[query] == sentence.small[key] and (is_network or family in BETWEEN_TWO_WORDS):
+                    continue  # many heads of a checkpoint look at the same word; "Alice Alice" has no subject
                 if sentence.fits(family, query, key):
                     role, whole = sentence.role_name(relations, query, key), of_words[row]  # (words,)
                     link_evidence = evidence(sentence, family, query, key, whole)
@@ -324,7 +333,20 @@ def _place_in_checkpoint(link: Candidate, judged: Headline, certainty: Certainty
 def _certainty_of(trace: Trace) -> Certainty:
     """Return the measurement of a trace's model; for a text that it cannot read well, one that calls no link sure."""
     measured = certainty_of_model(trace.model)
-    return replace(measured, sure_from={}) if "guess" in trace.noted else measured
+    return replace(measured, sure_from={}) if "guess" in trace.noted or _code_signs(trace) else measured
+
+
+def _code_signs(trace: Trace) -> list[str]:
+    """Return the signs of code in a text, an address or a path, if it has several: its words are in no sentence.
+
+    Special tokens, "<|endoftext|>", are none of the text's own.
+    """
+    text = trace.text
+    for token in trace.tokens:
+        if token.special and token.start is not None and token.end is not None:
+            text = text[: token.start] + " " * (token.end - token.start) + text[token.end :]
+    signs = CODE_SIGN.findall(text)
+    return signs if len(signs) >= FEWEST_SIGNS else []
 
 
 def other_headlines(trace: Trace, line: Headline) -> list[Headline]:
@@ -364,8 +386,11 @@ def doubt_of(trace: Trace, line: Headline) -> str:
         return f"“{visible_text(sentence.words[query_word])}” may stand for “{rivals[-1]}” as well."
     if unknown:
         return f"The model does not know “{'” and “'.join(dict.fromkeys(unknown))}”: it reads only the letters."
+    if signs := dict.fromkeys(_code_signs(trace)):
+        return f"The text looks like code or an address ({', '.join(signs)}), and sentences were measured."
     right, of = _spoken_share(_certainty_of(trace).share_right(family, line.probability or 0.0))
-    return f"Links like this one were right in {right} of {of} marked sentences."
+    needed = "; “sure” needs 99 of 100" if right / of >= USUALLY_RIGHT else ""
+    return f"Links like this one were right in {right} of {of} marked sentences{needed}."
 
 
 def _spoken_share(share: float) -> tuple[int, int]:

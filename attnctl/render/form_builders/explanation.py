@@ -319,8 +319,7 @@ class Explanation:
             if not notes_of_kind([note], "guess"):  # this one is the last line of the summary
                 yield Line(note, indent=2)
         if any(token.unknown for token in self.trace.tokens):
-            legend = "† not among the words the model knows: read by its shape, or as its unknown word"
-            yield Line(legend, indent=2)
+            yield Line(UNKNOWN_LEGEND, indent=2)
 
     def _headline_forms(self) -> Iterator[Form]:
         """Yield the rule by which each headline was chosen; nothing for places that the user has chosen."""
@@ -473,6 +472,9 @@ class Explanation:
                 yield from shaded_tokens(self.trace.key_axis, layer.head_weights(line.head)[layer.row_of(line.query)])
             if not guess and (conclusion := conclusion_of(self.trace, line)):
                 yield conclusion, "dim"
+
+
+UNKNOWN_LEGEND = "† not among the words the model knows: read by its shape, or as its unknown word"
 
 
 def _indented(form: Form) -> Form:

@@ -10,6 +10,7 @@ from attnctl.readings.questions.head_roles import role_figure
 from attnctl.readings.questions.headline import LEAST, other_headlines
 from attnctl.render.form_builders.explanation import (
     NAMED,
+    UNKNOWN_LEGEND,
     Arithmetic,
     Explanation,
     conclusion_of,
@@ -71,6 +72,8 @@ class FirstScreen:
         yield Line(token_label(" ".join(trace.text.split() or map(token_label, trace.tokens))), "bold", 2, lines=4)
         for note in trace.notes:
             yield Line(note, "dim", 2)
+        if "guess" not in trace.noted and any(token.unknown for token in trace.tokens):  # that note names such words
+            yield Line(UNKNOWN_LEGEND, "dim", 2)
         yield ""
         yield from self._headline_forms() if self._shows_link else self._no_headline_forms()
         if predictions := list(prediction_lines(trace)):

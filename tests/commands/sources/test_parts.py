@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -17,9 +17,11 @@ from attnctl.text.tokens import split_words
 def found(effects: list[float], budget: int) -> SearchProgress:
     """The search over parts whose removals add up, each by its effect."""
     last = SearchProgress()
-    for last in search_parts(
-        len(effects), lambda group: np.array([sum(effects[at] for at in group)], np.float32), budget
-    ):
+
+    def measure(groups: Sequence[tuple[int, ...]]) -> Iterator[np.ndarray]:
+        yield from (np.array([sum(effects[at] for at in group)], np.float32) for group in groups)
+
+    for last in search_parts(len(effects), measure, budget):
         assert last.measured <= budget
     return last
 
@@ -48,9 +50,10 @@ def test_the_likely_parts_are_measured_first() -> None:
         effects[at] = -size
     asked: list[tuple[int, ...]] = []
 
-    def measure(group: Sequence[int]) -> np.ndarray:
-        asked.append(tuple(group))
-        return np.array([sum(effects[at] for at in group)], np.float32)
+    def measure(groups: Sequence[tuple[int, ...]]) -> Iterator[np.ndarray]:
+        for group in groups:
+            asked.append(group)
+            yield np.array([sum(effects[at] for at in group)], np.float32)
 
     *_, last = search_parts(60, measure, 12, [47, 30, 5, 23, 8, 9, 10, 1, 2])
     assert asked[:6] == [(47,), (30,), (5,), (23,), (8,), (9,)]

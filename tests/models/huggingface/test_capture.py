@@ -345,6 +345,21 @@ def test_weights_that_no_forward_puts_out_are_named() -> None:
     assert {call.kind for call in traces} == {"cross", "decoder"} and traces.unseen == said
 
 
+def test_a_decoder_without_an_encoder_has_no_cross_attention_to_miss() -> None:
+    sizes = {"d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 32}
+    config = transformers.TrOCRConfig(
+        vocab_size=50, max_position_embeddings=40, cross_attention_hidden_size=32, **sizes
+    )
+    model, ids = transformers.TrOCRForCausalLM(config).eval(), torch.randint(0, 50, (1, 6))
+    for encoder in (None, torch.randn(1, 4, 32)):
+        with torch.no_grad(), capture(model) as traces:
+            output = model(ids, encoder_hidden_states=encoder, output_attentions=True)
+        assert not traces.unseen  # and no warning
+        own = [*output.attentions, *(output.cross_attentions or ())]
+        assert len(own) == len(traces) == (2 if encoder is None else 4)
+        assert all(torch.equal(call.weights, weights) for call, weights in zip(traces, own, strict=True))
+
+
 def test_columns_of_a_window_are_put_where_their_keys_are() -> None:
     window = torch.arange(1.0, 13).reshape(1, 1, 4, 3)  # one token before and after
     assert from_window(window, 1)[0, 0].tolist() == [[2, 3, 0, 0], [4, 5, 6, 0], [0, 7, 8, 9], [0, 0, 10, 11]]

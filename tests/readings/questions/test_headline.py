@@ -342,9 +342,43 @@ def test_an_unsure_link_tells_how_often_such_links_were_right() -> None:
     assert [measured.share_right(SUBJECT, p) for p in (0.3, 0.5, 0.6, 0.95)] == [0.2, 0.2, 0.88, 0.99]
     assert measured.share_right(OBJECT, 0.7) == 0.7  # nothing was counted
     trace = attnctl.attend("Anybody home sings")
-    unsure = Headline(1, 0, 2, 1, 0.9, "verb → subject", probability=0.85, sure=False)
-    share = certainty.measured()["demo"].share_right(SUBJECT, 0.85)
-    assert doubt_of(trace, unsure) == f"Links like this one were right in {round(10 * share)} of 10 marked sentences."
+    for probability, needed in ((0.65, ""), (0.85, "; “sure” needs 99 of 100")):  # 9 of 10 and "unsure" asks why
+        unsure = Headline(1, 0, 2, 1, 0.9, "verb → subject", probability=probability, sure=False)
+        share = round(10 * certainty.measured()["demo"].share_right(SUBJECT, probability))
+        assert doubt_of(trace, unsure) == f"Links like this one were right in {share} of 10 marked sentences{needed}."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Alice Alice Alice Alice",  # no verb
+        "user@example.com sent a file to bob@example.com",
+        "C:\\Users\\bob\\file.txt",
+        "def add(a, b): return a + b",
+        "if x == y: return left + right",
+    ],
+)
+def test_what_is_no_sentence_has_no_sure_link(text: str) -> None:
+    """By hand: "Alice" is no subject of "Alice", "file" none of "bob", "def" none of "add"."""
+    line = headline(attnctl.attend(text))
+    assert line is not None and not line.sure
+    trace = attnctl.attend("The key of the car(s) is here")  # one sign alone: a sentence
+    assert (sentence := headline(trace)) is not None and sentence.sure
+
+
+def test_the_signs_of_a_special_token_are_no_code() -> None:
+    trace = attnctl.attend("<|endoftext|>Alice sings")
+    special = Token("<|endoftext|>", start=0, end=13, special=True)
+    words = (special, *trace.tokens[-2:])
+    line = Headline(1, 0, 2, 1, 0.9, "verb → subject", probability=0.65, sure=False)
+    assert "code" in doubt_of(trace.about(tokens=(replace(special, special=False), *words[1:]), notes=()), line)
+    assert "Links like this one" in doubt_of(trace.about(tokens=words, notes=()), line)
+
+
+def test_a_word_is_the_antecedent_of_its_like() -> None:
+    trace = attnctl.attend("Not only did she win, but she also broke the record.")
+    line = headline(trace)
+    assert line is not None and {trace.tokens[i].text for i in (line.query, line.key)} == {"she"}
 
 
 def test_a_role_is_that_of_its_pronoun() -> None:

@@ -60,7 +60,7 @@ def pictures() -> Iterator[Row]:
         for trace in traces:
             heatmap_png(read_heatmap(trace), Look(dpi=dpi))
 
-    for dpi, least in ((100, 20), (200, 12)):
+    for dpi, least in ((100, 25), (200, 12)):
         pair = in_turn(lambda dpi=dpi: draw_ours(dpi), lambda dpi=dpi: draw_theirs(dpi), 5)
         ours, theirs = pair.ours / 10, pair.theirs / 2  # seconds a picture
         profile = cProfile.Profile(time.process_time)

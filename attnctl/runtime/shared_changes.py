@@ -1,0 +1,34 @@
+"""Change something of the whole process while anybody needs it, in any thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import ExitStack, contextmanager
+
+_lock = threading.RLock()
+_held: dict[Hashable, tuple[int, ExitStack]] = {}  # name → number of holders, and how to undo the change
+
+
+@contextmanager
+def shared_change(name: Hashable, hold: Callable[[ExitStack], object]) -> Iterator[None]:
+    """Hold a shared change within this context: `hold` begins it for the first caller; the last caller undoes it."""
+    with _lock:
+        count, stack = _held.get(name, (0, ExitStack()))
+        if not count:
+            hold(stack)
+        _held[name] = (count + 1, stack)
+    try:
+        yield
+    finally:
+        with _lock:
+            count, stack = _held.pop(name)
+            if count > 1:
+                _held[name] = (count - 1, stack)
+            else:
+                stack.close()
+
+
+def is_held(name: Hashable) -> bool:
+    """Return whether somebody holds the change of this name."""
+    return name in _held

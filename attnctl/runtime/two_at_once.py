@@ -1,0 +1,67 @@
+"""Work on two items at once, each in a thread with half of torch's threads, and give the results in their order.
+
+Two small products at once take less time than one after the other with two threads each, which wait for one another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+BEGUN = 3  # items that are begun and not yet yielded: two in work, and one that is finished, or waits for a thread
+
+
+def two_at_once(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Yield the result of each item, in order. Raises what `work` or `items` raise, after the results before it.
+
+    With one thread of torch the calling thread works on one item after another. Whoever leaves the loop early, as by Ctrl-C,
+    ends the work that is under way at its next module of a network.
+    """
+    import torch
+    from torch.nn.modules.module import register_module_forward_pre_hook
+
+    every = torch.get_num_threads()
+    if every < 2:
+        yield from map(work, items)
+        return
+    left, threads = threading.Event(), set[int]()
+
+    def begin_thread() -> None:
+        threads.add(threading.get_ident())
+        torch.set_num_threads(every // 2)  # of the calling thread
+
+    def end_early(*_: object) -> None:
+        if left.is_set() and threading.get_ident() in threads:
+            raise InterruptedError
+
+    def begin_each() -> Iterator[Future[Result]]:
+        try:
+            for item in items:
+                yield pool.submit(copy_context().run, work, item)
+        except Exception as error:  # of the items: raised in their place
+            failed = Future[Result]()
+            failed.set_exception(error)
+            yield failed
+
+    hook = register_module_forward_pre_hook(end_early)
+    pool = ThreadPoolExecutor(2, "two at once", begin_thread)
+    begun: deque[Future[Result]] = deque()
+    try:
+        for future in begin_each():
+            begun.append(future)
+            while len(begun) == BEGUN or (begun and begun[0].done()):
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
+    finally:
+        left.set()
+        pool.shutdown(cancel_futures=True)
+        hook.remove()
+        torch.set_num_threads(every)  # MKL has one number for all threads

@@ -1,0 +1,86 @@
+"""Forwards of one network in two threads at once: the numbers of one thread to the bit, each text's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from attnctl.batching.engines import LOCAL, chunks_of_items
+from attnctl.batching.items import Item
+from attnctl.batching.work import Work
+from attnctl.layer.interventions import Intervention
+from attnctl.models import open_model
+from attnctl.runtime import two_at_once as module
+from attnctl.source import record_trace
+from attnctl.watched.measure import EffectRequest, measure_effects, watched_text
+from tests.models.huggingface.conftest import Shelf
+from tests.models.huggingface.test_batches import assert_same
+
+TEXTS = [" ".join(["Alice eats pizza with Bob", "a", "é 🍕", "Bob"][: 1 + number % 4]) for number in range(24)]
+
+
+def on_two_threads(measure: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What a measure returns with two threads of torch, which it uses at once."""
+    import threading
+
+    seen, plain = set[int](), module.copy_context
+
+    def noted() -> Any:
+        seen.add(threading.get_ident())
+        return plain()
+
+    monkeypatch.setattr(module, "copy_context", noted)
+    torch.set_num_threads(2)
+    try:
+        measured = measure()
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert seen  # items were given to threads
+    return measured
+
+
+@pytest.mark.parametrize("how", ["zero", "mean"])
+@pytest.mark.parametrize("case", ["llama", "gpt2", "bert", "qwen3_next causal", "albert, one layer shared"])
+def test_effects_are_those_of_one_thread(case: str, how: str, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also behind a gate, whose heads are replaced before the projection, which both threads call."""
+    model: Any = open_model(shelf(case))
+
+    def measure() -> Any:
+        watched = watched_text(model, "at eat will pizza", base=Intervention(how=how))
+        return measure_effects(watched, EffectRequest(how=how, batch_size=1))
+
+    alone = measure()
+    assert on_two_threads(measure, monkeypatch) == alone
+
+
+@pytest.mark.parametrize("case", ["llama", "gpt2", "bert", "qwen3_next causal"])
+def test_texts_of_a_batch_are_as_if_alone(case: str, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    model: Any = open_model(shelf(case))
+    work = Work({}, (), batch_size=3, is_named=False)
+
+    def measure() -> list[Any]:
+        items = [Item(number, f"text {number}", text) for number, text in enumerate(TEXTS)]
+        chunks = chunks_of_items(items, 4)
+        return [result.trace for chunk in LOCAL.results(work, chunks, None, model) for result in chunk]
+
+    got = on_two_threads(measure, monkeypatch)
+    for trace, text in zip(got, TEXTS, strict=True):
+        assert_same(trace, record_trace(model, text))
+
+
+@pytest.mark.parametrize("case", ["llama", "gemma2, soft cap and window", "qwen3_moe causal"])
+def test_prompts_without_a_part_are_those_of_one_thread(
+    case: str, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: Any = open_model(shelf(case))
+    tokens = model.prompt_tokens("at eat will pizza at eat will")
+    read = model.read_prompt(tokens, "", answer=[5, 6])
+    groups = [[(start, start + length)] for start in range(len(tokens) - 2) for length in (1, 2)]
+    alone = [read.log_probabilities(group).tolist() for group in groups]
+    forwards = read.forwards
+    measured = on_two_threads(lambda: [found.tolist() for found in read.log_probabilities_of(groups)], monkeypatch)
+    assert measured == alone and read.forwards == forwards + len(groups)
