@@ -42,7 +42,7 @@ attnctl.models.sizes              ModelSizes: layers, heads, parameters, cache
 attnctl.readings                  Overview, HeatmapGrid, Comparison, HeadNames, and the readings that give them
 attnctl.readings.head_statistics  what each head does: STATISTICS, HeadStatistics, HeadTable
 attnctl.readings.spans            parts of a text, with their tokens: parts_of, spans_of, named_parts
-attnctl.render                    forms (Line, Table, Grid), pictures (Panels, Bars, Drawing), pages of HTML
+attnctl.render                  forms (Line, Table, Grid), pictures (Panels, Bars, Drawing), pages of HTML
 attnctl.runtime.arrays            types of arrays
 attnctl.runtime.files             files: read with limits, written whole, locked
 attnctl.source                    Source, Reading, prepare; protocols of models: Predicts, AnswersPrompts, CanIntervene, …

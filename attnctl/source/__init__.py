@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from attnctl.source.sources import TraceSource as TraceSource
     from attnctl.source.sources import check_attention_weights as check_attention_weights
     from attnctl.source.sources import is_long as is_long
+    from attnctl.source.zoom import read_heatmap as read_heatmap
 else:
     __getattr__, __dir__, __all__ = public_names(
         __name__,
@@ -61,5 +62,6 @@ else:
             "attnctl.source.sources": (
                 "LONG OverviewSource Source TextSource TraceSource check_attention_weights is_long"
             ),
+            "attnctl.source.zoom": "read_heatmap",
         },
     )
