@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from attnctl.api.intervening import intervene as intervene
     from attnctl.api.log import AttentionLog as AttentionLog
     from attnctl.api.text_parts import spans as spans
-    from attnctl.batching import batch as batch
+    from attnctl.batching.traces import batch as batch
     from attnctl.commands.ablate.compute import ablate as ablate
     from attnctl.commands.ablate.network import effects as effects
     from attnctl.commands.align.compute import align as align
@@ -63,7 +63,7 @@ else:
             "attnctl.api.intervening": "intervene",
             "attnctl.api.log": "AttentionLog",
             "attnctl.api.text_parts": "spans",
-            "attnctl.batching": "batch",
+            "attnctl.batching.traces": "batch",
             "attnctl.errors": "AttnctlError",
             "attnctl.formats.storage": "load",
             "attnctl.models": "attend open_model",

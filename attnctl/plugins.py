@@ -19,12 +19,12 @@ no `__all__`. Everything else is private, and may change in any version:
 
 attnctl                           the functions for Python: attend, capture, intervene, load, …
 attnctl.attention                 the mathematics
-attnctl.batching.formats          BatchFormat, MeanFormat, tally_of_values
-attnctl.batching.items            Item
+attnctl.batching                  many texts: BatchFormat, MeanFormat, tally_of_values; Item, Task, TextStream
 attnctl.blockwise                 long texts: tiles, edges of pooled cells, Tick for progress
 attnctl.checks.argument_types     checks of the arguments of a Python function
 attnctl.checks.document_fields    types of the fields of a document: Part, Share, Count, about, …
 attnctl.checks.limits             ranges of numbers
+attnctl.checks.model_options      options of a function that takes a model: ModelOptions, with_model_options
 attnctl.checks.selection          selections: 3, -1, 0-5, all, a token, a head
 attnctl.checks.tolerances         how far numbers may lie apart
 attnctl.cli                       a command: its form, shared options, open_source, progress, show_forms, write_panels
@@ -32,22 +32,23 @@ attnctl.errors                    AttnctlError, UsageError, exit codes
 attnctl.formats                   files: JsonDocument, write_json; Look, picture formats; tables, sound, conversations
 attnctl.inputs                    what an argument names: a text, a conversation, a batch, a table
 attnctl.layer                     LayerAttention: the attention of one layer
+attnctl.layer.computed            ComputedLayer: weights from queries and keys
+attnctl.layer.interventions       Intervention: heads that are off, edges that are cut
 attnctl.measures                  Measure
 attnctl.models                    open_model, and what a command asks for by a model's name
+attnctl.models.configurations     the sizes of a model by its configuration
 attnctl.models.exchange           a model run again with other tokens
+attnctl.models.sizes              ModelSizes: layers, heads, parameters, cache
 attnctl.readings                  Overview, HeatmapGrid, Comparison, HeadNames, and the readings that give them
 attnctl.readings.head_statistics  what each head does: STATISTICS, HeadStatistics, HeadTable
 attnctl.readings.spans            parts of a text, with their tokens: parts_of, spans_of, named_parts
-attnctl.render                    forms (Line, Table, Grid), pictures (Panels, Bars, Drawing), pages of HTML
+attnctl.render                  forms (Line, Table, Grid), pictures (Panels, Bars, Drawing), pages of HTML
 attnctl.runtime.arrays            types of arrays
 attnctl.runtime.files             files: read with limits, written whole, locked
-attnctl.source                    Source, Reading, prepare
-attnctl.source.model              protocols of models: Predicts, AnswersPrompts, CanIntervene, …
+attnctl.source                    Source, Reading, prepare; protocols of models: Predicts, AnswersPrompts, CanIntervene, …
 attnctl.text                      text that is shown safely, in words and numbers
 attnctl.text.tokens               Token
-attnctl.trace                     Trace
-attnctl.trace.run                 Run
-attnctl.trace.subject             Subject: text, tokens, keys, model, measure, notes
+attnctl.trace                     Trace, Run, Subject, ModelInfo
 attnctl.watched                   a prediction while heads and edges are taken away: watched_text, measure_effects, Effects
 
 attnctl's own commands hold to this list, but for some that `.importlinter` names with the reason.

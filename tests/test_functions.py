@@ -47,7 +47,7 @@ COMPUTED = [*(f"commands.{name}.compute" for name in ("ablate", "compare", "drif
 
 
 @pytest.mark.parametrize(
-    "name", ["api.text_parts", "models", "batching", "trace", "readings.overview", "formats.storage", *COMPUTED]
+    "name", ["api.text_parts", "models", "batching.traces", "trace", "readings.overview", "formats.storage", *COMPUTED]
 )
 def test_examples_of_docstrings_run(name: str) -> None:
     module: Any = import_module(f"attnctl.{name}")

@@ -50,9 +50,7 @@ from attnctl.registry import ALIGNED_FORMATS, BATCH_FORMATS, PROMPT_FORMATS
 from attnctl.text import either
 
 if TYPE_CHECKING:
-    from attnctl.batching.items import Result
-    from attnctl.batching.texts import TextStream
-    from attnctl.batching.work import Work
+    from attnctl.batching import Result, TextStream, Work
     from attnctl.source import Model
 
     Do = Callable[..., Iterator[list[Result]]]  # takes items and flowing=, yields lists of results in their order
@@ -213,9 +211,8 @@ def batch_command(
     if (source is None) == (model.chat is None):
         raise UsageError("give a file or folder of texts, or --chat and a file of conversations, one a line")
 
+    from attnctl.batching import TextStream, Work
     from attnctl.batching.engines import results_of_items
-    from attnctl.batching.texts import TextStream
-    from attnctl.batching.work import Work
     from attnctl.source import Changes
 
     texts = TextStream(str(model.chat if source is None else source), input, column, id_column)
@@ -249,7 +246,7 @@ def _open_model(work: Work, texts: TextStream) -> tuple[Model, Work]:
 
     Raises the errors that concern every text.
     """
-    from attnctl.batching.formats import format_named
+    from attnctl.batching import format_named
     from attnctl.batching.passes import most_together
     from attnctl.batching.work import open_work_model
 
@@ -261,7 +258,7 @@ def _open_model(work: Work, texts: TextStream) -> tuple[Model, Work]:
 
 def _forms_of_tables(formats: tuple[str, ...], steps: tuple[str, ...] | None) -> tuple[str, ...]:
     """Return the formats, with the kind of each table: csv holds headlines, or with `--steps weights` the weights."""
-    from attnctl.batching.formats import TABLES
+    from attnctl.batching import TABLES
 
     return tuple(TABLES[name][steps == ("weights",)] if name in TABLES else name for name in formats)
 
@@ -274,7 +271,7 @@ def _chosen_formats(listed: str, output: str | None) -> tuple[str, ...]:
     formats = tuple(dict.fromkeys(name.strip() for name in listed.split(",")))
     for name in formats:
         if name not in FORMATS:
-            from attnctl.batching.formats import format_named
+            from attnctl.batching import format_named
 
             format_named(name)
     if output in (None, "-") and not (len(formats) == 1 and formats[0] in LINES):
@@ -330,7 +327,7 @@ def _refuse_unused_by_formats(context: Context, formats: tuple[str, ...]) -> Non
 
 def _write_lines(do: Do, texts: TextStream, form: str, strict: bool) -> int:
     """Write each text's lines of `form` to stdout when it is finished; return how many failed, and files were cut off."""
-    from attnctl.batching.formats import format_named
+    from attnctl.batching import format_named
 
     heading = b"" if form == "json" else format_named(form).heading()
     failed = count = 0
@@ -357,9 +354,9 @@ def _write_lines(do: Do, texts: TextStream, form: str, strict: bool) -> int:
 
 def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: bool, start_anew: bool) -> int:
     """Write a folder of files with its manifest; return the number of texts that failed, in this run or before."""
+    from attnctl.batching import FILES, format_named
     from attnctl.batching.engines import SHARED
     from attnctl.batching.folder import Folder
-    from attnctl.batching.formats import FILES, format_named
     from attnctl.batching.manifest import input_paths
 
     noted: set[str] = set()

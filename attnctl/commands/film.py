@@ -42,7 +42,7 @@ from attnctl.formats import FIGURE_ALONE, Look, picture_format, suffixes_listed
 from attnctl.runtime.files import check_writable
 
 if TYPE_CHECKING:
-    from attnctl.readings.heatmap import Evolution
+    from attnctl.readings import Evolution
     from attnctl.source import Changes, Source
     from attnctl.trace import Trace
 
@@ -84,7 +84,7 @@ def film_command(
     every head at each step, to explore in a browser.
     """
     from attnctl import inputs
-    from attnctl.render.figure.heatmap import draw_strip, moving_picture
+    from attnctl.render import draw_strip, moving_picture
     from attnctl.source import Changes
 
     form = picture_format(output, "figure", "frames", "page")
@@ -121,7 +121,7 @@ def _page_of_run(
     of_page: bool,
 ) -> str:
     """Return a page of the text at every saved step; `of_page`: the colour map is one that a page must have."""
-    from attnctl.render.page.sources import check_page_map, page_of_sources
+    from attnctl.render import check_page_map, page_of_sources
 
     if of_page:
         check_page_map(look.cmap)
@@ -151,9 +151,8 @@ def _evolution_of_run(
     Raises UsageError for a layer or head that does not exist.
     """
     from attnctl.checks.selection import selected_indices
-    from attnctl.readings.heatmap import Evolution
-    from attnctl.source import prepare
-    from attnctl.source.zoom import read_heatmap
+    from attnctl.readings import Evolution
+    from attnctl.source import prepare, read_heatmap
 
     traces = [prepare(step, changes, range(step.counts[0]), say=say_notes).trace(predictions=False) for step in steps]
     info = traces[-1].model

@@ -38,7 +38,8 @@ from attnctl.checks.selection import find_several
 from attnctl.errors import UsageError, about_value, option_name
 from attnctl.runtime.files import is_possible_name, open_regular
 from attnctl.source import Changes, TextSource, TraceSource, record_trace
-from attnctl.source.model import AnswersPrompts, Model, Predicts
+from attnctl.source.model import AnswersPrompts, Predicts
+from attnctl.source.model import Model as Model
 from attnctl.text import visible_text
 from attnctl.text.tokens import checked_text
 from attnctl.trace import Trace
@@ -52,14 +53,13 @@ if TYPE_CHECKING:
     from attnctl.attention import Array
     from attnctl.checks.model_options import OptionValues
     from attnctl.layer.interventions import Intervention
+    from attnctl.models.builtin.weights import WeightFile
     from attnctl.models.exchange import ModuleBatch, NetworkBatch
     from attnctl.source import Prepared, Source
     from attnctl.trace import CheckFinding
     from attnctl.watched.measure import Watched
 
     ModelArgument: TypeAlias = str | os.PathLike[str] | Model | PreTrainedModel  # a model, or its name
-
-__all__ = ["Model", "attend", "open_model", "record_trace"]
 
 DEFAULT = "demo"
 
@@ -175,6 +175,17 @@ def known_checkpoints() -> list[str]:
     from attnctl.models.huggingface.hub import KNOWN
 
     return list(KNOWN)
+
+
+def trained_weights(name: str) -> WeightFile | None:
+    """Return the weights file of a model that attnctl trained, by its name, its file or its run; None for any other name.
+
+    Raises AttnctlError if the file is damaged.
+    """
+    from attnctl.models.builtin.weights import read_weights, trained_file
+
+    path = trained_file(name)
+    return None if path is None else read_weights(path)
 
 
 def findings_of(prepared: Prepared) -> list[CheckFinding]:

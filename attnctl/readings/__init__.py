@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from attnctl.readings.head_names import HeadNames as HeadNames
     from attnctl.readings.head_names import Names as Names
     from attnctl.readings.head_names import NamesHeads as NamesHeads
+    from attnctl.readings.head_names import names_in_file as names_in_file
+    from attnctl.readings.heatmap import Evolution as Evolution
     from attnctl.readings.heatmap import HeatmapGrid as HeatmapGrid
     from attnctl.readings.heatmap import OverviewReading as OverviewReading
     from attnctl.readings.overview import LongRow as LongRow
@@ -30,8 +32,8 @@ else:
         __name__,
         {
             "attnctl.readings.comparison": "AlignedTokens Comparison compare_traces",
-            "attnctl.readings.head_names": "HeadNames Names NamesHeads",
-            "attnctl.readings.heatmap": "HeatmapGrid OverviewReading",
+            "attnctl.readings.head_names": "HeadNames Names NamesHeads names_in_file",
+            "attnctl.readings.heatmap": "Evolution HeatmapGrid OverviewReading",
             "attnctl.readings.overview": "LongRow Overview",
             "attnctl.readings.questions.head_roles": "measured_checkpoint",
             "attnctl.readings.questions.headline": "headline",

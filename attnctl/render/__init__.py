@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from attnctl.render.figure.bars import bar_drawing as bar_drawing
     from attnctl.render.figure.drawing import INK as INK
     from attnctl.render.figure.drawing import QUIET as QUIET
+    from attnctl.render.figure.heatmap import draw_strip as draw_strip
     from attnctl.render.figure.heatmap import drawing_of as drawing_of
+    from attnctl.render.figure.heatmap import moving_picture as moving_picture
     from attnctl.render.figure.labels import LONGEST_LABEL as LONGEST_LABEL
     from attnctl.render.figure.labels import Labels as Labels
     from attnctl.render.figure.layout import LEAST_EXTENT as LEAST_EXTENT
@@ -43,19 +45,22 @@ if TYPE_CHECKING:
     from attnctl.render.forms import listed as listed
     from attnctl.render.forms import shaded_tokens as shaded_tokens
     from attnctl.render.forms import token_label as token_label
+    from attnctl.render.page import Page as Page
     from attnctl.render.page import as_data as as_data
     from attnctl.render.page import document_page as document_page
     from attnctl.render.page import escaped_html as escaped_html
     from attnctl.render.page import filled_template as filled_template
     from attnctl.render.page import page_colours as page_colours
     from attnctl.render.page.reading_pages import table_html as table_html
+    from attnctl.render.page.sources import check_page_map as check_page_map
+    from attnctl.render.page.sources import page_of_sources as page_of_sources
 else:
     __getattr__, __dir__, __all__ = public_names(
         __name__,
         {
             "attnctl.render.figure.bars": "Bars bar_drawing",
             "attnctl.render.figure.drawing": "INK QUIET",
-            "attnctl.render.figure.heatmap": "drawing_of",
+            "attnctl.render.figure.heatmap": "draw_strip drawing_of moving_picture",
             "attnctl.render.figure.labels": "LONGEST_LABEL Labels",
             "attnctl.render.figure.layout": (
                 "Drawing LEAST_EXTENT Panel Panels Scale colour_map colour_norm panel_of_heads token_labels"
@@ -68,7 +73,8 @@ else:
                 "ABSENT CHANGE Column Form Grid Line Piece Table bar_columns exponential_heading listed shaded_tokens "
                 "token_label"
             ),
-            "attnctl.render.page": "as_data document_page escaped_html filled_template page_colours",
+            "attnctl.render.page": "Page as_data document_page escaped_html filled_template page_colours",
             "attnctl.render.page.reading_pages": "table_html",
+            "attnctl.render.page.sources": "check_page_map page_of_sources",
         },
     )

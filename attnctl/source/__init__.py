@@ -1,43 +1,67 @@
-"""A source of attention, the changes to it, and the readings of it: what commands and plug-ins import.
+"""A source of attention, the changes to it, and the readings of it.
 
 A source gives its layers to a reading, one after another. `prepare` selects layers and heads, and the changes to each
-layer. Commands, batches and Python's functions all use it.
+layer. Commands, batches and Python's functions all use it. The protocols of models say what only some models can do.
 """
 
 from __future__ import annotations
 
-from attnctl.source.changes import NO_CHANGES, Changes, prepare
-from attnctl.source.model import Model
-from attnctl.source.prepared import ChangedReading, Prepared, check_room, record_trace
-from attnctl.source.reading import KeptReading, Reading, Say, Visit
-from attnctl.source.sources import (
-    LONG,
-    OverviewSource,
-    Source,
-    TextSource,
-    TraceSource,
-    check_attention_weights,
-    is_long,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "LONG",
-    "NO_CHANGES",
-    "ChangedReading",
-    "Changes",
-    "KeptReading",
-    "Model",
-    "OverviewSource",
-    "Prepared",
-    "Reading",
-    "Say",
-    "Source",
-    "TextSource",
-    "TraceSource",
-    "Visit",
-    "check_attention_weights",
-    "check_room",
-    "is_long",
-    "prepare",
-    "record_trace",
-]
+from attnctl.public import public_names
+
+if TYPE_CHECKING:
+    from attnctl.source.changes import NO_CHANGES as NO_CHANGES
+    from attnctl.source.changes import Changes as Changes
+    from attnctl.source.changes import prepare as prepare
+    from attnctl.source.model import AlignsTexts as AlignsTexts
+    from attnctl.source.model import AnsweredPrompt as AnsweredPrompt
+    from attnctl.source.model import AnswersByIds as AnswersByIds
+    from attnctl.source.model import AnswersPrompts as AnswersPrompts
+    from attnctl.source.model import CallsModule as CallsModule
+    from attnctl.source.model import CallsNetwork as CallsNetwork
+    from attnctl.source.model import CanBeUntrained as CanBeUntrained
+    from attnctl.source.model import CanIntervene as CanIntervene
+    from attnctl.source.model import Generates as Generates
+    from attnctl.source.model import HearsSpeech as HearsSpeech
+    from attnctl.source.model import Model as Model
+    from attnctl.source.model import PadsTexts as PadsTexts
+    from attnctl.source.model import Predicts as Predicts
+    from attnctl.source.model import ShowsOutputs as ShowsOutputs
+    from attnctl.source.model import Unembeds as Unembeds
+    from attnctl.source.prepared import ChangedReading as ChangedReading
+    from attnctl.source.prepared import Prepared as Prepared
+    from attnctl.source.prepared import check_room as check_room
+    from attnctl.source.prepared import record_trace as record_trace
+    from attnctl.source.probe import ProbeReading as ProbeReading
+    from attnctl.source.probe import probe_text as probe_text
+    from attnctl.source.reading import KeptReading as KeptReading
+    from attnctl.source.reading import Reading as Reading
+    from attnctl.source.reading import Say as Say
+    from attnctl.source.reading import Visit as Visit
+    from attnctl.source.sources import LONG as LONG
+    from attnctl.source.sources import OverviewSource as OverviewSource
+    from attnctl.source.sources import Source as Source
+    from attnctl.source.sources import TextSource as TextSource
+    from attnctl.source.sources import TraceSource as TraceSource
+    from attnctl.source.sources import check_attention_weights as check_attention_weights
+    from attnctl.source.sources import is_long as is_long
+    from attnctl.source.zoom import read_heatmap as read_heatmap
+else:
+    __getattr__, __dir__, __all__ = public_names(
+        __name__,
+        {
+            "attnctl.source.changes": "Changes NO_CHANGES prepare",
+            "attnctl.source.model": (
+                "AlignsTexts AnsweredPrompt AnswersByIds AnswersPrompts CallsModule CallsNetwork CanBeUntrained "
+                "CanIntervene Generates HearsSpeech Model PadsTexts Predicts ShowsOutputs Unembeds"
+            ),
+            "attnctl.source.prepared": "ChangedReading Prepared check_room record_trace",
+            "attnctl.source.probe": "ProbeReading probe_text",
+            "attnctl.source.reading": "KeptReading Reading Say Visit",
+            "attnctl.source.sources": (
+                "LONG OverviewSource Source TextSource TraceSource check_attention_weights is_long"
+            ),
+            "attnctl.source.zoom": "read_heatmap",
+        },
+    )

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from attnctl.layer import LayerAttention
-from attnctl.source import TextSource
 from attnctl.source.model import HasVocabulary, Model
+from attnctl.source.sources import TextSource
 from attnctl.text.tokens import Token, named_tokens
 from attnctl.trace.run import Run
 

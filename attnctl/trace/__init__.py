@@ -23,8 +23,12 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.layer import LayerTrace
 from attnctl.text import counted, number_list, quoted_beginning
 from attnctl.text.tokens import Token, joins_within_word, word_numbers
+from attnctl.trace.model_info import ModelInfo as ModelInfo
 from attnctl.trace.run import Prediction
-from attnctl.trace.subject import HoldsSubject, Subject
+from attnctl.trace.run import Run as Run
+from attnctl.trace.run import StopForward as StopForward
+from attnctl.trace.subject import HoldsSubject
+from attnctl.trace.subject import Subject as Subject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -33,7 +33,7 @@ from attnctl.layer import LayerAttention
 from attnctl.measures import Measure
 from attnctl.render import Grid, Line
 from attnctl.source import prepare
-from attnctl.trace.run import Run
+from attnctl.trace import Run
 
 TOKENS = 32  # generated without --generate
 

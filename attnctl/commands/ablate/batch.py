@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from attnctl.batching.formats import MeanFormat, Tally, tally_of_values
-from attnctl.batching.items import Item
+from attnctl.batching import Item, MeanFormat, Tally, tally_of_values
 from attnctl.errors import AttnctlError
-from attnctl.source.model import Model
+from attnctl.source import Model
 from attnctl.text.tokens import checked_text
 from attnctl.trace import Trace
 from attnctl.watched import EffectRequest, HeadEffect, measure_effects, watched_text

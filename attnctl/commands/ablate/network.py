@@ -19,7 +19,7 @@ from attnctl.checks.selection import chosen_indices
 from attnctl.errors import UsageError
 from attnctl.layer.interventions import Intervention
 from attnctl.models import open_named_model, watched_tensors
-from attnctl.source.model import Model
+from attnctl.source import Model
 from attnctl.text.tokens import checked_text
 from attnctl.watched import EffectRequest, Effects, measure_effects, watched_text
 

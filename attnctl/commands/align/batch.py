@@ -7,9 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnctl.batching.formats import BatchFormat, NamedFiles
-from attnctl.batching.items import Item, Result
-from attnctl.batching.work import Task, Work
+from attnctl.batching import BatchFormat, Item, NamedFiles, Result, Task, Work
 from attnctl.checks.selection import selected_indices
 from attnctl.commands.align.result import AlignedSpeech, AlignedText
 from attnctl.errors import AttnctlError, UsageError
@@ -18,7 +16,7 @@ from attnctl.runtime.files import write_whole
 from attnctl.text import either
 
 if TYPE_CHECKING:
-    from attnctl.source.model import AlignsTexts
+    from attnctl.source import AlignsTexts
 
 BETWEEN = " ||| "  # between source and target in a line, as fast_align reads them
 OWN = ("heads", "language")  # options that one text may have in the input
@@ -37,7 +35,7 @@ class Alignments(Task):
 
     def __init__(self, work: Work, model: Model | None = None) -> None:
         from attnctl.commands.align.compute import hears_speech
-        from attnctl.source.model import AlignsTexts
+        from attnctl.source import AlignsTexts
 
         opened = open_named_model(**work.options) if model is None else model
         wanted = f"name a checkpoint with {'a text' if work.formats == ('pharaoh',) else 'speech'} to align"

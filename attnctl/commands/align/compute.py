@@ -12,7 +12,7 @@ from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
     from attnctl.models import ModelArgument
-    from attnctl.source.model import AlignsTexts
+    from attnctl.source import AlignsTexts
 
 
 def align(
@@ -81,7 +81,7 @@ def opened_or_named(model: ModelArgument, tokenizer: Any, *options: str | None) 
         check_types("align", str | os.PathLike | None, tokenizer=tokenizer)
         return os.fspath(model)
     from attnctl.models import opened_model
-    from attnctl.source.model import AlignsTexts
+    from attnctl.source import AlignsTexts
 
     dtype, device, source_language, target_language = options
     named = {"dtype": dtype, "device": device, "source_language": source_language, "target_language": target_language}
@@ -95,7 +95,7 @@ def hears_speech(text: str, model: str | AlignsTexts) -> bool:
     """Return whether `align` reads a text as the name of a sound file: by the model, or by its suffix."""
     from attnctl.models import kind_of_name
     from attnctl.runtime.files import SOUND
-    from attnctl.source.model import HearsSpeech
+    from attnctl.source import HearsSpeech
 
     if SOUND.fullmatch(text):
         return True

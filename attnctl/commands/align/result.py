@@ -23,7 +23,7 @@ from attnctl.checks.selection import selected_heads
 from attnctl.formats import JsonDocument, ResultModel, ResultTokens, flat_records
 from attnctl.runtime.arrays import Floats
 from attnctl.text import quoted_beginning
-from attnctl.trace.model_info import ModelInfo
+from attnctl.trace import ModelInfo
 
 FRAME_SECONDS = 0.02
 AUTO_HEADS = 6  # the number of best heads for `auto`

@@ -38,7 +38,7 @@ from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats import SAMPLE_RATE
 from attnctl.models import kind_of_name, open_named_model
 from attnctl.runtime.arrays import Floats
-from attnctl.source.model import HearsSpeech, Model
+from attnctl.source import HearsSpeech, Model
 from attnctl.text import counted
 
 WINDOW_SECONDS, LATEST_SECONDS = 30, 5  # Whisper hears 30 seconds at once; a longer speech is cut in the last 5 of them

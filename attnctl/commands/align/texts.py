@@ -30,13 +30,10 @@ from attnctl.layer import LayerAttention
 from attnctl.models import NamedKind, kind_of_name, open_named_model
 from attnctl.readings import least_sink_share
 from attnctl.runtime.arrays import Bools, Floats
-from attnctl.source import Changes, TextSource, prepare
-from attnctl.source.model import AlignsTexts
+from attnctl.source import AlignsTexts, Changes, TextSource, prepare
 from attnctl.text import shortened, visible_text
 from attnctl.text.tokens import Token, checked_text, unknown_words
-from attnctl.trace import PIECES_NOTE, joined_word, word_groups
-from attnctl.trace.run import Run
-from attnctl.trace.subject import Subject
+from attnctl.trace import PIECES_NOTE, Run, Subject, joined_word, word_groups
 
 if TYPE_CHECKING:
     from attnctl.checks.model_options import OptionValues

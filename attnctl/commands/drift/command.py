@@ -141,7 +141,7 @@ def _texts_of(a: str, b: str, text: str | None, file: str | None, texts: str | N
         return [ComparedText(0, "", inputs.text_of(text, file))]
     if text is not None or file is not None:
         raise UsageError("cannot be combined with another text", option="texts")
-    from attnctl.batching.texts import TextStream
+    from attnctl.batching import TextStream
 
     listed, stream = [], TextStream(texts)
     for item in stream:

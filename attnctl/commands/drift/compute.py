@@ -36,8 +36,7 @@ from attnctl.runtime.arrays import MEMORY, as_numpy
 from attnctl.source import TextSource
 from attnctl.text import counted
 from attnctl.text.tokens import Token
-from attnctl.trace.model_info import ModelInfo
-from attnctl.trace.run import StopForward
+from attnctl.trace import ModelInfo, StopForward
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -11,9 +11,9 @@ from attnctl.attention import Array
 from attnctl.errors import UsageError
 from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
-from attnctl.source.model import Predicts, ShowsOutputs, Unembeds
+from attnctl.source import Predicts, ShowsOutputs, Unembeds
 from attnctl.text import counted
-from attnctl.trace.model_info import ModelInfo
+from attnctl.trace import ModelInfo
 
 if TYPE_CHECKING:
     from attnctl.models import Model

@@ -19,7 +19,7 @@ from attnctl.commands.evaluate.treebank import HALF
 from attnctl.commands.evaluate.words import HALVES, UP, AlignedSentence, TreeQuestion, align_words
 from attnctl.errors import AttnctlError
 from attnctl.formats.conllu import ParsedSentence
-from attnctl.source.model import CanBeUntrained
+from attnctl.source import CanBeUntrained
 from attnctl.text import english
 from attnctl.text.english import HELD_OUT, Link, links_said, written_blocks
 

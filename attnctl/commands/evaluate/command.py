@@ -43,8 +43,8 @@ from attnctl.formats import MapLook, format_names, picture_format, suffixes_list
 from attnctl.runtime.files import check_writable, need_pyarrow
 
 if TYPE_CHECKING:
+    from attnctl.batching import Result
     from attnctl.batching.engines import Engine
-    from attnctl.batching.items import Result
     from attnctl.commands.evaluate.compute import CensusWork
     from attnctl.commands.evaluate.result import CensusTable
     from attnctl.commands.evaluate.treebank import Treebank

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
+from attnctl.batching import BatchFormat, Item, NamedFiles, Pending, Result, Task
 from attnctl.batching.engines import LOCAL, Engine, chunks_of_items
 from attnctl.batching.folder import Folder
-from attnctl.batching.formats import BatchFormat, NamedFiles
-from attnctl.batching.items import Item, Pending, Result
 from attnctl.batching.manifest import input_paths
 from attnctl.batching.passes import most_together, shared_pass_of
-from attnctl.batching.work import Task, reason_of
+from attnctl.batching.work import reason_of
 from attnctl.checks import limits
 from attnctl.checks.argument_types import check_types
 from attnctl.checks.model_options import ModelOptions, with_model_options
@@ -42,7 +41,7 @@ from attnctl.errors import AttnctlError, TooLongError, UsageError, in_one_line, 
 from attnctl.formats.conllu import BadSentenceError, ParsedSentence, joined_sentences
 from attnctl.models import DEFAULT, Model, open_named_model, opened_model
 from attnctl.runtime.files import decode_text, read_bytes
-from attnctl.source.model import CanBeUntrained, Generates, PadsTexts
+from attnctl.source import CanBeUntrained, Generates, PadsTexts
 from attnctl.text.tokens import Token, checked_text
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from attnctl.batching.items import Item
+from attnctl.batching import Item
 from attnctl.batching.texts import DAMAGE, InputFiles, numbered
 from attnctl.errors import AttnctlError, in_one_line
 from attnctl.formats.conllu import BadSentenceError, ParsedSentence, TreebankPart, treebank_parts

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Context, Option
@@ -49,10 +48,9 @@ from attnctl.cli import (
 )
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats import PictureLook, format_names, suffixes_listed
-from attnctl.registry import COMMANDS
 
 if TYPE_CHECKING:
-    from attnctl.readings import HeadNames, NamesHeads, Overview
+    from attnctl.readings import HeadNames, Overview
     from attnctl.source import Changes, Source
 
 TOP_BY = "confidence"  # the statistic by which --top chooses heads without --by
@@ -178,7 +176,7 @@ def _statistic_name(by: str | None) -> str | None:
 
 def _open_probe(model: WeightsModelOptions) -> Source:
     """Return the model with the text of the probe."""
-    from attnctl.source.probe import probe_text
+    from attnctl.source import probe_text
 
     opened = probe_text(model_of(model))
     say_notes(["there is no text: every statistic is measured on random tokens that are repeated"])
@@ -235,9 +233,10 @@ def _write_heads(
     """Write the heads, sorted and cut to `top`: as CSV, JSON, a page, or on the terminal."""
     from attnctl.commands.heads.show import heads_table, names_origin, ranked_by
     from attnctl.formats import TABLE_FORMATS, block_of, overview_to_json
+    from attnctl.readings import names_in_file
     from attnctl.readings.head_statistics import HeadTable
 
-    names = None if census is None else _names_in_file(census)
+    names = None if census is None else names_in_file(census)
     measured = measure(names)
     order = by if by or top is None else TOP_BY
     ranked = ranked_by(measured.head_statistics, order)[:top]
@@ -248,15 +247,6 @@ def _write_heads(
     else:
         table = heads_table(ranked, order, names_origin(measured.model, ranked, names))
         write_forms([table], form, output, _title_of(measured), measured.model.citation, soft_wrap=True)
-
-
-def _names_in_file(path: str) -> HeadNames:
-    """Return the names of heads in a file of another command. Raises UsageError if that command is not installed."""
-    reader = next((package.names_heads for package in COMMANDS.values() if package.names_heads), None)
-    if reader is None:
-        raise UsageError("this attnctl has no command that writes such a file", option="census", value=path)
-    table: NamesHeads = resolve_name(reader)(path)
-    return table.head_names()
 
 
 def _title_of(measured: Overview) -> str:

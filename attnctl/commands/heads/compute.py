@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attnctl.readings import HeadNames, Names, NamesHeads, Overview
     from attnctl.readings.head_statistics import HeadTable
     from attnctl.source import Prepared
-    from attnctl.trace.model_info import ModelInfo
+    from attnctl.trace import ModelInfo
 
 
 @with_model_options
@@ -84,7 +84,7 @@ def measure_heads(
     overview: Overview = prepared.read(OverviewReading(statistics=statistics), tick)
     measured = list(overview.head_statistics)
     if probe and model is not None:
-        from attnctl.source.probe import ProbeReading, probe_text
+        from attnctl.source import ProbeReading, probe_text
 
         scores = prepare(probe_text(model), layer=prepared.layers, head=prepared.heads).read(ProbeReading())
         for index, head in enumerate(measured):

@@ -9,7 +9,7 @@ from attnctl.readings import HeadNames, measured_checkpoint
 from attnctl.readings.head_statistics import LEAST_TOKENS, STATISTICS, HeadStatistics, Statistic
 from attnctl.render import Column, Table
 from attnctl.text import for_pasting
-from attnctl.trace.model_info import ModelInfo
+from attnctl.trace import ModelInfo
 
 LONGEST_NAME = 20  # letters: so long a name, as "pronoun → antecedent", with its comma stays on one line
 REPEATING = ("induction", "duplicate")  # statistics of repeated tokens

@@ -121,7 +121,7 @@ def _module_search(
     """Return the search over a batch, or over texts in one row, for a module of the user's own."""
     from attnctl.cli import model_of
     from attnctl.commands.leaks.module import ModuleLeaks
-    from attnctl.source.model import CallsModule
+    from attnctl.source import CallsModule
 
     opened = model_of(option_values(options))
     assert isinstance(opened, CallsModule)

@@ -17,7 +17,7 @@ from attnctl.commands.leaks.search import VISIBLE, LeakSearch, ReadRows, expecta
 from attnctl.errors import AttnctlError
 from attnctl.models import network_batch
 from attnctl.models.exchange import NetworkBatch, Place, rows_of_call
-from attnctl.trace.run import StopForward
+from attnctl.trace import StopForward
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -107,7 +107,7 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
     from attnctl.inputs import read_batch, read_table
     from attnctl.models import kind_of_name
     from attnctl.models.exchange import RunsBlocks
-    from attnctl.source.model import CallsNetwork
+    from attnctl.source import CallsNetwork
 
     is_table = expect is not None and parsed_rule(expect) is None and Path(expect).exists()
     rule = rule_of(read_table(expect) if expect is not None and is_table else expect)
@@ -137,7 +137,7 @@ def _mask_search(source: str, options: MaskOptions, expect: str | None) -> Searc
 def _module_search(opened: Model, source: str, batch: dict[str, Any], rule: Rule | None) -> Search:
     """Return the search over a text or a batch for a module of the user's own."""
     from attnctl.commands.mask.module import ModuleSearch
-    from attnctl.source.model import CallsModule
+    from attnctl.source import CallsModule
 
     assert isinstance(opened, CallsModule)
     name, own = opened.info.name, opened.name

@@ -42,19 +42,18 @@ def model_command(
     from attnctl.commands.model.compute import known_configurations, model_card, model_sizes, sizes_document
     from attnctl.commands.model.show import card_forms, sizes_forms
     from attnctl.formats import plain, write_json
-    from attnctl.models.builtin.weights import read_weights, trained_file
+    from attnctl.models import trained_weights
 
     if model is None:
         refuse_unused(context, "length", "json", because="without a name the known configurations are listed")
         width = max(map(len, known_configurations()))
         print_lines(*(f"{key:{width}}  {entry['title']}" for key, entry in known_configurations().items()))
-    elif (path := trained_file(model)) is not None:
+    elif (file := trained_weights(model)) is not None:
         refuse_unused(context, "length", because=f"{model} is a trained model, whose card is printed")
-        file = read_weights(path)
         if json:
-            put_bytes(write_json(model_card(model, file), "card") + b"\n")
+            put_bytes(write_json(model_card(model, file.shapes, file.metadata), "card") + b"\n")
             return
-        show_forms(card_forms(model, file.metadata, file.shapes, path.stat().st_size), soft_wrap=True)
+        show_forms(card_forms(model, file.metadata, file.shapes, file.size), soft_wrap=True)
     else:
         sizes = model_sizes(model)
         n = length or sizes.context or 1024

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from attnctl.commands.model.result import AttentionGroup, Card, Parameters, Sizes
 from attnctl.errors import AttnctlError, UsageError, in_one_line
@@ -15,9 +15,6 @@ from attnctl.models import BUILT_IN, known_checkpoints
 from attnctl.models.configurations import sizes_of_checkpoint, sizes_of_settings
 from attnctl.models.sizes import ModelSizes
 from attnctl.text import Document, for_pasting
-
-if TYPE_CHECKING:
-    from attnctl.models.builtin.weights import WeightFile
 
 
 @cache
@@ -97,15 +94,15 @@ def sizes_document(sizes: ModelSizes, n: int) -> Sizes:
     )
 
 
-def model_card(name: str, file: WeightFile) -> Card:
+def model_card(name: str, shapes: Mapping[str, Sequence[int]], metadata: Mapping[str, str]) -> Card:
     """Return the card of a trained model: the shapes of its tensors, and its metadata with the JSON in it parsed.
 
     Raises AttnctlError if the JSON is damaged.
     """
-    metadata: Document = dict(file.metadata)
-    for key in {"recipe", "figures", "tokens"} & set(metadata):
+    entries: Document = dict(metadata)
+    for key in {"recipe", "figures", "tokens"} & set(entries):
         try:
-            metadata[key] = json.loads(metadata[key])
+            entries[key] = json.loads(entries[key])
         except (ValueError, RecursionError) as error:
             raise AttnctlError(f"the card of {name} is damaged: {key} is not JSON: {in_one_line(error)}") from error
-    return Card(name=name, shapes={key: tuple(shape) for key, shape in file.shapes.items()}, metadata=metadata)
+    return Card(name=name, shapes={key: tuple(shape) for key, shape in shapes.items()}, metadata=entries)

@@ -131,7 +131,7 @@ def needle_command(
         raise UsageError("your own needle needs all three: --needle, --question and --expect")
     text = None if haystack is None else inputs.text_of(None, haystack)
     from attnctl.models import answering_model
-    from attnctl.source.model import AnswersByIds
+    from attnctl.source import AnswersByIds
 
     advice = "name a checkpoint with --model (smollm2, a folder)"
     opened = model_of(option_values(model) | {"seed": None})

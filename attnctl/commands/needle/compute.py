@@ -28,7 +28,7 @@ from attnctl.commands.needle.result import (
     retrieval_scores,
 )
 from attnctl.errors import AttnctlError
-from attnctl.source.model import AnsweredPrompt, AnswersPrompts
+from attnctl.source import AnsweredPrompt, AnswersPrompts
 from attnctl.text.tokens import Token
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 from attnctl.checks.selection import heads_by_layer
 from attnctl.commands.needle.compute import ANSWER, NeedleAsker
-from attnctl.source.model import AnswersByIds
+from attnctl.source import AnswersByIds
 from attnctl.text.tokens import Token
 
 

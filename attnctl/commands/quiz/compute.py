@@ -17,7 +17,7 @@ from attnctl.checks.tolerances import WHOLE_ROW
 from attnctl.commands.quiz.result import QuizQuestion
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerTrace
-from attnctl.source.model import Predicts
+from attnctl.source import Predicts
 from attnctl.text import counted, number_text, sentence_percent, visible_text
 from attnctl.text.tokens import BLANKS, is_blank
 from attnctl.trace import Headline, Trace, reach_of_mask

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from attnctl.batching.formats import BatchFormat, NamedFiles, Tally, merge_means, tally_csv
-from attnctl.batching.items import Item, Result, failed_line
-from attnctl.batching.work import Task
+from attnctl.batching import BatchFormat, Item, NamedFiles, Result, Tally, Task, failed_line, merge_means, tally_csv
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.models import Model, answering_model, open_named_model
 from attnctl.runtime.files import write_whole

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attnctl.commands.sources.search import SourceSearch
     from attnctl.formats import Conversation, Prompt
     from attnctl.models import ModelArgument
-    from attnctl.source.model import AnswersPrompts
+    from attnctl.source import AnswersPrompts
 
 
 @with_model_options

@@ -35,7 +35,7 @@ from attnctl.commands.sources.result import (
 from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.formats import Conversation, Prompt, token_documents
 from attnctl.runtime.arrays import Floats
-from attnctl.source.model import AnswersPrompts
+from attnctl.source import AnswersPrompts
 from attnctl.text import duration_text, quoted_beginning
 
 if TYPE_CHECKING:

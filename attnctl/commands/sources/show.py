@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from attnctl import __version__
 from attnctl.commands.sources.parts import NEGLIGIBLE, RESTS
 from attnctl.commands.sources.result import AnswerSources, PartSource, probability_of_token
 from attnctl.errors import option_name
@@ -21,7 +22,6 @@ from attnctl.render import (
     table_html,
 )
 from attnctl.text import percent, sentence_percent, shortened, visible_text
-from attnctl.version import __version__
 
 HERE = "attnctl.commands.sources"  # the package with the files of the page
 HUES = 7  # distinct colours in the page's style

@@ -110,7 +110,7 @@ def view_command(
         refuse_unused(context, "effects", "against", because="use it with one source")
     elif not effects:
         refuse_unused(context, "against", because="use it with --effects")
-    from attnctl.render.page.sources import check_page_map, page_of_sources
+    from attnctl.render import check_page_map, page_of_sources
     from attnctl.source import Changes
     from attnctl.watched import EffectRequest
 

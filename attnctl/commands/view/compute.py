@@ -9,8 +9,7 @@ from attnctl.checks.argument_types import check_options, check_types
 from attnctl.checks.model_options import OPTION_TYPES, ModelOptions, with_model_options
 from attnctl.errors import UsageError, option_name
 from attnctl.models import DEFAULT, Selection, changes_of_arguments, selected_places, source_of_argument
-from attnctl.render.page import Page
-from attnctl.render.page.sources import page_of_sources
+from attnctl.render import Page, page_of_sources
 from attnctl.runtime.files import write_whole
 from attnctl.trace import Trace
 from attnctl.watched import EffectRequest

@@ -101,6 +101,11 @@ class WeightFile:
         return ids_of_words(self.vocabulary)
 
     @property
+    def size(self) -> int:
+        """Return the bytes of the file."""
+        return Path(self.path).stat().st_size
+
+    @property
     def shapes(self) -> dict[str, list[int]]:
         """Return tensor → its shape."""
         return {name: list(tensor.shape) for name, tensor in self.tensors.items()}
