@@ -83,6 +83,11 @@ def file_report(network: PreTrainedModel) -> FileReport:
     return report if isinstance(report, FileReport) else FileReport()
 
 
+LAID_OUT = 8  # networks whose shapes are kept: a session opens the same folders again and again
+# (class, settings) → name → shape of the parameters
+laid_out: dict[tuple[object, str], dict[str, tuple[int, ...]]] = {}
+
+
 @dataclass(frozen=True)
 class Loading:
     """The network of a folder that is about to be read: its class, its configuration, and the tensors of its files."""
@@ -124,9 +129,14 @@ class Loading:
         """Return name → shape of the parameters of the network for a configuration, without memory for them."""
         import torch
 
-        with torch.device("meta"):
-            network = self.model_class(copy.deepcopy(config))
-        return {name: tuple(part.shape) for name, part in network.named_parameters()}
+        network = (self.model_class, repr(config.to_dict()))
+        if network not in laid_out:
+            with torch.device("meta"):
+                parameters = self.model_class(copy.deepcopy(config)).named_parameters()
+            if len(laid_out) == LAID_OUT:
+                laid_out.clear()
+            laid_out[network] = {name: tuple(part.shape) for name, part in parameters}
+        return laid_out[network]
 
     def read(self) -> tuple[PreTrainedModel, Document, UnusedTensors]:
         """Return the network, what transformers says of its loading, and the unused tensors.
