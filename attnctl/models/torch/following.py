@@ -182,7 +182,7 @@ class Follower:
         _, n_q, n_k = shape
         if extra is None or not 0 < extra.count < n_k:
             return None
-        return extra._replace(beside_queries=not is_cross and n_q + extra.count == n_k)
+        return replace(extra, beside_queries=not is_cross and n_q + extra.count == n_k)
 
     def part_of(self, tensor: Array | None, length: int) -> Chunk | None:
         """Return of what queries or keys are a part, if they were cut along their tokens, of which there are `length`."""
