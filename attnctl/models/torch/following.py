@@ -109,6 +109,9 @@ class Follower:
             for part in results:
                 channel = part.ndim - 1 if name == "embedding" else (1 if part.ndim > 2 else 0)
                 layout = list(fresh_layout(part.shape))
+                known = self.layouts.get(moving[0])
+                if known and len(known) == part.ndim > channel == 1 and axis_size(known[0]) == part.shape[0]:
+                    layout[0] = known[0]  # texts, or texts and heads
                 layout[channel] = fresh_axis(part.shape[channel], feature=True)
                 self.layouts[part] = tuple(layout)
                 self._pass_origin(name, moving, part)
