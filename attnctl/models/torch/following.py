@@ -109,6 +109,9 @@ class Follower:
             for part in results:
                 channel = part.ndim - 1 if name == "embedding" else (1 if part.ndim > 2 else 0)
                 layout = list(fresh_layout(part.shape))
+                known = self.layouts.get(moving[0])
+                if known and len(known) == part.ndim > channel == 1 and axis_size(known[0]) == part.shape[0]:
+                    layout[0] = known[0]  # texts, or texts and heads
                 layout[channel] = fresh_axis(part.shape[channel], feature=True)
                 self.layouts[part] = tuple(layout)
                 self._pass_origin(name, moving, part)
@@ -182,7 +185,7 @@ class Follower:
         _, n_q, n_k = shape
         if extra is None or not 0 < extra.count < n_k:
             return None
-        return extra._replace(beside_queries=not is_cross and n_q + extra.count == n_k)
+        return replace(extra, beside_queries=not is_cross and n_q + extra.count == n_k)
 
     def part_of(self, tensor: Array | None, length: int) -> Chunk | None:
         """Return of what queries or keys are a part, if they were cut along their tokens, of which there are `length`."""

@@ -142,7 +142,7 @@ def moved(
         return (*layout[:dim], fresh_axis(shape[dim]), *layout[dim:])
     if name in REDUCTIONS and math.prod(shape) < math.prod(map(axis_size, layout)):
         return _reduced(args, keywords, layout, shape)
-    if len(shape) == len(layout) and name in RESIZING:
+    if len(shape) == len(layout) and (name in RESIZING or "_pool" in name):
         return _resized(layout, shape)
     return _aligned(layout, shape, [True] * len(shape))
 

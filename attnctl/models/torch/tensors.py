@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -54,7 +55,8 @@ class Chunk(NamedTuple):
         return self.address, self.shape
 
 
-class ExtraKeys(NamedTuple):
+@dataclass(frozen=True)
+class ExtraKeys:
     """Keys that a model adds before and after those of its tokens, by name; whether these are the queries' own tokens."""
 
     before: tuple[str, ...] = ()

@@ -43,6 +43,8 @@ PART_OF_ROW = "only a part of the keys of its softmax meets these values: their 
 LINEAR = "it multiplies keys with values before the queries (linear attention): there is no map of tokens"
 
 
+LEAVES = frozenset(["numpy", "__array__", "tolist"])
+LEFT = "its scores leave torch (numpy), and what becomes of them is not seen"
 DIVIDES = frozenset(["div", "truediv", "true_divide", "divide", "itruediv", "mul", "multiply", "rmul", "imul"])
 
 
@@ -77,6 +79,7 @@ class Tracer(Follower):
         default_factory=dict
     )  # queries, keys → start of the first part
     refused: dict[tuple[str, str], None] = field(default_factory=dict)  # (module, sentence), in order
+    left: dict[str, str] = field(default_factory=dict)  # module → sentence, until its scores are seen to attend
     undivided_refusals: list[Refusal] = field(default_factory=list)
     undivided: ByTensor[Undivided] = field(default_factory=ByTensor)
 
@@ -120,7 +123,7 @@ class Tracer(Follower):
             if softmax.lost and not softmax.is_confirmed
         ]
         undivided = [(refusal.module, refusal.sentence) for refusal in self.undivided_refusals if not refusal.is_over]
-        return dict.fromkeys(lost + undivided)
+        return dict.fromkeys([*lost, *undivided, *self.left.items()])
 
     def refuse(self, sentence: str) -> None:
         """Note what looks like attention, in the module that runs, and cannot be shown."""
@@ -299,6 +302,11 @@ class Tracer(Follower):
     def follow(self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], out: Any) -> Any:
         """Follow a call; see an attention where weights have met values first, and their sum divides the result."""
         out = super().follow(name, args, keywords, out)
+        if name in LEAVES and args and (table := self.tables.get(args[0])) is not None:
+            if table.softmax is not None:
+                table.softmax.lost = table.softmax.lost or name
+            elif not table.of_channels:
+                self.left[self.module()] = LEFT
         if not self.undivided_refusals or name.strip("_") not in DIVIDES or not isinstance(out, torch.Tensor):
             return out
         before = self.undivided.get(args[0]) if args and isinstance(args[0], torch.Tensor) else None
@@ -402,6 +410,7 @@ class Tracer(Follower):
         if softmax.is_confirmed:
             return None  # the same weights meet a second tensor
         softmax.is_confirmed = True
+        self.left.pop(softmax.module, None)
         weights = used if table.before_dropout is None else table.before_dropout
         is_scaled = False
         is_part = not table.has_sink and math.prod(atom.size for atom in groups[3]) < axis_size(table.keys)

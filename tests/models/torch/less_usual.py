@@ -105,6 +105,21 @@ class RowByRow(Written):
         return self.joined(torch.cat(rows, 2))
 
 
+class PooledInHeads(Written):
+    """MViT (Fan et al. 2021): a convolution goes over the tokens of each head; heads and texts are one axis for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_queries, self.of_keys = nn.Conv1d(d, d, 3, padding=1, groups=d), nn.AvgPool1d(2)
+
+    def forward(self, x):
+        q, k, v = (self.split(part).reshape(B * H, N, d).mT for part in self.projected(x))
+        q, k, v = self.of_queries(q), self.of_keys(k), self.of_keys(v)
+        of_heads = (part.detach().double().view(B, H, d, -1).mT for part in (q, k))
+        self.expected.append(softmax64(torch.einsum("bhid,bhjd->bhij", *of_heads)))
+        return torch.bmm(torch.bmm(q.mT, k).softmax(-1), v.mT)
+
+
 class OneKey(Written):
     """The first step of a decoder with a cache: a single token looks at itself, and dropout is off."""
 

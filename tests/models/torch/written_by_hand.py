@@ -398,7 +398,9 @@ class ByLogSoftmax(Written):
         q, k, v = self.projected(x)
         self.expect(q, k)
         scores = self.split(q) @ self.split(k).mT / math.sqrt(D // H)
-        return self.joined(functional.log_softmax(scores, -1).exp() @ self.split(v))
+        weights = functional.log_softmax(scores, -1).exp()
+        self.drawn = scores.detach().numpy(), weights.detach().numpy()  # for a picture
+        return self.joined(weights @ self.split(v))
 
 
 class Chunked(Written):
