@@ -200,7 +200,7 @@ COMMANDS = {
     "schema": CommandPackage(SETTINGS, "the JSON Schema of what attnctl writes", "attnctl.commands.schema.command"),
 }
 
-# an option that a command, or every command, had → what is typed now, as the error of the old spelling names it
+# an option that a command, or every command, had, or that is looked for there → what is typed now, as the error names it
 MOVED = {
     "compare --drift": "attnctl drift A B TEXT",
     "explain --against": "attnctl contributions TEXT --target WORD --against WORD",
@@ -209,6 +209,9 @@ MOVED = {
     "view --run": "attnctl film RUN TEXT -o page.html",
     "view --sources": "attnctl sources TEXT -o page.html",
     **{f"{name} --qkv": "attnctl explain --qkv FILE" for name in ("batch", "quiz")},
+    "heatmap --json": "-o FILE.json, or attnctl explain TEXT --json,",
+    "view --json": "attnctl explain TEXT --json",
+    "batch --json": "--format json, the default,",
     "--no-scale": "--scale none",
     "--rope": "--positions rope",
     "--rope-pairs": "--positions rope, or rope-interleaved,",

@@ -244,6 +244,11 @@ def test_a_form_that_is_not_read_names_those_that_are(name: str, refused: Refuse
     assert f"{name} is in a form that attnctl does not read" in message and ".npz, .safetensors, .json" in message
 
 
+def test_json_of_another_form_names_the_page_of_forms(refused: Refused) -> None:
+    Path("w.json").write_text(json.dumps([{"layer": 0, "head": 0, "attn": [[1.0, 0.0], [0.5, 0.5]]}]))
+    assert "attention of other programs: attnctl docs my-checkpoint" in refused("heatmap", "w.json")
+
+
 def test_records_in_json_and_a_pivot(run: Run) -> None:
     right = shares(3, 3)
     records = [{"query": q, "key": k, "weight": float(right[q, k])} for q in range(3) for k in range(3)]

@@ -288,7 +288,8 @@ def document_read(kind: type[Kind], document: object, source: str, name: str, da
     """
     tag = kind.__struct_config__.tag  # type: ignore[attr-defined]
     if not isinstance(document, dict) or "schema" not in document:
-        raise AttnctlError(f'{source} is not {name}: it has no "schema"')
+        others = "; attention of other programs: attnctl docs my-checkpoint" if name == "a trace" else ""
+        raise AttnctlError(f'{source} is not {name}: it has no "schema"{others}')
     if document["schema"] == FAILED:
         raise AttnctlError(f"{source} is a text of a batch that failed: {document.get('error')}")
     if document["schema"] != tag:
