@@ -27,6 +27,7 @@ from attnctl.trace.subject import Subject
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from attnctl.models.torch.tensors import ExtraKeys
     from attnctl.runtime.arrays import Bools
 
 
@@ -72,6 +73,7 @@ class Captured:
     n_queries: int = 0  # of the forward
     has_sink: bool = False  # a learned sink takes a part of each row, or what `is_scaled` says
     is_scaled: bool = False  # the model multiplies the weights after the softmax: rows sum to less than 1
+    extra: ExtraKeys | None = None  # keys that are no tokens: learned ones, or one of zeros
     way: str = "interface"  # how it was read: see WAYS
     error: float | None = None  # largest difference between the context of these weights and that of torch's kernel
 
@@ -197,6 +199,11 @@ class Captures(list[Captured]):
         queries = tokens if not joined else _names_that_were_read(tokens, first.n_queries)
         forwards = "".join(step_notes)
         name, names = ("key_tokens", key_tokens) if cross else ("tokens", queries)
+        extra = first.extra if cross and key_tokens is None else None
+        if extra is not None:  # of the queries' own tokens, or numbered
+            count = n_k - extra.count
+            own = _tokens_for("tokens", queries if extra.beside_queries else None, count, forwards)
+            names = extra.names([token.text for token in own])
         if not place.is_empty:
             keys = place.tokens(n_k, name, names)
         else:

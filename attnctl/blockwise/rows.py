@@ -98,6 +98,7 @@ def weights_at_offset(cells: Cells, positions: Array, n_k: int, offset: int) -> 
     return result
 
 
+COPIES = 1 << 17  # pairs of copies of a token at a time
 Masses = Callable[
     [Array, Array, Array], Array
 ]  # queries (grids, r), keys (grids, c), counted (grids, r, c) → (…, grids, r)
@@ -108,8 +109,8 @@ def weights_on_copies(masses: Masses, visible: Cells, ids: Sequence[int], shift:
 
     Shift 0 measures who looks at duplicates, 1 who looks at the tokens after them (induction: Olsson et al. 2022).
     Queries and keys are the tokens `ids`; `masses` and `visible` return sums of counted weights and the mask of small
-    grids, of at most about MEMORY >> 8 cells. A token's own position does not count. NaN if a token sees no copy; (1, n)
-    if no token has a copy.
+    grids, of at most about COPIES cells. A token's own position does not count. NaN if a token sees no copy; (1, n) if no
+    token has a copy.
     """
     names = np.asarray(ids)
     n = len(names)
@@ -119,7 +120,7 @@ def weights_on_copies(masses: Masses, visible: Cells, ids: Sequence[int], shift:
     result: Array = None
     for size in np.unique(sizes[sizes > 1]).tolist():
         copies = order[starts[sizes == size][:, None] + np.arange(size)]  # (distinct tokens, copies), ascending
-        max_rows = max(1, (MEMORY >> 8) // size)  # rows of `size` weights at a time
+        max_rows = max(1, COPIES // size)  # rows of `size` weights at a time
         row_step, token_step = min(max_rows, size), max(1, max_rows // size)
         for start, lo in product(range(0, len(copies), token_step), range(0, size, row_step)):
             occurrences = copies[start : start + token_step]

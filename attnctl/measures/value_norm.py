@@ -10,6 +10,8 @@ from attnctl.layer import LayerAttention
 from attnctl.measures import Measure
 from attnctl.runtime.arrays import Floats, as_numpy
 
+BLOCK = 2048  # keys whose values are in memory in double precision
+
 
 def value_norm(layer: LayerAttention) -> LayerAttention:
     """Return the layer with each weight times the length of its value, ‖weight_ij · value_j‖, as a share of its row.
@@ -32,15 +34,18 @@ def value_lengths(layer: LayerAttention) -> Floats:
         return np.asarray(np.linalg.norm(as_numpy(values), axis=-1))
     d_v = values.shape[-1]
     parts = w_o.reshape(-1, d_v, w_o.shape[-1])[list(layer.heads)].astype(np.float64)  # (heads, d_v, d_out)
+    blocks = [values[:, lo : lo + BLOCK] for lo in range(0, values.shape[1], BLOCK)]  # (heads, keys, d_v) each
     if isinstance(values, np.ndarray):
-        return np.asarray(_lengths_through(values, parts))
+        return np.concatenate([_lengths_through(block, parts) for block in blocks], -1)
     # not by NumPy: its BLAS would start threads beside those of torch, and both wait for each other
     import torch
 
     from attnctl.blockwise.products import products_of
 
+    through = torch.from_numpy(parts)  # (heads, d_v, d_out)
     with products_of(values.numel() * d_v):
-        return np.asarray(_lengths_through(values.detach().cpu().double(), torch.from_numpy(parts)))
+        lengths = [_lengths_through(block.detach().cpu().double(), through) for block in blocks]  # (heads, keys) each
+        return torch.cat(lengths, -1).numpy()
 
 
 def _lengths_through(values: Array, parts: Array) -> Array:

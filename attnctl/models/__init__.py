@@ -102,7 +102,7 @@ def open_named_model(name: str = DEFAULT, **options: Unpack[ModelOptions]) -> Mo
         raise UsageError(why, option="offset")
     elif name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")
-    elif Path(name).suffix.lower() in (".safetensors", ".npz") or (Path(name) / "weights.safetensors").is_file():
+    elif Path(name).suffix.lower() in (".safetensors", ".npz") or _holds_a_run(Path(name)):
         module, attribute = "attnctl.models.builtin.weights", "open_weights"
         chosen["path"] = name
     elif names_function(name):
@@ -273,6 +273,11 @@ def networks_kept() -> Iterator[None]:
         yield
     finally:
         network.loaded_networks = None
+
+
+def _holds_a_run(path: Path) -> bool:
+    """Return whether a folder is a run of `attnctl train`; a checkpoint's folder has a config.json."""
+    return (path / "weights.safetensors").is_file() and not (path / "config.json").is_file()
 
 
 def _checkpoint_opener(name: str) -> tuple[str, str]:

@@ -21,6 +21,8 @@ from attnctl.runtime.interrupts import removed_at_end, tidied_up
 from attnctl.text import visible_text
 
 if TYPE_CHECKING:
+    from io import BufferedReader
+
     from filelock import BaseFileLock
 
 # other things at a path than a file, which are not read
@@ -205,11 +207,30 @@ def _systems_own() -> set[int]:
     return devices
 
 
-def open_regular(path: str | Path) -> IO[bytes]:
-    """Open a regular file for reading. Raises AttnctlError if it is not one, or cannot be read."""
+def open_regular(path: str | Path) -> BufferedReader:
+    """Open a regular file for reading. Raises AttnctlError if it is not one, cannot be read, or stands for another."""
     check_regular(path)
     with said_plainly("read", path):
-        return Path(path).open("rb")
+        file = Path(path).open("rb")  # noqa: SIM115 the caller closes it
+    try:
+        _check_fetched(file, path)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+POINTER = b"version https://git-lfs.github.com/spec/"  # how the file of a Git LFS clone begins that was not fetched
+
+
+def _check_fetched(file: BufferedReader, path: str | Path) -> None:
+    """Raise AttnctlError if an open file is a pointer of Git LFS; the file stays at its beginning."""
+    with said_plainly("read", path):
+        begins = file.peek(len(POINTER))
+    if begins.startswith(POINTER):
+        raise AttnctlError(
+            f"cannot read {path}: it is a pointer of Git LFS, not the file itself: git lfs pull fetches it"
+        )
 
 
 def read_bytes(path: str | Path, max_bytes: int = limits.DATA_BYTES) -> bytes:
@@ -222,7 +243,7 @@ def read_bytes(path: str | Path, max_bytes: int = limits.DATA_BYTES) -> bytes:
     size = check_regular(path)
     check_size(size, max_bytes, str(path))
     limits.check_memory(2.0 * size, f"reading {path}", "give a smaller file")
-    with said_plainly("read", path), Path(path).open("rb") as file:
+    with open_regular(path) as file, said_plainly("read", path):
         return _read_at_most(file, lambda _: max_bytes, str(path))
 
 

@@ -5,6 +5,8 @@ if they are installed (for losses, and for sampling): more than half of the time
 the compiler until that import is done (transformers only wants to mark functions that the compiler should leave alone).
 The other packages are reported as not installed, as on a machine without them.
 
+torch's optimizers import that compiler at their first step, to tell it to leave them alone. Here the stand-in answers.
+
 To list its models, transformers 5 reads each of its files twice, line by line. Here each is read once, from `__all__` on.
 
 torch 2.13 computes the shapes that operations return in C++, and again in Python, with SymPy, for its compiler. Networks are
@@ -44,7 +46,8 @@ ABSENT = ("is_torch_distributed_available", "is_scipy_available", "is_sklearn_av
 LISTING = "transformers.utils.import_utils"  # the module that lists its models
 SHAPES = "torch._meta_registrations"  # the shapes of operations, in Python
 COMPILER = "torch._dynamo"
-MARKS = ("disable", "allow_in_graph", "assume_constant_result")  # decorators that only the compiler reads
+# decorators that only the compiler reads, and a mark within a function
+MARKS = ("disable", "allow_in_graph", "assume_constant_result", "graph_break")
 LATE = {"_trace_wrapped_higher_order_op": ("TransformGetItemToIndex",)}  # submodule → names that are imported from it
 
 
@@ -63,7 +66,7 @@ def import_lightly(load: Callable[[], Result]) -> Result:
     for module, name, _ in functions:
         setattr(module, name, lambda: False)
     try:
-        with _compiler_aside():
+        with _stand_in_for_compiler():
             return load()
     except AttnctlError:
         raise
@@ -95,6 +98,7 @@ def complete_torch() -> None:
         import_module(SHAPES)
 
 
+@functools.cache
 def version(name: str) -> str:
     """Return the version of an installed distribution."""
     from importlib import metadata  # takes a tenth of the start with a short text
@@ -102,9 +106,9 @@ def version(name: str) -> str:
     return metadata.version(name)
 
 
-def are_tested() -> bool:
-    """Return whether the installed versions are those that the tests cover."""
-    return all(version(name).split("+")[0].startswith(tested) for name, tested in TESTED.items())
+def are_tested(*names: str) -> bool:
+    """Return whether the installed versions are those that the tests cover; of these distributions, or of all."""
+    return all(version(name).split("+")[0].startswith(TESTED[name]) for name in names or TESTED)
 
 
 @contextmanager
@@ -230,7 +234,17 @@ class _CompilerFinder:
 
 
 @contextmanager
-def _compiler_aside() -> Iterator[None]:
+def without_compiler() -> Iterator[None]:
+    """Within this context, torch's optimizers do not import its compiler, which takes longer than torch itself."""
+    if not alone or COMPILER in sys.modules or not are_tested("torch"):
+        yield
+        return
+    with _stand_in_for_compiler():
+        yield
+
+
+@contextmanager
+def _stand_in_for_compiler() -> Iterator[None]:
     """Within this context, an import of torch's compiler returns a stand-in."""
     import torch
 

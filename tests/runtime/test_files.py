@@ -12,8 +12,27 @@ import pytest
 from attnctl.batching.manifest import AppendedFile
 from attnctl.errors import AttnctlError
 from attnctl.runtime.files import lock_file, lock_folder, write_whole
+from tests.conftest import Refused
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="modes and links of POSIX")
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("w.npy", ("heatmap", "w.npy")),
+        ("m.gguf", ("explain", "a b", "--model", "m.gguf")),
+        ("w.safetensors", ("explain", "a b", "--model", "w.safetensors")),
+    ],
+)
+def test_a_pointer_of_git_lfs_is_called_one(
+    name: str, command: tuple[str, ...], refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The text is that of the specification, v1: what a clone holds where git-lfs is not installed."""
+    monkeypatch.chdir(tmp_path)
+    oid = "4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393"
+    Path(name).write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize 12345\n")
+    assert "it is a pointer of Git LFS, not the file itself: git lfs pull fetches it" in refused(*command)
 
 
 @posix

@@ -25,6 +25,7 @@ from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.models.builtin.network import sentence_rows
 from attnctl.models.builtin.vocabulary import ids_of_words, letter_pieces, vocabulary_tokenizer
 from attnctl.runtime.arrays import one_thread, torch_device
+from attnctl.runtime.light_import import without_compiler
 from attnctl.text import duration_text
 from attnctl.text.english import QUESTIONS
 from attnctl.text.tokens import split_words
@@ -52,7 +53,8 @@ def begin_training(recipe: Recipe, corpus: Corpus) -> Training:
         # the numbers of one word lie side by side, since few words are looked up at a time
         laid_out = np.asfortranarray(array) if name == "unembedding" else array
         parameters[name] = torch.from_numpy(laid_out).to(device).requires_grad_()
-    optimizer = torch.optim.AdamW(parameters.values(), lr=recipe.lr, betas=BETAS, weight_decay=WEIGHT_DECAY)
+    with without_compiler():
+        optimizer = torch.optim.AdamW(parameters.values(), lr=recipe.lr, betas=BETAS, weight_decay=WEIGHT_DECAY)
     by_letters = recipe.pieces is not None
     batches = Batches(corpus, recipe.objective, recipe.batch_size, recipe.seed, by_letters=by_letters)
     pieces = None
@@ -158,7 +160,8 @@ def training_step(training: Training) -> float:
     batch = Batch._make(part if part is None else part.to(device) for part in training.batches.at(training.step))
     for group in training.optimizer.param_groups:
         group["lr"] = learning_rate(training.step, recipe)
-    training.optimizer.zero_grad()
+    with without_compiler():
+        training.optimizer.zero_grad()
     if not bool(batch.counted.any()):  # in a tiny corpus, no word may be chosen to predict
         training.step += 1
         return math.nan
@@ -170,7 +173,8 @@ def training_step(training: Training) -> float:
         )
     loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(training.parameters.values(), CLIP)
-    training.optimizer.step()
+    with without_compiler():
+        training.optimizer.step()
     training.step += 1
     return value
 

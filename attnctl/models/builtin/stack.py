@@ -287,6 +287,7 @@ class Stack(TextModel):
                 return run
             output, residual = layer.forward.output_and_residual
             x = output if residual is None else residual  # (n, d_model)
+            del layer, output, residual  # not beside the arrays of the next layer
         run.predictions = self.predicted_words(tokens, as_numpy(x))
         return run
 

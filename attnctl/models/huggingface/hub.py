@@ -36,7 +36,8 @@ KNOWN = {
 
 WANTED = ("*.json", "*.safetensors", "*.model", "*.jinja", "vocab.txt", "merges.txt", "*.spm")
 CONFIGURATION = ("*.json", "*.model", "*.jinja", "vocab.txt", "merges.txt")
-INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+INDEX = f"{SINGLE}.index.json"
 # files that a text's tokens depend on
 TOKENIZER = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.json"),
@@ -214,7 +215,7 @@ def stored_files(folder: Path) -> list[Path]:
 
     Raises AttnctlError if the index is damaged or names other files.
     """
-    single, index = folder / "model.safetensors", folder / INDEX
+    single, index = folder / SINGLE, folder / INDEX
     if single.is_file() or not index.is_file():
         return [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
     files = read_json(index).get("weight_map")

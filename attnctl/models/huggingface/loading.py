@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
 import re
 import warnings
@@ -280,6 +281,10 @@ ATTENTION_SETTINGS: dict[str, tuple[object, ...]] = {
     "query_pre_attn_scalar": (), "attention_multiplier": (1,), "use_qk_norm": (), "qk_norm": (), "qk_layernorm": (),
     "alibi": (), "use_alibi": (), "rope_scaling": ({},), "partial_rotary_factor": (1,), "rotary_pct": (1,),
     "no_rope_layers": (), "position_embedding_type": ("absolute",), "attention_sinks": (), "clip_qkv": (),
+    "attention_chunk_size": (), "attn_temperature_tuning": (0,), "use_bidirectional_attention": (), "rope_interleave": (),
+    "attn_logit_softcap": (0,), "attention_logit_cap": (0,), "qk_scale_factor": (1,), "qk_layer_norms": (), "qk_ln": (),
+    "scale_attn_by_inverse_layer_idx": (), "sliding_window_size": (), "relative_attention": (), "use_logn_attn": (),
+    "dual_chunk_attention_config": (),
 }  # fmt: skip
 
 # by model_type: settings that the family's configuration has and its network never reads → the value that it takes for all
@@ -311,12 +316,18 @@ def _unread_settings(settings: Document, config: PreTrainedConfig) -> Iterator[s
 
 def _unknown_settings(settings: Document, config: PreTrainedConfig) -> tuple[str, ...]:
     """Return the settings of a config.json about attention that no class of its configuration has."""
-    known = {"rope_scaling"} if hasattr(config.get_text_config(), "rope_parameters") else set[str]()
-    for part in configurations_within(config):
+    parts = list(configurations_within(config))
+    known = {"rope_scaling"} if any(hasattr(part, "rope_parameters") for part in parts) else set[str]()
+    for part in parts:
         for origin in type(part).__mro__:
             known |= vars(origin).keys() | vars(origin).get("__annotations__", {}).keys()
             known |= (vars(origin).get("attribute_map") or {}).keys()
         known |= (getattr(part, "rope_parameters", None) or {}).keys()
+    rope = settings.get("rope_parameters")
+    if isinstance(rope, dict) and PARTIAL in rope:
+        settings = {PARTIAL: rope[PARTIAL], **settings}
+    if PARTIAL in settings and not any(map(_turns_a_part, parts)):
+        known.discard(PARTIAL)
     stated = {key: settings[key] for key in ATTENTION_SETTINGS.keys() & settings.keys() - known}
     named_settings = {
         key: value for key, value in stated.items() if value not in (None, False, *ATTENTION_SETTINGS[key])
@@ -324,10 +335,23 @@ def _unknown_settings(settings: Document, config: PreTrainedConfig) -> tuple[str
     if not named_settings:
         return ()
     try:  # some are no fields: they are set when a configuration is made (ModernBERT's decoder)
-        made = {name for part in configurations_within(config) for name in vars(type(part)())}
+        made = {name for part in parts for name in vars(type(part)())}
     except Exception:  # a class without defaults: what it sets cannot be told
         return ()
     return tuple(f"{key} {value}" for key, value in sorted(named_settings.items()) if key not in made)
+
+
+PARTIAL = "partial_rotary_factor"
+
+
+def _turns_a_part(config: PreTrainedConfig) -> bool:
+    """Return whether a network reads its partial_rotary_factor: those with scaled positions do, else its family's code."""
+    rope: Any = getattr(config, "rope_parameters", None) or {}
+    kinds = [part.get("rope_type", "default") for part in (rope, *rope.values()) if isinstance(part, dict)]
+    if any(kind != "default" for kind in kinds):
+        return True
+    folder = Path(inspect.getfile(type(config))).parent
+    return any(PARTIAL in path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
 
 
 # --- warnings of transformers ------------------------------------------------------------------------------------

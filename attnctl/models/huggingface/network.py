@@ -19,7 +19,7 @@ from attnctl.checks import limits
 from attnctl.errors import AttnctlError, error_place, in_one_line, option_name
 from attnctl.models.gguf.ollama import SCHEME
 from attnctl.models.huggingface.attention_sites import configurations_within, layer_count, reads_text, shares_modules
-from attnctl.models.huggingface.hub import import_extra, known_checkpoint
+from attnctl.models.huggingface.hub import INDEX, SINGLE, import_extra, known_checkpoint, stored_files
 from attnctl.models.huggingface.loading import Loading, file_report
 from attnctl.models.huggingface.optional_fields import config_value, generation_config
 from attnctl.models.huggingface.quantisation import Quantisation, computed_in, folder_quantisation, refused
@@ -174,6 +174,9 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
     from attnctl.runtime.arrays import torch_device
 
     stored = stored_tensors(folder, name)
+    if not settings.get("transformers_weights") and not any((folder / file).exists() for file in (SINGLE, INDEX)):
+        file = next(path.name for path in stored_files(folder))
+        raise AttnctlError(f"cannot read {name}: its weights are in {file}, and transformers reads {SINGLE}: rename it")
     check_layer_count(settings, len(stored.tensors), name)
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else torch_device(device)
     number_type: str | torch.dtype = dtype if dtype == "auto" else getattr(torch, dtype)
@@ -197,10 +200,23 @@ def _load(folder: Path, settings: Document, dtype: str, device: str, name: str) 
         except (AttnctlError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # a damaged checkpoint fails in many ways
-            raise AttnctlError(f"cannot read {name}: {in_one_line(error)}") from error
+            reason = _unknown_rope(error, transformers) or in_one_line(error)
+            raise AttnctlError(f"cannot read {name}: {reason}") from error
     check_complete(network, loading_info, name, quantisation)
     check_used(unused, name)
     return network.to(place).eval()  # type: ignore[no-any-return, arg-type]
+
+
+def _unknown_rope(error: Exception, transformers: Any) -> str | None:
+    """Return what is wrong if transformers looked up a kind of rotary positions that it does not have, else None."""
+    kinds = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS
+    if not isinstance(error, KeyError) or not error.args or not isinstance(kind := error.args[0], str):
+        return None
+    frames = [frame.line or "" for frame in traceback.extract_tb(error.__traceback__)]
+    if not any("ROPE_INIT_FUNCTIONS[" in line for line in frames):
+        return None
+    known = ", ".join(sorted({"default", *kinds}))
+    return f"its config.json says the rotary positions are {kind[:40]!r}, and transformers has {known}"
 
 
 # saved settings that change no weight; output_attentions raises an error with a fused kernel

@@ -20,7 +20,7 @@ from attnctl.models.torch.layouts import (
     fresh_layout,
     moved,
 )
-from attnctl.models.torch.tensors import ByTensor, Chunk, tensors_in
+from attnctl.models.torch.tensors import ByTensor, Chunk, ExtraKeys, tensors_in
 from attnctl.models.torch.traced_call import Table
 
 VIEWS = frozenset(
@@ -29,6 +29,7 @@ VIEWS = frozenset(
 CHUNKS = frozenset(["__getitem__", "narrow", "chunk", "split", "tensor_split", "split_with_sizes"])
 MULTIPLICATION = frozenset(["mul", "__mul__", "multiply", "__rmul__"])
 FRESH = frozenset(["new_zeros", "new_ones", "new_empty", "new_full"])  # they read no number of the tensor
+JOINS = frozenset(["cat", "concat", "concatenate"])
 SUMMARIES = frozenset(
     "sum mean max min amax amin argmax argmin norm logsumexp topk any all item numel size dim".split()  # noqa: SIM905
 )
@@ -44,6 +45,7 @@ class Follower:
     origins: ByTensor[object] = field(default_factory=ByTensor)
     grown: ByTensor[bool] = field(default_factory=ByTensor)  # new keys after those of a cache
     chunks: ByTensor[Chunk] = field(default_factory=ByTensor)
+    extras: ByTensor[ExtraKeys] = field(default_factory=ByTensor)  # what holds tokens, and constants before and after
     multiplied: ByTensor[tuple[Array, Array]] = field(default_factory=ByTensor)  # place by place: both factors
     heads: ByTensor[bool] = field(default_factory=ByTensor)  # parts of the features of a projection
     written: dict[int, object] = field(default_factory=dict)  # address of a buffer → origin of what was written into it
@@ -120,6 +122,8 @@ class Follower:
             if product is not None:
                 self.note_product(product, out)
                 return out
+        if name in JOINS and isinstance(out, torch.Tensor):
+            self._note_extras(args, keywords, out)
         for part in results:
             if not part.is_floating_point() and not part.is_complex():
                 continue
@@ -141,7 +145,10 @@ class Follower:
             return
         first = self.origin(floats[-1])
         is_one = all(self.origin(tensor) is first for tensor in floats)
-        joined = name in ("cat", "concat", "concatenate")
+        joined = name in JOINS
+        known = None if joined else next((self.extras[tensor] for tensor in floats if tensor in self.extras), None)
+        if known is not None:
+            self.extras[out] = known
         if joined or is_one:
             self.origins[out] = first
         if (joined and not is_one) or any(self.is_grown(tensor) for tensor in floats):
@@ -149,6 +156,33 @@ class Follower:
         parts = [self.chunks.get(tensor) for tensor in floats]
         if parts[0] is not None and all(part == parts[0] for part in parts):
             self.chunks[out] = parts[0]
+
+    def _note_extras(self, args: Sequence[Any], keywords: Mapping[str, Any], out: Array) -> None:
+        """Note constants that are joined to the tokens of one tensor: learned keys, or a key of zeros."""
+        pieces = keywords.get("tensors", args[0] if args else None)
+        dim = keywords.get("dim", keywords.get("axis", args[1] if len(args) > 1 else 0))
+        if not isinstance(pieces, (tuple, list)) or not isinstance(dim, int):
+            return
+        pieces = [piece for piece in pieces if piece.ndim == out.ndim]  # an empty tensor may have one axis
+        moving = [index for index, piece in enumerate(pieces) if not self.is_constant(piece)]
+        if len(moving) != 1 or not pieces[moving[0]].is_floating_point():
+            return
+        names = [
+            ("learned key" if bool(piece.any()) else "key of zeros",) * int(piece.shape[dim])
+            for index, piece in enumerate(pieces)
+            if index != moving[0]
+        ]
+        inner = self.extras.get(pieces[moving[0]]) or ExtraKeys()
+        before, after = (sum(part, ()) for part in (names[: moving[0]], names[moving[0] :]))
+        self.extras[out] = ExtraKeys(before + inner.before, inner.after + after)
+
+    def extra_keys(self, keys: Array | None, shape: tuple[int, int, int], is_cross: bool) -> ExtraKeys | None:
+        """Return the keys of an attention that are no tokens, if there are any."""
+        extra = None if keys is None else self.extras.get(keys)
+        _, n_q, n_k = shape
+        if extra is None or not 0 < extra.count < n_k:
+            return None
+        return extra._replace(beside_queries=not is_cross and n_q + extra.count == n_k)
 
     def part_of(self, tensor: Array | None, length: int) -> Chunk | None:
         """Return of what queries or keys are a part, if they were cut along their tokens, of which there are `length`."""
@@ -244,7 +278,7 @@ class Follower:
     ) -> Layout | None:
         """Return the layout of heads, cut out of a projection, that get an axis of their own; None for anything else."""
         pieces = keywords.get("tensors", args[0] if args else None)
-        if name not in ("stack", "cat", "concat", "concatenate") or not isinstance(pieces, (tuple, list)):
+        if name not in ("stack", *JOINS) or not isinstance(pieces, (tuple, list)):
             return None
         if source not in self.heads or len({tuple(piece.shape) for piece in pieces}) > 1:
             return None
@@ -272,7 +306,7 @@ class Follower:
         """Return what is known of the result of a function on a table."""
         if table.softmax is None:
             others = [tensor for tensor in moving if tensor is not source and tensor in self.tables]
-            joined = name in ("cat", "concat", "concatenate", "pad") and not others
+            joined = name in ("pad", *JOINS) and not others
             return replace(table, has_sink=True) if joined else table
         if name == "exp" and table.is_log:
             return replace(table, is_log=False)

@@ -14,6 +14,7 @@ from attnctl.attention import Array
 from attnctl.checks.tolerances import KERNEL, tolerance
 from attnctl.errors import AttnctlError
 from attnctl.models.torch.layouts import Atom, Axis, Layout, arranged, fresh_axis, fresh_layout, put_back
+from attnctl.models.torch.tensors import ExtraKeys
 
 
 class Steps(NamedTuple):
@@ -132,6 +133,7 @@ class FusedCall:
     layout: Layout | None
     way: str = "kernel"
     error: float | None = field(default=None, init=False)
+    extra: ExtraKeys | None = field(default=None, init=False)
     changed: Changed | None = field(default=None, init=False)
 
     @cached_property

@@ -24,6 +24,7 @@ from attnctl.models.torch.intervention import apply_to_module
 from attnctl.models.torch.module_answers import ModuleAnswer
 from attnctl.models.torch.own_errors import own_error
 from attnctl.models.torch.picture_tokens import grid_of_tokens, lines_of_transform, patches_in, tokens_of_grid
+from attnctl.models.torch.tensors import ExtraKeys
 from attnctl.models.torch.watching import AnyCall, check_seen, watch_module
 from attnctl.runtime.arrays import Floats, as_numpy
 from attnctl.runtime.files import names_picture
@@ -259,7 +260,11 @@ class ModuleModel(TextModel):
             elif queries is None or len(queries) != n_q:
                 queries = _names(text, n_q)
             if kind == "cross":
-                keys = tuple(named_tokens([str(index) for index in range(n_k)]))
+                extra = sizes.extras.get(kind, ExtraKeys())
+                names = (
+                    [token.text for token in queries] if extra.beside_queries else map(str, range(n_k - extra.count))
+                )
+                keys = tuple(named_tokens(extra.names(list(names))))
                 whole = inputs.tokens or ()
                 keys = tuple(whole) if len(whole) == n_k else keys
                 if inputs.photograph is not None:
@@ -371,6 +376,7 @@ class _Sizes:
     by_kind: dict[str, tuple[int, int]] = field(default_factory=dict)
     texts: dict[str, int] = field(default_factory=dict)  # items of the batch
     grids: dict[tuple[int, int], None] = field(default_factory=dict)  # rows and columns that convolutions gave
+    extras: dict[str, ExtraKeys] = field(default_factory=dict)
     layers: dict[str, int] = field(default_factory=dict)
     heads: dict[str, int] = field(default_factory=dict)
 
@@ -379,6 +385,8 @@ class _Sizes:
         self.layers[place.kind] = max(self.layers.get(place.kind, 0), place.layer + 1)
         self.heads[place.kind] = max(self.heads.get(place.kind, 0), n_heads)
         size = (n_q, n_k) if place.chunk is None else (place.chunk[1], n_k)
+        if place.kind not in self.by_kind and call.extra is not None:
+            self.extras[place.kind] = call.extra
         self.by_kind.setdefault(place.kind, size)
         self.texts.setdefault(place.kind, math.prod(atom.size for atom in call.groups[0]))
 

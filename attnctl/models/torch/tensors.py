@@ -54,6 +54,31 @@ class Chunk(NamedTuple):
         return self.address, self.shape
 
 
+class ExtraKeys(NamedTuple):
+    """Keys that a model adds before and after those of its tokens, by name; whether these are the queries' own tokens."""
+
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    beside_queries: bool = False
+
+    @property
+    def count(self) -> int:
+        """Return how many keys are added."""
+        return len(self.before) + len(self.after)
+
+    def names(self, tokens: Sequence[str]) -> list[str]:
+        """Return the names of all keys, those of tokens in their midst."""
+        return [*_numbered(self.before), *tokens, *_numbered(self.after)]
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    """Return names in brackets, those that come several times with their numbers."""
+    counts = [names[: index + 1].count(name) for index, name in enumerate(names)]
+    return [
+        f"[{name} {count}]" if names.count(name) > 1 else f"[{name}]" for name, count in zip(names, counts, strict=True)
+    ]
+
+
 def tensors_in(args: Sequence[Any], keywords: Mapping[str, Any]) -> Iterator[Array]:
     """Yield the tensors among arguments, also those in lists."""
     for part in (*args, *keywords.values()):

@@ -426,6 +426,7 @@ class Tracer(Follower):
         queries, keys_of = (first, second) if by_columns else (second, first)
         if queries is not None and keys_of is not None:
             self._note_parts_of_keys(queries, keys_of)
+        call.extra = self.extra_keys(keys_of, call.shape, table.is_cross)
         is_cross = table.is_cross or self.differs(call.shape, queries, keys_of)
         other = self.see(call, is_cross, self.part_of(queries, call.shape[1]))
         softmax.array = None  # its memory is not needed any more

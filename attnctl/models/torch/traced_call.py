@@ -18,6 +18,7 @@ from attnctl.models.torch.layouts import (
     arranged,
     put_back,
 )
+from attnctl.models.torch.tensors import ExtraKeys
 
 
 @dataclass(eq=False)
@@ -74,6 +75,7 @@ class TracedCall:
     dropout: float = 0.0
     is_scaled: bool = False  # weights were multiplied after the softmax: rows sum to less than 1
     error: float | None = None
+    extra: ExtraKeys | None = None
     changed: Changed | None = None
 
     @property

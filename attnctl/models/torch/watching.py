@@ -264,6 +264,7 @@ class _Mode(TorchFunctionMode):
         if constant and self.tracer.is_constant(key):
             return out
         is_cross = constant or self.tracer.origin(query) is not self.tracer.origin(key)
+        call.extra = self.tracer.extra_keys(key, call.shape, is_cross)
         is_cross = is_cross or self.tracer.differs(call.shape, query, key)
         other = self._show(call, is_cross, self.tracer.part_of(query, call.shape[1]))
         return out if other is None else other

@@ -128,6 +128,19 @@ NEEDS = {
         "print(light_import.SHAPES in sys.modules, type(row).__module__)",
         "True torch._dynamo._trace_wrapped_higher_order_op",
     ),
+    "an optimizer, which needs no compiler, and a compiler after it": (
+        "light_import.complete_torch()  # training imports all of it\n"
+        "from attnctl.commands.train.compute import begin_training, training_step\n"
+        "from attnctl.commands.train.recipe import Recipe\n"
+        "from attnctl.commands.train.run import read_corpus\n"
+        "recipe = Recipe(steps=2, batch_size=4)\n"
+        "training = begin_training(recipe, read_corpus(recipe, ['Alice eats pizza', 'Bob likes tea']))\n"
+        "losses = [training_step(training) for _ in range(2)]\n"
+        "print(training.step, light_import.COMPILER in sys.modules, end=' ')\n"
+        "import torch._dynamo as compiler\n"
+        "print(compiler.__spec__ is not None, training_step(training) > 0)",
+        "2 False True True",
+    ),
 }
 IN_FORKS = """
 import json, os

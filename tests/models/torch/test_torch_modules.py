@@ -337,3 +337,35 @@ def test_a_key_under_a_large_negative_number_is_hidden() -> None:
     shown = causal(8) & (DOCUMENTS[0][:, None] == DOCUMENTS[0])
     assert (traces[0].mask == shown).all()
     assert min(one.values["min_logit"] for one in attnctl.heads(traces.trace())) > -100
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_keys_that_are_no_tokens_have_names(zero: bool) -> None:
+    """In the order in which nn.MultiheadAttention joins them to its keys."""
+    module, x = nn.MultiheadAttention(D, 2, batch_first=True, add_bias_kv=True, add_zero_attn=zero).eval(), texts()
+    names = ["a", "b", "c", "d", "e"]
+    added = ["[learned key]", "[key of zeros]"][: 1 + zero]
+    with attnctl.capture(module) as traces:
+        _, weights = module(x, x, x, average_attn_weights=False)
+    trace = traces.trace(names)
+    assert [token.text for token in trace.key_axis] == [*names, *added]
+    assert torch.equal(torch.tensor(trace.layers[0].weights), weights[0])
+    with attnctl.capture(module) as traces:
+        module(x, x[:, :3], x[:, :3])
+    assert [token.text for token in traces.trace(names).key_axis] == ["0", "1", "2", *added]
+
+
+def test_learned_keys_before_the_tokens_have_names() -> None:
+    class Memory(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.memory = nn.Parameter(torch.randn(1, 2, D))
+
+        def forward(self, x):
+            keys = torch.cat([self.memory.expand(len(x), -1, -1), x], 1)
+            return nn.functional.scaled_dot_product_attention(x, keys, keys)
+
+    with attnctl.capture(model := Memory()) as traces:
+        model(texts())
+    names = [token.text for token in traces.trace(list("abcde")).key_axis]
+    assert names == ["[learned key 1]", "[learned key 2]", "a", "b", "c", "d", "e"]

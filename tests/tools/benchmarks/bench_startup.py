@@ -207,7 +207,16 @@ GROWING = {
 SHORTEST, LONGEST = 512, 16_384  # tokens
 READ_BY_SMOLLM2 = 8_192  # tokens, with those of the answer
 LINES, MOST_LINES = 256, 8_192  # texts of a batch
-SECONDS = 60.0  # of a run after which no longer text is tried
+SECONDS = 60.0  # of the processor, of a run after which no longer text is tried
+ROUNDS = 3
+PLAIN = "-c FORWARD TEXT"
+PLAIN_FORWARD = """
+import sys
+from pathlib import Path
+from attnctl.models import open_model
+model, text = open_model("demo"), Path(sys.argv[1]).read_text()
+model.run(model.tokenize(text), lambda layer: None, text)
+"""
 
 
 def write_words(file: Path, lines: int, words: int) -> None:
@@ -217,7 +226,11 @@ def write_words(file: Path, lines: int, words: int) -> None:
 
 
 def costs_of_growth(command: str, sizes: Iterable[int], write: Callable[[Path, int], None]) -> dict[int, ProcessCost]:
-    """Return the cost of a command on inputs of each size, until a run takes too long."""
+    """Return the cost of a command on inputs of each size, until a run takes too long.
+
+    It is the least of ROUNDS processes: what else the machine does only adds to a cost, and the start of a process varies as
+    much as a text of 2,048 tokens takes.
+    """
     costs: dict[int, ProcessCost] = {}
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder, "text.txt")
@@ -227,10 +240,13 @@ def costs_of_growth(command: str, sizes: Iterable[int], write: Callable[[Path, i
                 "TEXT": str(text),
                 "OUT": str(Path(folder, f"out-{n}")),
                 "OUT.png": str(Path(folder, f"out-{n}.png")),
+                "FORWARD": PLAIN_FORWARD,
             }
             values |= {"OUT.html": str(Path(folder, f"out-{n}.html")), "WORDS": text.read_text().strip()}
-            costs[n] = attnctl(*(values.get(word, word) for word in command.split()), **STEADY)()
-            if costs[n].wall > SECONDS:
+            words = [values.get(word, word) for word in command.split()]
+            run = python(*words, **STEADY) if words[0] == "-c" else attnctl(*words, **STEADY)
+            costs[n] = ProcessCost(*map(min, zip(*(run() for _ in range(ROUNDS)), strict=True)))
+            if costs[n].processor > SECONDS:
                 break
     return costs
 
@@ -245,8 +261,10 @@ def exponent(sizes: list[int], values: list[float], noise: float) -> float:
     return statistics.linear_regression(*zip(*points, strict=True)).slope if len(points) > 1 else math.nan
 
 
-def growth_rows(name: str, costs: dict[int, ProcessCost], unit: str) -> Iterator[Row]:
-    """Yield the exponents of time and of memory."""
+def growth_rows(
+    name: str, costs: dict[int, ProcessCost], unit: str, plain: dict[int, ProcessCost] | None = None
+) -> Iterator[Row]:
+    """Yield the exponents of time and of memory; beside that of time stands that of `plain` forwards, if they are given."""
     sizes, largest = list(costs), costs[max(costs)]
     for what, values, noise, most, ours in (
         ("time", [cost.processor for cost in costs.values()], 0.1, 2.05, f"{largest.processor:.1f} s"),
@@ -258,6 +276,8 @@ def growth_rows(name: str, costs: dict[int, ProcessCost], unit: str) -> Iterator
             if value == value
             else f"grows by less than {noise:g} {unit_of_cost}"
         )
+        if plain is not None and what == "time":
+            limit += f"; {exponent(list(plain), [cost.processor for cost in plain.values()], noise):.2f} by one plain forward"
         peer = f"{sizes[0]:,} to {sizes[-1]:,} {unit}"
         yield Row(f"{name}: growth of {what}", peer, value, "= k of nᵏ", most=most, ours=ours, limit=limit)
 
@@ -269,10 +289,15 @@ def growth(name: str) -> Iterator[Row]:
     sizes = [least << step for step in range((most // least).bit_length())]
     if "smollm2" in command:
         sizes = [n for n in sizes if n < READ_BY_SMOLLM2]
-    costs = costs_of_growth(command, sizes, lambda file, n: write_words(file, *((n, 8) if of_texts else (1, n))))
+
+    def write(file: Path, n: int) -> None:
+        write_words(file, *((n, 8) if of_texts else (1, n)))
+
+    costs = costs_of_growth(command, sizes, write)
+    plain = costs_of_growth(PLAIN, sizes, write) if name in ("heads", "ablate") else None
     model = "SmolLM2" if "smollm2" in command else "demo"
     what = "ablate one head" if name == "ablate" else name
-    yield from growth_rows(f"{what}, {model}", costs, "texts" if of_texts else "tokens")
+    yield from growth_rows(f"{what}, {model}", costs, "texts" if of_texts else "tokens", plain)
 
 
 register_each("growth", growth, GROWING)

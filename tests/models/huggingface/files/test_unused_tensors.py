@@ -5,6 +5,7 @@ The right weights are NumPy's, from the bytes of the file.
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import sys
@@ -22,7 +23,7 @@ import attnctl
 from attnctl.errors import AttnctlError
 from attnctl.models import open_model
 from attnctl.models.check import check_attention
-from attnctl.models.huggingface.loading import file_report
+from attnctl.models.huggingface.loading import file_report, left_out_settings
 from tests.conftest import Run
 from tests.models.huggingface.conftest import Shelf
 from tests.tools.numpy_llama import attention, tensors_of
@@ -153,7 +154,15 @@ def test_check_says_that_every_tensor_is_used(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"sliding_window": 2}, "sliding_window 2"), ({"alibi": True}, "alibi True"), ({"sliding_window": None}, None)],
+    [
+        ({"sliding_window": 2}, "sliding_window 2"),
+        ({"alibi": True}, "alibi True"),
+        ({"sliding_window": None}, None),
+        ({"attention_chunk_size": 2}, "attention_chunk_size 2"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention True"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),  # Llama turns all of a head
+        ({"partial_rotary_factor": 1.0}, None),
+    ],
 )
 def test_settings_that_a_class_does_not_know_are_named(
     folder: Path, settings: dict[str, Any], said: str | None
@@ -180,6 +189,47 @@ def test_settings_that_a_network_never_reads_are_named(
     with_tensors(folder, {}, attn_config=stated["attn_config"] | settings)
     assert torch.equal(AutoModelForCausalLM.from_pretrained(folder)(torch.arange(5)[None]).logits, before)
     assert [str(said) in note for note in notes_on_file(folder)] == ([] if said is None else [True])
+
+
+def test_a_setting_without_a_note_changes_numbers_and_one_with_a_note_does_not(folder: Path, shelf: Shelf) -> None:
+    """transformers' own logits: Llama ignores partial_rotary_factor, unless its positions are scaled; StableLM reads it."""
+    linear = {"rope_type": "linear", "factor": 1.0, "rope_theta": 10000.0}
+    scaled = {"rope_parameters": linear | {"partial_rotary_factor": 0.5}}
+    for place, settings in ((folder, {}), (folder, scaled), (Path(shelf("stablelm causal")), {})):
+        other = folder.parent / "other"
+        shutil.rmtree(other, ignore_errors=True)
+        shutil.copytree(place, other)
+        with_tensors(other, {}, **settings, partial_rotary_factor=0.5)
+        config = AutoModelForCausalLM.from_pretrained(other).config
+        stated = json.loads((other / "config.json").read_text())
+        ignored = any("partial_rotary_factor" in setting for setting in left_out_settings(stated, config))
+        angles = {}
+        for factor in (0.5, 1.0):
+            text = copy.deepcopy(config)
+            text.rope_parameters["partial_rotary_factor"] = factor
+            (angles[factor],) = {
+                len(buffer) for name, buffer in AutoModelForCausalLM.from_config(text).named_buffers()
+                if name.endswith("rotary_emb.inv_freq")
+            }  # fmt: skip
+        assert ignored == (angles[0.5] == angles[1.0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"), [("ntk", "the rotary positions are 'ntk', and transformers has default, dynamic")]
+)
+def test_rotary_positions_that_transformers_lacks_are_named(folder: Path, kind: str, line: str) -> None:
+    with_tensors(folder, {}, rope_scaling={"type": kind, "factor": 2.0}, rope_parameters=None)
+    with pytest.raises(AttnctlError, match=line):
+        open_model(str(folder))
+
+
+def test_weights_under_another_name_are_named(folder: Path) -> None:
+    """transformers: "no file named model.safetensors", and not what is there; weights.safetensors was read as one layer."""
+    for name in ("model.fp16.safetensors", "weights.safetensors"):
+        (file,) = folder.glob("*.safetensors")
+        file.rename(folder / name)
+        with pytest.raises(AttnctlError, match=f"its weights are in {name}, and transformers reads model.safetensors"):
+            open_model(str(folder))
 
 
 # --- files and sizes ---------------------------------------------------------------------------------------------
