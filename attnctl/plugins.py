@@ -42,13 +42,14 @@ attnctl.models.sizes              ModelSizes: layers, heads, parameters, cache
 attnctl.readings                  Overview, HeatmapGrid, Comparison, HeadNames, and the readings that give them
 attnctl.readings.head_statistics  what each head does: STATISTICS, HeadStatistics, HeadTable
 attnctl.readings.spans            parts of a text, with their tokens: parts_of, spans_of, named_parts
-attnctl.render                  forms (Line, Table, Grid), pictures (Panels, Bars, Drawing), pages of HTML
+attnctl.render                    forms (Line, Table, Grid), pictures (Panels, Bars, Drawing), pages of HTML
 attnctl.runtime.arrays            types of arrays
 attnctl.runtime.files             files: read with limits, written whole, locked
-attnctl.source                    Source, Reading, prepare; protocols of models: Predicts, AnswersPrompts, CanIntervene, …
+attnctl.source                    Source, Reading, prepare; cells and links of a source; protocols of models
 attnctl.text                      text that is shown safely, in words and numbers
 attnctl.text.tokens               Token
 attnctl.trace                     Trace, Run, Subject, ModelInfo
+attnctl.trace.steps               the steps of a trace, by name
 attnctl.watched                   a prediction while heads and edges are taken away: watched_text, measure_effects, Effects
 
 attnctl's own commands hold to this list, but for some that `.importlinter` names with the reason.

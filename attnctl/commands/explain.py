@@ -170,8 +170,7 @@ def _explain_steps(
 ) -> None:
     """Show the steps, those in `names` or all, of the heads that the user chose or of the most telling head."""
     from attnctl.checks.selection import find_several, selected_indices
-    from attnctl.readings import headline
-    from attnctl.readings.questions.headline import walked_heads
+    from attnctl.readings import headline, walked_heads
     from attnctl.source import is_long, prepare
     from attnctl.trace.steps import check_steps
 
@@ -189,8 +188,7 @@ def _explain_steps(
         every = not trace.model.nature.is_built_in
         say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=every)
         say_notes(check_steps(trace, names))
-    from attnctl.render.form_builders.explanation import Explanation
-    from attnctl.render.form_builders.first_screen import FirstScreen
+    from attnctl.render import Explanation, FirstScreen
 
     queries = [None] if query is None else find_several(trace.tokens, query)
     precision = 2 if walk.precision is None else walk.precision
@@ -237,7 +235,7 @@ def _explain_long(prepared: Prepared, form: str, output: str | None, chosen: Cho
     from attnctl.cli import LESS_HEADS, check_memory_of_heads
     from attnctl.formats import overview_to_json
     from attnctl.readings import LongRow
-    from attnctl.source.links import TOP, check_links, named_query, query_row, read_strongest_links
+    from attnctl.source import TOP_LINKS, check_links, named_query, query_row, read_strongest_links
 
     source, query, top, spans = prepared.source, chosen.query, chosen.top, chosen.spans
     n, overview = len(source.tokens), prepared.overview
@@ -270,10 +268,10 @@ def _explain_long(prepared: Prepared, form: str, output: str | None, chosen: Cho
     if queries == [None]:
         if spans is not None:
             raise UsageError("sums up where one query looks: name it with --query", option="spans")
-        check_links(prepared, top or TOP)
+        check_links(prepared, top or TOP_LINKS)
         check_memory_of_heads(source)
         with cost_progress(bar, LESS_HEADS) as tick:
-            overviews = [read_strongest_links(prepared, top or TOP, tick)]
+            overviews = [read_strongest_links(prepared, top or TOP_LINKS, tick)]
         say_notes(overviews[0].notes)
     elif top is not None or spans is not None:
         named = "spans" if top is None else "top"
@@ -290,15 +288,15 @@ def _row_forms(
 ) -> Iterator[Form]:
     """Return a table of where a query looks: its exact row, or its strongest links if the file holds only those."""
     from attnctl.readings import Overview
-    from attnctl.render.form_builders.rows import row_forms
-    from attnctl.source.links import TOP, parts_of_keys
+    from attnctl.render import row_forms
+    from attnctl.source import TOP_LINKS, parts_of_keys
 
     overview = prepared.overview
     if not isinstance(overview, Overview):
-        return row_forms(read_row(query_index), parts_of_keys(prepared, spans), top or TOP)
+        return row_forms(read_row(query_index), parts_of_keys(prepared, spans), top or TOP_LINKS)
     if spans is not None:
         raise UsageError(
             f"sums up a whole row, and {prepared.source.name} holds links: give the text and its model", option="spans"
         )
-    links_shown = top or min(TOP, *(link.keys.shape[1] for link in overview.links.values()), TOP)
+    links_shown = top or min(TOP_LINKS, *(link.keys.shape[1] for link in overview.links.values()), TOP_LINKS)
     return row_forms(read_row(query_index, links_shown), top=links_shown, whole=False)

@@ -49,8 +49,7 @@ from attnctl.runtime.files import check_writable, names_picture
 
 if TYPE_CHECKING:
     from attnctl.readings import HeatmapGrid, LongRow, Overview
-    from attnctl.source import Changes, Prepared, Source
-    from attnctl.source.zoom import Zoom
+    from attnctl.source import Changes, Prepared, Source, Zoom
     from attnctl.trace import Headline, Trace
 
     Colour = Callable[[float], tuple[int, int, int]]
@@ -136,8 +135,7 @@ def heatmap_command(
     weights of one query are drawn over the picture, a panel for each head. Of a detector each object that it found has a
     panel, of a captioner each word: the mean of the chosen heads.
     """
-    from attnctl.source import Changes
-    from attnctl.source.zoom import Zoom
+    from attnctl.source import Changes, Zoom
 
     form = _output_form(output)
     photograph = model.image or (source if source is not None and names_picture(source) else None)
@@ -189,7 +187,7 @@ def _refuse_unused(context: Context, form: str, photograph: bool) -> None:
 def _show_photograph(opener: Opener, photograph: str, chosen: Chosen, query: str | None, look: Look) -> None:
     """Show on a terminal where queries look in a photograph."""
     from attnctl.formats import read_photograph
-    from attnctl.render.terminal.photograph import PhotographPanels
+    from attnctl.render import PhotographPanels
 
     colour = _colour_function(look.cmap)
     value = _value_of_photograph(opener, chosen, query)
@@ -201,8 +199,7 @@ def _draw_photograph(
 ) -> None:
     """Draw the weights of queries over a photograph."""
     from attnctl.formats import read_photograph
-    from attnctl.render import colour_map
-    from attnctl.render.figure.photograph import draw_over_photograph
+    from attnctl.render import colour_map, draw_over_photograph
 
     colour_map(look.cmap)  # refuses an unknown name before long work
     value = _value_of_photograph(opener, chosen, query)
@@ -213,7 +210,7 @@ def _write_patches(opener: Opener, chosen: Chosen, query: str | None, form: str,
     """Write the weight of each patch of a photograph: as JSON or a table into a file, or as lines for a pipe."""
     from attnctl.formats import save_value, weight_blocks
     from attnctl.readings import LongRow
-    from attnctl.render.terminal.photograph import patches_as_tsv, patches_of_queries_as_tsv
+    from attnctl.render import patches_as_tsv, patches_of_queries_as_tsv
 
     value = _value_of_photograph(opener, chosen, query)
     if form in TABLES:
@@ -227,9 +224,8 @@ def _write_patches(opener: Opener, chosen: Chosen, query: str | None, form: str,
 
 def _value_of_photograph(opener: Opener, chosen: Chosen, query: str | None) -> LongRow | Overview:
     """Return the weights of one query, or of several as a grid; the last layer unless the user names others."""
-    from attnctl.readings.picture_heat import queries_of_picture
-    from attnctl.source import prepare
-    from attnctl.source.links import query_row, query_rows
+    from attnctl.readings import queries_of_picture
+    from attnctl.source import prepare, query_row, query_rows
 
     if chosen.head == TELLING:
         raise UsageError("a photograph has no headline: name a head", option="head", value=TELLING)
@@ -253,18 +249,18 @@ def _value_of_photograph(opener: Opener, chosen: Chosen, query: str | None) -> L
 
 def _show_grid(opener: Opener, chosen: Chosen, zoom: Zoom, look: Look) -> None:
     """Show the grid on a terminal."""
-    from attnctl.render.terminal.heatmap import Blocks
+    from attnctl.render import HeatmapBlocks
 
     colour, page = _colour_function(look.cmap), safe_console()
     opened = opener()
     grid = _read_grid(opened, chosen, zoom, max(16, page.width - LABELS))
     log = _needs_log(opened, grid) if look.log is None else look.log
-    page.print(Blocks(grid, title=look.title, values=look.values, log=log, colour=colour))
+    page.print(HeatmapBlocks(grid, title=look.title, values=look.values, log=log, colour=colour))
 
 
 def _print_numbers(opener: Opener, chosen: Chosen, zoom: Zoom) -> None:
     """Print the numbers of the grid for a pipe."""
-    from attnctl.render.terminal.heatmap import tab_separated
+    from attnctl.render import tab_separated
 
     print_lines(tab_separated(_read_grid(opener(), chosen, zoom, bare=True)).rstrip("\n"))
 
@@ -288,8 +284,7 @@ def _write_weights(opener: Opener, chosen: Chosen, zoom: Zoom, form: str, output
 
 def _draw_grid(opener: Opener, chosen: Chosen, zoom: Zoom, look: Look, form: str, output: str) -> None:
     """Draw the grid as a picture."""
-    from attnctl.render import colour_map
-    from attnctl.render.figure.heatmap import draw_heatmap
+    from attnctl.render import colour_map, draw_heatmap
 
     colour_map(look.cmap)  # refuses an unknown name before long work
     opened = opener()
@@ -303,8 +298,8 @@ def _read_grid(
     opened: Source, chosen: Chosen, zoom: Zoom, room: int | None = None, *, bare: bool = False
 ) -> HeatmapGrid:
     """Return the grid of weights, with the headline if the user asked for its head."""
-    from attnctl.readings.heatmap import with_headline
-    from attnctl.source.zoom import labelled_cells
+    from attnctl.readings import with_headline
+    from attnctl.source import labelled_cells
 
     prepared, line = _prepare(opened, chosen)
     grid = labelled_cells(prepared, _read_cells(prepared, zoom, room, bare=bare))
@@ -336,7 +331,7 @@ def _read_cells(
     """
     from attnctl.cli import LESS_HEADS, check_memory_of_heads, notes_on_table
     from attnctl.readings import OverviewReading
-    from attnctl.source.zoom import cells_to_read
+    from attnctl.source import cells_to_read
 
     grid = cells_to_read(prepared, zoom, room, each_token=each_token)
     check_memory_of_heads(prepared.source)
@@ -351,7 +346,7 @@ def _read_cells(
 
 def _needs_log(opened: Source, grid: HeatmapGrid) -> bool:
     """Return whether a few cells of a long text hold most of the weight; print a note if so."""
-    from attnctl.readings.heatmap import is_drowned
+    from attnctl.readings import is_drowned
     from attnctl.source import is_long
 
     if not (is_long(opened) and is_drowned(grid)):
@@ -390,7 +385,7 @@ def _colour_function(cmap: str) -> Colour | None:
     """Return the colours of a map for a terminal; None for the default map. Raises UsageError for an unknown name."""
     if cmap == CMAP:
         return None
-    from attnctl.render.figure.heatmap import colour_function
+    from attnctl.render import colour_function
 
     return colour_function(cmap)
 

@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from attnctl.readings.heatmap import Evolution as Evolution
     from attnctl.readings.heatmap import HeatmapGrid as HeatmapGrid
     from attnctl.readings.heatmap import OverviewReading as OverviewReading
+    from attnctl.readings.heatmap import is_drowned as is_drowned
+    from attnctl.readings.heatmap import with_headline as with_headline
     from attnctl.readings.overview import LongRow as LongRow
     from attnctl.readings.overview import Overview as Overview
+    from attnctl.readings.picture_heat import queries_of_picture as queries_of_picture
     from attnctl.readings.questions.head_roles import measured_checkpoint as measured_checkpoint
     from attnctl.readings.questions.headline import headline as headline
+    from attnctl.readings.questions.headline import walked_heads as walked_heads
     from attnctl.readings.rank_correlation import kendall_tau as kendall_tau
     from attnctl.readings.sinks import least_sink_share as least_sink_share
     from attnctl.readings.statistics_reading import HeadStatisticsReading as HeadStatisticsReading
@@ -33,10 +37,11 @@ else:
         {
             "attnctl.readings.comparison": "AlignedTokens Comparison compare_traces",
             "attnctl.readings.head_names": "HeadNames Names NamesHeads names_in_file",
-            "attnctl.readings.heatmap": "Evolution HeatmapGrid OverviewReading",
+            "attnctl.readings.heatmap": "Evolution HeatmapGrid OverviewReading is_drowned with_headline",
             "attnctl.readings.overview": "LongRow Overview",
+            "attnctl.readings.picture_heat": "queries_of_picture",
             "attnctl.readings.questions.head_roles": "measured_checkpoint",
-            "attnctl.readings.questions.headline": "headline",
+            "attnctl.readings.questions.headline": "headline walked_heads",
             "attnctl.readings.rank_correlation": "kendall_tau",
             "attnctl.readings.sinks": "least_sink_share",
             "attnctl.readings.statistics_reading": "HeadStatisticsReading",

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from attnctl.render.figure.bars import bar_drawing as bar_drawing
     from attnctl.render.figure.drawing import INK as INK
     from attnctl.render.figure.drawing import QUIET as QUIET
+    from attnctl.render.figure.heatmap import colour_function as colour_function
+    from attnctl.render.figure.heatmap import draw_heatmap as draw_heatmap
     from attnctl.render.figure.heatmap import draw_strip as draw_strip
     from attnctl.render.figure.heatmap import drawing_of as drawing_of
     from attnctl.render.figure.heatmap import moving_picture as moving_picture
@@ -27,11 +29,15 @@ if TYPE_CHECKING:
     from attnctl.render.figure.layout import token_labels as token_labels
     from attnctl.render.figure.photograph import RegionValues as RegionValues
     from attnctl.render.figure.photograph import draw_looks_and_effects as draw_looks_and_effects
+    from attnctl.render.figure.photograph import draw_over_photograph as draw_over_photograph
     from attnctl.render.figure.saving import plain_settings as plain_settings
     from attnctl.render.figure.shaded_text import ShadedPart as ShadedPart
     from attnctl.render.figure.shaded_text import draw_shaded_text as draw_shaded_text
+    from attnctl.render.form_builders.explanation import Explanation as Explanation
+    from attnctl.render.form_builders.first_screen import FirstScreen as FirstScreen
     from attnctl.render.form_builders.relations import relations_forms as relations_forms
     from attnctl.render.form_builders.relations import relations_table as relations_table
+    from attnctl.render.form_builders.rows import row_forms as row_forms
     from attnctl.render.forms import ABSENT as ABSENT
     from attnctl.render.forms import CHANGE as CHANGE
     from attnctl.render.forms import Column as Column
@@ -54,21 +60,29 @@ if TYPE_CHECKING:
     from attnctl.render.page.reading_pages import table_html as table_html
     from attnctl.render.page.sources import check_page_map as check_page_map
     from attnctl.render.page.sources import page_of_sources as page_of_sources
+    from attnctl.render.terminal.heatmap import HeatmapBlocks as HeatmapBlocks
+    from attnctl.render.terminal.heatmap import tab_separated as tab_separated
+    from attnctl.render.terminal.photograph import PhotographPanels as PhotographPanels
+    from attnctl.render.terminal.photograph import patches_as_tsv as patches_as_tsv
+    from attnctl.render.terminal.photograph import patches_of_queries_as_tsv as patches_of_queries_as_tsv
 else:
     __getattr__, __dir__, __all__ = public_names(
         __name__,
         {
             "attnctl.render.figure.bars": "Bars bar_drawing",
             "attnctl.render.figure.drawing": "INK QUIET",
-            "attnctl.render.figure.heatmap": "draw_strip drawing_of moving_picture",
+            "attnctl.render.figure.heatmap": "colour_function draw_heatmap draw_strip drawing_of moving_picture",
             "attnctl.render.figure.labels": "LONGEST_LABEL Labels",
             "attnctl.render.figure.layout": (
                 "Drawing LEAST_EXTENT Panel Panels Scale colour_map colour_norm panel_of_heads token_labels"
             ),
-            "attnctl.render.figure.photograph": "RegionValues draw_looks_and_effects",
+            "attnctl.render.figure.photograph": "RegionValues draw_looks_and_effects draw_over_photograph",
             "attnctl.render.figure.saving": "plain_settings",
             "attnctl.render.figure.shaded_text": "ShadedPart draw_shaded_text",
+            "attnctl.render.form_builders.explanation": "Explanation",
+            "attnctl.render.form_builders.first_screen": "FirstScreen",
             "attnctl.render.form_builders.relations": "relations_forms relations_table",
+            "attnctl.render.form_builders.rows": "row_forms",
             "attnctl.render.forms": (
                 "ABSENT CHANGE Column Form Grid Line Piece Table bar_columns exponential_heading listed shaded_tokens "
                 "token_label"
@@ -76,5 +90,7 @@ else:
             "attnctl.render.page": "Page as_data document_page escaped_html filled_template page_colours",
             "attnctl.render.page.reading_pages": "table_html",
             "attnctl.render.page.sources": "check_page_map page_of_sources",
+            "attnctl.render.terminal.heatmap": "HeatmapBlocks tab_separated",
+            "attnctl.render.terminal.photograph": "PhotographPanels patches_as_tsv patches_of_queries_as_tsv",
         },
     )

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from attnctl.source.changes import NO_CHANGES as NO_CHANGES
     from attnctl.source.changes import Changes as Changes
     from attnctl.source.changes import prepare as prepare
+    from attnctl.source.links import TOP_LINKS as TOP_LINKS
+    from attnctl.source.links import check_links as check_links
+    from attnctl.source.links import named_query as named_query
+    from attnctl.source.links import parts_of_keys as parts_of_keys
+    from attnctl.source.links import query_row as query_row
+    from attnctl.source.links import query_rows as query_rows
+    from attnctl.source.links import read_strongest_links as read_strongest_links
     from attnctl.source.model import AlignsTexts as AlignsTexts
     from attnctl.source.model import AnsweredPrompt as AnsweredPrompt
     from attnctl.source.model import AnswersByIds as AnswersByIds
@@ -46,12 +53,18 @@ if TYPE_CHECKING:
     from attnctl.source.sources import TraceSource as TraceSource
     from attnctl.source.sources import check_attention_weights as check_attention_weights
     from attnctl.source.sources import is_long as is_long
+    from attnctl.source.zoom import Zoom as Zoom
+    from attnctl.source.zoom import cells_to_read as cells_to_read
+    from attnctl.source.zoom import labelled_cells as labelled_cells
     from attnctl.source.zoom import read_heatmap as read_heatmap
 else:
     __getattr__, __dir__, __all__ = public_names(
         __name__,
         {
             "attnctl.source.changes": "Changes NO_CHANGES prepare",
+            "attnctl.source.links": (
+                "TOP_LINKS check_links named_query parts_of_keys query_row query_rows read_strongest_links"
+            ),
             "attnctl.source.model": (
                 "AlignsTexts AnsweredPrompt AnswersByIds AnswersPrompts CallsModule CallsNetwork CanBeUntrained "
                 "CanIntervene Generates HearsSpeech Model PadsTexts Predicts ShowsOutputs Unembeds"
@@ -62,6 +75,6 @@ else:
             "attnctl.source.sources": (
                 "LONG OverviewSource Source TextSource TraceSource check_attention_weights is_long"
             ),
-            "attnctl.source.zoom": "read_heatmap",
+            "attnctl.source.zoom": "Zoom cells_to_read labelled_cells read_heatmap",
         },
     )

@@ -20,7 +20,7 @@ from attnctl.source.zoom import SIZE, zoom_cells
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
 
-TOP = 10  # links of a query, by default
+TOP_LINKS = 10  # links of a query, by default
 PAGE_LINKS = 3  # keys stored for each query on a page
 
 

@@ -32,7 +32,7 @@ SHADES = "▁░▒▓█"  # from little to much, for a terminal without colour
 SIDE_BY_SIDE = 4  # more panels than these are drawn small, beside each other
 
 
-class Blocks:
+class HeatmapBlocks:
     """A HeatmapGrid as a rich renderable, as wide as the console allows.
 
     `values`: write the weights (None: if they fit). `log`: use a logarithmic colour scale. `colour` returns the colour for

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from attnctl.layer import LayerTrace
 from attnctl.models import open_model
-from attnctl.render.terminal.heatmap import SHADES, Blocks, pool_cells
+from attnctl.render.terminal.heatmap import SHADES, HeatmapBlocks, pool_cells
 from attnctl.source import record_trace
 from attnctl.source.zoom import read_heatmap
 from attnctl.text.tokens import Token
@@ -26,7 +26,7 @@ def drawn(text: str, width: int = 80, colour: bool = False, layers: int = 1, hea
     model = open_model("random", n_layers=layers, n_heads=heads, d_model=8 * heads, causal=True)
     system = "truecolor" if colour else None
     console = Console(file=io.StringIO(), width=width, force_terminal=colour, color_system=system, highlight=False)
-    console.print(Blocks(read_heatmap(record_trace(model, text)), **how))
+    console.print(HeatmapBlocks(read_heatmap(record_trace(model, text)), **how))
     return console.file.getvalue()
 
 
@@ -54,7 +54,7 @@ def test_half_blocks_carry_two_weights() -> None:
 def test_the_sentence_its_roles_and_its_sink() -> None:
     def printed(trace: Trace, width: int = 80, **how: Any) -> str:
         console = Console(file=io.StringIO(), width=width, highlight=False)
-        console.print(Blocks(read_heatmap(trace, **how.pop("chosen", {})), **how))
+        console.print(HeatmapBlocks(read_heatmap(trace, **how.pop("chosen", {})), **how))
         return console.file.getvalue()
 
     trace = record_trace(open_model("demo"), "Alice will eat pizza")
@@ -94,7 +94,7 @@ def test_scores_are_not_named_weights(numbers: Any, named: str, tmp_path: Any) -
     np.save(tmp_path / "m.npy", numbers)
     grid = read_heatmap(trace_of_matrix(str(tmp_path / "m.npy")))
     console = Console(file=io.StringIO(), width=80, highlight=False)
-    console.print(Blocks(grid))
+    console.print(HeatmapBlocks(grid))
     assert grid.unit_of_cells == named and f"\n{named} " in console.file.getvalue()
 
 
@@ -103,6 +103,6 @@ def test_values_have_the_colours_of_the_legend(width: int) -> None:
     """In narrow columns they had viridis, on a scale of its own, whatever --cmap said."""
     reading = read_heatmap(record_trace(open_model("random"), " ".join("abcdefghijkl")))
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system="truecolor", record=True)
-    console.print(Blocks(reading, values=True, colour=lambda share: (9, 8, 7)))
+    console.print(HeatmapBlocks(reading, values=True, colour=lambda share: (9, 8, 7)))
     backgrounds = set(re.findall(r"48;2;[0-9;]*", console.export_text(styles=True)))
     assert backgrounds == {"48;2;9;8;7"}
