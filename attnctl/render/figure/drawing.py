@@ -86,7 +86,7 @@ class Sheet:
             *picture.columns,
             *(panel.name for panel in picture.panels),
         )
-        self.picture, self.look, self.labels = picture, look, Labels([*texts, UNKNOWN])
+        self.picture, self.look, self.labels = picture, look, Labels([*texts, UNKNOWN], look.dpi)
         self.plan = Plan(picture, look, self.labels)
         self._begin_canvas()
 
@@ -171,14 +171,24 @@ class Sheet:
             for line in lines:
                 y += points * LINE
                 self._put_line(EDGE, y - 0.3 * points * LINE, line, points, colour)
-        (down, across), middle = self.picture.axes, (p.left + p.inner[0] / 2, p.top + p.inner[1] / 2)
-        self._put_text(middle[0], y + ASIDE + size.axis * LINE / 2, _axis_name(across, p.keys), size.axis, color=QUIET)
-        left = EDGE + size.axis * LINE / 2
-        self._put_text(left, middle[1], _axis_name(down, p.queries), size.axis, color=QUIET, rotation=90)
+        (down, across), under = self.picture.axes, p.top + p.inner[1]
+        name, x = self._axis_name(across, p.keys, p.left + p.inner[0] / 2, (EDGE, p.width - EDGE))
+        self._put_text(x, y + ASIDE + size.axis * LINE / 2, name, size.axis, color=QUIET)
+        name, middle = self._axis_name(down, p.queries, p.top + p.inner[1] / 2, (y + ASIDE, under + EDGE))
+        self._put_text(EDGE + size.axis * LINE / 2, middle, name, size.axis, color=QUIET, rotation=90)
         low = p.top + p.inner[1] + GAP_BELOW
         for line in p.below:
             low += size.subtitle * LINE
             self._put_line(EDGE, low - 0.3 * size.subtitle * LINE, line, size.subtitle, QUIET)
+
+    def _axis_name(self, name: str, axis: Axis, middle: float, room: tuple[float, float]) -> tuple[str, float]:
+        """Return the name of an axis, and its place: about `middle`, and within `room` if it is not wider than that."""
+        ordinal = {2: "2nd", 3: "3rd"}.get(axis.step, f"{axis.step}th")
+        for longest in [] if axis.step == 1 else [f"{name} (every {ordinal} is named)"]:
+            half = self.labels.line_width(longest, self.plan.type.axis) / 2
+            if 2 * half <= room[1] - room[0]:
+                return longest, min(max(middle, room[0] + half), room[1] - half)
+        return name, middle
 
     def _draw_cells(self, corners: Sequence[tuple[float, float]], values: bool) -> None:
         """Draw what is in the panels, whose top left corners are given: colours, lines, and numbers."""
@@ -258,8 +268,8 @@ class Sheet:
 
     def _query_labels(self, left: float, top: float) -> None:
         axis, h, lines = self.plan.queries, self.plan.cell[1], []
-        for i, name in list(enumerate(self.plan.query_labels))[:: axis.step]:
-            y = top + (i + 0.5) * h
+        for i in self.plan.named_queries:
+            name, y = self.plan.query_labels[i], top + (i + 0.5) * h
             self._put_text(left - ASIDE, y, name, axis.size, ha="right", va="center_baseline")
             lines.append((left - 0.035, y, left, y))
         self._put_lines(lines if axis.step > 1 else [], QUIET, 0.6)
@@ -271,8 +281,8 @@ class Sheet:
             45: {"ha": "left", "va": "baseline", "rotation": 45, "rotation_mode": "anchor"},
             90: {"ha": "left", "va": "center_baseline", "rotation": 90, "rotation_mode": "anchor"},
         }
-        for j, name in list(enumerate(self.plan.key_labels))[:: axis.step]:
-            x = left + (j + 0.5) * w
+        for j in self.plan.named_keys:
+            name, x = self.plan.key_labels[j], left + (j + 0.5) * w
             self._put_text(
                 x, top - ASIDE - 0.2 * axis.size / 72 * (axis.angle == 0), name, axis.size, **how[axis.angle]
             )
@@ -310,14 +320,9 @@ class Sheet:
         unit = self.labels.cut_to_width(scale.unit, size.axis, max(height, 1.0))
         self._put_text(x, top + height / 2, unit, size.axis, rotation=90, color=QUIET)
         if self.picture.is_masked and scale is self.picture.scales[0]:
-            below = top + height + GAP_BELOW
+            below = top + height + self.plan.legend - BAR_WIDTH
             self._put_hatching(left, below, BAR_WIDTH, BAR_WIDTH)
             self._put_text(right + 0.06, below + BAR_WIDTH / 2, self.picture.hidden, size.tick, ha="left")
-
-
-def _axis_name(name: str, axis: Axis) -> str:
-    ordinal = {2: "2nd", 3: "3rd"}.get(axis.step, f"{axis.step}th")
-    return name if axis.step == 1 else f"{name} (every {ordinal} is named)"
 
 
 def _colour_ticks(scale: Normalize, height: float) -> list[tuple[float, str]]:

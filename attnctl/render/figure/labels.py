@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib import font_manager
 from matplotlib.backends.backend_agg import get_hinting_flag
 
+from attnctl.formats.pictures import DPI
 from attnctl.text import LABEL_CHARACTERS, visible_text
 from attnctl.text.tokens import split_characters
 
@@ -24,9 +25,13 @@ LONGEST_LABEL = 18  # characters of a label
 
 
 class Labels:
-    """Texts of a picture, made drawable: `family` lists the fonts to use, `missing` the characters that no font has."""
+    """Texts of a picture, made drawable: `family` lists the fonts to use, `missing` the characters that no font has.
 
-    def __init__(self, texts: Iterable[str]) -> None:
+    `dpi` is that of the picture.
+    """
+
+    def __init__(self, texts: Iterable[str], dpi: float = DPI) -> None:
+        self.dpi = dpi
         characters_met = {char for text in texts if not text.isascii() for char in _escaped_text(text)}
         unmet = sorted(char for char in characters_met if not _font_has(BASE, char) and char not in _INVISIBLE)
         eastern = _eastern_region(characters_met)
@@ -86,11 +91,16 @@ class Labels:
         return _text_width(tuple(self.family), text, size)
 
     def line_width(self, text: str, size: float) -> float:
-        """Return the same as `text_width`, but measure each word of plain text once: many titles share a few words."""
-        words = self.words_of_line(text, size)
-        if len(words) < 2:
-            return self.text_width(text, size)
-        return sum(width for _, width in words) - _advance(tuple(self.family), " ", size, 72.0)
+        """Return the width in inches of a line, which lies within it at any dots per inch: hinting moves letters.
+
+        Each word of plain text is measured once: many titles share a few words.
+        """
+        words = [self.words_of_line(text, size, dpi) for dpi in (72.0, self.dpi)]
+        families = tuple(self.family)
+        if len(words[0]) < 2:
+            return max(self.text_width(text, size), _drawn_width(families, text, size, self.dpi))
+        space = _advance(families, " ", size, 72.0)
+        return max(sum(width for _, width in line) for line in words) - space
 
     def words_of_line(self, text: str, size: float, dpi: float = 72.0) -> list[tuple[str, float]]:
         """Return the words of plain text, each with the inches to the beginning of the next; an empty list for other text.
@@ -151,6 +161,7 @@ def _advance(families: tuple[str, ...], text: str, size: float, dpi: float) -> f
     return _drawn_width(families, f"0{text}0", size, dpi) - _drawn_width(families, "00", size, dpi)
 
 
+@lru_cache(maxsize=8192)
 def _drawn_width(families: tuple[str, ...], text: str, size: float, dpi: float) -> float:
     """Return the same as `_text_width`, but with the hinting that matplotlib draws with."""
     font = font_manager.get_font([_font_path(family) for family in families])

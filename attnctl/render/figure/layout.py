@@ -217,6 +217,14 @@ class Axis(NamedTuple):
     depth: float = 0.0  # inches from the cells to the far end of the labels
 
 
+def _named(axis: Axis, count: int, cell: float, gap: float | None) -> range:
+    """Return which of `count` labels are written; not the last where the first of a panel after a `gap` is too near."""
+    named = range(0, count, axis.step)
+    if gap is None or axis.step == 1 or len(named) == 1 or (count - named[-1]) * cell + gap >= axis.size * LINE:
+        return named
+    return named[:-1]
+
+
 class Plan:
     """The places of all parts of a picture, in inches from its top left corner.
 
@@ -326,12 +334,25 @@ class Plan:
             bars = BAR_GAP + max(len(self.picture.scales) * self.bar_pitch, BAR_WIDTH + ASIDE + self.hidden * t.tick)
         over = max(0.0, keys.depth - bars + (BAR_GAP if bars else 0)) if keys.angle == 45 else 0.0
         below = max((GAP_BELOW + len(self.below) * t.subtitle * LINE) * bool(self.below), self.legend)
-        return left, top, bars + over + EDGE, EDGE + 0.04 + below
+        tick = t.tick * LINE / 2 if self.look.colorbar else 0.0  # half of the last tick stands under the bar
+        return left, top, bars + over + EDGE, max(EDGE + 0.04, tick + ASIDE) + below
 
     @property
     def legend(self) -> float:
-        """Return the inches under the colour bar that the name of hatched cells takes."""
-        return GAP_BELOW + BAR_WIDTH if self.hidden and self.look.colorbar else 0.0
+        """Return the inches under the colour bar that the name of hatched cells takes, a line below the last tick."""
+        if not (self.hidden and self.look.colorbar):
+            return 0.0
+        return max(GAP_BELOW + BAR_WIDTH, self.type.tick * LINE + BAR_WIDTH / 2)
+
+    @property
+    def named_queries(self) -> range:
+        """Return the numbers of the rows with labels."""
+        return _named(self.queries, len(self.query_labels), self.cell[1], self.gaps[1] if self.shape[0] > 1 else None)
+
+    @property
+    def named_keys(self) -> range:
+        """Return the numbers of the columns with labels."""
+        return _named(self.keys, len(self.key_labels), self.cell[0], self.gaps[0] if self.shape[1] > 1 else None)
 
     @property
     def bar_pitch(self) -> float:

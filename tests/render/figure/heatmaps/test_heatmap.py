@@ -142,6 +142,36 @@ def test_labels_are_large_enough_and_do_not_touch(n: int, layers: int, heads: in
                     assert not box.overlaps(beside), (name, other)
 
 
+EMOJI = "I ❤️ 🍕 👨‍👩‍👧‍👦 👍🏽 🇫🇷 and naïve café"
+
+
+@pytest.mark.parametrize(
+    ("text", "how", "look"),
+    [
+        (EMOJI, {}, {}),
+        (EMOJI, {}, {"dpi": 50}),
+        (EMOJI, {}, {"size": (9, 2.5)}),
+        (EMOJI, {"heads": 4}, {"size": (6, 5), "font_size": 20}),
+        ("Alice will eat pizza", {"heads": 4}, {"font_size": 30}),
+        ("Alice will eat pizza", {"causal": True}, {"size": (6, 5), "font_size": 20}),
+    ],
+)
+def test_letters_of_any_size_stay_in_the_picture_and_apart(text: str, how: Any, look: Any) -> None:
+    figure = heatmap(trace_of(text, **how), **look)
+    boxes = [(part.get_text(), part.get_window_extent()) for part in figure.texts if part.get_rotation() != 45]
+    least = 0.02 * figure.dpi  # pixels
+    for name, box in boxes:
+        room = min(box.x0, box.y0, figure.bbox.x1 - box.x1, figure.bbox.y1 - box.y1)
+        assert room > least, (name, room / figure.dpi)
+    for at, (name, box) in enumerate(boxes):
+        for other, beside in boxes[at + 1 :]:
+            across, down = (
+                min(getattr(box, high), getattr(beside, high)) - max(getattr(box, low), getattr(beside, low))
+                for low, high in (("x0", "x1"), ("y0", "y1"))
+            )
+            assert min(across, down) < least, (name, other)
+
+
 def test_values_stand_where_they_fit_and_are_asked_for() -> None:
     def numbers(n: int = 5, layers: int = 1, heads: int = 1, **how: Any) -> bool:
         """Whether there is more in the picture than without them."""
