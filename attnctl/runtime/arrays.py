@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,8 @@ import numpy.typing as npt
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError, UsageError
 
+Block = TypeVar("Block")
+Result = TypeVar("Result")
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -81,6 +84,15 @@ def one_thread(needed: bool = True) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def blocks_at_once(work: Callable[[Block], Result], blocks: Iterable[Block], array: Array) -> Iterator[Result]:
+    """Yield what `work` returns for each block, in order; two at once if `array` is torch's on the CPU."""
+    if isinstance(array, np.ndarray) or str(getattr(array, "device", "")) != "cpu":
+        return map(work, blocks)
+    from attnctl.runtime.two_at_once import two_at_once
+
+    return two_at_once(work, blocks)
 
 
 def place_array(array: Array, target: Array | str | None) -> Array:

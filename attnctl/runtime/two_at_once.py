@@ -32,6 +32,7 @@ def two_at_once(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
         yield from map(work, items)
         return
     left, threads = threading.Event(), set[int]()
+    infers, has_gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
 
     def begin_thread() -> None:
         threads.add(threading.get_ident())
@@ -41,10 +42,14 @@ def two_at_once(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
         if left.is_set() and threading.get_ident() in threads:
             raise InterruptedError
 
+    def do(item: Item) -> Result:
+        with torch.inference_mode(infers), torch.set_grad_enabled(has_gradients):  # each thread has modes of its own
+            return work(item)
+
     def begin_each() -> Iterator[Future[Result]]:
         try:
             for item in items:
-                yield pool.submit(copy_context().run, work, item)
+                yield pool.submit(copy_context().run, do, item)
         except Exception as error:  # of the items: raised in their place
             failed = Future[Result]()
             failed.set_exception(error)

@@ -32,7 +32,7 @@ from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models import opened_model
 from attnctl.readings.head_statistics import LEAST_TOKENS, SINK_MASS
-from attnctl.runtime.arrays import MEMORY, as_numpy
+from attnctl.runtime.arrays import MEMORY, Floats, as_numpy, blocks_at_once
 from attnctl.source import TextSource
 from attnctl.text import counted
 from attnctl.text.tokens import Token
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from attnctl.blockwise import Tick
     from attnctl.models import ModelArgument
 
+ROWS = 128  # of a layer's weights that are compared at a time: they stay in the caches of a core
 KEPT_BYTES = 1 << 30  # of A's queries, keys, values and outputs, between its run and B's
 
 
@@ -259,8 +260,10 @@ class DriftTally:
         mass = np.zeros((2, n_heads, n_k))
         learned = np.zeros((2, n_heads))
         variation = np.zeros((n_heads, n_q))
-        step = max(1, MEMORY // (48 * n_heads * n_k))
-        for lo in range(0, n_q, step):
+        step = max(1, min(ROWS, MEMORY // (96 * n_heads * n_k)))  # two blocks are in memory at once
+
+        def compare_block(lo: int) -> tuple[int, Floats, list[Floats], list[Floats]]:
+            """Return the first row, variation (heads, rows), and of both the mass (heads, n_k) and sums (heads, rows)."""
             hi = min(lo + step, n_q)
             pair = rows_a(lo, hi), rows_b(lo, hi)  # (heads, rows, n_k) each
             if isinstance(pair[0], np.ndarray) or isinstance(pair[1], np.ndarray) or pair[0].device != pair[1].device:
@@ -268,10 +271,14 @@ class DriftTally:
             xp = attention.array_namespace(pair[0])
             sums = [xp.sum(weights, axis=-1) for weights in pair]  # (heads, rows): less than 1 with a learned sink
             moved = xp.sum(xp.abs(pair[0] - pair[1]), axis=-1) + xp.abs(sums[0] - sums[1])
-            variation[:, lo:hi] = as_numpy(moved) / 2
-            for place, weights in enumerate(pair):
-                mass[place] += as_numpy(xp.sum(weights, axis=1))
-                total = as_numpy(sums[place])  # (heads, rows); 0 of a row that sees nothing
+            masses = [as_numpy(xp.sum(weights, axis=1)) for weights in pair]
+            return lo, as_numpy(moved) / 2, masses, [as_numpy(total) for total in sums]
+
+        first_rows = b.call.queries if isinstance(b, ComputedLayer) else mass
+        for lo, moved, masses, totals in blocks_at_once(compare_block, range(0, n_q, step), first_rows):
+            variation[:, lo : lo + step] = moved
+            mass += masses
+            for place, total in enumerate(totals):  # 0 of a row that sees nothing
                 learned[place] += np.where((total > 0) & (1 - total > WHOLE_ROW), 1 - total, 0).sum(-1)
         taking = np.zeros((n_heads, n_k), bool)  # keys that are sinks, of a text that is long enough to tell
         if n_q >= LEAST_TOKENS:
@@ -324,8 +331,10 @@ class DriftTally:
         if len(places) < len(ours.predicted):
             note = f"Of a long text the predictions of the last {len(ours.logits):,} tokens are compared."
             self.notes[note] = None
-        step = max(1, MEMORY // (64 * int(ours.logits.shape[-1])))
-        for lo in range(0, len(places), step):
+        step = max(1, MEMORY // (128 * int(ours.logits.shape[-1])))  # two blocks are in memory at once
+
+        def compare_block(lo: int) -> tuple[list[int], Floats, int]:
+            """Return the places with finite logits, the divergence at each, and how many likeliest tokens agree."""
             block = places[lo : lo + step]
             rows = [place - hidden for place in block]
             pair = [as_numpy(forward.logits[rows]).astype(np.float64) for forward in (ours, theirs)]  # type: ignore[index]
@@ -334,12 +343,15 @@ class DriftTally:
                 finite = np.isfinite(pair[0]).all(-1) & np.isfinite(pair[1]).all(-1)
                 block = [place for place, is_finite in zip(block, finite, strict=True) if is_finite]
                 pair = [logits[finite] for logits in pair]
+            return block, kl_of_logits(*pair), int((pair[0].argmax(-1) == pair[1].argmax(-1)).sum())
+
+        blocks = range(0, len(places), step)
+        for block, divergence, agreeing in blocks_at_once(compare_block, blocks, ours.logits):
             if not block:
                 continue
-            divergence = kl_of_logits(*pair)  # (positions,)
             self.predictions += len(block)
             self.kl += float(divergence.sum())
-            self.agreeing += int((pair[0].argmax(-1) == pair[1].argmax(-1)).sum())
+            self.agreeing += agreeing
             worst = int(divergence.argmax())
             if self.largest_kl is None or divergence[worst] > self.largest_kl.kl:
                 place = block[worst]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
+import attnctl
 from attnctl.batching.engines import LOCAL, chunks_of_items
 from attnctl.batching.items import Item
 from attnctl.batching.work import Work
+from attnctl.commands.drift import compute
+from attnctl.formats.documents.json_documents import write_json
 from attnctl.layer.interventions import Intervention
 from attnctl.models import open_model
 from attnctl.runtime import two_at_once as module
@@ -24,8 +28,6 @@ TEXTS = [" ".join(["Alice eats pizza with Bob", "a", "é 🍕", "Bob"][: 1 + num
 
 def on_two_threads(measure: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> Any:
     """What a measure returns with two threads of torch, which it uses at once."""
-    import threading
-
     seen, plain = set[int](), module.copy_context
 
     def noted() -> Any:
@@ -84,3 +86,18 @@ def test_prompts_without_a_part_are_those_of_one_thread(
     forwards = read.forwards
     measured = on_two_threads(lambda: [found.tolist() for found in read.log_probabilities_of(groups)], monkeypatch)
     assert measured == alone and read.forwards == forwards + len(groups)
+
+
+def test_a_drift_compared_in_blocks_is_that_of_whole_layers(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = (open_model(shelf("llama"), dtype=dtype) for dtype in ("float32", "bfloat16"))
+
+    def measure() -> Any:
+        return attnctl.drift(a, b, "at eat will pizza at eat will")
+
+    whole = measure()
+    monkeypatch.setattr(compute, "ROWS", 2)
+    monkeypatch.setattr(compute, "MEMORY", 128 * 64 * 3)  # predictions in blocks of three
+    alone = measure()
+    assert write_json(on_two_threads(measure, monkeypatch), "result") == write_json(alone, "result")
+    assert alone.total_variation == pytest.approx(whole.total_variation, rel=1e-6) and whole.total_variation > 0
+    assert alone.kl == pytest.approx(whole.kl, rel=1e-6) and whole.kl > 0
