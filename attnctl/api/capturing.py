@@ -86,8 +86,9 @@ def capture(
     architecture outside transformers' attention interface gives only its weights under attn_implementation="eager"; under
     another one it is read as any torch module. Each thread with a context records its own forwards; a forward in a thread
     without a context goes to all contexts. If some of the requested attention cannot be shown, a warning, `traces.unseen`
-    and the trace's notes say so. Raises UsageError for a layer or head that does not exist, AttnctlError as
-    `watch_attention` does.
+    and the trace's notes say so. A four-dimensional mask of true and false, which eager attention adds to the scores as 1
+    and 0, is shown as it is added, with a warning that it hides nothing. Raises UsageError for a layer or head that does
+    not exist, AttnctlError as `watch_attention` does.
 
     With `grad`, gradients flow through what is kept, for a loss on the attention. The model computes its context from the
     kept weights, so after `backward()` `weights.grad` is the gradient of the loss (gradient × attention), also in a frozen

@@ -147,6 +147,7 @@ def mask_and_bias(
     if mask.dtype == torch.bool:
         visible, bias = mask, None
     else:
+        mask = mask if mask.is_floating_point() else mask.to(dtype)
         lowest = torch.finfo(mask.dtype).min
         visible = mask > lowest / 2  # (batch, 1 or heads, n_q, n_k)
         visible = visible | (~visible.any(-1, keepdim=True) & mask.isfinite())
@@ -161,6 +162,11 @@ def mask_and_bias(
         visible = union
     visible = visible[:, 0]  # (batch, n_q, n_k)
     return (None if bool(visible.all()) else visible), bias
+
+
+def added_mask(mask: Array | None, dtype: torch.dtype) -> Array | None:
+    """Return a mask of true and false as the 1 and 0 that eager attention adds to the scores; None for any other mask."""
+    return mask.to(dtype) if mask is not None and mask.dtype == torch.bool else None
 
 
 FUSED_KEYS = 512  # from this length on, a changed call uses a fused kernel, which builds no n × n weights

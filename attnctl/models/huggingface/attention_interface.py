@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -23,6 +24,7 @@ from attnctl.checks.argument_types import uncompiled
 from attnctl.errors import AttnctlError
 from attnctl.models.huggingface.attention_call import (
     Answer,
+    added_mask,
     call_of,
     changed_context,
     context_disagreement,
@@ -74,6 +76,10 @@ class WatchOptions:
 
 
 LOOKING_ON = WatchOptions()
+ADDED_MASK = (
+    "eager attention adds the attention_mask of true and false to the scores as 1 and 0, so that it hides nothing: give 0 "
+    "and the lowest number, or attn_implementation='sdpa'"
+)
 
 
 @dataclass(eq=False)
@@ -327,7 +333,18 @@ def _attend_call(
             run = partial(attend, module, *arrays, **(keywords | {"dropout": 0.0}))
         own_answer = own_answer or run()
         joined_answer = joined_answer or own_answer
-        if (gap := context_disagreement(call, *joined_answer)) is not None:
+        gap = context_disagreement(call, *joined_answer)
+        if (
+            gap is not None
+            and implementation == "eager"
+            and (added := added_mask(attention_mask, query.dtype)) is not None
+        ):
+            arrays = query, key, value, added
+            call = call_of(module, arrays, keywords, fused=False, architecture=session.architecture)
+            gap = context_disagreement(call, *joined_answer)
+            if gap is None:
+                warnings.warn(f"{session.architecture}: {ADDED_MASK}", stacklevel=2)
+        if gap is not None:
             raise AttnctlError(
                 f"layer {site.layer} of {session.architecture} does not attend by the softmax of its scores "
                 f"(difference {gap:.1e}): nothing is shown rather than something wrong"

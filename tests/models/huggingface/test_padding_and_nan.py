@@ -5,6 +5,7 @@ The right values are those of the same text without padding, and transformers' o
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -125,3 +126,23 @@ def test_a_kernel_that_gives_zero_has_no_note() -> None:
     mask[0, 0, 2] = -torch.inf
     trace = captured(network("llama", "sdpa"), input_ids=ids, attention_mask=mask).trace()
     assert "NaN" not in " ".join(trace.notes) and not trace.layers[0].weights[:, 2].any()
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.int64, torch.float32])
+def test_a_mask_that_eager_attention_adds_is_shown_as_it_is_added(kind: torch.dtype) -> None:
+    """The right weights are those that the model puts out: true and false are added as 1 and 0, and hide nothing."""
+    model = network("llama", "eager")
+    ids = torch.arange(3, 9)[None]
+    mask = torch.ones(1, 1, 6, 6).tril().to(kind)
+    with torch.no_grad():
+        right = model(ids, attention_mask=mask, output_attentions=True).attentions
+    assert float(right[0][0, 0, 0, 5]) > 0.01  # the future is seen
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        calls = captured(model, input_ids=ids, attention_mask=mask)
+    assert all(torch.allclose(call.weights, expected, atol=1e-6) for call, expected in zip(calls, right, strict=True))
+    assert [bool(heard), "hides nothing" in "".join(str(warning.message) for warning in heard)] == [
+        kind == torch.bool
+    ] * 2
+    hidden = captured(network("llama", "sdpa"), input_ids=ids, attention_mask=mask.bool())
+    assert float(hidden[0].weights.triu(1).max()) == 0

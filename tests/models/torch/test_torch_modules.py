@@ -118,6 +118,22 @@ def test_the_fast_path_is_the_same_at_real_tokens() -> None:
     assert (fast[real] - slow[:, : fast.shape[1]][real]).abs().max() < EXACT * 10
 
 
+def test_the_context_runs_what_the_module_runs_with_gradients() -> None:
+    """Under no_grad the fast path makes a text with padding on the left NaN, and lets is_causal alone hide nothing."""
+    torch.manual_seed(0)
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
+    x, future = torch.randn(1, 4, 8), torch.ones(4, 4).triu(1).bool()
+    padded = {"mask": future, "src_key_padding_mask": torch.tensor([[True, True, False, False]])}
+    right = model(x, **padded)
+    with torch.no_grad():
+        assert model(x, **padded).isnan().all() and model(x, is_causal=True).equal(model(x))
+        with attnctl.capture(model) as traces:
+            assert (model(x, **padded) - right).abs().max() < EXACT
+        with pytest.raises(RuntimeError, match="Need attn_mask"), attnctl.capture(model):
+            model(x, is_causal=True)
+    assert traces[1].weights[0, :, 2].tolist() == [[0, 0, 1, 0]] * 2
+
+
 def test_transformer_has_three_kinds_of_sites() -> None:
     model = nn.Transformer(D, 2, 1, 1, 16, batch_first=True).eval()
     with attnctl.capture(model) as traces:
