@@ -139,7 +139,7 @@ BRANCHES = {
     "heatmap, picture": Branch("heatmap TEXT RANDOM -o map.svg --layer 2 --head 0", f"{SAME} {GRID}"),
     "heatmap, cells": Branch("heatmap TEXT RANDOM -o cells.json", f"{SAME} --pool"),
     "heatmap in a terminal": Branch("heatmap TEXT RANDOM", f"{SAME} {GRID}", terminal=True),
-    "heatmap of the telling head": Branch("heatmap TEXT RANDOM --head telling -o map.svg", f"{SAME} {GRID}"),
+    "heatmap of the telling head": Branch("heatmap TEXT RANDOM --head telling -o map.svg --size=4x3", f"{SAME} {GRID}"),
     "heatmap, table": Branch("heatmap TEXT RANDOM -o weights.csv", f"{SAME} --pool"),
     # layer 1 is the last one, which is shown; fewer dots than a picture of vectors has at least
     "heatmap of a photograph": Branch("heatmap photo.png VISION", f"{SAME} --layer"),
@@ -159,7 +159,7 @@ BRANCHES = {
     "heads, CSV": Branch("heads TEXT RANDOM --csv", f"{SAME} --census"),
     "heads, page": Branch("heads TEXT RANDOM -o heads.html", f"{SAME} --census"),
     "heads --probe": Branch("heads --probe RANDOM", f"{SAME} --census"),
-    "heads, picture": Branch("heads TEXT RANDOM -o heads.svg", f"{SAME} {GRID}"),
+    "heads, picture": Branch("heads TEXT RANDOM -o heads.svg --size=4x3", f"{SAME} {GRID}"),
     "compare": Branch("compare TEXT OTHER RANDOM", SAME),
     "compare, JSON": Branch("compare TEXT OTHER RANDOM --json", SAME),
     "compare, picture": Branch(
