@@ -116,14 +116,17 @@ def from_file(path: str | Path) -> Tokenize:
 def library_tokenizer(path: str | Path, refusal: str) -> Tokenizer:
     """Return the `tokenizers.Tokenizer` of a tokenizer.json, without padding and truncation.
 
-    Raises AttnctlError that begins with `refusal` if it is not one; another AttnctlError if the file is too large.
+    Raises AttnctlError that begins with `refusal` if it is not one; another AttnctlError if the file is too large, or if
+    the library is not installed.
     """
     from attnctl.runtime.files import decode_text, read_bytes
 
     data = decode_text(read_bytes(path, limits.TOKENIZER_BYTES), str(path))
-    with telling_errors(refusal):
+    try:
         from tokenizers import Tokenizer
-
+    except ImportError as error:
+        raise AttnctlError(f"{path} needs tokenizers: pip install tokenizers") from error
+    with telling_errors(refusal):
         tokenizer = Tokenizer.from_str(data)
         tokenizer.no_truncation()
         tokenizer.no_padding()

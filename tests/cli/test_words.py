@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from attnctl.commands.compare.result import comparison_to_json
 from attnctl.readings.comparison import compare_traces
 from attnctl.trace.run import Prediction
 from attnctl.trace.steps import walk_steps
-from tests.conftest import Run, attend
+from tests.conftest import Refused, Run, attend
 
 UNKNOWN = "not among the words the model knows, read by their shape or as its unknown word (†): Wugs"
 
@@ -74,6 +76,16 @@ def test_a_text_of_words_that_the_model_does_not_know_is_called_a_guess(command:
     assert f"attnctl: note: {told}\n" in result.err
     assert "is a guess" not in run(command, "The cat sat on the canapé").err  # one word alone
     assert "† not among the words the model knows" in run("explain", "The cat sat on the canapé").out
+
+
+def test_a_tokenizer_file_without_its_library_says_what_to_install(
+    refused: Refused, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It was "is not a tokenizer.json (No module named 'tokenizers')", of a sound file."""
+    (tmp_path / "tokenizer.json").write_text("{}")
+    monkeypatch.setitem(sys.modules, "tokenizers", None)  # as where it is not installed: its import fails
+    line = refused("explain", "a b", "--tokenizer", str(tmp_path / "tokenizer.json"))
+    assert line.endswith("tokenizer.json needs tokenizers: pip install tokenizers")
 
 
 TWINS = "The king saw the queen and the prince"
