@@ -23,7 +23,7 @@ from attnctl.trace import Trace
 from attnctl.trace.model_info import ModelInfo
 
 OF_EVEN = 1.5  # times the share that uniform attention would give
-FEWEST_ROWS = 4  # rows of a matrix of numbers: with fewer, a column may be bright by chance
+FEWEST_ROWS = 4  # rows of a matrix of numbers: with fewer, a column may stand out by chance
 WHAT = "a head parks attention there that it does not need"
 
 
@@ -56,7 +56,7 @@ class Cells(NamedTuple):
 
 
 def may_have_sinks(model: ModelInfo, rows: int, reads_itself: bool) -> bool:
-    """Return whether a bright column of a map with `rows` rows may be a sink.
+    """Return whether a column of large weights of a map with `rows` rows may be a sink.
 
     A head of weights that was measured to find a relation parks nothing: it looks at the word that it finds. The demo's
     heads keep attention on the token itself. In a checkpoint such heads are few.
@@ -156,8 +156,9 @@ def _beginning(sinks: Sequence[int], kinds: Mapping[int, str], having: int, head
     first = [kinds[column] for column in sinks] == ["first"]
     many = f" in {having} of {heads} heads" if heads > 1 else ""
     if len(sinks) == 1:
-        return f"The bright {'first ' * first}column is a sink{many}: {WHAT}."
-    return f"Bright columns are sinks{many}: {WHAT}."
+        column = "first column, which stands out," if first else "column that stands out"
+        return f"The {column} is a sink{many}: {WHAT}."
+    return f"The columns that stand out are sinks{many}: {WHAT}."
 
 
 def _named_shares(

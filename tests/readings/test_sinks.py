@@ -42,7 +42,7 @@ FIRST, EVEN, LAST = [0.75, 0.05, 0.05, 0.05, 0.05, 0.05], [1 / 6] * 6, [0.1, 0.0
 
 def test_the_first_token() -> None:
     said = caption(trace_of(FIRST))
-    assert said.startswith("The bright first column is a sink: ")
+    assert said.startswith("The first column, which stands out, is a sink: ")
     assert "Of the attention of layer 0, head 0, 75 % goes to the first token, “The”." in said
     assert said.endswith("To see past it: drop='first' or log=True.")
     assert caption(trace_of(FIRST), log=True).endswith("To see past it: drop='first'.")

@@ -673,6 +673,26 @@ def test_nothing_sticks_out_at_any_width_and_all_can_be_read(tab: Tab) -> None:
             assert (high + 0.05) / (low + 0.05) >= least, colour
 
 
+def test_the_longest_words_are_cut_or_broken_within_the_page(tab: Tab) -> None:
+    long = "Donaudampfschifffahrtsgesellschaftskapitänsmützenband", "antidisestablishmentarianism" * 2
+    trace = trace_of(" ".join(long))
+    for width in (390, 1280):
+        tab.device(width, mobile=width < 500)
+        for chosen in (0, 1):
+            tab.open(trace, start={"query": chosen, "key": chosen})
+            ends = tab.js(
+                "return [...document.querySelectorAll('p b')].map((node) => node.getBoundingClientRect().right)"
+            )
+            assert ends and max(ends) <= width
+            places = tab.js(
+                "const grid = document.getElementById('canvas').getBoundingClientRect();"
+                " return [...document.querySelectorAll('#canvas text')].map((node) => {"
+                " const { left, right } = node.getBoundingClientRect();"
+                " return [node.textContent, left - grid.left, grid.right - right]; })"
+            )
+            assert all(left >= 0 and right >= 0 for _, left, right in places), places
+
+
 @pytest.mark.parametrize(
     ("stops", "sign"),
     [(forms.HEAT_ON_LIGHT, -1), (forms.HEAT_ON_DARK, 1), (forms.VIRIDIS, 1), (forms.CIVIDIS, 1)],

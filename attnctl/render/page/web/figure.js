@@ -168,7 +168,7 @@ function drawRowLabels(pen, { panel, seen, x, y, w, cellH, widest }) {
     if (!named && (i % every || crowded)) continue;
     const middle = y + (i - seen.r0 + 0.5) * cellH;
     const size = all ? sizeFor(cellH) : 10.5;
-    const label = named ? cut(rows[i].label, widest - 12, size) : String(rows[i].tokens[0]);
+    const label = named ? cut(rows[i].label, widest - 12, size, i === chosen) : String(rows[i].tokens[0]);
     const fill = i === chosen ? accent : rows[i].special || !named ? quiet : ink;
     pen.text(label, x - 8, middle, { size, align: "end", fill, bold: i === chosen });
     if (sums && (i === chosen || cellH >= 14))
@@ -185,7 +185,7 @@ function drawKeyLabels(pen, { panel, seen, x, y, cell, style }) {
     const place = x + (j - seen.c0 + 0.5) * cell;
     const size = sizeFor(cell);
     if (style === "flat") pen.text(label, place, y - 12, { ...look, align: "middle" });
-    else pen.text(cut(label, COLUMN_LABEL, size), place + 2, y - 6, { ...look, size, turn: cell < 12 ? -74 : -SLANT });
+    else pen.text(cut(label, COLUMN_LABEL, size, look.bold), place + 2, y - 6, { ...look, size, turn: cell < 12 ? -74 : -SLANT });
   }
 }
 
@@ -202,7 +202,7 @@ function drawKeyTicks(pen, { panel, seen, x, y, w, cell }) {
   const touched = hover !== null && inView(hover.j);
   const named = touched ? hover.j : chosenCol(panel.grid);
   if (!inView(named)) return;
-  const label = cut(panel.grid.cols[named].label, 120, 12);
+  const label = cut(panel.grid.cols[named].label, 120, 12, true);
   const half = textWidth(label, 12, true) / 2;
   const least = x + half + 44;
   const place = clamp(placeOf(named), least, Math.max(least, x + w - half));

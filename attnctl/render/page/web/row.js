@@ -71,7 +71,7 @@ function openingHere(trace) {
   return ["layer", "head", "query"].every((name) => state[name] === opening[name]) ? opening : null;
 }
 
-/** Explain a bright column, and name the controls that show the other columns; nothing once the column is left out. */
+/** Explain a column that stands out, and name the controls that show the other columns; nothing once the column is left out. */
 function sinkOf(parked, { out }) {
   if (!parked || (out.length && parked.columns.every((column) => out.includes(column)))) return "";
   const offered = CHOICES.drop && parked.drop.filter((name) => name in CHOICES.drop[1]);

@@ -241,7 +241,9 @@ def test_a_sink_is_told_under_the_panels(mask: Any) -> None:
     panel = figure.findobj(BboxImage)[0].get_window_extent()
     below = [text for text in figure.texts if text.get_window_extent().y1 < panel.y0 and text.get_text() != "masked"]
     said = " ".join(text.get_text() for text in below)
-    assert said.startswith("The bright first column is a sink") and said.endswith("drop='first' or log=True.")
+    assert said.startswith("The first column, which stands out, is a sink: ") and said.endswith(
+        "drop='first' or log=True."
+    )
     boxes = [text.get_window_extent() for text in figure.texts if text.get_window_extent().y1 < panel.y0]
     assert all(box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y0 >= 0 for box in boxes)
     assert not any(box.overlaps(other) for at, box in enumerate(boxes) for other in boxes[at + 1 :])
