@@ -189,7 +189,7 @@ class Parts:
 def pool_weights(
     blocks: Iterable[tuple[int, int, Array]], rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean"
 ) -> Array:
-    """Return what `sweep.pool_between_parts` returns, from stored weights: (first row, last + 1, (heads, rows, n_k))."""
+    """Return the weights of `sweep.pool_between_parts`, from stored weights: (first row, last + 1, (heads, rows, n_k))."""
     queries, peaks = Parts.among(rows), how == "max"
     first, last = queries.edges[0], queries.edges[-1]
     keys, masses = None, []

@@ -165,34 +165,22 @@ def exact_rows(call: Call, rows: Sequence[int]) -> Array:
     return np.concatenate(parts, axis=-2)  # (heads, rows, n_k)
 
 
+NEAR = 64  # rows of a block whose windows are narrow: it also computes the keys outside of them
+
+
 def row_blocks(call: Call) -> Iterator[tuple[int, int, int, attention.Attended]]:
     """Yield the call in blocks of rows: first row, last + 1, first key that they may see, results of the steps."""
     n_heads, n_q, n_k = call.queries.shape[0], call.n_q, call.n_k
-    max_rows = max(1, MEMORY // (24 * n_heads * n_k))
-    step = max(
-        min(max_rows, 16), max_rows // 8
-    )  # an eighth: the steps of a block then take the memory of the block before it
+    smallest, largest = attention.visible_gaps(call.causal, call.window)
+    width = min(n_k, NEAR + largest - smallest)  # keys of NEAR rows
+    max_rows = max(1, int(MEMORY // (24 * n_heads * width)))
+    # an eighth: the steps of a block then take the memory of the block before it
+    step = max(min(max_rows, 16), max_rows // 8)
+    step = min(step, NEAR) if width < n_k else step
     for lo in range(0, n_q, step):
         hi = min(lo + step, n_q)
         part = cut_call(call, lo, hi)
         yield lo, hi, lo + call.first_position - int(part.offset or 0), attention.run_call(part)
-
-
-def top_links(call: Call, count: int) -> tuple[Array, Array]:
-    """Return the `count` keys with the largest weights of each query, and these weights: two arrays (heads, n_q, count).
-
-    The largest comes first; if fewer keys are visible, the other weights are 0. The sum of the weights is their
-    coverage.
-    """
-    n_heads, n_q = call.queries.shape[0], call.n_q
-    count = min(count, call.n_k)
-    keys = np.zeros((n_heads, n_q, count), np.int64)
-    weights = np.zeros((n_heads, n_q, count), np.float32)
-    alone = replace(call, keep=None, values=call.values[..., :0])  # no context is needed, so it has no columns
-    for lo, hi, first, steps in row_blocks(alone):
-        best, values = strongest_keys(as_numpy(steps.weights), count)  # (heads, rows, n_best)
-        keys[:, lo:hi, : best.shape[-1]], weights[:, lo:hi, : best.shape[-1]] = best + first, values
-    return keys, weights
 
 
 CHUNK = 64  # keys whose largest weight is compared first

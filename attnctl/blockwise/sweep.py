@@ -135,21 +135,23 @@ def measure_rows(
 
 def pool_between_parts(
     call: Call, rows: Sequence[Ranges], columns: Sequence[Ranges], how: str = "mean", tick: Tick | None = None
-) -> Array:
-    """Return the weights between parts of the text → (heads, rows, columns).
+) -> tuple[Array, Array | None]:
+    """Return the weights between parts of the text → (heads, rows, columns), and `measure_rows`'s logsumexp (heads, n_q).
 
     `how` is mean (of the weights in a cell), max, or mass: the mean over the queries of the row part of their mass on
-    the column part. Parts may leave tokens out, and must not overlap.
+    the column part. Parts may leave tokens out, and must not overlap. The logsumexp is None if they do not reach from the
+    first query to the last.
     """
     queries, keys = Parts.among(rows), Parts.among(columns, call.n_k)
     first, last = queries.edges[0], queries.edges[-1]
-    if (first, last) != (0, call.n_q):  # only these rows, but all the keys
+    every_row = (first, last) == (0, call.n_q)
+    if not every_row:  # only these rows, but all the keys
         call = replace(
             cut_call(replace(call, causal=False, window=None), first, last), causal=call.causal, window=call.window
         )
     edges = [edge - first for edge in queries.edges]
     statistics = measure_rows(call, key_edges=keys.edges, row_edges=edges, peaks=how == "max", tick=tick)
-    return joined_bins(statistics.pooled, queries, keys, how)
+    return joined_bins(statistics.pooled, queries, keys, how), statistics.logsumexp if every_row else None
 
 
 def sweep_keys(

@@ -18,7 +18,6 @@ from attnctl.blockwise.rows import (
     grids_visible,
     scores_of_heads,
     streaming_change_of_call,
-    top_links,
 )
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention, LayerTrace, masked_scores, narrow_arrays
@@ -372,7 +371,10 @@ class SweptLayer(ComputedLayer):
         queries, keys = single_tokens(rows), single_tokens(columns)
         if queries is not None and keys is not None:
             return self.rows_of(queries)[..., keys]
-        return pool_between_parts(self.call, rows, self._in_whole(columns), how, self.tick)  # type: ignore[no-any-return]
+        grid, logsumexp = pool_between_parts(self.call, rows, self._in_whole(columns), how, self.tick)
+        if logsumexp is not None:
+            self.__dict__["_logsumexp"] = logsumexp  # for the strongest links
+        return grid  # type: ignore[no-any-return]
 
     def statistics(self, marks: Array | None = None, grid: int = 1) -> RowStatistics:
         """Return the statistics of each row, and the whole pooled to at most grid × grid even cells.
@@ -396,10 +398,13 @@ class SweptLayer(ComputedLayer):
 
     def links(self, count: int) -> tuple[Array, Floats]:
         """Return the `count` keys with the largest weights of each query, and these weights: (heads, n_q, count) each."""
+        from attnctl.blockwise.links import top_links
+
         if self.kept_keys is None:
-            return top_links(self.call, count)
+            return top_links(self.call, count, self._logsumexp)
         n_left_out = self.call.n_k - self.n_k
-        keys, weights = top_links(self.call, min(count + n_left_out, self.call.n_k))  # (heads, n_q, count + gone) each
+        more = min(count + n_left_out, self.call.n_k)
+        keys, weights = top_links(self.call, more, self._logsumexp)  # (heads, n_q, more) each
         places = np.full(self.call.n_k, -1)  # (all keys,)
         places[self.kept_keys] = np.arange(self.n_k)
         remaining = places[keys]

@@ -13,7 +13,7 @@ import torch
 
 from attnctl import attention, blockwise
 from attnctl.attention import Call
-from attnctl.blockwise import matrix, rows, sweep, tiles
+from attnctl.blockwise import links, matrix, rows, sweep, tiles
 from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer, Forward, SweptLayer
 from attnctl.readings.head_statistics import STREAMING, head_statistics
@@ -259,8 +259,9 @@ def test_context_chosen_rows_and_strongest_links_without_the_matrix(kind, librar
     context = rows.fused_context(call)
     assert type(context) is type(call.queries)
     close(context, steps.context, floor=1)
-    monkeypatch.setattr(rows, "MEMORY", 1 << 19)  # several blocks, of 18 rows
-    keys, strongest = rows.top_links(call, 25)
+    monkeypatch.setattr(links, "ELEMENTS", 1 << 14)  # blocks of at most 54 rows of a head
+    monkeypatch.setattr(links, "ROWS", 128)
+    keys, strongest = links.top_links(call, 25, sweep.measure_rows(call).logsumexp)
     close(strongest, -np.sort(-w, axis=-1)[..., :25])
     close(np.where(np.asarray(strongest) > 0, np.take_along_axis(w, np.asarray(keys), -1), 0), strongest)
     monkeypatch.setattr(rows, "MEMORY", 1 << 16)  # of 2 rows
