@@ -81,7 +81,8 @@ def _strongest(
     for x, y in _partly_hidden(call, lo, hi):
         scores[:, x:y].masked_fill_(hidden_keys(call, lo, hi, x, y), FLOOR)
     n_whole = n_k // CHUNK * CHUNK
-    peaks = scores[:, :n_whole].unflatten(1, (-1, CHUNK)).amax(2)  # (heads, chunks, rows)
+    blocks = scores[:, :n_whole].reshape(len(scores), n_whole // CHUNK, CHUNK, hi - lo)
+    peaks = blocks.amax(2)  # (heads, chunks, rows)
     if n_whole < n_k:
         peaks = torch.cat([peaks, scores[:, n_whole:].amax(1, keepdim=True)], 1)
     # the largest scores lie in as many chunks with the largest peaks
