@@ -226,7 +226,10 @@ POINTER = b"version https://git-lfs.github.com/spec/"  # how the file of a Git L
 def _check_fetched(file: BufferedReader, path: str | Path) -> None:
     """Raise AttnctlError if an open file is a pointer of Git LFS; the file stays at its beginning."""
     with said_plainly("read", path):
-        begins = file.peek(len(POINTER))
+        begins = file.raw.read(
+            len(POINTER)
+        )  # past the buffer, which keeps nothing that may have changed when it is read
+        file.raw.seek(0, os.SEEK_SET)
     if begins.startswith(POINTER):
         raise AttnctlError(
             f"cannot read {path}: it is a pointer of Git LFS, not the file itself: git lfs pull fetches it"
