@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+from weakref import ReferenceType, ref
 
 import torch
 
@@ -55,7 +56,7 @@ class ModuleRecording:
     traces: Captures
     offsets: Mapping[str, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)  # kind → its layers, as far as they are known
-    whole: Whole = field(default_factory=lambda: Whole())  # of the last attention
+    of_parts: GradientOfParts | None = None  # of the last attention
     waiting: list[tuple[Place, AnyCall]] = field(default_factory=list)  # the last calls, if layers count from the end
 
     @property
@@ -174,9 +175,9 @@ class ModuleRecording:
             self.traces[-1] = joined(before, captured)
         else:
             self.traces.append(captured)
-            self.whole = Whole()
-        if self.chosen.grad:
-            self.whole.add(captured.weights, self.traces[-1].weights)
+            self.of_parts = GradientOfParts() if self.chosen.grad else None
+        if self.of_parts is not None:
+            self.of_parts.add(captured.weights, self.traces[-1].weights)
 
     def check_gradients(self, call: AnyCall) -> None:
         """Raise AttnctlError if gradients are off, or the weights that a kernel dropped cannot be known."""
@@ -220,26 +221,27 @@ def with_own_gradient(weights: Array, kept: Array, heads: Sequence[int], rows: S
 
 
 @dataclass(eq=False)
-class Whole:
-    """The weights of an attention whose queries come in parts: a model uses the parts, and their gradients are its own."""
+class GradientOfParts:
+    """Collect the gradient of weights whose queries come in parts: a model uses the parts, each with its own gradient."""
 
-    weights: Array | None = None  # (batch, heads, n_q, n_k)
+    # (batch, heads, n_q, n_k) of all queries until now; weakly, since the graph that made them holds the hooks of the parts
+    weights: ReferenceType[Array] | None = None
     gradient: Array | None = None
 
-    def add(self, part: Array, whole: Array) -> None:
+    def add(self, part: Array, weights: Array) -> None:
         """Note the weights of some more queries, and those of all until now; these get the gradient of each part."""
-        self.weights = whole
-        first, last = whole.shape[2] - part.shape[2], whole.shape[2]
+        self.weights = ref(weights)
+        first, last = weights.shape[2] - part.shape[2], weights.shape[2]
 
-        def keep(gradient: Array) -> None:
-            weights = self.weights
-            if weights is None or weights is part:
-                return  # it keeps its own
+        def add_gradient(gradient: Array) -> None:
+            weights = None if self.weights is None else self.weights()
+            if weights is None or weights.shape[2] == last - first:  # nobody holds them; a single part keeps its own
+                return
             self.gradient = torch.zeros_like(weights) if self.gradient is None else self.gradient
             self.gradient[:, :, first:last] += gradient
             weights.grad = self.gradient
 
-        part.register_hook(keep)
+        part.register_hook(add_gradient)
 
 
 def visible_keys(call: Captured) -> Array:

@@ -12,11 +12,16 @@ _held: dict[Hashable, tuple[int, ExitStack]] = {}  # name → number of holders,
 
 @contextmanager
 def shared_change(name: Hashable, hold: Callable[[ExitStack], object]) -> Iterator[None]:
-    """Hold a shared change within this context: `hold` begins it for the first caller; the last caller undoes it."""
+    """Hold a shared change within this context: `hold` begins it for the first caller; the last caller undoes it.
+
+    Raises what `hold` raises; what it has changed until then is undone.
+    """
     with _lock:
         count, stack = _held.get(name, (0, ExitStack()))
         if not count:
-            hold(stack)
+            with stack:  # undone at once if `hold` fails half-way
+                hold(stack)
+                stack = stack.pop_all()
         _held[name] = (count + 1, stack)
     try:
         yield

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from contextvars import copy_context
 from typing import TypeVar
 
@@ -31,18 +32,25 @@ def two_at_once(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
     if every < 2:
         yield from map(work, items)
         return
-    left, threads = threading.Event(), set[int]()
+    left, threads = threading.Event(), set[threading.Thread]()
     infers, has_gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
 
     def begin_thread() -> None:
-        threads.add(threading.get_ident())
+        threads.add(threading.current_thread())
         torch.set_num_threads(every // 2)  # of the calling thread
 
     def end_early(*_: object) -> None:
-        if left.is_set() and threading.get_ident() in threads:
+        if left.is_set() and threading.current_thread() in threads:
             raise InterruptedError
 
+    def end_threads() -> None:
+        left.set()
+        pool.shutdown(cancel_futures=True)
+        for thread in tuple(threads):  # one that an interrupt caught while it started is not known to the pool
+            thread.join()
+
     def do(item: Item) -> Result:
+        end_early()
         with torch.inference_mode(infers), torch.set_grad_enabled(has_gradients):  # each thread has modes of its own
             return work(item)
 
@@ -55,18 +63,15 @@ def two_at_once(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterat
             failed.set_exception(error)
             yield failed
 
-    hook = register_module_forward_pre_hook(end_early)
-    pool = ThreadPoolExecutor(2, "two at once", begin_thread)
-    begun: deque[Future[Result]] = deque()
-    try:
+    with ExitStack() as stack:  # a second Ctrl-C while the threads end leaves nothing behind
+        stack.callback(torch.set_num_threads, every)  # MKL has one number for all threads
+        stack.callback(register_module_forward_pre_hook(end_early).remove)
+        pool = ThreadPoolExecutor(2, "two at once", begin_thread)
+        stack.callback(end_threads)
+        begun: deque[Future[Result]] = deque()
         for future in begin_each():
             begun.append(future)
             while len(begun) == BEGUN or (begun and begun[0].done()):
                 yield begun.popleft().result()
         while begun:
             yield begun.popleft().result()
-    finally:
-        left.set()
-        pool.shutdown(cancel_futures=True)
-        hook.remove()
-        torch.set_num_threads(every)  # MKL has one number for all threads

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -21,7 +22,7 @@ def four_threads() -> Iterator[None]:
     torch.set_num_threads(4)
     yield
     assert torch.get_num_threads() == 4
-    limit = time.monotonic() + 10  # an interrupt while a thread starts leaves it to end by itself
+    limit = time.monotonic() + 2  # a thread that an interrupt caught before its first step ends by itself
     while threads := [thread for thread in threading.enumerate() if "two at once" in thread.name]:
         assert time.monotonic() < limit, threads
     torch.set_num_threads(before)
@@ -109,3 +110,20 @@ def test_an_interrupt_ends_the_work_at_the_next_module() -> None:
 def test_messages_name_options_as_in_the_calling_thread() -> None:
     with options_as_flags({"head": "--head"}):
         assert list(two_at_once(lambda _: current_flags(), range(2))) == [{"head": "--head"}] * 2
+
+
+def test_a_second_interrupt_leaves_no_hook_and_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when it comes while the loop waits for the threads to end."""
+    hooks = torch.nn.modules.module._global_forward_pre_hooks
+
+    def interrupted(pool: ThreadPoolExecutor, **_: object) -> None:
+        monkeypatch.undo()
+        pool.shutdown()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", interrupted)
+    results = two_at_once(str, range(10))
+    assert next(results) == "0" and len(hooks) == 1
+    with pytest.raises(KeyboardInterrupt):
+        results.close()
+    assert not hooks and torch.get_num_threads() == 4

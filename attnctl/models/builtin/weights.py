@@ -239,7 +239,7 @@ def open_weights(
         unembedding=unembedding if predicts else None,
         tied=predicts and "unembedding" not in file.tensors,
         letter_rows=len(file.tensors["pieces"]) if "pieces" in file.tensors else None,
-        vocabulary=vocabulary,
+        vocabulary=list(vocabulary),
         longest=file.metadata_number("longest", whole_number),
         notes=(*(kept_notes or ()), *notes, *_shape_notes(file)),
     )

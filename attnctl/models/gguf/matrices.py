@@ -137,17 +137,17 @@ class _Content:
 
     def expert(self, number: int) -> Array:
         """Count a product with one row of a stack of matrices; return it."""
-        if None in self.kept:
-            return self.kept[None][number]
-        if number not in self.kept:
-            row = slice(number, number + 1)
-            with self.residence.lock:
+        with self.residence.lock:
+            if None in self.kept:
+                return self.kept[None][number]
+            if number not in self.kept:
+                row = slice(number, number + 1)
                 if not self._stays(number):
                     return self.rows(row)[0]
                 expert = self.residence.tensor(self.weight.shape[1:], self.dtype)
                 self.fill(expert[None], row)
                 self.kept[number] = expert
-        return self.kept[number]
+            return self.kept[number]
 
     def _replace(self, whole: Array) -> None:
         """Give the modules of the matrix its numbers as a plain parameter: torch then computes without this file."""

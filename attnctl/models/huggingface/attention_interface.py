@@ -13,7 +13,7 @@ import sys
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -91,7 +91,7 @@ class WatchSession:
     wants: Callable[[Site], bool]
     options: WatchOptions
     architecture: str = field(init=False)
-    sites: dict[int, tuple[Site, ...]] = field(init=False)  # id of a module → its sites
+    sites: Mapping[int, tuple[Site, ...]] = field(init=False)  # id of a module → its sites
     modules: list[Module] = field(init=False)  # kept alive, so that no new module gets the id of a replaced one
     thread: int = field(default_factory=threading.get_ident)
     called: set[Site] = field(default_factory=set)
@@ -155,7 +155,8 @@ class WatchSession:
                 hear = partial(hear_module, self.model, part, _attend_call)
                 stack.enter_context(shared_change(("blocks", id(part)), hear))  # once, however many watch
         if any(id(part) not in self.sites for part in attention_modules(self.model).values()):
-            self.sites, self.modules = sites_of_modules(self.model) | self.sites, [*self.modules, *self.model.modules()]
+            self.sites = {**sites_of_modules(self.model), **self.sites}
+            self.modules += self.model.modules()
 
     def end_attention(self, module: Module, *_: object) -> None:
         """Note a module of attention that ends without a call as silent; leave the forward if all visitors are done."""

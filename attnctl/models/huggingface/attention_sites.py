@@ -6,8 +6,9 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, ref
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
 
 
-Key = TypeVar("Key")
 Value = TypeVar("Value")
 Output = Any  # the result of a network's forward: each class of transformers has its own fields
 Keywords = dict[str, Any]  # the keyword arguments of a forward: tensors, switches, a cache
@@ -78,28 +78,29 @@ def named_parts(model: Module) -> list[tuple[str, Module]]:
     return parts
 
 
-# model → its modules, and what was found in them by the name of a function
-_known: WeakKeyDictionary[Module, tuple[list[ref[Module]], dict[str, dict[Any, Any]]]] = WeakKeyDictionary()
+_Places = list[tuple[str, "ref[Module]", object]]  # of modules: name, module, `layer_idx`
+_known: WeakKeyDictionary[Module, tuple[_Places, dict[str, Any]]] = WeakKeyDictionary()  # model → question → answer
 
 
-def _while_same_modules(find: Callable[[Any], dict[Key, Value]]) -> Callable[[Any], dict[Key, Value]]:
-    """Return `find`, which asks a model about its modules, with an answer that is kept until one of them is another."""
+def _while_same_modules(ask: Callable[[Any], Value]) -> Callable[[Any], Value]:
+    """Return `ask`, a question about a model's modules, whose answer is kept until a module, its name or number changes.
 
-    @functools.wraps(find)
-    def known_or_found(model: Any) -> dict[Key, Value]:
-        modules = [module for _, module in named_parts(model)]
-        before, answers = _known.get(model, ((), {}))
-        if len(before) != len(modules) or any(old() is not module for old, module in zip(before, modules, strict=True)):
-            before, answers = [ref(module) for module in modules], {}
-            _known[model] = before, answers
-        if find.__name__ not in answers:
-            found = find(model)
-            if any(value is model for value in found.values()):  # it would keep the model alive
-                return found
-            answers[find.__name__] = found
-        return dict(answers[find.__name__])
+    An answer holds no module, which would keep the model alive, or a module that was replaced. Nobody changes an answer.
+    """
 
-    return known_or_found
+    @functools.wraps(ask)
+    def known_or_asked(model: Any) -> Value:
+        places: _Places = [(name, ref(part), part.__dict__.get("layer_idx")) for name, part in named_parts(model)]
+        before, answers = _known.get(model, (None, {}))
+        if before != places:
+            answers = {}
+            _known[model] = places, answers
+        if ask.__name__ not in answers:
+            answers[ask.__name__] = ask(model)
+        answer: Value = answers[ask.__name__]
+        return answer
+
+    return known_or_asked
 
 
 def modules_named_attention(model: PreTrainedModel) -> dict[str, Module]:
@@ -107,14 +108,20 @@ def modules_named_attention(model: PreTrainedModel) -> dict[str, Module]:
     return {name: module for name, module in model.named_modules() if _module_attends(module)}
 
 
-@_while_same_modules
 def attention_modules(model: PreTrainedModel) -> dict[str, Module]:
     """Return name → module for the innermost modules that attend, by the names of their classes."""
-    return {
-        name: module
+    parts = dict(named_parts(model))
+    return {name: parts[name] for name in _attention_names(model)}
+
+
+@_while_same_modules
+def _attention_names(model: PreTrainedModel) -> tuple[str, ...]:
+    """Return the names of the innermost modules that attend."""
+    return tuple(
+        name
         for name, module in modules_named_attention(model).items()
         if not any(part is not module and _module_attends(part) for part in module.modules())
-    }
+    )
 
 
 def _module_attends(module: Module) -> bool:
@@ -179,7 +186,7 @@ def reads_text(name: str) -> bool:
 
 
 @_while_same_modules
-def sites_of_modules(model: PreTrainedModel) -> dict[int, tuple[Site, ...]]:
+def sites_of_modules(model: PreTrainedModel) -> Mapping[int, tuple[Site, ...]]:
     """Return id of the module → its sites, one per layer, for every module that could attend."""
     is_encoder_decoder = bool(model.config.is_encoder_decoder)
     beside_text = any(config_value(model.config, f"{sense}_config") is not None for sense in ("vision", "audio"))
@@ -191,7 +198,7 @@ def sites_of_modules(model: PreTrainedModel) -> dict[int, tuple[Site, ...]]:
             kind = "audio" if "audio" in name else "vision"
         site = Site(name, kind, layer, module=id(module))
         sites.setdefault(id(module), {}).setdefault(layer, site)  # aliases of one layer count once
-    return {key: tuple(by_layer.values()) for key, by_layer in sites.items()}
+    return MappingProxyType({key: tuple(by_layer.values()) for key, by_layer in sites.items()})
 
 
 def attention_sites(model: PreTrainedModel, kind: str) -> dict[Site, Module]:

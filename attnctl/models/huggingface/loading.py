@@ -83,9 +83,9 @@ def file_report(network: PreTrainedModel) -> FileReport:
     return report if isinstance(report, FileReport) else FileReport()
 
 
-LAID_OUT = 8  # networks whose shapes are kept: a session opens the same folders again and again
+KNOWN_SHAPES = 8  # networks whose shapes are kept: a session opens the same folders again and again
 # (class, settings) → name → shape of the parameters
-laid_out: dict[tuple[object, str], dict[str, tuple[int, ...]]] = {}
+_known_shapes: dict[tuple[object, str], dict[str, tuple[int, ...]]] = {}
 
 
 @dataclass(frozen=True)
@@ -129,14 +129,15 @@ class Loading:
         """Return name → shape of the parameters of the network for a configuration, without memory for them."""
         import torch
 
-        network = (self.model_class, repr(config.to_dict()))
-        if network not in laid_out:
+        key = (self.model_class, repr(config.to_dict()))
+        if (shapes := _known_shapes.get(key)) is None:
             with torch.device("meta"):
                 parameters = self.model_class(copy.deepcopy(config)).named_parameters()
-            if len(laid_out) == LAID_OUT:
-                laid_out.clear()
-            laid_out[network] = {name: tuple(part.shape) for name, part in parameters}
-        return laid_out[network]
+            shapes = {name: tuple(part.shape) for name, part in parameters}
+            if len(_known_shapes) >= KNOWN_SHAPES:
+                _known_shapes.clear()
+            _known_shapes[key] = shapes
+        return dict(shapes)
 
     def read(self) -> tuple[PreTrainedModel, Document, UnusedTensors]:
         """Return the network, what transformers says of its loading, and the unused tensors.

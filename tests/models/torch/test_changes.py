@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
@@ -170,6 +171,17 @@ def test_the_gradient_of_weights_that_come_in_parts(kind: type[Written]) -> None
     weights.retain_grad()
     ((model.joined(weights @ v) ** 2).sum() + (weights[..., 0] ** 2).sum()).backward()
     assert (traces[0].weights.grad - weights.grad).abs().max() < EXACT * max(1.0, float(weights.grad.abs().max()))
+
+
+@pytest.mark.parametrize("kind", [Plain, Chunked])
+def test_weights_with_gradients_are_freed_with_their_traces(kind: type[Written]) -> None:
+    model = built(kind)
+    with attnctl.capture(model, grad=True) as traces:
+        output = model(texts())
+    output.sum().backward()
+    weights = weakref.ref(traces[0].weights)
+    del traces, output
+    assert weights() is None
 
 
 def test_gradients_in_a_checkpoint_are_refused() -> None:
