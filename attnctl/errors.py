@@ -217,12 +217,6 @@ def quiet_stderr() -> Iterator[None]:
         _complaints.reset(token)
 
 
-def print_progress(message: str) -> None:
-    """Print one line on stderr about work that goes on; within `quiet_stderr` print nothing."""
-    if sys.stderr is not _nowhere:
-        print_complaint(message)
-
-
 def print_complaint(message: str) -> None:
     """Print one line on stderr, on a terminal wrapped between words. Text from the user cannot control the terminal."""
     waiting.close()

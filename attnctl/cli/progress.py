@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
+from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -34,7 +36,8 @@ EVERY = 10.0  # seconds between two lines in a pipe
 MEASURED = 3.0  # seconds of work before its time is estimated
 PIECE = 0.05  # share of the work from which its time is estimated
 LONG = 20.0  # seconds; longer work says once how long it takes in all
-WHOLE_RUN = 1e9  # seconds: the time left comes from the mean speed of the whole run, since recent speeds jump
+TOGETHER = 1.1  # pieces that end within this factor of the first piece's time ended with it, as two forwards at once do
+FULL = 0.999  # sums of shares are not exact
 
 
 @contextmanager
@@ -84,25 +87,64 @@ def spinner_while_silent() -> Iterator[None]:
 
 @dataclass
 class Work:
-    """Work that goes on: the words for it, and which share was finished when (seconds after its beginning)."""
+    """Work that goes on: the words for it, and which share was finished when (seconds after its beginning).
+
+    The speed is measured from `start` (seconds, share). The first piece is not a measure for the others, since the first
+    calls of libraries are slow; it counts only if it took so long (LONG) that they mean little.
+    """
 
     words: str
     begun: float
     share: float | None = None
     moved: float = 0.0
+    start: tuple[float, float] = (0.0, 0.0)
+    first: float | None = None  # the seconds that the first piece took
 
     def seconds(self) -> float:
         """Return the seconds since the work began."""
         return monotonic() - self.begun
 
+    def move_on(self, share: float | None, words: str) -> None:
+        """Note that this share, from 0 to 1, is finished now; None if it is unknown."""
+        self.words, self.share, self.moved = words, share, self.seconds()
+        if share:
+            if self.first is None:
+                self.first = self.moved
+            is_measure = self.start == (0.0, 0.0) and share >= PIECE and self.moved >= LONG
+            if self.moved <= self.first * TOGETHER and not is_measure:
+                self.start = (self.moved, share)
+
+    def seconds_in_all(self) -> float | None:
+        """Return the seconds from beginning to end, by the speed so far; None if it is not measured."""
+        if not self.share or self.share > FULL:
+            return None
+        (seconds, share), now = self.start, self.share
+        if now <= share:  # nothing came after the first piece
+            if now < PIECE:
+                return None
+            seconds, share = 0.0, 0.0
+        return self.moved + (self.moved - seconds) * (1 - now) / (now - share)
+
+    def left(self) -> float | None:
+        """Return the seconds that are left; None if they are not known."""
+        whole, seconds = self.seconds_in_all(), self.seconds()
+        if whole is None or self.share is None:
+            return None
+        return whole - seconds if whole > seconds else seconds * (1 - self.share)  # this piece takes longer
+
+    @property
+    def clock(self) -> str:
+        """Return the time left as hours, minutes and seconds, for a bar; "" while the share that is done is unknown."""
+        left = self.left()
+        if left is None:
+            return "" if self.share is None else "-:--:--"
+        return str(timedelta(seconds=ceil(left)))
+
     def line(self) -> str:
         """Return the state in words: the share that is done and the time left, or only the time so far."""
-        seconds = self.seconds()
-        if not self.share or self.share > 0.999:  # sums of shares are not exact
-            return f"{self.words}: {duration_text(seconds)} so far"
-        left = self.moved / self.share - seconds
-        if left <= 0:  # this piece takes longer than the pieces before it
-            left = seconds * (1 - self.share)
+        left = self.left()
+        if self.share is None or left is None:
+            return f"{self.words}: {duration_text(self.seconds())} so far"
         return f"{self.words}: {self.share:.0%}, about {duration_text(left)} left"
 
 
@@ -158,24 +200,23 @@ def _bar(words: str) -> Iterator[Callable[[float | None, str], Work]]:
     def move_on(share: float | None, words: str) -> Work:
         nonlocal drawn, progress
         now = monotonic()
-        work.words, work.share, work.moved = words, share, now - begun
+        work.move_on(share, words)
         if output.quiet or not sys.stderr.isatty() or now - begun < SHOWN or now - drawn < LUMP:
             return work
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
         if progress is None:
             progress = Progress(
                 TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 TaskProgressColumn(),
-                TimeRemainingColumn(),
+                TextColumn("{task.fields[work].clock}", style="progress.remaining", markup=False),
                 console=safe_console(stderr=True),
                 transient=True,
                 redirect_stdout=False,
-                speed_estimate_period=WHOLE_RUN,
                 get_time=monotonic,
             )
-            progress.add_task(words, total=None)
+            progress.add_task(words, total=None, work=work)
             waiting.close()
             progress.start()
         drawn = now
@@ -220,24 +261,21 @@ def cost_progress(work: str, fewer: str = "") -> Iterator[Callable[[float], None
     """Show a bar on stderr; yield a function that takes the share of the work that was done since its last call.
 
     If the work will take longer than LONG seconds, a line says so once; `fewer` says how to lower the cost. The speed is
-    that of MEASURED seconds, and of the share PIECE of the work. The first piece is not a measure for the others, since the
-    first calls of libraries are slow; it counts only if it took so long (LONG) that they mean little.
+    that of MEASURED seconds, and of the share PIECE of the work.
     """
     share_done, is_noted = 0.0, False
-    start: tuple[float, float] | None = None  # seconds and share from which the speed is measured
 
     def move_on(share: float) -> None:
-        nonlocal share_done, is_noted, start
+        nonlocal share_done, is_noted
         share_done += share
-        is_over = share_done > 0.999  # sums of shares are not exact
+        is_over = share_done > FULL
         # work may follow whose length is unknown: after a prompt is read, its answer is generated
         state = move_bar(None if is_over else share_done, work)
-        if start is None:
-            start = (0.0, 0.0) if share_done >= PIECE and state.moved >= LONG else (state.moved, share_done)
-        seconds, measured = state.moved - start[0], share_done - start[1]
-        if not (is_noted or is_over) and seconds >= MEASURED and measured >= PIECE:
+        if is_noted or state.moved - state.start[0] < MEASURED or share_done - state.start[1] < PIECE:
+            return
+        if (seconds := state.seconds_in_all()) is not None:
             is_noted = True
-            if (seconds := start[0] + seconds * (1 - start[1]) / measured) > LONG:
+            if seconds > LONG:
                 say_unless_quiet(f"{work}: about {duration_text(seconds)} in all{f' ({fewer})' if fewer else ''}")
 
     with _bar(work) as move_bar:

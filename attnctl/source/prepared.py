@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 NARROWER = "choose layers, heads and queries"
 WINDOWED = 0.2  # time of a layer with a window, relative to a layer whose queries see all keys
+BEHIND = 0.17  # time of what a reading computes after its pass over a layer's keys, relative to a pass over all keys
 NOTED_BYTES = 1e9  # size of a trace from which a note says the size in advance
 
 
@@ -185,10 +186,12 @@ class ChangedReading(Generic[Result]):
         layer, remaining = item
         info = self.prepared.source.info
         near = not info.nature.is_network and info.window is None and layer.window is not None  # others see every key
-        cost = WINDOWED if near else 1.0
-        end = self._reported + (1 - self._reported) * cost / (cost + remaining)
+        sweep = WINDOWED if near else 1.0
+        cost = sweep + BEHIND
+        end = self._reported + (1 - self._reported) * cost / (cost + remaining * (1 + BEHIND))
+        swept = self._reported + (end - self._reported) * sweep / cost
 
-        def report(share: float) -> None:
+        def report(share: float, end: float = swept) -> None:
             if self.behind is not None:
                 self.behind.check()
             more = min(share * (end - start), end - self._reported)
@@ -201,7 +204,7 @@ class ChangedReading(Generic[Result]):
         layer.tick = report
         self._reading.take(self.prepared.changed(layer))
         layer.tick = None  # the layer may be stored
-        report(1.0)
+        report(1.0, end)
 
     def _wait(self) -> None:
         """Wait until no layer is read in a second thread. Raises what the reading has raised there."""

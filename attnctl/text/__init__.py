@@ -120,11 +120,6 @@ def sentence_percent(share: float | None) -> str:
     return percent(share) if not share or share >= 0.0995 else f"{100 * share:#.2g} %".replace("e-0", "e-")
 
 
-def probability_text(log_probability: float) -> str:
-    """Return a probability for a sentence, from its logarithm."""
-    return sentence_percent(math.exp(min(0.0, log_probability)))
-
-
 def number_text(value: float, precision: int, tiny: bool = False) -> str:
     """Return a number with `precision` decimals; never "-0.00"; in powers of ten if it is large or `tiny`."""
     if abs(value) >= 1e6 or tiny:

@@ -100,6 +100,27 @@ def test_the_time_left_comes_from_the_pieces_that_are_done(
     assert progress.Work("8,192 tokens", 100.0, share, moved).line() == line
 
 
+@pytest.mark.parametrize(
+    ("pieces", "left", "shown"),
+    [
+        ([], None, ""),
+        ([(3.0, 0.01)], None, "-:--:--"),  # one small piece is no measure
+        ([(3.0, 0.2)], 12.0, "0:00:12"),
+        ([(3.0, 0.1), (4.0, 0.2), (5.0, 0.3)], 7.0, "0:00:07"),  # 0.1 a second after the slow first piece
+        ([(3.0, 0.1), (3.1, 0.2), (6.0, 0.3), (6.1, 0.4)], 9.0, "0:00:09"),  # two at once: 0.2 in three seconds
+        ([(3.0, 0.5), (6.0, 1.0)], None, "-:--:--"),  # over, but something follows
+    ],
+)
+def test_the_first_piece_is_no_measure_of_the_time_left(
+    pieces: list[tuple[float, float]], left: float | None, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, work = 0.0, progress.Work("work", 0.0)
+    monkeypatch.setattr(progress, "monotonic", lambda: clock)
+    for clock, share in pieces:  # noqa: B007  # the lambda reads it
+        work.move_on(share, "work")
+    assert work.left() == (None if left is None else pytest.approx(left)) and work.clock == shown
+
+
 def test_in_a_pipe_silent_work_has_a_line_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also before its first piece is done; of works within each other the innermost has the lines."""
     page = piped(monkeypatch)

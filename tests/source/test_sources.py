@@ -22,7 +22,9 @@ def test_the_shares_of_the_layers_are_the_whole_work(layers: list[int] | None) -
     source = TextSource(open_model("random", n_layers=3), TEXT)
     prepare(source, layer=layers).read(HeadStatisticsReading(source.tokens), heard.append)
     assert sum(heard) == pytest.approx(1)
-    assert heard[0] == pytest.approx(1 / len(layers or range(3)))  # as much as each of the others
+    count = len(layers or range(3))
+    each = [sum(heard[2 * layer : 2 * layer + 2]) for layer in range(count)]  # the pass over the keys, and what follows
+    assert len(heard) == 2 * count and each == pytest.approx([1 / count] * count)
 
 
 def test_the_layers_of_a_trace_may_stand_in_any_order() -> None:

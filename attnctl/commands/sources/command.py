@@ -138,8 +138,9 @@ def find_sources(
                 if not cost_is_noted and (search.cost.is_measured or forwards == TRIED):
                     cost_is_noted = True
                     say_notes(search.cost_notes(remove, LONG_SECONDS))
-                share, before = search.share_done(remove), share
-                tick(share - before)
+                if (done := search.share_done(remove)) > share:
+                    tick(done - share)
+                    share = done
     except KeyboardInterrupt:
         say_notes(("interrupted: these are the results so far",))
         interrupted = True

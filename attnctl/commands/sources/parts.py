@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import inf
 
 from attnctl.errors import AttnctlError
 from attnctl.readings.spans import (
@@ -41,6 +42,7 @@ NEGLIGIBLE = 0.02
 # a fact is often one token of a long answer, whose mean over tokens would hide it. Below it, other words for the same
 # question move the answer as much.
 RESTS = 0.69
+KEPT = 0.7  # of a group's effect, expected of each of its halves: together they often have more than the group
 SETTLED = 3  # the search ends when this many parts each matter more than any remaining group
 
 
@@ -202,6 +204,7 @@ class SearchProgress:
     changes: dict[int, Floats] = field(default_factory=dict)
     alone: set[int] = field(default_factory=set)
     measured: int = 0
+    coming: tuple[tuple[int, ...], ...] = ()  # the groups that are likely to be measured still
 
 
 def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int] = ()) -> Iterator[SearchProgress]:
@@ -212,33 +215,75 @@ def search_parts(count: int, measure: Measure, budget: int, likely: Sequence[int
     split in two first. A group that changes it by less than NEGLIGIBLE is not split. The search ends when SETTLED parts
     each change the answer more than the largest remaining group.
     """
-    progress = SearchProgress()
-
-    def measured(groups: Sequence[tuple[int, ...]]) -> Iterator[SearchProgress]:
-        for group, change in zip(groups, measure(groups), strict=True):
-            progress.measured += 1
-            progress.changes |= dict.fromkeys(group, change)
-            if len(group) == 1:
-                progress.alone.add(group[0])
-            yield progress
+    progress, waiting = SearchProgress(), list[Waiting]()
 
     def effect_of(group: tuple[int, ...]) -> float:
         return abs(float(progress.changes[group[0]].sum()))
 
+    def measured(groups: Sequence[tuple[int, ...]], expected: float) -> Iterator[SearchProgress]:
+        for count, (group, change) in enumerate(zip(groups, measure(groups), strict=True), 1):
+            progress.measured += 1
+            progress.changes |= dict.fromkeys(group, change)
+            if len(group) == 1:
+                progress.alone.add(group[0])
+            else:
+                heapq.heappush(waiting, (-effect_of(group), group))
+            room = budget - progress.measured
+            progress.coming = _groups_to_come(groups[count:], expected, waiting, effects_alone(), room)
+            yield progress
+
+    def effects_alone() -> list[float]:
+        return [effect_of((part,)) for part in progress.alone]
+
     alone = tuple(likely or range(count)) if count <= budget else tuple(likely[: budget // 2])
     remaining = tuple(part for part in range(count) if part not in alone)
-    waiting = [(-float("inf"), remaining)] if remaining else []
-    yield from measured([*((part,) for part in alone), *([remaining] if alone and remaining else [])])
-    if alone and remaining:
-        waiting = [(-effect_of(remaining), remaining)]
-    while waiting and progress.measured + 2 <= budget:
-        size, group = heapq.heappop(waiting)
-        singles = sorted((abs(float(progress.changes[part].sum())) for part in progress.alone), reverse=True)
-        if -size < NEGLIGIBLE or (len(singles) >= SETTLED and -size < singles[SETTLED - 1]):
-            break
-        middle = len(group) // 2
-        halves = group[middle:], group[:middle]
-        yield from measured(halves)
-        for half in halves:
-            if len(half) > 1:
-                heapq.heappush(waiting, (-effect_of(half), half))
+    if remaining and not alone:
+        waiting.append((-inf, remaining))
+    yield from measured([*((part,) for part in alone), *([remaining] if alone and remaining else [])], inf)
+    while taken := _next_group(waiting, effects_alone(), budget - progress.measured):
+        yield from measured(_halves(taken[1]), -taken[0] * KEPT)
+
+
+Waiting = tuple[float, tuple[int, ...]]  # minus the effect of a group, and the group
+
+
+def _next_group(waiting: list[Waiting], alone: list[float], room: int) -> Waiting | None:
+    """Take from the heap the group to split next; None if the search is over.
+
+    `alone` are the effects of single parts, `room` is how many more measurements the budget has.
+    """
+    if not waiting or room < 2:
+        return None
+    effect = -waiting[0][0]
+    if effect < NEGLIGIBLE or (len(alone) >= SETTLED and effect < sorted(alone, reverse=True)[SETTLED - 1]):
+        return None
+    return heapq.heappop(waiting)
+
+
+def _halves(group: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    middle = len(group) // 2
+    return group[middle:], group[:middle]
+
+
+def _groups_to_come(
+    begun: Sequence[tuple[int, ...]], expected: float, waiting: list[Waiting], alone: list[float], room: int
+) -> tuple[tuple[int, ...], ...]:
+    """Return the groups to measure still, if each half of a group keeps KEPT of its effect.
+
+    `expected` is the effect of each group that is `begun`; inf: unknown, then one half matters as much as any part so far.
+    """
+    waiting, alone, coming = list(waiting), list(alone), list[tuple[int, ...]]()
+    groups, effect = tuple(begun), expected
+    if effect == inf and alone:
+        effect = max(alone) / KEPT
+    while True:
+        coming += groups
+        for group in groups:
+            if len(group) > 1:
+                heapq.heappush(waiting, (-effect, group))
+            elif expected < inf:
+                alone.append(effect)
+        taken = _next_group(waiting, alone, room - len(coming))
+        if taken is None:
+            return tuple(coming)
+        groups, effect = _halves(taken[1]), -taken[0] * KEPT

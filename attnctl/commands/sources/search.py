@@ -65,6 +65,19 @@ class ForwardCost:
         return ForwardCost(self.fixed, (self.each + max(0.0, seconds - self.fixed) / tokens) / 2, True)
 
 
+def fitted_cost(timed: Sequence[tuple[int, float]]) -> ForwardCost:
+    """Return the cost of forwards from tokens and seconds, by least squares; in tokens before two lengths are measured."""
+    tokens, seconds = np.array(timed, float).reshape(-1, 2).T  # (forwards,) each
+    if len(set(tokens)) < 2:
+        return ForwardCost(0.0, 1.0)
+    each, fixed = np.polyfit(tokens, seconds, 1)
+    if each <= 0:
+        return ForwardCost(float(seconds.mean()), 0.0, True)
+    if fixed <= 0:
+        return ForwardCost(0.0, float(seconds.sum() / tokens.sum()), True)
+    return ForwardCost(float(fixed), float(each), True)
+
+
 @dataclass
 class SourceSearch:
     """A prompt, its parts and its answer; `measure_all` measures part after part, `found_so_far` returns the result."""
@@ -99,7 +112,8 @@ class SourceSearch:
         self.cost = ForwardCost(time.perf_counter() - start, self.read_seconds / len(self.tokens))
         self.removed: dict[int, float] = {}
         self.together: float | None = None  # the change with all parts hidden, if no part changes the answer much
-        self.tokens_read = 0  # by the forwards of the search so far
+        self.timed: list[tuple[int, float]] = []  # of each forward: the tokens of the prompt that it read, and seconds
+        self.in_rounds = 0  # forwards so far, in whole rounds of those that run at once
         self.progress = SearchProgress()
         self.written: Floats | None = None  # (n_k,), how much each token writes directly to the answer
         self.notes: tuple[str, ...] = ()
@@ -143,9 +157,25 @@ class SourceSearch:
         return self.forwards * self.cost.seconds_of(self._mean_behind()) + again
 
     def share_done(self, remove: bool = False) -> float:
-        """Return which share of the tokens is read that the forwards read at most, 0 to 1; `remove` as above."""
-        whole = self.forwards * self._mean_behind() + remove * len(self.parts) * len(self.tokens)
-        return min(1.0, (self.tokens_read + len(self.removed) * len(self.tokens)) / whole)
+        """Return which share of the search's time is over, 0 to 1; `remove` as above.
+
+        The forwards that are likely to come are weighed by the tokens that they read. Those that run at once count when the
+        last of them is finished.
+        """
+        progress, m = self.progress, len(self.base)
+        cost = fitted_cost([(tokens + m, seconds) for tokens, seconds in self.timed[1:]])  # the first is slow to start
+        again = remove * (len(progress.alone | {group[0] for group in progress.coming if len(group) == 1}))
+        coming = [*progress.coming, *([tuple(range(len(self.parts)))] if self._hides_all_together() else [])]
+        each = [cost.seconds_of(tokens + m) for tokens, _ in self.timed]
+        whole = cost.seconds_of(len(self.tokens) + m)
+        done = sum(each[: self.in_rounds]) + len(self.removed) * whole
+        left = sum(each[self.in_rounds :]) + sum(cost.seconds_of(self._tokens_left_in(group) + m) for group in coming)
+        return done / (done + left + max(0, again - len(self.removed)) * whole) if done else 0.0
+
+    def _hides_all_together(self) -> bool:
+        """Return whether one more forward hides all parts: no part that was measured matters much."""
+        changes = self.progress.changes.values()
+        return len(self.parts) > 1 and self.together is None and all(float(values.sum()) > -RESTS for values in changes)
 
     def _mean_behind(self) -> float:
         """Return how many tokens a forward that hides one part reads on average."""
@@ -167,6 +197,11 @@ class SourceSearch:
         first = min(self.parts[index].ranges[0][0] for index in group)
         return len(self.tokens) - (0 if first < self.read.together else first)
 
+    def _tokens_left_in(self, group: Sequence[int]) -> int:
+        """Return how many tokens of the prompt such a forward reads if it leaves out the tokens that it hides."""
+        hidden = sum(b - a for index in group for a, b in self.parts[index].ranges)
+        return max(0, self._tokens_behind(group) - hidden)
+
     def measure_all(self) -> Iterator[int]:
         """Measure the parts; yield after each forward how many were made.
 
@@ -178,11 +213,16 @@ class SourceSearch:
             at_once = self.read.at_once
             starts = deque([time.perf_counter()] * at_once)  # of the forwards that are under way
             ranges = [[tokens for index in group for tokens in self.parts[index].ranges] for group in groups]
-            for group, hidden in zip(groups, self.read.log_probabilities_of(ranges), strict=True):
+            for count, (group, hidden) in enumerate(
+                zip(groups, self.read.log_probabilities_of(ranges), strict=True), 1
+            ):
                 behind, end = self._tokens_behind(group), time.perf_counter()
-                self.tokens_read += behind
+                seconds = (end - starts[0]) / at_once
+                self.timed.append((self._tokens_left_in(group), seconds))
+                if count % at_once == 0 or count == len(groups):
+                    self.in_rounds = len(self.timed)
                 if len(group) == 1 and 2 * behind >= len(self.tokens):  # with fewer tokens the time means little
-                    self.cost = self.cost.measured((end - starts[0]) / at_once, behind)
+                    self.cost = self.cost.measured(seconds, behind)
                 starts.popleft()
                 starts.append(end)
                 yield hidden - self.base  # (m,)
@@ -191,7 +231,7 @@ class SourceSearch:
             self.progress = progress
             yield progress.measured
         changes = self.progress.changes
-        if all(float(values.sum()) > -RESTS for values in changes.values()) and len(changes) == len(self.parts):
+        if len(changes) == len(self.parts) and all(float(values.sum()) > -RESTS for values in changes.values()):
             together = next(changes_without([tuple(range(len(self.parts)))])) if len(changes) > 1 else changes[0]
             self.together = float(together.sum())
 

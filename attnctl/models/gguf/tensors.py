@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from attnctl.errors import AttnctlError
 from attnctl.models.gguf.blocks import IN_PLACE
-from attnctl.models.gguf.header import BLOCKS, BlockFormat, Metadata, TensorPlace, Value, read_header
+from attnctl.models.gguf.header import BlockFormat, Metadata, TensorPlace, Value, read_header
 from attnctl.models.gguf.weights import Rows, Weight
 from attnctl.runtime.arrays import Floats
 from attnctl.runtime.files import check_regular, open_regular, said_plainly
@@ -181,8 +181,3 @@ def _mapped_bytes(path: Path) -> Bytes:
         with suppress(OSError):  # the system may refuse to set memory aside for the copies of a large file
             return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-
-
-def form_of(kind: str) -> BlockFormat:
-    """Return how a type of tensor is stored, by its name. Raises KeyError for an unknown name."""
-    return {form.name: form for form in BLOCKS.values()}[kind]

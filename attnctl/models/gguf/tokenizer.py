@@ -24,7 +24,6 @@ PREFIX = "tokenizer.ggml."
 SPACE = "▁"
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # tokenizer.ggml.token_type
 LONGEST_WORD = 1 << 30  # characters: llama.cpp has no limit
-UNKNOWN_PENALTY = 10.0
 # tokens that llama.cpp reads as special by their text, whatever their type is (`load` in src/llama-vocab.cpp)
 _CONTROL = """
 <|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s>

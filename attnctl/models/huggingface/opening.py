@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from attnctl.source import Model
     from attnctl.text import Document
 
 
@@ -176,11 +175,6 @@ class _Opened(NamedTuple):
     kind: str
     origin: Callable[[], Document]  # called after the weights were read: it computes their digest
     notes: tuple[str, ...]  # about the place of its files
-
-
-def as_checkpoint(model: Model) -> Checkpoint | None:
-    """Return an opened model if it is a checkpoint, else None."""
-    return model if isinstance(model, Checkpoint) else None
 
 
 def _open_sounds(opened: _Opened, network: PreTrainedModel, request: DecoderRequest) -> Checkpoint:

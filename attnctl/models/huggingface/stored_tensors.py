@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     import torch
 
 PART = re.compile(r"-\d{5}-of-\d{5}\.safetensors")
-# dtypes of a header → torch's name for the ones that a name alone does not give
-TORCH_NAMES = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn",
-    "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu", "BOOL": "bool",
-}  # fmt: skip
 PLAIN_DTYPES = ("F64", "F32", "F16", "BF16")
 
 

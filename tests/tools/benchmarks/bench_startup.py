@@ -314,7 +314,7 @@ moments = []
 def update(self, task_id, **fields):
     updated(self, task_id, **fields)
     task = self.tasks[0]
-    moments.append((time.monotonic(), task.completed / (task.total or 1), task.time_remaining))
+    moments.append((time.monotonic(), task.completed / (task.total or 1), task.fields["work"].left()))
 
 rich.progress.Progress.update = update
 from attnctl.cli.app import run_command
