@@ -122,10 +122,14 @@ def torch_module() -> dict[str, str]:
     except RuntimeError as error:
         needs_mask = "attn_mask" in str(error)
     each = module(x, keys, keys, average_attn_weights=False)[1]
+    module.eval()
+    first = row(module(x, keys, keys, key_padding_mask=hidden)[1][0, 0].detach())
+    alone = module(x, keys, keys, key_padding_mask=hidden, need_weights=False)[0]
+    is_zero = torch.equal(alone, module.out_proj.bias.expand_as(alone))
     return {
         "causal": "needs the mask too" if needs_mask else "",
         "window": lacks(module.forward, "window"),
-        "empty": row(module.eval()(x, keys, keys, key_padding_mask=hidden)[1][0, 0].detach()),
+        "empty": f"{first}; 0 with need_weights=False" if is_zero else first,
         "dropout": dropped(weights),
         "cap": lacks(module.forward, "cap"),
         "heads": "the mean of the heads" if weights.ndim == 2 and each.shape[1] == 2 else "",

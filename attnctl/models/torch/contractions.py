@@ -1,4 +1,4 @@
-"""Read a product of two tensors, however it is written, as letters for its axes: `matmul`, `bmm`, `einsum`, `linear`."""
+"""Read a product of two tensors, however it is written, as letters for its axes: `matmul`, `einsum`, `linear`, `conv2d`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import torch
 from attnctl.attention import Array
 
 MATMUL = {"matmul": 0, "__matmul__": 0, "bmm": 0, "mm": 0, "mv": 0, "dot": 0, "baddbmm": 1, "addmm": 1, "addmv": 1}
-PRODUCTS = frozenset([*MATMUL, "einsum", "linear", "tensordot", "inner"])
+CONVOLUTIONS = frozenset(["conv1d", "conv2d", "conv3d"])
+PRODUCTS = frozenset([*MATMUL, *CONVOLUTIONS, "einsum", "linear", "tensordot", "inner"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +35,8 @@ def contraction_of(name: str, args: Sequence[object], keywords: Mapping[str, obj
         return _einsum(args)
     first = MATMUL.get(name, 0)
     operands = list(args[first : first + 2])
-    names = {"linear": ("input", "weight"), "baddbmm": ("batch1", "batch2")}.get(name, ("input", "other"))
+    of_layers = dict.fromkeys(("linear", *CONVOLUTIONS), ("input", "weight"))
+    names = {"baddbmm": ("batch1", "batch2"), **of_layers}.get(name, ("input", "other"))
     operands += [keywords[key] for key in names[len(operands) :] if key in keywords]
     if len(operands) != 2 or not all(isinstance(part, torch.Tensor) for part in operands):
         return None
@@ -43,6 +45,11 @@ def contraction_of(name: str, args: Sequence[object], keywords: Mapping[str, obj
     if name in ("linear", "inner"):
         letters = string.ascii_letters[: a.ndim]
         return Contraction((a, b), (letters, f"Z{letters[-1]}"[-b.ndim :]), letters[:-1] + "Z" * (b.ndim - 1))
+    if name in CONVOLUTIONS:
+        if a.ndim != b.ndim or a.shape[1] != b.shape[1] or any(size > 1 for size in b.shape[2:]):
+            return None  # a wider kernel, or groups of channels
+        letters = string.ascii_letters[: a.ndim]
+        return Contraction((a, b), (letters, f"Z{letters[1]}" + "." * (b.ndim - 2)), f"{letters[0]}Z{letters[2:]}")
     if name == "tensordot":
         return _tensordot(a, b, keywords.get("dims", args[2] if len(args) > 2 else 2))
     return _matmul(a, b)

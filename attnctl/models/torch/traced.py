@@ -18,7 +18,7 @@ import torch
 
 from attnctl.attention import Array
 from attnctl.checks.tolerances import NEGATIVE, OWN_ROW
-from attnctl.models.torch.contractions import Contraction, contraction_of
+from attnctl.models.torch.contractions import CONVOLUTIONS, Contraction, contraction_of
 from attnctl.models.torch.following import Follower
 from attnctl.models.torch.layouts import (
     Atom,
@@ -155,6 +155,8 @@ class Tracer(Follower):
             if other is not None and isinstance(keywords.get("out"), torch.Tensor):
                 other = out.copy_(other)  # the model goes on with the tensor that it gave
             return out if other is None else other
+        if name in CONVOLUTIONS:  # over a picture or a sound: its channels, and not its places, are features
+            return self.follow(name, args, keywords, out)
         self._pass_origin(name, moving, out)
         self._make_layout(product, constant, out)
         return out

@@ -164,6 +164,19 @@ class TalkingHeads(Written):
         return self.joined(self.mix(weights.permute(0, 2, 3, 1)).permute(0, 3, 1, 2) @ v)
 
 
+class TalkingHeadsByConvolution(Written):
+    """The same by a convolution of 1 x 1 over the map, as x-transformers writes it."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Conv2d(H, H, 1, bias=False)
+
+    def forward(self, x):
+        q, k, v = map(self.split, self.projected(x))
+        weights = (q @ k.mT / math.sqrt(D // H)).masked_fill(~CAUSAL, -math.inf).softmax(-1)
+        return self.joined(self.mix(weights) @ v)
+
+
 class Shuffled(Written):
     """Weights go through a function that is not followed."""
 
@@ -286,6 +299,7 @@ NAMED = {
     Channels: "channels",
     Differential: "changed after the softmax",
     TalkingHeads: "a mix of heads",
+    TalkingHeadsByConvolution: "a mix of heads",
     Shuffled: "interpolate",
     Nested: "nested",
 }
