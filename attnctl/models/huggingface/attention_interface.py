@@ -216,11 +216,13 @@ def watch_attention(
 def may_run_at_once(model: PreTrainedModel) -> bool:
     """Return whether two threads may run `model` at once: no module keeps anything of a forward.
 
-    Those that attend block by block do, in what is heard of them, and so do positions that are scaled by the text's length.
+    Those that attend block by block do, in what is heard of them, and so do positions that are scaled by the text's length,
+    and parts whose weights accelerate fetches for each forward and takes away after it.
     """
     return model.device.type == "cpu" and not any(
         attends_in_blocks(part)
         or hasattr(part, "set_attention_type")
+        or hasattr(part, "_hf_hook")
         or re.search("dynamic|longrope", str(getattr(part, "rope_type", "")))
         for part in model.modules()
     )

@@ -17,6 +17,7 @@ from attnctl.commands.drift import compute
 from attnctl.formats.documents.json_documents import write_json
 from attnctl.layer.interventions import Intervention
 from attnctl.models import open_model
+from attnctl.models.huggingface.attention_interface import may_run_at_once
 from attnctl.runtime import two_at_once as module
 from attnctl.source import record_trace
 from attnctl.watched.measure import EffectRequest, measure_effects, watched_text
@@ -87,6 +88,13 @@ def test_prompts_without_a_part_are_those_of_one_thread(
     forwards = read.forwards
     measured = on_two_threads(lambda: [shares.tolist() for shares in read.log_probabilities_of(groups)], monkeypatch)
     assert measured == alone and read.forwards == forwards + len(groups)
+
+
+def test_a_network_whose_weights_come_and_go_runs_once_at_a_time(shelf: Shelf) -> None:
+    network: Any = open_model(shelf("llama")).network  # type: ignore[attr-defined]
+    assert may_run_at_once(network)
+    network.model.layers[0]._hf_hook = object()  # as accelerate's dispatch_model sets it
+    assert not may_run_at_once(network)
 
 
 def test_a_drift_compared_in_blocks_is_that_of_whole_layers(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
