@@ -222,11 +222,11 @@ def test_blocks_on_the_device(cuda: Device, kind: str, dtype: str, monkeypatch: 
     (expected, _), context = pool_between_parts(call, parts, parts), fused_context(call)
     with cuda():
         there = Call(*(x.to("cuda") for x in (q, k, v)), **{name: to_device(value) for name, value in how.items()})
-        (found, _), moved = pool_between_parts(there, parts, parts), fused_context(there)
+        (pooled, _), moved = pool_between_parts(there, parts, parts), fused_context(there)
         assert moved.device.type == "cuda"
         moved = moved.cpu()
     tolerance = 1e-5 if dtype == "float32" else 2e-2
-    np.testing.assert_allclose(found, expected, atol=tolerance)
+    np.testing.assert_allclose(pooled, expected, atol=tolerance)
     np.testing.assert_allclose(moved.float().numpy(), context.float().numpy(), atol=tolerance)
 
 

@@ -202,8 +202,8 @@ class Captures(list[Captured]):
         extra = first.extra if cross and key_tokens is None else None
         if extra is not None:  # of the queries' own tokens, or numbered
             count = n_k - extra.count
-            own = _tokens_for("tokens", queries if extra.beside_queries else None, count, forwards)
-            names = extra.names([token.text for token in own])
+            between = _tokens_for("tokens", queries if extra.beside_queries else None, count, forwards)
+            names = extra.names([token.text for token in between])
         if not place.is_empty:
             keys = place.tokens(n_k, name, names)
         else:

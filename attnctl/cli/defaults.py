@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from attnctl.text import Document
 
-PREFIX = "ATTNCTL_"
+PREFIX = "ATTNCTL_"  # of the environment variable of an option
 
 
 def config_path() -> Path:

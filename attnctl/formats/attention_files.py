@@ -147,12 +147,14 @@ def attention_among(arrays: Mapping[str, Array], path: str) -> GivenAttention:
 
     Arrays of equal shape whose names differ in one number are the layers. Their names may be arr_0, arr_1, … only if
     rows sum to 1. `tokens` and `key_tokens` name the axes; tokens that an `attention_mask` calls padding are left out.
-    Raises AttnctlError, with the names, if several are possible.
+    Raises AttnctlError, with the names, if several are possible, and if the mask leaves no token.
     """
     arrays = dict(arrays)
     mask = arrays.get("attention_mask")
-    if mask is not None and mask.dtype.kind in "biu" and mask.size == mask.shape[-1]:
+    if mask is not None and mask.dtype.kind in "biu" and mask.ndim and mask.size == mask.shape[-1]:
         del arrays["attention_mask"]
+        if not mask.any():
+            raise AttnctlError(f"{path}: its attention_mask calls every token padding")
         return _without_padding(attention_among(arrays, path), mask.reshape(-1) != 0)
     rows, columns = (axis_names(arrays, name, path) for name in ("tokens", "key_tokens"))
     named = [name for name in WEIGHTS_KEYS if name in arrays]

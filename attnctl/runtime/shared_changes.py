@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 
-_lock = threading.RLock()
+LOCK = threading.RLock()  # while it is held, no change begins and none is undone
 _held: dict[Hashable, tuple[int, ExitStack]] = {}  # name → number of holders, and how to undo the change
 
 
@@ -16,7 +16,7 @@ def shared_change(name: Hashable, hold: Callable[[ExitStack], object]) -> Iterat
 
     Raises what `hold` raises; what it has changed until then is undone.
     """
-    with _lock:
+    with LOCK:
         count, stack = _held.get(name, (0, ExitStack()))
         if not count:
             with stack:  # undone at once if `hold` fails half-way
@@ -26,7 +26,7 @@ def shared_change(name: Hashable, hold: Callable[[ExitStack], object]) -> Iterat
     try:
         yield
     finally:
-        with _lock:
+        with LOCK:
             count, stack = _held.pop(name)
             if count > 1:
                 _held[name] = (count - 1, stack)

@@ -155,13 +155,13 @@ def test_the_sample_imports_what_is_promised() -> None:
     for module in listed_modules():
         import_module(module)
     parsed = ast.parse((PLUGIN / "attnctl_lookback.py").read_text())
-    used = {one.module: one.names for one in ast.walk(parsed) if isinstance(one, ast.ImportFrom)}
+    used = {node.module: node.names for node in ast.walk(parsed) if isinstance(node, ast.ImportFrom)}
     ours = {module: names for module, names in used.items() if str(module).startswith("attnctl")}
     assert set(ours) <= set(listed_modules())
     for module, names in ours.items():
         package = import_module(str(module))
         public = getattr(package, "__all__", [name for name in dir(package) if name[:1] != "_"])
-        assert {one.name for one in names} <= set(public), module
+        assert {alias.name for alias in names} <= set(public), module
 
 
 def test_the_contract_of_the_commands_lists_the_same_modules() -> None:
@@ -183,7 +183,6 @@ def test_the_contract_of_the_commands_lists_the_same_modules() -> None:
 
 
 def test_what_the_page_tells_to_ask_is_there() -> None:
-    """The table named a class and a function that had other names by then."""
     page = (ROOT / "attnctl/docs/plug-ins.md").read_text()
     named = []
     for _, ask in re.findall(r"^\| ([a-z][^|]*) \| ([^|]*`attnctl\.[^|]*) \|$", page, re.MULTILINE):

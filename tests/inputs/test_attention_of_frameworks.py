@@ -130,6 +130,15 @@ def test_padding_that_an_attention_mask_names_is_left_out(run: Run) -> None:
     np.testing.assert_array_equal(weights_of(trace_of("w.npz")), attention[:, 0])
 
 
+@pytest.mark.parametrize("name", ["attentions", "w"])
+def test_an_attention_mask_of_no_token_or_no_axis(name: str, refused: Refused) -> None:
+    attention = shares(HEADS, N, N)
+    np.savez("w.npz", **{name: attention, "attention_mask": np.zeros((1, N), np.int64)})
+    assert refused("heatmap", "w.npz") == "w.npz: its attention_mask calls every token padding"
+    np.savez("w.npz", **{name: attention, "attention_mask": np.int64(1)})  # which masks nothing
+    np.testing.assert_array_equal(weights_of(trace_of("w.npz"))[0], attention)
+
+
 def test_scores_beside_weights_warn_of_nothing(run: Run) -> None:
     """TransformerLens caches both: hook_attn_scores, −inf where a query may not look, and hook_pattern."""
     right = np.tril(np.ones((HEADS, N, N), np.float32)) / np.arange(1, N + 1, dtype=np.float32)[:, None]

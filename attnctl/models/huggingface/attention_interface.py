@@ -41,7 +41,7 @@ from attnctl.models.huggingface.attention_sites import (
     sites_of_modules,
 )
 from attnctl.models.huggingface.blockwise_modules import OWN_CODE, attends_in_blocks, hear_module
-from attnctl.runtime.shared_changes import is_held, shared_change
+from attnctl.runtime.shared_changes import LOCK, is_held, shared_change
 from attnctl.trace.run import StopForward
 
 if TYPE_CHECKING:
@@ -216,11 +216,13 @@ def watch_attention(
 def may_run_at_once(model: PreTrainedModel) -> bool:
     """Return whether two threads may run `model` at once: no module keeps anything of a forward.
 
-    Those that attend block by block do, in what is heard of them, and so do positions that are scaled by the text's length.
+    Those that attend block by block do, in what is heard of them, and so do positions that are scaled by the text's length,
+    and parts whose weights accelerate fetches for each forward and takes away after it.
     """
     return model.device.type == "cpu" and not any(
         attends_in_blocks(part)
         or hasattr(part, "set_attention_type")
+        or hasattr(part, "_hf_hook")
         or re.search("dynamic|longrope", str(getattr(part, "rope_type", "")))
         for part in model.modules()
     )
@@ -434,15 +436,14 @@ def attention_set_to(
     """Set all configurations within `model` whose attention `only` accepts to attention `name`, and restore them."""
     with ExitStack() as stack:
         for config in attention_configurations(model):
-            before = config._attn_implementation_internal
-            key, restore = (
-                ("configuration", id(config)),
-                partial(setattr, config, "_attn_implementation_internal", before),
-            )
-            if only(before or "") or is_held(key):
-                stack.enter_context(shared_change(key, lambda back, restore=restore: back.callback(restore)))  # type: ignore[misc]
-            if only(before or ""):
-                config._attn_implementation_internal = name
+            key = "configuration", id(config)
+            with LOCK:  # another thread may restore it between the question and the change
+                before = config._attn_implementation_internal
+                restore = partial(setattr, config, "_attn_implementation_internal", before)
+                if only(before or "") or is_held(key):
+                    stack.enter_context(shared_change(key, lambda back, restore=restore: back.callback(restore)))  # type: ignore[misc]
+                if only(before or ""):
+                    config._attn_implementation_internal = name
         yield
 
 

@@ -14,12 +14,12 @@ from attnctl.errors import AttnctlError
 from attnctl.text.tokens import split_words
 
 
-def found(effects: list[float], budget: int) -> SearchProgress:
+def searched(effects: list[float], budget: int) -> SearchProgress:
     """The search over parts whose removals add up, each by its effect."""
     last = SearchProgress()
 
     def measure(groups: Sequence[tuple[int, ...]]) -> Iterator[np.ndarray]:
-        yield from (np.array([sum(effects[at] for at in group)], np.float32) for group in groups)
+        yield from (np.array([sum(effects[part] for part in group)], np.float32) for group in groups)
 
     for last in search_parts(len(effects), measure, budget):
         assert last.measured <= budget
@@ -28,32 +28,32 @@ def found(effects: list[float], budget: int) -> SearchProgress:
 
 @given(st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=20))
 def test_every_part_alone_where_the_budget_allows(effects: list[float]) -> None:
-    last = found(effects, len(effects))
+    last = searched(effects, len(effects))
     assert last.measured == len(effects) and last.alone == set(range(len(effects)))
-    assert [float(last.changes[at][0]) for at in range(len(effects))] == pytest.approx(effects)
+    assert [float(last.changes[part][0]) for part in range(len(effects))] == pytest.approx(effects)
 
 
 @pytest.mark.parametrize("mattering", [(0, 7), (28, 35), (21, 56), (0,), (59,), (30, 31, 32)])
 def test_few_of_sixty_are_found_with_few_measurements(mattering: tuple[int, ...]) -> None:
     effects = [0.0] * 60
-    for size, at in enumerate(mattering, 1):
-        effects[at] = -float(size)
-    last = found(effects, 30)
+    for size, part in enumerate(mattering, 1):
+        effects[part] = -float(size)
+    last = searched(effects, 30)
     assert last.alone >= set(mattering) and last.changes.keys() == set(range(60))
-    assert all(float(last.changes[at][0]) == effects[at] for at in mattering)
-    assert all(abs(float(last.changes[at][0])) < NEGLIGIBLE or at in last.alone for at in range(60))
+    assert all(float(last.changes[part][0]) == effects[part] for part in mattering)
+    assert all(abs(float(last.changes[part][0])) < NEGLIGIBLE or part in last.alone for part in range(60))
 
 
 def test_the_likely_parts_are_measured_first() -> None:
     effects = [0.0] * 60
-    for at, size in ((5, 4.0), (23, 3.0), (47, 2.0), (11, 0.3)):
-        effects[at] = -size
+    for part, size in ((5, 4.0), (23, 3.0), (47, 2.0), (11, 0.3)):
+        effects[part] = -size
     asked: list[tuple[int, ...]] = []
 
     def measure(groups: Sequence[tuple[int, ...]]) -> Iterator[np.ndarray]:
         for group in groups:
             asked.append(group)
-            yield np.array([sum(effects[at] for at in group)], np.float32)
+            yield np.array([sum(effects[part] for part in group)], np.float32)
 
     *_, last = search_parts(60, measure, 12, [47, 30, 5, 23, 8, 9, 10, 1, 2])
     assert asked[:6] == [(47,), (30,), (5,), (23,), (8,), (9,)]
@@ -181,8 +181,8 @@ def test_parts_of_messages() -> None:
 
 def test_the_search_ends_when_the_first_three_are_settled() -> None:
     effects = [0.0] * 60
-    for at, size in ((5, 4.0), (23, 3.0), (47, 2.0), (11, 0.3), (58, 0.2)):
-        effects[at] = -size
-    last = found(effects, 60 - 1)
+    for part, size in ((5, 4.0), (23, 3.0), (47, 2.0), (11, 0.3), (58, 0.2)):
+        effects[part] = -size
+    last = searched(effects, 60 - 1)
     assert last.alone >= {5, 23, 47} and last.measured < 36
-    assert found(effects, 60).measured == 60 and found([1.0, 2.0, 3.0], 1).changes == {}
+    assert searched(effects, 60).measured == 60 and searched([1.0, 2.0, 3.0], 1).changes == {}

@@ -355,9 +355,9 @@ def test_a_decoder_without_an_encoder_has_no_cross_attention_to_miss() -> None:
         with torch.no_grad(), capture(model) as traces:
             output = model(ids, encoder_hidden_states=encoder, output_attentions=True)
         assert not traces.unseen  # and no warning
-        own = [*output.attentions, *(output.cross_attentions or ())]
-        assert len(own) == len(traces) == (2 if encoder is None else 4)
-        assert all(torch.equal(call.weights, weights) for call, weights in zip(traces, own, strict=True))
+        put_out = [*output.attentions, *(output.cross_attentions or ())]
+        assert len(put_out) == len(traces) == (2 if encoder is None else 4)
+        assert all(torch.equal(call.weights, weights) for call, weights in zip(traces, put_out, strict=True))
 
 
 def test_columns_of_a_window_are_put_where_their_keys_are() -> None:

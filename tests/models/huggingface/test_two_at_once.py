@@ -17,11 +17,13 @@ from attnctl.commands.drift import compute
 from attnctl.formats.documents.json_documents import write_json
 from attnctl.layer.interventions import Intervention
 from attnctl.models import open_model
+from attnctl.models.huggingface.attention_interface import attention_set_to, may_run_at_once
 from attnctl.runtime import two_at_once as module
 from attnctl.source import record_trace
 from attnctl.watched.measure import EffectRequest, measure_effects, watched_text
 from tests.models.huggingface.conftest import Shelf
 from tests.models.huggingface.test_batches import assert_same
+from tests.tools import architectures as zoo
 
 TEXTS = [" ".join(["Alice eats pizza with Bob", "a", "é 🍕", "Bob"][: 1 + number % 4]) for number in range(16)]
 
@@ -87,6 +89,39 @@ def test_prompts_without_a_part_are_those_of_one_thread(
     forwards = read.forwards
     measured = on_two_threads(lambda: [shares.tolist() for shares in read.log_probabilities_of(groups)], monkeypatch)
     assert measured == alone and read.forwards == forwards + len(groups)
+
+
+def test_a_network_whose_weights_come_and_go_runs_once_at_a_time(shelf: Shelf) -> None:
+    network: Any = open_model(shelf("llama")).network  # type: ignore[attr-defined]
+    assert may_run_at_once(network)
+    network.model.layers[0]._hf_hook = object()  # as accelerate's dispatch_model sets it
+    assert not may_run_at_once(network)
+
+
+def test_a_kernel_stays_replaced_while_another_thread_ends() -> None:
+    """The first thread restores the user's kernel while the second asks which one is set."""
+    network = zoo.build("llama", "sdpa")
+    network.config._attn_implementation_internal = "flex_attention"
+    begun, may_end = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with attention_set_to(network, "sdpa", "flex_attention".__eq__):
+            begun.set()
+            may_end.wait(10)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    begun.wait(10)
+
+    def is_flex(name: str) -> bool:
+        may_end.set()
+        thread.join(0.05)  # long enough to restore the kernel, if nothing keeps the thread from it
+        return name == "flex_attention"
+
+    with attention_set_to(network, "sdpa", is_flex):
+        thread.join()
+        assert network.config._attn_implementation_internal == "sdpa"
+    assert network.config._attn_implementation_internal == "flex_attention"
 
 
 def test_a_drift_compared_in_blocks_is_that_of_whole_layers(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:

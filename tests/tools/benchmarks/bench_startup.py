@@ -165,7 +165,7 @@ def second_core(name: str) -> Iterator[Row]:
             str(Path(folder, word)) if word in texts or word.startswith("OUT") else word
             for word in ON_TWO_CORES[name].split()
         ]
-        one, two = (
+        on_one, on_two = (
             partial(
                 on_cores,
                 cores[:count],
@@ -173,7 +173,7 @@ def second_core(name: str) -> Iterator[Row]:
             )
             for count in (1, 2)
         )
-        walls = [(one().wall, two().wall) for _ in range(2)]
+        walls = [(on_one().wall, on_two().wall) for _ in range(2)]
     alone, both = (min(side) for side in zip(*walls, strict=True))
     times = {"ours": f"{both:.3g} s", "theirs": f"{alone:.3g} s"}
     model = "MiniLM" if "minilm" in ON_TWO_CORES[name] else "SmolLM2"

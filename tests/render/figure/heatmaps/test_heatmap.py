@@ -163,8 +163,8 @@ def test_letters_of_any_size_stay_in_the_picture_and_apart(text: str, how: Any, 
     for name, box in boxes:
         room = min(box.x0, box.y0, figure.bbox.x1 - box.x1, figure.bbox.y1 - box.y1)
         assert room > least, (name, room / figure.dpi)
-    for at, (name, box) in enumerate(boxes):
-        for other, beside in boxes[at + 1 :]:
+    for index, (name, box) in enumerate(boxes):
+        for other, beside in boxes[index + 1 :]:
             across, down = (
                 min(getattr(box, high), getattr(beside, high)) - max(getattr(box, low), getattr(beside, low))
                 for low, high in (("x0", "x1"), ("y0", "y1"))
