@@ -138,7 +138,7 @@ class Work:
         left = self.left()
         if left is None:
             return "" if self.share is None else "-:--:--"
-        return str(timedelta(seconds=ceil(left)))
+        return str(timedelta(seconds=ceil(round(left, 3))))
 
     def line(self) -> str:
         """Return the state in words: the share that is done and the time left, or only the time so far."""
