@@ -224,11 +224,11 @@ POINTER = b"version https://git-lfs.github.com/spec/"  # how the file of a Git L
 
 
 def _check_fetched(file: BufferedReader, path: str | Path) -> None:
-    """Raise AttnctlError if an open file is a pointer of Git LFS; the file stays at its beginning."""
+    """Raise AttnctlError if an open file is a pointer of Git LFS; it stays at its beginning, and a pipe is not looked at."""
+    if not file.seekable():
+        return
     with said_plainly("read", path):
-        begins = file.raw.read(
-            len(POINTER)
-        )  # past the buffer, which keeps nothing that may have changed when it is read
+        begins = file.raw.read(len(POINTER))  # past the buffer: what it kept now may have changed when the file is read
         file.raw.seek(0, os.SEEK_SET)
     if begins.startswith(POINTER):
         raise AttnctlError(

@@ -212,11 +212,14 @@ def test_numpy_starts_no_threads_that_a_user_did_not_ask_for(given: dict[str, st
     if not Path("/proc/self/task").is_dir() or (os.cpu_count() or 1) < 2:
         pytest.skip("this system does not list the threads of a process, or has one core")
     code = (
-        "import os, sys, threading; from attnctl.__main__ import main\n"
+        "import os, sys, threading, time; from attnctl.__main__ import main\n"
         "sys.argv = ['attnctl', 'explain', 'Alice will eat pizza', '--json']\n"
         "try: main()\nexcept SystemExit:\n"
-        "    ours = threading.active_count() - 1  # one that says what is waited for, on a slow machine\n"
-        "    print(len(os.listdir('/proc/self/task')) - ours, file=sys.stderr)"
+        "    counts = []\n"
+        "    for _ in range(10):  # on a slow machine a thread says what is waited for, and may be about to end\n"
+        "        counts.append(len(os.listdir('/proc/self/task')) - threading.active_count() + 1)\n"
+        "        time.sleep(0.01)\n"
+        "    print(min(counts), file=sys.stderr)"
     )
     others = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     done = subprocess.run([sys.executable, "-c", code], env=others | given, capture_output=True, text=True, check=True)
