@@ -143,9 +143,8 @@ class Sites:
                     if isinstance(module, torch.nn.MultiheadAttention) and any(
                         isinstance(part, torch.Tensor) and part.is_nested for part in inputs
                     ):
-                        raise AttnctlError(
-                            f"{name or 'the root'} {NESTED}"
-                        )  # torch itself has only its fast path for it
+                        # torch itself has only its fast path for it
+                        raise AttnctlError(f"{name or 'the root'} {NESTED}")
                     self.begin(name, module)
 
                 def end(module: Module, *_: Any) -> None:

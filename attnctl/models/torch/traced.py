@@ -41,9 +41,7 @@ PARTS_OF_KEYS = (
 TWO_SOFTMAXES = "its weights are multiplied with those of another softmax before they meet values"
 PART_OF_ROW = "only a part of the keys of its softmax meets these values: their weights do not sum to 1"
 LINEAR = "it multiplies keys with values before the queries (linear attention): there is no map of tokens"
-
-
-LEAVES = frozenset(["numpy", "__array__", "tolist"])
+LEAVES = frozenset(["numpy", "__array__", "tolist"])  # functions whose results torch does not see
 LEFT = "its scores leave torch (numpy), and what becomes of them is not seen"
 DIVIDES = frozenset(["div", "truediv", "true_divide", "divide", "itruediv", "mul", "multiply", "rmul", "imul"])
 
