@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 from attnctl.public import public_names
 
 if TYPE_CHECKING:
+    from attnctl.batching.engines import LOCAL as LOCAL
+    from attnctl.batching.engines import Engine as Engine
+    from attnctl.batching.engines import chunks_of_items as chunks_of_items
+    from attnctl.batching.folder import Folder as Folder
     from attnctl.batching.formats import FILES as FILES
     from attnctl.batching.formats import TABLES as TABLES
     from attnctl.batching.formats import BatchFormat as BatchFormat
@@ -23,12 +27,18 @@ if TYPE_CHECKING:
     from attnctl.batching.items import failed_line as failed_line
     from attnctl.batching.texts import TextStream as TextStream
     from attnctl.batching.traces import batch as batch
+    from attnctl.batching.treebanks import TreebankStream as TreebankStream
+    from attnctl.batching.treebanks import sentence_of as sentence_of
+    from attnctl.batching.treebanks import sentences_of_document as sentences_of_document
+    from attnctl.batching.work import Request as Request
     from attnctl.batching.work import Task as Task
     from attnctl.batching.work import Work as Work
 else:
     __getattr__, __dir__, __all__ = public_names(
         __name__,
         {
+            "attnctl.batching.engines": "Engine LOCAL chunks_of_items",
+            "attnctl.batching.folder": "Folder",
             "attnctl.batching.formats": (
                 "BatchFormat FILES MeanFormat NamedFiles TABLES Tally format_named merge_means tally_csv "
                 "tally_of_values"
@@ -36,6 +46,7 @@ else:
             "attnctl.batching.items": "Item Pending Result failed_line",
             "attnctl.batching.texts": "TextStream",
             "attnctl.batching.traces": "batch",
-            "attnctl.batching.work": "Task Work",
+            "attnctl.batching.treebanks": "TreebankStream sentence_of sentences_of_document",
+            "attnctl.batching.work": "Request Task Work",
         },
     )

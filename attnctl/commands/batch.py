@@ -354,30 +354,18 @@ def _write_lines(do: Do, texts: TextStream, form: str, strict: bool) -> int:
 
 def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: bool, start_anew: bool) -> int:
     """Write a folder of files with its manifest; return the number of texts that failed, in this run or before."""
-    from attnctl.batching import FILES, format_named
+    from attnctl.batching import FILES, Folder, format_named
     from attnctl.batching.engines import SHARED
-    from attnctl.batching.folder import Folder
-    from attnctl.batching.manifest import input_paths
 
     noted: set[str] = set()
-    settings = {"input": input_paths([texts.path], output), "input_form": texts.form}
+    settings = {"input": [texts.path], "input_form": texts.form}
     settings |= {"column": texts.column, "id_column": texts.id_column} | work.request()
     shared = [format_named(form)() for form in work.formats if form not in ("json", *FILES)]
     together = SHARED if work.batch_size > 1 else 1
     opened = Folder(output, settings, work.formats, shared, together, start_anew=start_anew)
     flowing = texts.path == "-" and work.batch_size == 1  # the same texts share a pass in every run
-    with opened as folder, folder.kept_on_interrupt(), items_progress(texts.share_done) as tick:
-        for chunk in do(texts.items_left(folder), flowing=flowing):
-            for index, result in enumerate(chunk):
-                try:
-                    _report_result(result, strict, noted)
-                except AttnctlError:
-                    folder.write_results(chunk[:index])
-                    raise
-            folder.write_results(chunk)
-            texts.note_done(result.item for result in chunk)
-            tick(len(chunk))
-        folder.finish_run()
+    with opened as folder, items_progress(texts.share_done) as tick:
+        folder.fill(texts, partial(do, flowing=flowing), lambda result: _report_result(result, strict, noted), tick)
     incomplete = folder.failed_before + len(texts.unread)
     summary = "; ".join([*texts.unread, folder.summary_sentence()])
     (print_complaint if incomplete else say_unless_quiet)(summary)

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from attnctl.formats.chat import Conversation as Conversation
     from attnctl.formats.chat import Prompt as Prompt
     from attnctl.formats.chat import conversation_of as conversation_of
+    from attnctl.formats.conllu import BadSentenceError as BadSentenceError
+    from attnctl.formats.conllu import ParsedSentence as ParsedSentence
+    from attnctl.formats.conllu import joined_sentences as joined_sentences
     from attnctl.formats.documents.json_documents import DocumentModel as DocumentModel
     from attnctl.formats.documents.json_documents import DocumentToken as DocumentToken
     from attnctl.formats.documents.json_documents import JsonDocument as JsonDocument
@@ -49,6 +52,7 @@ else:
         {
             "attnctl.formats.audio": "SAMPLE_RATE read_audio",
             "attnctl.formats.chat": "Conversation Prompt conversation_of",
+            "attnctl.formats.conllu": "BadSentenceError ParsedSentence joined_sentences",
             "attnctl.formats.documents.json_documents": (
                 "DocumentModel DocumentToken JsonDocument ResultModel ResultTokens document_of document_read "
                 "flat_records plain read_as token_documents write_json"

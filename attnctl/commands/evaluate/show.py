@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attnctl import __version__
 from attnctl.attention import Array
 from attnctl.commands.evaluate.result import (
     ALL,
@@ -36,7 +37,6 @@ from attnctl.render import (
 )
 from attnctl.runtime.files import need_pyarrow
 from attnctl.text import counted, csv_table, number_list, percent, visible_text
-from attnctl.version import __version__
 
 if TYPE_CHECKING:
     from attnctl.render import Drawing
