@@ -53,7 +53,7 @@ attnctl.trace                     Trace, Run, Subject, ModelInfo
 attnctl.trace.steps               the steps of a trace, by name
 attnctl.watched                   a prediction while heads and edges are taken away: watched_text, measure_effects, Effects
 
-attnctl's own commands hold to this list, but for some that `.importlinter` names with the reason.
+attnctl's own commands hold to this list; `.importlinter` names what those that are parts of the program import beside it.
 VERSION rises if a change in one of them would break such a package.
 
 Entry points are read for a help, for a name that attnctl does not have, for `attnctl schema`, and for a user's default that

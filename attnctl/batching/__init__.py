@@ -11,13 +11,10 @@ if TYPE_CHECKING:
     from attnctl.batching.engines import Engine as Engine
     from attnctl.batching.engines import chunks_of_items as chunks_of_items
     from attnctl.batching.folder import Folder as Folder
-    from attnctl.batching.formats import FILES as FILES
-    from attnctl.batching.formats import TABLES as TABLES
     from attnctl.batching.formats import BatchFormat as BatchFormat
     from attnctl.batching.formats import MeanFormat as MeanFormat
     from attnctl.batching.formats import NamedFiles as NamedFiles
     from attnctl.batching.formats import Tally as Tally
-    from attnctl.batching.formats import format_named as format_named
     from attnctl.batching.formats import merge_means as merge_means
     from attnctl.batching.formats import tally_csv as tally_csv
     from attnctl.batching.formats import tally_of_values as tally_of_values
@@ -26,7 +23,6 @@ if TYPE_CHECKING:
     from attnctl.batching.items import Result as Result
     from attnctl.batching.items import failed_line as failed_line
     from attnctl.batching.texts import TextStream as TextStream
-    from attnctl.batching.traces import batch as batch
     from attnctl.batching.treebanks import TreebankStream as TreebankStream
     from attnctl.batching.treebanks import sentence_of as sentence_of
     from attnctl.batching.treebanks import sentences_of_document as sentences_of_document
@@ -39,13 +35,9 @@ else:
         {
             "attnctl.batching.engines": "Engine LOCAL chunks_of_items",
             "attnctl.batching.folder": "Folder",
-            "attnctl.batching.formats": (
-                "BatchFormat FILES MeanFormat NamedFiles TABLES Tally format_named merge_means tally_csv "
-                "tally_of_values"
-            ),
+            "attnctl.batching.formats": "BatchFormat MeanFormat NamedFiles Tally merge_means tally_csv tally_of_values",
             "attnctl.batching.items": "Item Pending Result failed_line",
             "attnctl.batching.texts": "TextStream",
-            "attnctl.batching.traces": "batch",
             "attnctl.batching.treebanks": "TreebankStream sentence_of sentences_of_document",
             "attnctl.batching.work": "Request Task Work",
         },

@@ -246,7 +246,7 @@ def _open_model(work: Work, texts: TextStream) -> tuple[Model, Work]:
 
     Raises the errors that concern every text.
     """
-    from attnctl.batching import format_named
+    from attnctl.batching.formats import format_named
     from attnctl.batching.passes import most_together
     from attnctl.batching.work import open_work_model
 
@@ -258,7 +258,7 @@ def _open_model(work: Work, texts: TextStream) -> tuple[Model, Work]:
 
 def _forms_of_tables(formats: tuple[str, ...], steps: tuple[str, ...] | None) -> tuple[str, ...]:
     """Return the formats, with the kind of each table: csv holds headlines, or with `--steps weights` the weights."""
-    from attnctl.batching import TABLES
+    from attnctl.batching.formats import TABLES
 
     return tuple(TABLES[name][steps == ("weights",)] if name in TABLES else name for name in formats)
 
@@ -271,7 +271,7 @@ def _chosen_formats(listed: str, output: str | None) -> tuple[str, ...]:
     formats = tuple(dict.fromkeys(name.strip() for name in listed.split(",")))
     for name in formats:
         if name not in FORMATS:
-            from attnctl.batching import format_named
+            from attnctl.batching.formats import format_named
 
             format_named(name)
     if output in (None, "-") and not (len(formats) == 1 and formats[0] in LINES):
@@ -327,7 +327,7 @@ def _refuse_unused_by_formats(context: Context, formats: tuple[str, ...]) -> Non
 
 def _write_lines(do: Do, texts: TextStream, form: str, strict: bool) -> int:
     """Write each text's lines of `form` to stdout when it is finished; return how many failed, and files were cut off."""
-    from attnctl.batching import format_named
+    from attnctl.batching.formats import format_named
 
     heading = b"" if form == "json" else format_named(form).heading()
     failed = count = 0
@@ -354,8 +354,9 @@ def _write_lines(do: Do, texts: TextStream, form: str, strict: bool) -> int:
 
 def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: bool, start_anew: bool) -> int:
     """Write a folder of files with its manifest; return the number of texts that failed, in this run or before."""
-    from attnctl.batching import FILES, Folder, format_named
+    from attnctl.batching import Folder
     from attnctl.batching.engines import SHARED
+    from attnctl.batching.formats import FILES, format_named
 
     noted: set[str] = set()
     settings = {"input": [texts.path], "input_form": texts.form}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from attnctl.formats.documents.json_documents import document_of as document_of
     from attnctl.formats.documents.json_documents import document_read as document_read
     from attnctl.formats.documents.json_documents import flat_records as flat_records
-    from attnctl.formats.documents.json_documents import plain as plain
+    from attnctl.formats.documents.json_documents import json_object as json_object
     from attnctl.formats.documents.json_documents import read_as as read_as
     from attnctl.formats.documents.json_documents import token_documents as token_documents
     from attnctl.formats.documents.json_documents import write_json as write_json
@@ -55,7 +55,7 @@ else:
             "attnctl.formats.conllu": "BadSentenceError ParsedSentence joined_sentences",
             "attnctl.formats.documents.json_documents": (
                 "DocumentModel DocumentToken JsonDocument ResultModel ResultTokens document_of document_read "
-                "flat_records plain read_as token_documents write_json"
+                "flat_records json_object read_as token_documents write_json"
             ),
             "attnctl.formats.documents.overview_json": "overview_to_json",
             "attnctl.formats.documents.trace_json": "trace_to_json",

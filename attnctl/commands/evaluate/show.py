@@ -21,17 +21,17 @@ from attnctl.commands.evaluate.result import (
     Trees,
 )
 from attnctl.commands.evaluate.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
-from attnctl.formats import PLAIN, Look, figure_bytes, plain, write_json
+from attnctl.formats import PLAIN, Look, figure_bytes, json_object, write_json
 from attnctl.render import (
     ABSENT,
     Column,
     Form,
     Line,
     Table,
-    as_data,
     document_page,
     escaped_html,
     filled_template,
+    json_for_script,
     page_colours,
     table_html,
 )
@@ -327,7 +327,7 @@ HERE = "attnctl.commands.evaluate"  # the package of the page's style, script an
 
 def census_page(census: CensusTable) -> str:
     """Return the census as one HTML page, which needs no other file and no connection."""
-    relations = plain(census)["relations"]
+    relations = json_object(census)["relations"]
     for relation, row in zip(census.relations, relations, strict=True):
         row["rule_texts"] = {name: visible_text(rule.sentence(name)) for name, rule in relation.rules.items()}
         row["relation"] = visible_text(row["relation"])
@@ -348,7 +348,7 @@ def census_page(census: CensusTable) -> str:
     }
     body = filled_template(
         f"{HERE}:census.html",
-        data=as_data(document),
+        data=json_for_script(document),
         layers=table_html(layers_table(census)),
         **{name: escaped_html(text) for name, text in parts.items()},
     )
