@@ -19,7 +19,7 @@ no `__all__`. Everything else is private, and may change in any version:
 
 attnctl                           the functions for Python: attend, capture, intervene, load, …
 attnctl.attention                 the mathematics
-attnctl.batching                  many texts: BatchFormat, MeanFormat, tally_of_values; Item, Task, TextStream
+attnctl.batching                  many texts: TextStream, TreebankStream, Task, Engine, Folder; BatchFormat, MeanFormat
 attnctl.blockwise                 long texts: tiles, edges of pooled cells, Tick for progress
 attnctl.checks.argument_types     checks of the arguments of a Python function
 attnctl.checks.document_fields    types of the fields of a document: Part, Share, Count, about, …
@@ -47,12 +47,13 @@ attnctl.runtime.arrays            types of arrays
 attnctl.runtime.files             files: read with limits, written whole, locked
 attnctl.source                    Source, Reading, prepare; cells and links of a source; protocols of models
 attnctl.text                      text that is shown safely, in words and numbers
+attnctl.text.english              the bundled corpus: sentences to train on and held-out ones, links between their words
 attnctl.text.tokens               Token
 attnctl.trace                     Trace, Run, Subject, ModelInfo
 attnctl.trace.steps               the steps of a trace, by name
 attnctl.watched                   a prediction while heads and edges are taken away: watched_text, measure_effects, Effects
 
-attnctl's own commands hold to this list, but for some that `.importlinter` names with the reason.
+attnctl's own commands hold to this list; `.importlinter` names what those that are parts of the program import beside it.
 VERSION rises if a change in one of them would break such a package.
 
 Entry points are read for a help, for a name that attnctl does not have, for `attnctl schema`, and for a user's default that

@@ -64,7 +64,7 @@ class Engine(NamedTuple):
         return Worker(work, model, current_flags()).each(chunks)
 
 
-LOCAL = Engine()
+LOCAL: Engine = Engine()
 
 
 def results_of_items(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 import time
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -29,6 +29,7 @@ from attnctl.batching.manifest import (
     AppendedFile,
     ManifestGroup,
     check_run,
+    input_paths,
     is_as_written,
     read_groups,
     read_line,
@@ -41,6 +42,7 @@ from attnctl.runtime.files import LOCK, TEMPORARY, check_no_links, lock_folder, 
 from attnctl.text import counted
 
 if TYPE_CHECKING:
+    from attnctl.batching.texts import InputFiles
     from attnctl.text import Document
 
 GROUP = 192  # items that are done or not done together, if a format holds many in one file
@@ -60,17 +62,17 @@ def file_patterns(forms: Iterable[str]) -> tuple[re.Pattern[str], re.Pattern[str
 
 
 class Folder:
-    """A folder that only this process writes to; to be used in a `with`.
+    """A folder that only this process writes to; to be used in a `with`. `fill` writes the results of an input.
 
-    `request` is everything that decides the output (input, formats, model, look): a folder with another one is refused.
-    `together` is the number of items, counted from a multiple of it, that are done or not done as one. `start_anew` removes
-    the results of an earlier batch first. Raises AttnctlError if another run writes the folder, UsageError if it holds
-    something else.
+    `request` is everything that decides the output, a folder with another one is refused: `input`, the paths of its files,
+    `formats`, `model`, with the name of the model, and any others. `formats` are the names of the formats, `shared` those
+    that make files of several items. `together` is the number of items, counted from a multiple of it, that are done or not
+    done as one. `start_anew` removes the results of an earlier batch first. Raises AttnctlError if another run writes the
+    folder, UsageError if it holds something else.
 
     `done` and `failed` count the texts of this run; `kept_before` and `failed_before` the texts of its input that were done
     before; `gone` the results whose texts are not in its input; `moved` the texts whose number in the folder is no longer
-    their place in the input. `damaged` maps the files that had changed to whether they
-    were made again.
+    their place in the input. `damaged` maps the files that had changed to whether they were made again.
     """
 
     def __init__(
@@ -83,7 +85,8 @@ class Folder:
         *,
         start_anew: bool = False,
     ) -> None:
-        self.path, self.request, self.shared, self.start_anew = Path(path), request, shared, start_anew
+        self.path, self.shared, self.start_anew = Path(path), shared, start_anew
+        self.request = request | {"input": input_paths(request["input"], path)}
         self.formats = formats
         self._own_file, self._own_folder = file_patterns([*SHARED, *(shared_format.form for shared_format in shared)])
         self.done = self.failed = self.kept_before = self.failed_before = self.gone = self.moved = 0
@@ -116,7 +119,7 @@ class Folder:
         return f"{', '.join(parts)}: see {self.path}/{MANIFEST}"
 
     @contextmanager
-    def kept_on_interrupt(self) -> Iterator[None]:
+    def _kept_on_interrupt(self) -> Iterator[None]:
         """Within this context, let a KeyboardInterrupt say how many texts the folder keeps, and how to go on."""
         try:
             yield
@@ -287,6 +290,32 @@ class Folder:
         self.gone = sum(map(len, done.values())) + sum(1 for _ in entries)
 
     # --- writing --------------------------------------------------------------------------------------------------
+
+    def fill(
+        self,
+        items: InputFiles,
+        results_of: Callable[[Iterator[Item]], Iterable[list[Result]]],
+        hear: Callable[[Result], object],
+        tick: Callable[[int], object],
+    ) -> None:
+        """Write the results of the items that are not done yet, chunk by chunk; then the files that are made from all.
+
+        `results_of` returns the results of items, in order. Each result is passed to `hear` before it is written: if that
+        raises AttnctlError, the results before it are written, and the run ends. `tick` receives the number of results
+        that were written. A KeyboardInterrupt says how many texts the folder keeps.
+        """
+        with self._kept_on_interrupt():
+            for chunk in results_of(items.items_left(self.items_to_do)):
+                for index, result in enumerate(chunk):
+                    try:
+                        hear(result)
+                    except AttnctlError:
+                        self.write_results(chunk[:index])
+                        raise
+                self.write_results(chunk)
+                items.note_done(result.item for result in chunk)
+                tick(len(chunk))
+            self.finish_run()
 
     def write_results(self, results: Sequence[Result]) -> None:
         """Write the results of some items, in order, then their lines into the manifest."""

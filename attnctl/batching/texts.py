@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, Any, cast
 
 from attnctl.batching.items import Item
 from attnctl.checks import limits
@@ -29,9 +29,6 @@ from attnctl.runtime.files import (
     said_plainly,
 )
 from attnctl.text import as_json
-
-if TYPE_CHECKING:
-    from attnctl.batching.folder import Folder
 
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)  # what reading a damaged compressed file raises
 
@@ -128,8 +125,8 @@ class InputFiles:
         """Yield the items; each is read when it is needed."""
         raise NotImplementedError
 
-    def items_left(self, folder: Folder) -> Iterator[Item]:
-        """Yield the items that are not done in a folder yet, and note where in the input each of them ends."""
+    def items_left(self, items_to_do: Callable[[Iterable[Item]], Iterator[Item]]) -> Iterator[Item]:
+        """Yield the items that `items_to_do` keeps of them, and note where in the input each of these ends."""
         before = after = 0.0
 
         def noted_items() -> Iterator[Item]:
@@ -138,7 +135,7 @@ class InputFiles:
                 before, after = after, self.share_read() or 0.0
                 yield item
 
-        for item in folder.items_to_do(noted_items()):
+        for item in items_to_do(noted_items()):
             self._first = before if self._first is None else self._first
             self._shares[item.number] = after
             yield item

@@ -10,7 +10,7 @@ from attnctl.cli.command_form import refuse_unused, was_typed
 from attnctl.cli.groups import EngineOptions
 
 if TYPE_CHECKING:
-    from attnctl.batching.engines import Engine
+    from attnctl.batching import Engine
 
 
 OF_RAY = ("address", "gpus_per_worker")
@@ -18,7 +18,7 @@ OF_RAY = ("address", "gpus_per_worker")
 
 def engine_of(context: Context, options: EngineOptions) -> Engine:
     """Return the engine: Ray if its options were typed. Raises UsageError for those beside `--engine local`."""
-    from attnctl.batching.engines import Engine
+    from attnctl.batching import Engine
 
     if options.engine == "local" and was_typed(context, "engine"):
         refuse_unused(context, *OF_RAY, because="use it with --engine ray")

@@ -246,7 +246,7 @@ def _open_model(work: Work, texts: TextStream) -> tuple[Model, Work]:
 
     Raises the errors that concern every text.
     """
-    from attnctl.batching import format_named
+    from attnctl.batching.formats import format_named
     from attnctl.batching.passes import most_together
     from attnctl.batching.work import open_work_model
 
@@ -258,7 +258,7 @@ def _open_model(work: Work, texts: TextStream) -> tuple[Model, Work]:
 
 def _forms_of_tables(formats: tuple[str, ...], steps: tuple[str, ...] | None) -> tuple[str, ...]:
     """Return the formats, with the kind of each table: csv holds headlines, or with `--steps weights` the weights."""
-    from attnctl.batching import TABLES
+    from attnctl.batching.formats import TABLES
 
     return tuple(TABLES[name][steps == ("weights",)] if name in TABLES else name for name in formats)
 
@@ -271,7 +271,7 @@ def _chosen_formats(listed: str, output: str | None) -> tuple[str, ...]:
     formats = tuple(dict.fromkeys(name.strip() for name in listed.split(",")))
     for name in formats:
         if name not in FORMATS:
-            from attnctl.batching import format_named
+            from attnctl.batching.formats import format_named
 
             format_named(name)
     if output in (None, "-") and not (len(formats) == 1 and formats[0] in LINES):
@@ -327,7 +327,7 @@ def _refuse_unused_by_formats(context: Context, formats: tuple[str, ...]) -> Non
 
 def _write_lines(do: Do, texts: TextStream, form: str, strict: bool) -> int:
     """Write each text's lines of `form` to stdout when it is finished; return how many failed, and files were cut off."""
-    from attnctl.batching import format_named
+    from attnctl.batching.formats import format_named
 
     heading = b"" if form == "json" else format_named(form).heading()
     failed = count = 0
@@ -354,30 +354,19 @@ def _write_lines(do: Do, texts: TextStream, form: str, strict: bool) -> int:
 
 def _fill_folder(work: Work, do: Do, texts: TextStream, output: str, strict: bool, start_anew: bool) -> int:
     """Write a folder of files with its manifest; return the number of texts that failed, in this run or before."""
-    from attnctl.batching import FILES, format_named
+    from attnctl.batching import Folder
     from attnctl.batching.engines import SHARED
-    from attnctl.batching.folder import Folder
-    from attnctl.batching.manifest import input_paths
+    from attnctl.batching.formats import FILES, format_named
 
     noted: set[str] = set()
-    settings = {"input": input_paths([texts.path], output), "input_form": texts.form}
+    settings = {"input": [texts.path], "input_form": texts.form}
     settings |= {"column": texts.column, "id_column": texts.id_column} | work.request()
     shared = [format_named(form)() for form in work.formats if form not in ("json", *FILES)]
     together = SHARED if work.batch_size > 1 else 1
     opened = Folder(output, settings, work.formats, shared, together, start_anew=start_anew)
     flowing = texts.path == "-" and work.batch_size == 1  # the same texts share a pass in every run
-    with opened as folder, folder.kept_on_interrupt(), items_progress(texts.share_done) as tick:
-        for chunk in do(texts.items_left(folder), flowing=flowing):
-            for index, result in enumerate(chunk):
-                try:
-                    _report_result(result, strict, noted)
-                except AttnctlError:
-                    folder.write_results(chunk[:index])
-                    raise
-            folder.write_results(chunk)
-            texts.note_done(result.item for result in chunk)
-            tick(len(chunk))
-        folder.finish_run()
+    with opened as folder, items_progress(texts.share_done) as tick:
+        folder.fill(texts, partial(do, flowing=flowing), lambda result: _report_result(result, strict, noted), tick)
     incomplete = folder.failed_before + len(texts.unread)
     summary = "; ".join([*texts.unread, folder.summary_sentence()])
     (print_complaint if incomplete else say_unless_quiet)(summary)

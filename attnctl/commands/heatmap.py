@@ -187,11 +187,11 @@ def _refuse_unused(context: Context, form: str, photograph: bool) -> None:
 def _show_photograph(opener: Opener, photograph: str, chosen: Chosen, query: str | None, look: Look) -> None:
     """Show on a terminal where queries look in a photograph."""
     from attnctl.formats import read_photograph
-    from attnctl.render import PhotographPanels
+    from attnctl.render import PhotographBlocks
 
     colour = _colour_function(look.cmap)
     value = _value_of_photograph(opener, chosen, query)
-    safe_console().print(PhotographPanels(value, read_photograph(photograph), colour))
+    safe_console().print(PhotographBlocks(value, read_photograph(photograph), colour))
 
 
 def _draw_photograph(
@@ -209,8 +209,7 @@ def _draw_photograph(
 def _write_patches(opener: Opener, chosen: Chosen, query: str | None, form: str, output: str) -> None:
     """Write the weight of each patch of a photograph: as JSON or a table into a file, or as lines for a pipe."""
     from attnctl.formats import save_value, weight_blocks
-    from attnctl.readings import LongRow
-    from attnctl.render import patches_as_tsv, patches_of_queries_as_tsv
+    from attnctl.render import patches_tab_separated
 
     value = _value_of_photograph(opener, chosen, query)
     if form in TABLES:
@@ -218,8 +217,7 @@ def _write_patches(opener: Opener, chosen: Chosen, query: str | None, form: str,
     elif form == "json":
         save_value(value, output)
     else:
-        table = patches_as_tsv(value) if isinstance(value, LongRow) else patches_of_queries_as_tsv(value)
-        print_lines(table.rstrip("\n"))
+        print_lines(patches_tab_separated(value).rstrip("\n"))
 
 
 def _value_of_photograph(opener: Opener, chosen: Chosen, query: str | None) -> LongRow | Overview:

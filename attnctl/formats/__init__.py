@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from attnctl.formats.chat import Conversation as Conversation
     from attnctl.formats.chat import Prompt as Prompt
     from attnctl.formats.chat import conversation_of as conversation_of
+    from attnctl.formats.conllu import BadSentenceError as BadSentenceError
+    from attnctl.formats.conllu import ParsedSentence as ParsedSentence
+    from attnctl.formats.conllu import joined_sentences as joined_sentences
     from attnctl.formats.documents.json_documents import DocumentModel as DocumentModel
     from attnctl.formats.documents.json_documents import DocumentToken as DocumentToken
     from attnctl.formats.documents.json_documents import JsonDocument as JsonDocument
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from attnctl.formats.documents.json_documents import document_of as document_of
     from attnctl.formats.documents.json_documents import document_read as document_read
     from attnctl.formats.documents.json_documents import flat_records as flat_records
-    from attnctl.formats.documents.json_documents import plain as plain
+    from attnctl.formats.documents.json_documents import json_object as json_object
     from attnctl.formats.documents.json_documents import read_as as read_as
     from attnctl.formats.documents.json_documents import token_documents as token_documents
     from attnctl.formats.documents.json_documents import write_json as write_json
@@ -49,9 +52,10 @@ else:
         {
             "attnctl.formats.audio": "SAMPLE_RATE read_audio",
             "attnctl.formats.chat": "Conversation Prompt conversation_of",
+            "attnctl.formats.conllu": "BadSentenceError ParsedSentence joined_sentences",
             "attnctl.formats.documents.json_documents": (
                 "DocumentModel DocumentToken JsonDocument ResultModel ResultTokens document_of document_read "
-                "flat_records plain read_as token_documents write_json"
+                "flat_records json_object read_as token_documents write_json"
             ),
             "attnctl.formats.documents.overview_json": "overview_to_json",
             "attnctl.formats.documents.trace_json": "trace_to_json",

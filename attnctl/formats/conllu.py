@@ -162,7 +162,7 @@ class TreebankPart(NamedTuple):
     is_document: bool = False
 
 
-def treebank_parts(file: IO[bytes], half_comment: str) -> Iterator[TreebankPart]:
+def treebank_parts(file: IO[bytes], half_comment: str | None = None) -> Iterator[TreebankPart]:
     """Yield each sentence of a file, and after the sentences of a document (`# newdoc`) that mentions entities all of them.
 
     Single sentences of a document have no mentions. `half_comment` is the key of the comment that names the half of a
@@ -181,9 +181,8 @@ def treebank_parts(file: IO[bytes], half_comment: str) -> Iterator[TreebankPart]
         except BadSentenceError as error:
             yield TreebankPart(block.line, block.sentence_id, [], str(error))
             continue
-        part = TreebankPart(
-            block.line, block.sentence_id, [replace(parsed, half=comment_value(block.lines, half_comment))]
-        )
+        half = None if half_comment is None else comment_value(block.lines, half_comment)
+        part = TreebankPart(block.line, block.sentence_id, [replace(parsed, half=half)])
         if document is not None:
             parts.append(part)
             words += len(parsed.forms)

@@ -48,23 +48,21 @@ if TYPE_CHECKING:
     from attnctl.render.forms import Table as Table
     from attnctl.render.forms import bar_columns as bar_columns
     from attnctl.render.forms import exponential_heading as exponential_heading
-    from attnctl.render.forms import listed as listed
     from attnctl.render.forms import shaded_tokens as shaded_tokens
     from attnctl.render.forms import token_label as token_label
     from attnctl.render.page import Page as Page
-    from attnctl.render.page import as_data as as_data
     from attnctl.render.page import document_page as document_page
     from attnctl.render.page import escaped_html as escaped_html
     from attnctl.render.page import filled_template as filled_template
+    from attnctl.render.page import json_for_script as json_for_script
     from attnctl.render.page import page_colours as page_colours
     from attnctl.render.page.reading_pages import table_html as table_html
     from attnctl.render.page.sources import check_page_map as check_page_map
     from attnctl.render.page.sources import page_of_sources as page_of_sources
     from attnctl.render.terminal.heatmap import HeatmapBlocks as HeatmapBlocks
     from attnctl.render.terminal.heatmap import tab_separated as tab_separated
-    from attnctl.render.terminal.photograph import PhotographPanels as PhotographPanels
-    from attnctl.render.terminal.photograph import patches_as_tsv as patches_as_tsv
-    from attnctl.render.terminal.photograph import patches_of_queries_as_tsv as patches_of_queries_as_tsv
+    from attnctl.render.terminal.photograph import PhotographBlocks as PhotographBlocks
+    from attnctl.render.terminal.photograph import patches_tab_separated as patches_tab_separated
 else:
     __getattr__, __dir__, __all__ = public_names(
         __name__,
@@ -84,13 +82,13 @@ else:
             "attnctl.render.form_builders.relations": "relations_forms relations_table",
             "attnctl.render.form_builders.rows": "row_forms",
             "attnctl.render.forms": (
-                "ABSENT CHANGE Column Form Grid Line Piece Table bar_columns exponential_heading listed shaded_tokens "
+                "ABSENT CHANGE Column Form Grid Line Piece Table bar_columns exponential_heading shaded_tokens "
                 "token_label"
             ),
-            "attnctl.render.page": "Page as_data document_page escaped_html filled_template page_colours",
+            "attnctl.render.page": "Page document_page escaped_html filled_template json_for_script page_colours",
             "attnctl.render.page.reading_pages": "table_html",
             "attnctl.render.page.sources": "check_page_map page_of_sources",
             "attnctl.render.terminal.heatmap": "HeatmapBlocks tab_separated",
-            "attnctl.render.terminal.photograph": "PhotographPanels patches_as_tsv patches_of_queries_as_tsv",
+            "attnctl.render.terminal.photograph": "PhotographBlocks patches_tab_separated",
         },
     )

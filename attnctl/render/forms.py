@@ -94,6 +94,11 @@ class Line:
     shaded: bool = False  # shown only with colours, as its shades are its content
     uncoloured: tuple[Piece, ...] = ()  # its content without colours
 
+    @classmethod
+    def of_texts(cls, texts: Sequence[str]) -> Line:
+        """Return a line of texts beside each other; if there is too little room, the last texts are left out."""
+        return cls([(text, "", -rank or None) for rank, text in enumerate(texts)], between="   ")
+
     @cached_property
     def pieces(self) -> list[tuple[str, str, int | None]]:
         """Return each piece's text, tone and rank."""
@@ -111,11 +116,6 @@ def shaded_tokens(tokens: Sequence[Token], shares: Sequence[float] | Floats, kin
         return []
     pairs = zip(tokens, shares, strict=True)
     return [Line([(token_label(token), f"{kind} {share:.3f}") for token, share in pairs], between=" ", shaded=True)]
-
-
-def listed(texts: Sequence[str]) -> Line:
-    """Return a line of texts beside each other; if there is too little room, the last texts are left out."""
-    return Line([(text, "", -rank or None) for rank, text in enumerate(texts)], between="   ")
 
 
 Value = Any  # of a cell: a number, a text, a Line, or any value that the column's `format` function takes

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from attnctl.source.model import Model as Model
     from attnctl.source.model import PadsTexts as PadsTexts
     from attnctl.source.model import Predicts as Predicts
+    from attnctl.source.model import SharesPasses as SharesPasses
     from attnctl.source.model import ShowsOutputs as ShowsOutputs
     from attnctl.source.model import Unembeds as Unembeds
     from attnctl.source.prepared import ChangedReading as ChangedReading
@@ -67,7 +68,7 @@ else:
             ),
             "attnctl.source.model": (
                 "AlignsTexts AnsweredPrompt AnswersByIds AnswersPrompts CallsModule CallsNetwork CanBeUntrained "
-                "CanIntervene Generates HearsSpeech Model PadsTexts Predicts ShowsOutputs Unembeds"
+                "CanIntervene Generates HearsSpeech Model PadsTexts Predicts SharesPasses ShowsOutputs Unembeds"
             ),
             "attnctl.source.prepared": "ChangedReading Prepared check_room record_trace",
             "attnctl.source.probe": "ProbeReading probe_text",

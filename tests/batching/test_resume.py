@@ -268,8 +268,9 @@ def test_progress_counts_what_a_run_has_to_do_and_not_what_it_reads(tmp_path: Pa
     run("batch", source, "-o", tmp_path / "out")
     source.write_text("".join(texts))
     stream = TextStream(str(source))
-    with Folder(tmp_path / "out", json.loads((tmp_path / "out" / "run.json").read_text())["said"], ("json",)) as folder:
-        items = list(stream.items_left(folder))
+    request = json.loads((tmp_path / "out" / "run.json").read_text())["said"] | {"input": [str(source)]}
+    with Folder(tmp_path / "out", request, ("json",)) as folder:
+        items = list(stream.items_left(folder.items_to_do))
         assert [item.number for item in items] == [6, 7, 8, 9] and stream.share_done() == 0
         stream.note_done(items[:1])
         assert stream.share_done() == pytest.approx(len(texts[6]) / sum(map(len, texts[6:])))

@@ -8,7 +8,7 @@ from itertools import chain
 import pytest
 
 from attnctl.text import english
-from attnctl.text.english import HELD_OUT, SENTENCES, WORDS, written_blocks
+from attnctl.text.english import HELD_OUT, SENTENCES, WORDS, read_sentences
 from samples.english import __main__ as command
 from samples.english.grammar import sentences
 from samples.english.language import word_lines
@@ -35,7 +35,7 @@ def test_the_grammar_writes_the_bundled_corpus_again(monkeypatch: pytest.MonkeyP
 
 def test_training_shares_no_sentence_and_no_fact_with_what_is_measured() -> None:
     parts = ("both", "masked-word", "next-word")
-    trained = {content_words(block.split()[1::10]) for block in written_blocks(SENTENCES, *parts)}
+    trained = {content_words(block.split()[1::10]) for block in read_sentences(SENTENCES, *parts)}
     assert len(trained) > 60_000
     assert not trained & kept_out() and not trained & {content_words(s.words) for s in EVERYDAY}
     train = {fact for s in sentences(4000, 3) for fact in s.facts}

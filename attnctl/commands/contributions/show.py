@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attnctl.errors import option_name
-from attnctl.render import Column, Form, Line, Table, listed, token_label
+from attnctl.render import Column, Form, Line, Table, token_label
 from attnctl.text import bare_word, counted, sentence_percent
 from attnctl.watched import ContributionPart, Effects
 
@@ -75,4 +75,4 @@ def _source_tokens(effects: Effects, part: ContributionPart) -> Line:
     values = part.keys or ()
     keys = sorted(range(len(values)), key=lambda index: -abs(values[index]))[:TOKENS]
     texts = [f"{token_label(effects.key_axis[key], 12)} {values[key]:+.2f}" for key in keys]
-    return listed(texts)
+    return Line.of_texts(texts)

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from typer import Argument, Context, Option
 
+from attnctl import __version__
 from attnctl.cli import ONE_CALL, OUTPUT, command, print_lines, refuse_unused, safe_console
-from attnctl.version import __version__
 
 
 @command(example="attnctl docs lesson")

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 from attnctl.commands.evaluate.counting import count_sentence, tally_shape
 from attnctl.commands.evaluate.result import RelationDocument
 from attnctl.commands.evaluate.tally import CensusTally, table_of_tally
-from attnctl.commands.evaluate.treebank import HALF
-from attnctl.commands.evaluate.words import HALVES, UP, AlignedSentence, TreeQuestion, align_words
+from attnctl.commands.evaluate.words import HALF, HALVES, UP, AlignedSentence, TreeQuestion, align_words
 from attnctl.errors import AttnctlError
-from attnctl.formats.conllu import ParsedSentence
+from attnctl.formats import ParsedSentence
 from attnctl.source import CanBeUntrained
 from attnctl.text import english
-from attnctl.text.english import HELD_OUT, Link, links_said, written_blocks
+from attnctl.text.english import HELD_OUT, Link, links_of_word, read_sentences
 
 if TYPE_CHECKING:
     from attnctl.source import Model
@@ -85,7 +84,7 @@ def _count_parts(model: Model, fresh: Model | None, parts: Sequence[str], count:
     """
     tally = CensusTally(tally_shape(model))
     for half, part in zip(HALVES, parts, strict=True):
-        for block in islice(written_blocks(HELD_OUT, part), None if part == "by hand" else count):
+        for block in islice(read_sentences(HELD_OUT, part), None if part == "by hand" else count):
             sentence = _read_sentence(model, block, half)
             if sentence.questions:
                 tally.merge_tally(count_sentence(model, sentence))
@@ -106,7 +105,7 @@ def _read_sentence(model: Model, block: str, half: str) -> AlignedSentence:
     if aligned.unit_count != n:
         raise AttnctlError(f"{model.info.name} does not split text at words: it cannot be measured on them")
     links = [
-        Link(relation, place, key) for place, text in enumerate(columns[8::10]) for relation, key in links_said(text)
+        Link(relation, place, key) for place, text in enumerate(columns[8::10]) for relation, key in links_of_word(text)
     ]
     visible = [
         link
@@ -150,7 +149,7 @@ def treebank_text(count: int, causal: bool = False) -> str:
     """
     sentences = []
     for half in HALVES:
-        blocks = written_blocks(HELD_OUT, f"{half} {'next-word' if causal else 'masked-word'}")
+        blocks = read_sentences(HELD_OUT, f"{half} {'next-word' if causal else 'masked-word'}")
         for number, block in enumerate(islice(blocks, count)):
             text = " ".join(block.split()[1::10])
             sentences.append(f"# sent_id = {half}-{number}\n# {HALF} = {half}\n# text = {text}\n{block}\n\n")

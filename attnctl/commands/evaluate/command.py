@@ -43,11 +43,9 @@ from attnctl.formats import MapLook, format_names, picture_format, suffixes_list
 from attnctl.runtime.files import check_writable, need_pyarrow
 
 if TYPE_CHECKING:
-    from attnctl.batching import Result
-    from attnctl.batching.engines import Engine
+    from attnctl.batching import Engine, TreebankStream
     from attnctl.commands.evaluate.compute import CensusWork
     from attnctl.commands.evaluate.result import CensusTable
-    from attnctl.commands.evaluate.treebank import Treebank
 
 FILES = (".json", ".csv", ".parquet", ".html", *(f".{name}" for name in format_names()))
 # options of the counting itself, and of the results
@@ -201,10 +199,11 @@ def evaluate_command(
     if not any(map(picture_format, output or ())):
         refuse_unused(context, MapLook, because="use it with a picture")
 
+    from attnctl.batching import TreebankStream
     from attnctl.commands.evaluate.compute import CensusWork, renamed_relations
     from attnctl.commands.evaluate.result import read_census
     from attnctl.commands.evaluate.show import census_bytes, census_forms, left_out
-    from attnctl.commands.evaluate.treebank import Treebank
+    from attnctl.commands.evaluate.words import HALF
 
     if any(map(picture_format, output or ())):
         from attnctl.render import colour_map
@@ -219,7 +218,7 @@ def evaluate_command(
     else:
         if replace and folder is None:
             raise UsageError("is for a folder: name it with -o", option="replace")
-        engine, treebank = engine_of(context, work), Treebank(paths)
+        engine, treebank = engine_of(context, work), TreebankStream(paths, HALF)
         counting = CensusWork(
             model_arguments(options),
             renamed_relations(relations),
@@ -259,7 +258,7 @@ def _evaluate_bundled(options: dict[str, object], count: int, json: bool) -> Non
 
 
 def _counted_census(
-    treebank: Treebank, work: CensusWork, folder: str | None, engine: Engine, jobs: int, *, start_anew: bool
+    treebank: TreebankStream, work: CensusWork, folder: str | None, engine: Engine, jobs: int, *, start_anew: bool
 ) -> CensusTable:
     """Return the census of a corpus. Raises AttnctlError if no sentence could be used."""
     from attnctl.commands.evaluate import compute, show
@@ -267,11 +266,6 @@ def _counted_census(
     model = compute.open_census_model(work)
     report = compute.SkipReport(folder is not None, print_complaint)
     with items_progress(treebank.share_done) as tick:
-
-        def hear(chunk: list[Result]) -> None:
-            report.hear(chunk)
-            tick(len(chunk))
-
         census = compute.count_corpus(
             work,
             treebank,
@@ -280,7 +274,8 @@ def _counted_census(
             engine=engine,
             folder=folder,
             start_anew=start_anew,
-            hear=hear,
+            hear=report.hear,
+            tick=tick,
             say=say_note,
         )
     report.end()

@@ -11,12 +11,21 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from attnctl.batching import BatchFormat, Item, NamedFiles, Pending, Result, Task
-from attnctl.batching.engines import LOCAL, Engine, chunks_of_items
-from attnctl.batching.folder import Folder
-from attnctl.batching.manifest import input_paths
-from attnctl.batching.passes import most_together, shared_pass_of
-from attnctl.batching.work import reason_of
+from attnctl.batching import (
+    LOCAL,
+    BatchFormat,
+    Engine,
+    Folder,
+    Item,
+    NamedFiles,
+    Pending,
+    Result,
+    Task,
+    TreebankStream,
+    chunks_of_items,
+    sentence_of,
+    sentences_of_document,
+)
 from attnctl.checks import limits
 from attnctl.checks.argument_types import check_types
 from attnctl.checks.model_options import ModelOptions, with_model_options
@@ -35,13 +44,12 @@ from attnctl.commands.evaluate.tally import (
     tally_of_skip,
     unpack_tally,
 )
-from attnctl.commands.evaluate.treebank import DOCUMENT, Treebank, sentence_of
-from attnctl.commands.evaluate.words import AlignedSentence, align_words
+from attnctl.commands.evaluate.words import HALF, AlignedSentence, align_words
 from attnctl.errors import AttnctlError, TooLongError, UsageError, in_one_line, option_name
-from attnctl.formats.conllu import BadSentenceError, ParsedSentence, joined_sentences
+from attnctl.formats import BadSentenceError, ParsedSentence, joined_sentences
 from attnctl.models import DEFAULT, Model, open_named_model, opened_model
 from attnctl.runtime.files import decode_text, read_bytes
-from attnctl.source import CanBeUntrained, Generates, PadsTexts
+from attnctl.source import CanBeUntrained, Generates, PadsTexts, SharesPasses
 from attnctl.text.tokens import Token, checked_text
 
 if TYPE_CHECKING:
@@ -89,49 +97,50 @@ class CensusCounts(Task):
 
     def begin(self, item: Item) -> Result | Pending:
         """Return a sentence that is ready to be counted, or the counts of a document. Raises the error of the sentence."""
-        if DOCUMENT in item.options:
-            return self._document_result(item, item.options[DOCUMENT])
+        if sentences := sentences_of_document(item):
+            return self._document_result(item, sentences)
         aligned = self._aligned_sentence(sentence_of(item))
         return Pending(item, aligned.tokens, aligned)
 
     def results(self, group: Sequence[Pending]) -> list[Result]:
         """Return the counts of sentences that share a pass. Raises AttnctlError if one of them cannot be counted."""
-        try:
-            tallies = self._pass_counts([pending.reading for pending in group])
-        except AttnctlError as error:
-            raise AttnctlError(f"not read: {error}") from error
+        tallies = self._read_together([pending.reading for pending in group])
         return [
             Result(item, {FORM: tally}, len(tokens)) for (item, tokens, _), tally in zip(group, tallies, strict=True)
         ]
 
     def failed(self, item: Item, why: str) -> Result:
-        """Return the result of a sentence that cannot be used: it counts as skipped."""
+        """Return the result of a sentence that cannot be used, which counts as skipped, or of a document without windows."""
+        if sentences := sentences_of_document(item):
+            return Result(item, {FORM: self._mentions(sentences, ())}, error=f"document {why}")
         return Result(item, {FORM: tally_of_skip(self.shape, why)}, error=why)
 
-    def _pass_counts(self, sentences: Sequence[AlignedSentence]) -> list[CensusTally]:
+    def _read_together(self, sentences: Sequence[AlignedSentence]) -> list[CensusTally]:
         """Return what the heads find in sentences that share a pass, with the counts of the untrained model."""
-        tallies = counts_of(self.model, sentences)
-        if self.untrained is not None:
-            for tally, before in zip(tallies, counts_of(self.untrained, sentences), strict=True):
-                tally.merge_tally(before.of_untrained())
+        try:
+            tallies = counts_of(self.model, sentences)
+            if self.untrained is not None:
+                for tally, before in zip(tallies, counts_of(self.untrained, sentences), strict=True):
+                    tally.merge_tally(before.of_untrained())
+        except AttnctlError as error:
+            raise AttnctlError(f"not read: {error}") from error
         return tallies
 
     def _document_result(self, item: Item, sentences: Sequence[ParsedSentence]) -> Result:
         """Return what the mentions of a document look at, in windows of sentences that are read together."""
-        tally, error, size = CensusTally(self.shape), None, 0
-        windows: list[range] = []
-        try:
-            windows, aligned = self._aligned_windows(sentences)
-            for window in aligned:
-                size += len(window.tokens)
-                if window.questions:
-                    tally.merge_tally(self._pass_counts([window])[0].relabelled(str))  # only the cases
-        except Exception as problem:  # a fault of ours or of the model; the other items go on
-            why = f"not read: {problem}" if isinstance(problem, AttnctlError) else reason_of(problem)
-            tally, error, windows = CensusTally(self.shape), f"document {why}", []
+        windows, aligned = self._aligned_windows(sentences)
+        tally = self._mentions(sentences, windows)
+        for window in aligned:
+            if window.questions:
+                tally.merge_tally(self._read_together([window])[0].relabelled(str))  # only the cases
+        return Result(item, {FORM: tally}, sum(len(window.tokens) for window in aligned))
+
+    def _mentions(self, sentences: Sequence[ParsedSentence], windows: Sequence[range]) -> CensusTally:
+        """Return how many mentions a document has, and how many of them the windows can tell of."""
+        tally = CensusTally(self.shape)
         for name, count in mention_counts(sentences, windows).items():
             tally.count(np.int64(count), 0, "mentions", name)
-        return Result(item, {FORM: tally}, size, error=error)
+        return tally
 
     def _aligned_windows(self, sentences: Sequence[ParsedSentence]) -> tuple[list[range], list[AlignedSentence]]:
         """Return the windows of sentences, and each as the model reads it; unreadable sentences are in no window."""
@@ -180,7 +189,7 @@ def counts_of(model: Model, sentences: Sequence[AlignedSentence]) -> list[Census
     Raises AttnctlError if a weight is not a finite number, or the model cannot read a sentence.
     """
     with np.errstate(all="ignore"):
-        shared = shared_pass_of(model)
+        shared = model.shared_pass() if isinstance(model, SharesPasses) else None
         if not isinstance(shared, PadsTexts):
             return [count_sentence(model, sentences[0])]
         census = Census(sentences, tally_shape(model))
@@ -244,22 +253,25 @@ def census_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 def count_corpus(
     work: CensusWork,
-    treebank: Treebank,
+    treebank: TreebankStream,
     model: Model,
     *,
     jobs: int = 1,
     engine: Engine = LOCAL,
     folder: str | None = None,
     start_anew: bool = False,
-    hear: Callable[[list[Result]], None] = lambda chunk: None,
+    hear: Callable[[Result], object] = lambda result: None,
+    tick: Callable[[int], object] = lambda count: None,
     say: Callable[[str], None] = lambda note: None,
 ) -> CensusTable:
     """Count a corpus with `jobs` processes or on a cluster of Ray, in memory or in a folder; return its census.
 
-    `hear` is called with the results of each chunk, `say` with notes for the user about the folder.
+    `hear` is called with each result, `tick` with the number of further results, `say` with notes for the user about the
+    folder.
     """
     tallies = Tallies(tally_shape(model))
-    work = replace(work, batch_size=most_together(model, work.batch_size))
+    if not (isinstance(model, SharesPasses) and model.is_heavy):
+        work = replace(work, batch_size=1)
 
     def results_of(items: Iterable[Item]) -> Iterator[list[Result]]:
         return engine.results(work, census_chunks(items), None if jobs == 1 else jobs, model)
@@ -268,17 +280,14 @@ def count_corpus(
         for chunk in results_of(treebank):
             for result in chunk:
                 tallies.whole.merge_tally(result.outputs[FORM])
-            hear(chunk)
+                hear(result)
+            tick(len(chunk))
     else:
-        settings = {"formats": [FORM], "input": input_paths(treebank.paths, folder), "model": work.options} | vars(work)
+        settings = {"formats": [FORM], "input": treebank.paths, "model": work.options} | vars(work)
         settings = {name: value for name, value in settings.items() if name != "options"} | {"tallies": TALLIES}
         opening = Folder(folder, settings, (FORM,), [tallies], TOGETHER, start_anew=start_anew)
-        with opening as opened, opening.kept_on_interrupt():
-            for chunk in results_of(treebank.items_left(opened)):
-                opened.write_results(chunk)
-                treebank.note_done(result.item for result in chunk)
-                hear(chunk)
-            opened.finish_run()
+        with opening as opened:
+            opened.fill(treebank, results_of, hear, tick)
             if damage := opened.damage_sentence():
                 say(f"{opened.path}: {damage}")
             if opened.gone:
@@ -341,7 +350,7 @@ def evaluate(
     if replace_results and output is None:
         raise UsageError("is for a folder: name one for the output", option="replace")
     try:
-        treebank = Treebank(tuple(os.fspath(path) for path in paths))
+        treebank = TreebankStream([os.fspath(path) for path in paths], HALF)
     except (OSError, ValueError) as error:  # no file can have this name
         raise AttnctlError(f"evaluate(): no corpus {str(corpus)[:80]!r}: {in_one_line(error)[:80]}") from error
     renamed = renamed_relations(None if relations is None else os.fspath(relations))
@@ -367,17 +376,16 @@ class SkipReport:
         self.complain, self.count = complain, 0
         self.waiting: list[str] | None = None if resumable else []
 
-    def hear(self, chunk: list[Result]) -> None:
-        """Report the sentences of a chunk that could not be used."""
-        for result in chunk:
-            if result.error is None:
-                for message in self.waiting or ():
-                    self.complain(message)
-                self.waiting = None
-                continue
-            self.count += 1
-            if self.count <= NAMED:
-                (self.complain if self.waiting is None else self.waiting.append)(f"{result.item}: {result.error}")
+    def hear(self, result: Result) -> None:
+        """Report a sentence if it could not be used."""
+        if result.error is None:
+            for message in self.waiting or ():
+                self.complain(message)
+            self.waiting = None
+            return
+        self.count += 1
+        if self.count <= NAMED:
+            (self.complain if self.waiting is None else self.waiting.append)(f"{result.item}: {result.error}")
 
     def end(self) -> None:
         """Print how many sentences were only counted, or the first error if no sentence could be used."""

@@ -20,7 +20,7 @@ from attnctl.commands.evaluate.result import MENTION_COUNTS
 from attnctl.commands.evaluate.tally import CensusTally, Label
 from attnctl.commands.evaluate.words import FARTHEST, AlignedSentence
 from attnctl.errors import AttnctlError
-from attnctl.formats.conllu import ParsedSentence
+from attnctl.formats import ParsedSentence
 from attnctl.models import Model
 from attnctl.runtime.arrays import as_numpy, place_array
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attnctl import __version__
 from attnctl.attention import Array
 from attnctl.commands.evaluate.result import (
     ALL,
@@ -20,23 +21,22 @@ from attnctl.commands.evaluate.result import (
     Trees,
 )
 from attnctl.commands.evaluate.words import COREFERENCE, DOWN, TO_ANTECEDENT, UP
-from attnctl.formats import PLAIN, Look, figure_bytes, plain, write_json
+from attnctl.formats import PLAIN, Look, figure_bytes, json_object, write_json
 from attnctl.render import (
     ABSENT,
     Column,
     Form,
     Line,
     Table,
-    as_data,
     document_page,
     escaped_html,
     filled_template,
+    json_for_script,
     page_colours,
     table_html,
 )
 from attnctl.runtime.files import need_pyarrow
 from attnctl.text import counted, csv_table, number_list, percent, visible_text
-from attnctl.version import __version__
 
 if TYPE_CHECKING:
     from attnctl.render import Drawing
@@ -327,7 +327,7 @@ HERE = "attnctl.commands.evaluate"  # the package of the page's style, script an
 
 def census_page(census: CensusTable) -> str:
     """Return the census as one HTML page, which needs no other file and no connection."""
-    relations = plain(census)["relations"]
+    relations = json_object(census)["relations"]
     for relation, row in zip(census.relations, relations, strict=True):
         row["rule_texts"] = {name: visible_text(rule.sentence(name)) for name, rule in relation.rules.items()}
         row["relation"] = visible_text(row["relation"])
@@ -348,7 +348,7 @@ def census_page(census: CensusTable) -> str:
     }
     body = filled_template(
         f"{HERE}:census.html",
-        data=as_data(document),
+        data=json_for_script(document),
         layers=table_html(layers_table(census)),
         **{name: escaped_html(text) for name, text in parts.items()},
     )

@@ -11,10 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from attnctl.attention import Array
-from attnctl.formats.conllu import BadSentenceError, ParsedSentence
+from attnctl.formats import BadSentenceError, ParsedSentence
 from attnctl.text import visible_text
 from attnctl.text.tokens import Token
 
+HALF = "census"  # the comment that names the half of a sentence
 HALVES = ("choose", "score")  # the best head is chosen on the first, and scored on the second
 UP, DOWN = "dependent→head", "head→dependent"
 TO_ANTECEDENT = "mention→antecedent"

@@ -41,7 +41,7 @@ def model_command(
     """
     from attnctl.commands.model.compute import known_configurations, model_card, model_sizes, sizes_document
     from attnctl.commands.model.show import card_forms, sizes_forms
-    from attnctl.formats import plain, write_json
+    from attnctl.formats import json_object, write_json
     from attnctl.models import trained_weights
 
     if model is None:
@@ -58,6 +58,6 @@ def model_command(
         sizes = model_sizes(model)
         n = length or sizes.context or 1024
         if json:
-            print_lines(dumps(plain(sizes_document(sizes, n))))  # numbers beyond 64 bits, too
+            print_lines(dumps(json_object(sizes_document(sizes, n))))  # numbers beyond 64 bits, too
             return
         show_forms(sizes_forms(sizes, n))

@@ -58,7 +58,7 @@ class Sources(Task):
     def _document(self, item: Item) -> tuple[Document, int, tuple[str, ...]]:
         """Return the document of one prompt with its number and id, its number of tokens, and notes."""
         from attnctl.commands.sources.search import ANSWER, SourceSearch
-        from attnctl.formats import Prompt, conversation_of, plain
+        from attnctl.formats import Prompt, conversation_of, json_object
         from attnctl.text.tokens import checked_text
 
         if item.error is not None:
@@ -83,7 +83,7 @@ class Sources(Task):
             pass
         result = search.found_so_far()
         id_of_item: Document = {} if item.id is None else {"id": item.id}
-        return {"number": item.number, **id_of_item, **plain(result)}, len(search.tokens), result.notes
+        return {"number": item.number, **id_of_item, **json_object(result)}, len(search.tokens), result.notes
 
 
 class PromptSources(BatchFormat):

@@ -14,10 +14,10 @@ from attnctl.render import (
     Form,
     Line,
     Table,
-    as_data,
     document_page,
     escaped_html,
     filled_template,
+    json_for_script,
     page_colours,
     table_html,
 )
@@ -232,7 +232,7 @@ def sources_page(sources: AnswerSources) -> str:
         parts=table_html(parts_table(sources), "part"),
         tokens=_answer_html(sources),
         prompt=_shaded_prompt(sources),
-        data=as_data(page_colours()),
+        data=json_for_script(page_colours()),
     )
     cited = f"attnctl {__version__}, {visible_text(sources.model.name)}"
     scripts = ["dom.js", "colour.js", f"{HERE}:answer_sources.js"]

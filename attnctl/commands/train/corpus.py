@@ -15,7 +15,7 @@ from attnctl.errors import AttnctlError
 from attnctl.models.builtin.vocabulary import SHAPES, shape_of
 from attnctl.runtime.arrays import Floats, Ids
 from attnctl.runtime.files import check_size, decode_text, read_bytes, said_plainly
-from attnctl.text.english import NOT_ASKED, QUESTION_OF, QUESTIONS, SENTENCES, links_said, words, written_blocks
+from attnctl.text.english import NOT_ASKED, QUESTION_OF, QUESTIONS, SENTENCES, links_of_word, read_sentences, words
 from attnctl.text.tokens import split_words
 
 UNKNOWN, MASK = "[UNK]", "[MASK]"
@@ -156,7 +156,7 @@ def bundled_corpus(objective: str) -> Corpus:
     pieces: list[list[str]] = []
     deps: list[str] = []  # for every word of every sentence
     misc: list[str] = []
-    for block in written_blocks(SENTENCES, "both", objective):
+    for block in read_sentences(SENTENCES, "both", objective):
         columns = block.split()
         pieces.append(columns[1::10])
         deps += columns[8::10]
@@ -168,7 +168,7 @@ def bundled_corpus(objective: str) -> Corpus:
     distinct = {text: number for number, text in enumerate(dict.fromkeys(deps))}
     place_of = np.full((len(distinct), len(QUESTIONS)), -1, np.int8)  # (distinct, questions)
     for text, number in distinct.items():
-        for relation, place in links_said(text):
+        for relation, place in links_of_word(text):
             place_of[number, QUESTION_OF[relation]] = place
     asked_places = place_of[[distinct[text] for text in deps]]  # (words, questions)
     unlinked = np.array([text == NOT_ASKED for text in misc])  # (words,)

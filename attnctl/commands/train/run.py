@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct, structs
 
+from attnctl import __version__
 from attnctl.checks import limits
 from attnctl.commands.train import corpus as corpora
 from attnctl.commands.train import network
@@ -28,7 +29,6 @@ from attnctl.models.builtin.weights import reports_of
 from attnctl.runtime.files import LOCK, lock_folder, open_to_append, read_bytes, said_plainly, write_whole
 from attnctl.text import as_json
 from attnctl.text.english import FOLDER, SENTENCES
-from attnctl.version import __version__
 
 if TYPE_CHECKING:
     from attnctl.attention import Array

@@ -111,7 +111,7 @@ class DocumentModel(Made):
     """The model or file that the numbers come from."""
 
 
-# for a result that is a document: the types in Python, and the types in JSON, which `plain` makes
+# for a result that is a document: the types in Python, and the types in JSON, which `json_object` makes
 if TYPE_CHECKING:
     ResultModel = ModelInfo
     ResultTokens = tuple[Token, ...]
@@ -240,8 +240,8 @@ def read_tokens(entries: tuple[DocumentToken, ...]) -> tuple[Token, ...]:
     return tuple(Token(*values_of(entry)) for entry in entries)
 
 
-def plain(document: Struct) -> Document:
-    """Return the JSON object of a document, without absent fields; arrays stay arrays."""
+def json_object(document: Struct) -> Document:
+    """Return the JSON object of a document as a dictionary, without absent fields; arrays stay arrays."""
     values = [(name, getattr(document, name)) for name in document.__struct_fields__]
     changed = {name: made for name, value in values if (made := _in_document(value)) is not value}
     result: Document = to_builtins(
@@ -275,7 +275,7 @@ def write_json(document: Struct, name: str, *, in_form: bool = False) -> bytes:
     `in_form`: the document comes from `document_of`, so that models and tokens have their forms already.
     """
     try:
-        return as_json(to_builtins(document, builtin_types=WRITTEN_BY_ORJSON) if in_form else plain(document))
+        return as_json(to_builtins(document, builtin_types=WRITTEN_BY_ORJSON) if in_form else json_object(document))
     except TypeError as error:
         raise AttnctlError(f"this {name} cannot be written as JSON: {error}") from error
 

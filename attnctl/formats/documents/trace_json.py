@@ -24,8 +24,8 @@ from attnctl.formats.documents.json_documents import (
     document_read,
     fields_from,
     fields_of,
+    json_object,
     model_document,
-    plain,
     value_of,
     write_json,
 )
@@ -135,7 +135,7 @@ def trace_to_json(trace: Trace, headline: Headline | None = None) -> bytes:
     """
     embeddings = UNSET if trace.embeddings is None else _contiguous(_finite(trace.embeddings, "embeddings"))
     layers = tuple(map(_layer_document, trace.layers))
-    model = _text_known(trace.model, "model", lambda: Fragment(as_json(plain(model_document(trace.model)))))
+    model = _text_known(trace.model, "model", lambda: Fragment(as_json(json_object(model_document(trace.model)))))
     line = _headline_document(headline) if headline is not None and headline.stands_out else None
     document = document_of(TraceDocument, trace, embeddings=embeddings, layers=layers, model=model, headline=line)
     return write_json(document, "trace", in_form=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from attnctl.readings.overview import LongRow, TextPart
-from attnctl.render.forms import Column, Form, Line, Table, bar_columns, listed, token_label
+from attnctl.render.forms import Column, Form, Line, Table, bar_columns, token_label
 from attnctl.runtime.arrays import Floats
 from attnctl.text import counted, visible_text
 from attnctl.text.tokens import Token
@@ -35,7 +35,7 @@ def row_forms(row: LongRow, parts: Sequence[TextPart] = (), top: int = 10, whole
     entropies = [row_entropy(weights) for weights in row.weights.values()]
     if len(best) > IN_FULL:
         keys = [
-            listed(
+            Line.of_texts(
                 [
                     f"{row.weights[place][key]:.3f} {numbers[key]} {token_label(row.key_axis[key], 14)}"
                     for key in keys[:BRIEF]

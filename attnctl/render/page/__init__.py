@@ -79,7 +79,7 @@ def page_html(
         "effects": effects,
     }
     cited = "; ".join(dict.fromkeys(trace.cited for trace in traces))
-    data = as_data(every_string(document | page_colours(), harmless_text))
+    data = json_for_script(every_string(document | page_colours(), harmless_text))
     opening = opening_blocks(packed[-1:] if over_training else packed, start or {})
     # elements that no browser runs
     elements = (
@@ -186,7 +186,7 @@ def _policy_digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def as_data(document: object) -> str:
+def json_for_script(document: object) -> str:
     """Return JSON for a <script> element: pure ASCII, without characters that HTML could read as markup."""
     text = json.dumps(document, allow_nan=False, separators=(",", ":"), default=lambda array: array.tolist())
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from itertools import takewhile
 
 from attnctl.render.forms import Column, Form, Grid, Line, Table, piece_parts
-from attnctl.render.page import as_data, document_page, escaped_html, page_colours
+from attnctl.render.page import document_page, escaped_html, json_for_script, page_colours
 
 
 def reading_page(forms: Iterable[Form], title: str, cited: str = "") -> str:
     """Return one HTML file that needs no other, with the forms of a reading one below the other."""
     body = "".join(map(form_html, forms))
     scripts = ["dom.js", "colour.js", "shades.js"] if "data-map=" in body else []
-    data = f'<script type="application/json" id="data">{as_data(page_colours())}</script>' if scripts else ""
+    data = f'<script type="application/json" id="data">{json_for_script(page_colours())}</script>' if scripts else ""
     masthead = f"<header class=masthead><p><b>attnctl</b></p><p class=small>{escaped_html(title)}</p></header>"
     body = f"<body>{masthead}<main><section>{body}</section></main>{data}"
     return document_page(body, ["page.css"], scripts, f"{title} · attnctl", cited)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attnctl.checks import limits
 from attnctl.checks.selection import Selection, find_token
 from attnctl.errors import AttnctlError, UsageError
-from attnctl.formats.documents.json_documents import plain
+from attnctl.formats.documents.json_documents import json_object
 from attnctl.formats.photographs import read_photograph
 from attnctl.formats.pictures import CMAP
 from attnctl.measures import check_measure
@@ -92,7 +92,7 @@ def page_of_sources(
         if watched.scale == "number":
             why = f"follows a probability, and {watched.info.name} puts out a number: see attnctl ablate -o FILE.html"
             raise UsageError(why, option="effects")
-        document = plain(measure_effects(watched, effects).ordered())
+        document = json_object(measure_effects(watched, effects).ordered())
     _check_traces(traces, changes)
     first = traces[0] if len(traces) == 2 and not over_training else traces[-1]
     query = query if document is None else str(document["query"])

@@ -27,7 +27,7 @@ MOST_PANELS = 12  # panels that are shown, one below the other
 MARK = (255, 59, 48)  # around the query's own patch or object
 
 
-class PhotographPanels:
+class PhotographBlocks:
     """Weights over the picture, a panel for each head or query, as wide as the console allows; a note without colours."""
 
     def __init__(
@@ -93,8 +93,15 @@ def _outline(box: Box | None, size: tuple[int, int], shape: tuple[int, int]) -> 
     return outline
 
 
-def patches_as_tsv(row: LongRow) -> str:
-    """Return a line for each head and key, tab-separated: its box in the picture, empty for no box, and its weight."""
+def patches_tab_separated(value: LongRow | Overview) -> str:
+    """Return the weights as tab-separated text, a line for each head, query and key: the key's box in the picture.
+
+    Of a grid, the columns name the query too, and its score if it has one.
+    """
+    return _patches_of_row(value) if isinstance(value, LongRow) else _patches_of_queries(value)
+
+
+def _patches_of_row(row: LongRow) -> str:
     lines = [
         (layer, head, key.text, *(key.box or (None,) * 4), float(weight))
         for (layer, head), weights in row.weights.items()
@@ -103,8 +110,7 @@ def patches_as_tsv(row: LongRow) -> str:
     return csv_table(["layer", "head", "token", "left", "top", "right", "bottom", "weight"], lines, 6, "\t")
 
 
-def patches_of_queries_as_tsv(overview: Overview) -> str:
-    """Return a line for each head, query and key: the query and its score, the key's box in the picture, and its weight."""
+def _patches_of_queries(overview: Overview) -> str:
     grid = overview.grid
     assert grid is not None
     queries = [overview.tokens[part.first_token] for part in grid.rows]

@@ -96,8 +96,8 @@ def words() -> tuple[GrammarWord, ...]:
     )
 
 
-def written_blocks(file: str, *parts: str) -> Iterator[str]:
-    """Yield the sentences of some parts of a file, each as its lines of words."""
+def read_sentences(file: str, *parts: str) -> Iterator[str]:
+    """Yield the sentences of some parts of a file, SENTENCES or HELD_OUT, each as its lines of CoNLL-U."""
     whole = lzma.decompress(FOLDER.joinpath(file).read_bytes()).decode()
     part_texts = dict(part.split("\n", 1) for part in whole.split(PART)[1:])
     for part in parts:
@@ -105,7 +105,7 @@ def written_blocks(file: str, *parts: str) -> Iterator[str]:
 
 
 @cache
-def links_said(deps: str) -> tuple[tuple[str, int], ...]:
+def links_of_word(deps: str) -> tuple[tuple[str, int], ...]:
     """Return the links in a word's column DEPS: relation, and position of the other word, from 0."""
     pairs = [link.split(":", 1) for link in deps.split("|")] if deps != "_" else []
     return tuple((_RELATIONS[label], int(place) - 1) for place, label in pairs)

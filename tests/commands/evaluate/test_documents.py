@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import attnctl
+from attnctl.batching import TreebankStream, sentence_of, sentences_of_document
 from attnctl.commands.evaluate.counting import windows_of_sizes
-from attnctl.commands.evaluate.treebank import DOCUMENT, Treebank, sentence_of
 from attnctl.errors import AttnctlError
 from attnctl.text.tokens import split_words
 from tests.conftest import SAMPLES, Run
@@ -111,15 +111,15 @@ def test_a_run_in_a_folder_and_in_processes_gives_the_same(run: Run, tmp_path: P
 
 def test_documents_are_read_as_they_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def sizes(path: Path) -> list[int]:
-        return [len(item.options.get(DOCUMENT, ())) for item in Treebank([str(path)])]
+        return [len(sentences_of_document(item)) for item in TreebankStream([str(path)])]
 
-    items = list(Treebank([str(CORPUS)]))
-    assert [(item.number, item.id) for item in items if item.options.get(DOCUMENT)] == [(4, "mill"), (7, "boat")]
-    assert not any(sentence_of(item).mentions for item in items if not item.options.get(DOCUMENT))
+    items = list(TreebankStream([str(CORPUS)]))
+    assert [(item.number, item.id) for item in items if sentences_of_document(item)] == [(4, "mill"), (7, "boat")]
+    assert not any(sentence_of(item).mentions for item in items if not sentences_of_document(item))
     assert sizes(CORPUS) == [0, 0, 0, 0, 4, 0, 0, 2]
     alone = tmp_path / "alone.conllu"  # without newdoc each sentence stands for itself
     alone.write_text("\n".join(line for line in CORPUS.read_text().splitlines() if "newdoc" not in line) + "\n")
-    found: Any = [len(sentence_of(item).mentions) for item in Treebank([str(alone)])]
+    found: Any = [len(sentence_of(item).mentions) for item in TreebankStream([str(alone)])]
     assert found == [len(mentions.split()) for document in DOCUMENTS for _, mentions in document]
     monkeypatch.setattr("attnctl.checks.limits.DOCUMENT_WORDS", 15)  # a long document is several
     assert sizes(CORPUS) == [0, 0, 2, 0, 0, 2, 0, 0, 2]

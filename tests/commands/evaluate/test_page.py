@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
+from attnctl.batching import TreebankStream
 from attnctl.commands.evaluate.compute import CensusWork, count_corpus, open_census_model
 from attnctl.commands.evaluate.result import CensusTable
 from attnctl.commands.evaluate.show import census_page
-from attnctl.commands.evaluate.treebank import Treebank
 from tests.conftest import SAMPLES
 from tests.render.page.conftest import Tab
 
@@ -18,7 +18,7 @@ HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m"
 @pytest.fixture
 def census() -> CensusTable:
     work = CensusWork({"name": "random", "n_heads": 3, "d_k": 4, "n_layers": 2})
-    found = count_corpus(work, Treebank([str(SAMPLES / "sentences.conllu")]), open_census_model(work))
+    found = count_corpus(work, TreebankStream([str(SAMPLES / "sentences.conllu")]), open_census_model(work))
     return structs.replace(found, corpus=HOSTILE)
 
 

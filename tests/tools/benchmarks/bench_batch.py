@@ -150,18 +150,18 @@ def census() -> Iterator[Row]:
     """Yield a census of sentences that share a pass against transformers' eager loop that counts the same."""
     import torch
 
+    from attnctl.batching import TreebankStream, sentence_of
     from attnctl.batching.engines import LOCAL
     from attnctl.batching.items import Item
     from attnctl.commands.evaluate.compute import CensusWork, census_chunks
     from attnctl.commands.evaluate.counting import Census, tally_shape
     from attnctl.commands.evaluate.tally import CensusTally
-    from attnctl.commands.evaluate.treebank import Treebank, sentence_of
     from attnctl.commands.evaluate.words import align_words
     from attnctl.models import open_model
 
     torch.set_num_threads(1)
     model: Any = open_model("minilm")
-    items: Sequence[Item] = list(Treebank(["samples/sentences.conllu"])) * 4
+    items: Sequence[Item] = list(TreebankStream(["samples/sentences.conllu"])) * 4
 
     def ours() -> None:
         tally = CensusTally(tally_shape(model))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from attnctl.commands.evaluate.treebank import Treebank, sentence_of
+from attnctl.batching import TreebankStream, sentence_of
 from tests.batching.test_texts import compressed, put
 from tests.conftest import SAMPLES
 from tests.formats.test_conllu import GOOD, read
@@ -21,7 +21,7 @@ def test_several_files_are_one_corpus_and_one_that_ends_early_leaves_the_others(
     files = {"a": data, "b.gz": gzip.compress(data + b"nonsense\n\n" + data), "c.gz": cut[: len(cut) // 2]}
     for name, packed in (files | {"d": pa.compress(data, "zstd", asbytes=True)}).items():
         (tmp_path / name).write_bytes(packed)
-    bank = Treebank([str(tmp_path / name) for name in ("a", "b.gz", "c.gz", "d")])
+    bank = TreebankStream([str(tmp_path / name) for name in ("a", "b.gz", "c.gz", "d")])
     items = list(bank)
     assert [item.number for item in items] == list(range(len(items))) and bank.share_read() == 1.0
     assert [item.error is None for item in items[:4]] == [True, True, False, True] and len(items) > 100
@@ -36,7 +36,7 @@ def test_a_damaged_treebank_gives_its_sentences_up_to_the_damage(form: str, tmp_
     # a frame of zstd gives nothing until its block is whole: the second is the damaged one
     packed = compressed(rest, form) + compressed(first + mark, form)
     for data, count, lost in ((packed, 12, 0), (packed + b"junk", 12, 1), (packed[:-20], 11, 1)):
-        items = list(Treebank([str(put(tmp_path / f"corpus.conllu.{form}", data))]))
+        items = list(TreebankStream([str(put(tmp_path / f"corpus.conllu.{form}", data))]))
         told = [item.error for item in items if item.error is not None]
         assert len(told) == lost and all(error.startswith("damaged: ") for error in told)
         assert len(items) - lost in (count, count - 1) if lost else len(items) == count
