@@ -25,6 +25,9 @@ STEMS = (
 )
 OUTPUTS = ("out_proj", "out", "attention_output", "to_out", "to_out.0", "o_proj", "output_proj", "o", "wo")
 FUSED = "in_proj_weight"
+# the output of a layer whose query head h has the keys of head h modulo their number, as x-transformers repeats them; in
+# other libraries, also in diffusers (to_out.0), neighbouring heads of queries share a head of keys
+TAKES_TURNS = ("to_q", "to_out.weight")
 # what stands beside the projections and changes scores or keys: torch's extra key, norms of queries and keys
 _CHANGES_SCORES = re.compile(r"(bias_[kv]|(q|k|query|key|qk)_?(norm|ln|layernorm)|rel|mem_kv|null_kv)", re.I)
 
@@ -67,6 +70,12 @@ def converted(
         heads = made[name].shape[0]
         if number not in (None, heads):
             raise UsageError(f"{path} has {counted(heads, 'head')} there", option=option, value=number)
+    notes: tuple[str, ...] = ()
+    shared = made["W_K"].shape[0]
+    turns, rest = divmod(made["W_Q"].shape[0], shared)
+    if shared > 1 and turns > 1 and not rest and _takes_turns(place, tensors):
+        made |= {name: np.concatenate([array] * turns) for name, array in made.items() if name[-1] in "KV"}
+        notes = (f"Head h of {path} has keys and values of head h modulo {shared}: x-transformers shares them so.",)
     left = [name for name in tensors if name not in used]
     beside = [name for name in left if name.startswith(place.prefix)]
     if changing := next((name for name in beside if _CHANGES_SCORES.match(name.removeprefix(place.prefix))), None):
@@ -75,9 +84,10 @@ def converted(
             f"module shows them, {option_name('model', 'file.py:function')}"
         )
     if not left:
-        return made, ()
+        return made, notes
     shown = ", ".join(shortened(name, 40) for name in left[:3]) + (", …" if len(left) > 3 else "")
     return made, (
+        *notes,
         f"Of {path}, the attention alone is computed: {counted(len(left), 'other tensor')} not used ({shown}).",
     )
 
@@ -96,6 +106,12 @@ def _places(tensors: Mapping[str, Floats]) -> list[Projections]:
                 if all(other in tensors for other in names):
                     places.append(Projections(prefix, names, joint, ending))
     return places
+
+
+def _takes_turns(place: Projections, tensors: Mapping[str, Floats]) -> bool:
+    """Return whether heads of queries take the heads of keys in turn, as those of a layer of x-transformers."""
+    stem, output = TAKES_TURNS
+    return place.names[0].removeprefix(place.prefix).startswith(stem) and f"{place.prefix}{output}" in tensors
 
 
 def _several(places: list[Projections], path: str) -> str:

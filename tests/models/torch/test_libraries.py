@@ -1,11 +1,16 @@
 """Models of another library, by their own names: the weights are those that the library itself returns."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 pytest.importorskip("x_transformers", reason="x-transformers is not installed")
 
 import attnctl
+from tests.conftest import attend
 from tests.tools.torch_libraries import CASES
 
 ROWS = [name for name in CASES if name.startswith("x-transformers")]
@@ -32,3 +37,21 @@ def test_whether_the_mask_of_a_library_holds() -> None:
     shown[1, 6:] = False
     found = attnctl.mask(model, ids, mask=shown, expect="causal")
     assert found.holds and {group.sentence for group in found.groups} == {"causal", "causal, padding 6–8 hidden"}
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_heads_that_take_turns_at_shared_keys(kv_heads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Query head 1 of 4 was given key head 0 of 2, as in torch and transformers; in x-transformers it has key head 1."""
+    from x_transformers import Attention
+
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    module = Attention(dim=8, heads=4, dim_head=4, kv_heads=kv_heads)
+    x = torch.randn(1, 5, 8)
+    output, steps = module(x, return_intermediates=True)
+    save_file(module.state_dict(), "w.safetensors")
+    np.save("X.npy", x[0].numpy())
+    trace = attend("a b c d e", "w.safetensors", embeddings="X.npy", n_heads=4)
+    np.testing.assert_allclose(trace.layers[0].weights, steps.post_softmax_attn[0].numpy(force=True), rtol=0, atol=2e-7)
+    np.testing.assert_allclose(trace.layers[0].output, output[0].numpy(force=True), rtol=0, atol=4e-7)
+    assert ("modulo" in " ".join(trace.notes)) == (kv_heads == 2)
