@@ -11,10 +11,13 @@ from functools import cache, partial
 from typing import Any
 
 import matplotlib
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from attnctl.errors import AttnctlError
+from attnctl.render.figure.png import png_of_pixels
 from attnctl.text import harmless_text
 from attnctl.version import __version__
 
@@ -25,8 +28,12 @@ VECTOR_DPI = 300  # vector files hold the cells as an image: fine enough that th
 
 
 def png_bytes(figure: Figure) -> bytes:
-    """Return a figure as a PNG file."""
-    return _saved_bytes(figure, "png", dict(png_metadata(str(figure.get_label()))))
+    """Return a figure as a PNG file: the pixels of matplotlib's own, compressed in a fraction of its time."""
+    _make_texts_harmless(figure)
+    canvas: Any = FigureCanvasAgg(figure)  # which has no types
+    with plain_settings():
+        canvas.draw()
+    return png_of_pixels(np.asarray(canvas.buffer_rgba()), figure.dpi, png_metadata(str(figure.get_label())))
 
 
 def png_metadata(cited: str) -> dict[str, str]:
@@ -62,12 +69,16 @@ def _source_of(figure: Figure) -> str | None:
 
 
 def _saved_bytes(figure: Figure, form: str, metadata: dict[str, str | None]) -> bytes:
+    _make_texts_harmless(figure)
+    out = io.BytesIO()
+    with plain_settings(), matplotlib.rc_context(VECTOR):
+        figure.savefig(out, format=form, dpi=max(figure.dpi, VECTOR_DPI), metadata=metadata)
+    return out.getvalue()
+
+
+def _make_texts_harmless(figure: Figure) -> None:
     for text in figure.findobj(Text):
         text.set_text(harmless_text(text.get_text()).replace("\t", " "))
-    out, dpi = io.BytesIO(), figure.dpi if form == "png" else max(figure.dpi, VECTOR_DPI)
-    with plain_settings(), matplotlib.rc_context(VECTOR if form != "png" else {}):
-        figure.savefig(out, format=form, dpi=dpi, metadata=metadata)
-    return out.getvalue()
 
 
 @contextmanager
