@@ -24,7 +24,7 @@ def is_heavy(model: Model) -> bool:
 
 def runs_at_once(model: Model) -> bool:
     """Return whether two threads may run passes through the model at once."""
-    return isinstance(model, SharesPasses) and model.runs_at_once
+    return isinstance(model, SharesPasses) and model.runs_at_once()
 
 
 def most_together(model: Model, batch_size: int) -> int:

@@ -72,10 +72,10 @@ def sink_sentence(trace: Trace) -> str | None:
         queries = range(len(trace.tokens)) if layer.rows is None else layer.rows
         sees = np.ones(len(queries), bool) if layer.mask is None else np.asarray(layer.mask.any(1))  # (rows,)
         rows = [place for place, i in enumerate(queries) if sees[place] and (i > 0 or not trace.reads_itself)]
-        part = layer.weights[:, rows]  # (heads, rows, n_k)
-        if part.size:
-            first.append(part[..., 0].mean(dtype=np.float64))
-            special.append(part[..., special_keys].sum(axis=-1, dtype=np.float64).mean())
+        if rows and layer.heads:
+            first.append(layer.weights[:, rows, 0].mean(dtype=np.float64))
+            of_special = layer.weights[..., special_keys][:, rows]  # (heads, rows, special keys)
+            special.append(of_special.sum(axis=-1, dtype=np.float64).mean())
     if not first or len(keys) < 2:
         return None
     with_weights = [layer for layer in trace.layers if layer.weights is not None]

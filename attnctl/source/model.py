@@ -457,7 +457,6 @@ class SharesPasses(Model, Protocol):
     def is_heavy(self) -> bool:
         """Return whether a pass uses every core, so that texts are worth collecting for one."""
 
-    @property
     def runs_at_once(self) -> bool:
         """Return whether two threads may run passes at once, so that each core has one."""
 

@@ -200,7 +200,6 @@ class OpenedCheckpoint(Checkpoint):
 
         return PaddedTexts(self) if can_batch(self) else None
 
-    @property
     def runs_at_once(self) -> bool:
         """Return whether two threads may run passes at once: its forward changes none of its modules."""
         from attnctl.models.huggingface.attention_interface import may_run_at_once

@@ -42,6 +42,17 @@ ROUGH = 5e-2
 TRIAL_TOKENS = 512  # longest text with which padding is tested for shorter texts
 
 
+@dataclass
+class PaddingTest:
+    """The lengths of passes, in tokens, up to which padding changes no weights of a network, and from which it does."""
+
+    sound_to: int = 0
+    changed_from: float = math.inf
+
+
+_padding_tests: WeakKeyDictionary[PreTrainedModel, PaddingTest] = WeakKeyDictionary()  # tested once for each network
+
+
 class PaddedTexts:
     """Texts that are padded to one length, in one forward of a checkpoint.
 
@@ -51,7 +62,7 @@ class PaddedTexts:
 
     def __init__(self, model: Checkpoint) -> None:
         self.model = model
-        self._sound_to, self._changed_from = 0, math.inf  # lengths of passes, in tokens
+        self._tested = _padding_tests.setdefault(model.network, PaddingTest())
 
     def may_share(self, texts: Sequence[Sequence[Token]], later: Sequence[Sequence[Token]]) -> bool:
         """Return whether padding to the last text's length leaves the weights of the other texts unchanged.
@@ -63,17 +74,17 @@ class PaddedTexts:
         padded = [tokens for tokens in texts if 1 < len(tokens) < len(long)]
         longest = [tokens for tokens in later[-1:] if len(tokens) <= TRIAL_TOKENS]
         for tried in (*longest, long) if padded else ():
-            if self._sound_to < len(long) and len(tried) < self._changed_from:
+            if self._tested.sound_to < len(long) and len(tried) < self._tested.changed_from:
                 self._try_padding(padded[0], tried)
-        return not padded or len(long) <= self._sound_to
+        return not padded or len(long) <= self._tested.sound_to
 
     def _try_padding(self, short: Sequence[Token], long: Sequence[Token]) -> None:
         """Record whether a text's weights change beside a longer one; if one of them fails, record nothing."""
         with suppress(AttnctlError):  # the failing text reports its error when it runs alone
             if padding_changes_weights(self.model, short, long):
-                self._changed_from = len(long)
+                self._tested.changed_from = len(long)
             else:
-                self._sound_to = len(long)
+                self._tested.sound_to = len(long)
 
     def run(
         self, texts: Sequence[tuple[Token, ...]], visits: Sequence[Visit], fields: Collection[str] | None = None
@@ -181,13 +192,24 @@ class PassForward(Forward):
         """Return whether the arrays of CHECKED hold only finite numbers."""
         return all(bool(np.isfinite(self.arrays_of_texts[name]).all()) for name in CHECKED)
 
+    @cached_property
+    def visible(self) -> Array | None:
+        """Return the mask of all texts as NumPy; None if nothing is hidden."""
+        return None if self.all_steps.mask is None else as_numpy(self.all_steps.mask)
+
+    @cached_property
+    def kv_heads(self) -> tuple[int, ...]:
+        """Return the key/value head that each head reads."""
+        heads, kv_heads = self.call.queries.shape[-3], self.call.keys.shape[-3]
+        return tuple(head * kv_heads // heads for head in range(heads))
+
     def mask_of_text(self, place: int, n: int) -> Array | None:
-        """Return a text's mask (n, n); None if it hides nothing, as for the text alone."""
-        mask = self.all_steps.mask
+        """Return a text's mask (n, n) as NumPy; None if it hides nothing, as for the text alone."""
+        mask = self.visible
         if mask is None:
             return None
         part = mask[..., :n, :n] if mask.ndim == 2 else mask[place if len(mask) > 1 else 0, :n, :n]
-        return None if self.call.window is None and bool(part.all()) else part
+        return None if self.call.window is None and part.all() else part
 
 
 class TextForward(Forward):
@@ -208,10 +230,13 @@ class TextForward(Forward):
     @cached_property
     def all_steps(self) -> attention.Attended:
         """Return every step of the text, without padding."""
+        import torch
+
         scores, scaled, _, weights, _, context = self.whole.all_steps
         rows = slice(0, self.n)
         square = self.place, slice(None), rows, rows
-        mask = self.whole.mask_of_text(self.place, self.n)
+        visible = self.whole.mask_of_text(self.place, self.n)
+        mask = None if visible is None else torch.as_tensor(visible, device=weights.device)
         of_rows = context[self.place, :, rows]  # (heads, n, d_v)
         return attention.Attended(scores[square], scaled[square], mask, weights[square], None, of_rows)
 
@@ -249,9 +274,8 @@ class TextLayer(ComputedLayer):
     @cached_property
     def kv_heads(self) -> tuple[int, ...]:  # type: ignore[override]
         """Return the key/value head that each head reads."""
-        call = self.forward.whole.call
-        group = call.queries.shape[-3] // call.keys.shape[-3]
-        return tuple(head // group for head in self.heads)
+        every = self.forward.whole.kv_heads
+        return every if self._all_heads else tuple(every[head] for head in self.heads)
 
     def record(self, rows: Sequence[int] | None = None) -> LayerTrace:
         """Return every known array of this layer, for some queries (None: all), as NumPy: views of those of the pass."""
@@ -265,7 +289,7 @@ class TextLayer(ComputedLayer):
             by_keys = name in ("scores", "scaled_scores", "weights", "bias")
             arrays[name] = array[place, :, :n, :n] if by_keys else array[place, :, :n]
         if (mask := whole.mask_of_text(place, n)) is not None:
-            arrays["mask"] = as_numpy(mask)
+            arrays["mask"] = mask
         layer = LayerTrace(self.layer, self.heads, self.kv_heads, **arrays)
         layer.is_finite = whole.is_finite
         return layer
