@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -212,6 +213,10 @@ class NamedArray(NamedTuple):
     columns: tuple[str, ...] = ()
 
 
+START_BYTES = 4096  # of a file, by which it is known: a soft alignment begins with the weights of a whole source
+COMMENT = b"# "  # numpy.savetxt writes it before its header
+_BETWEEN_NUMBERS = re.compile(r"\s*[,;\t]\s*|\s+")
+
 Numbers = Callable[["npt.NDArray[np.generic]", str], Floats]  # checks an array of a file, which it names in its errors
 
 
@@ -247,8 +252,25 @@ def axis_names(arrays: dict[str, Array], name: str, path: str) -> tuple[str, ...
     return tuple(name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in axis)
 
 
+def begins_as_matrix(start: bytes) -> bool:
+    """Return whether bytes begin with rows of decimal numbers and nothing else, as numpy.savetxt writes them.
+
+    Whole numbers alone may be the ids of tokens, and a single short row may be a text.
+    """
+    lines = [line for line in start.splitlines() if line.strip() and not line.startswith(COMMENT)]
+    rows = [_BETWEEN_NUMBERS.split(line.strip().decode("latin-1")) for line in lines]
+    if not rows or len(rows[0]) < 2 or (len(rows) == 1 and len(start) < START_BYTES):
+        return False
+    cut = 0 if start.endswith(b"\n") else -1  # the last number may go on
+    cells = [cell for row in rows for cell in row]
+    equal = {len(row) for row in rows[: len(rows) + cut]} <= {len(rows[0])}
+    return equal and any("." in cell for cell in cells) and all(_is_number(cell) for cell in cells[: cut or None])
+
+
 def is_table(data: bytes) -> bool:
     """Return whether the lines of a file or pipe are the rows of a matrix of numbers, at least two by two."""
+    if begins_as_matrix(data[:START_BYTES]):
+        return True
     lines = [line for line in data.splitlines() if line.strip()]
     if len(lines) < 2:
         return False
@@ -257,19 +279,26 @@ def is_table(data: bytes) -> bool:
 
 
 def read_csv(text: str, path: str, numbers: Numbers = finite_numbers) -> NamedArray:
-    """Read a matrix (rows, columns) written as text, with a comma, a semicolon or a tab between the numbers.
+    """Read a matrix (rows, columns) written as text, with a comma, a semicolon, a tab or blanks between the numbers.
 
     `numbers` checks them. A first line without numbers names the columns, a first column without numbers the rows. If the
     cell in the corner is empty or missing, both are names even if they look like numbers: pandas and R number rows
     without names.
     """
-    delimiters = [mark for mark in "\t;," if mark in text] or [","]
+    title, text = _comment_of(text)
+    delimiters = [mark for mark in "\t;," if mark in text]
     try:
         tables = [list(csv.reader(StringIO(text, newline=""), delimiter=mark)) for mark in delimiters]
     except csv.Error as error:
         raise AttnctlError(f"{path} is not a sound table: {error}") from error
-    split = max(tables, key=_count_numbers)  # a token may be one of the other delimiters
+    by_blanks = [line.split() for line in text.splitlines()]
+    split = max((*tables, by_blanks), key=_count_numbers)  # a token may be one of the other delimiters
     lines = [line for line in split if any(cell.strip() for cell in line)]
+    if title and lines:
+        named = (
+            next(csv.reader([title], delimiter=delimiters[tables.index(split)])) if split in tables else title.split()
+        )
+        lines = [named, *lines] if len(named) == len(lines[0]) else lines
     header = _header_of(lines)
     if header:
         lines = lines[1:]
@@ -303,6 +332,15 @@ def read_csv(text: str, path: str, numbers: Numbers = finite_numbers) -> NamedAr
             f"{path}: the first line names {counted(len(columns), 'column')}, but a row has {len(rows[0])} numbers"
         )
     return NamedArray(numbers(np.asarray(rows), path), labels, columns)
+
+
+def _comment_of(text: str) -> tuple[str, str]:
+    """Return the last of the lines that numpy.savetxt marks with # before the numbers, "" without one, and the rest."""
+    title = ""
+    while text.startswith(COMMENT.decode()):
+        first, _, text = text.partition("\n")
+        title = first.removeprefix(COMMENT.decode()).strip()
+    return title, text
 
 
 def _header_of(lines: Sequence[list[str]]) -> list[str]:

@@ -1,8 +1,9 @@
-"""Read a soft alignment of Marian: a line with a group of weights for each target token, one weight for each source token.
+"""Read a soft alignment of Marian, and recognise a hard one, which has no weights.
 
-`marian-decoder --alignment soft` writes `das ||| 0.7,0.2,0.1 0.0,0.1,0.9`. The last source token is the end of
-the text, </s>, and so is the last target token unless the translation was cut off. With `--n-best` the translation's number
-stands before it, and its scores behind the weights.
+A soft one is a line with a group of weights for each target token, one weight for each source token: `marian-decoder
+--alignment soft` writes `das ||| 0.7,0.2,0.1 0.0,0.1,0.9`. The last source token is the end of the text, </s>, and so is the
+last target token unless the translation was cut off. With `--n-best` the translation's number stands before it, and its
+scores behind the weights.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _NUMBER = rb"\d(?:\.\d+)?(?:e-?\d+)?"
 _GROUP = rb"(%s(?:,%s)+)" % (_NUMBER, _NUMBER)
 # behind a translation; or two groups, which no row of a table has
 _BEGINS = re.compile(rb"[^\n]*?\|\|\| %s(?: |\r?\n|$)|%s %s," % (_GROUP, _GROUP, _NUMBER))
+_LINKS = re.compile(rb"(?:[^\n]*\|\|\| )?\d+-\d+(?: \d+[-p]\d+)*[ \r]*(?:\n|$)")
 NEAR_ONE = 0.01  # six digits are written of each weight
 
 
@@ -27,6 +29,11 @@ def begins_as_soft_alignment(start: bytes) -> bool:
     """Return whether bytes begin with a soft alignment: weights that sum to 1, with commas between them."""
     match = _BEGINS.match(start)
     return match is not None and _sums_to_one(match[1] or match[2])
+
+
+def begins_as_hard_alignment(start: bytes) -> bool:
+    """Return whether bytes begin with a line of links of words, as 0-0 1-2 (Pharaoh), and hold several."""
+    return _LINKS.match(start) is not None and len(start.split()) > 1
 
 
 def _sums_to_one(group: bytes) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from attnctl.checks import limits
 from attnctl.errors import AttnctlError, UsageError, about_value, option_name
-from attnctl.formats.arrays import is_table
+from attnctl.formats.arrays import START_BYTES, begins_as_matrix, is_table
 from attnctl.formats.validation import PICKLES, check_unpickled
 from attnctl.models import answering_model, names_model
 from attnctl.models.gguf.files import begins_as_gguf
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from attnctl.readings.overview import LongRow, Overview
     from attnctl.source.model import AnswersPrompts
 
-START_BYTES = 4096  # of a file, by which it is known: a soft alignment begins with the weights of a whole source
 MAPPED_BYTES = 64 << 20  # a larger .npy file is read in blocks of rows
 
 TRACES, MATRICES = (".json", ".jsonl", ".npz"), (".npy", ".npz", ".csv", ".tsv", ".parquet")
@@ -274,6 +273,11 @@ def _read_input(source: str | None) -> tuple[str, bytes] | None:
         is_file = False
     if is_file and Path(source).suffix.lower() in UNREAD:
         return None  # `check_no_file` refuses it
+    if is_file and re.fullmatch(r"\S+\.[A-Za-z]\w*", source) and _holds_links(source):
+        raise UsageError(
+            f"{source} holds links of words (0-0 1-2), which have no weights: marian-decoder --alignment soft writes "
+            "them, and attnctl align scores links"
+        )
     if is_file and Path(source).suffix.lower() == ".txt" and not _holds_numbers(source):
         raise UsageError(f"{source} is a file of text: read it with {option_name('file')} {for_pasting(source)}")
     if is_file and (Path(source).suffix.lower() in (".safetensors", ".gguf") or begins_as_gguf(Path(source))):
@@ -297,13 +301,22 @@ def _holds_numbers(path: str) -> bool:
         return _begins_as_numbers(file.read(START_BYTES))
 
 
+def _holds_links(path: str) -> bool:
+    """Return whether a file holds a hard alignment of words by its first bytes."""
+    from attnctl.formats.soft_alignments import begins_as_hard_alignment
+
+    with files.open_regular(path) as file, files.said_plainly("read", path):
+        return begins_as_hard_alignment(file.read(START_BYTES))
+
+
 def _begins_as_numbers(start: bytes) -> bool:
     from attnctl.formats.soft_alignments import begins_as_soft_alignment
     from attnctl.formats.weight_tables import PARQUET, is_weight_table
 
     known = (b"\x93NUMPY", b"PK\x03\x04", PARQUET)
     is_trace = start[:1] == b"{" and b'"schema"' in start
-    return start.startswith(known) or is_trace or is_weight_table(start) or begins_as_soft_alignment(start)
+    is_text = is_weight_table(start) or begins_as_soft_alignment(start) or begins_as_matrix(start)
+    return start.startswith(known) or is_trace or is_text
 
 
 def _most_bytes(start: bytes) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,3 +60,48 @@ def test_metadata_that_says_yes_or_no(value: str, causal: bool, run: Run) -> Non
     tensors = {part: np.ones((1, 8, 4), np.float32) for part in ("W_Q", "W_K", "W_V")}
     save_file(tensors, "w.safetensors", {"causal": value})
     assert run("explain", "a b", "-m", "w.safetensors", "--json").json["model"]["causal"] is causal
+
+
+WEIGHTS = np.array([[0.25, 0.75, 0], [0.125, 0.5, 0.375], [1e-7, 0.5, 0.5]])
+NAMED = ("layer", "the", "cat")
+
+
+@pytest.mark.parametrize("name", ["w.txt", "w.dat", "w.csv"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"delimiter": ","}, {"delimiter": "\t", "fmt": "%.7f"}, {"header": "a title\nof it"}]
+)
+def test_what_savetxt_writes_by_its_defaults(name: str, settings: Any, run: Run) -> None:
+    """ "w.txt is a file of text", "w.csv holds no numbers", and the tokens of the name "w.dat", without a word."""
+    np.savetxt(name, WEIGHTS, **settings)
+    page = run("heatmap", name)
+    assert page.code == 0 and not page.err
+    assert [[float(cell) for cell in line.split("\t")[4:]] for line in page.out.splitlines()[1:]] == WEIGHTS.tolist()
+
+
+@pytest.mark.parametrize("delimiter", [" ", ","])
+def test_the_header_of_savetxt_names_the_columns(delimiter: str, run: Run) -> None:
+    np.savetxt("w.txt", WEIGHTS, delimiter=delimiter, header=delimiter.join(NAMED))
+    assert run("heatmap", "w.txt").out.splitlines()[0].split("\t")[4:] == ["0:layer", "1:the", "2:cat"]
+
+
+def test_a_row_that_is_longer_than_what_is_read_to_know_a_file(run: Run) -> None:
+    wide = np.random.default_rng(0).dirichlet(np.ones(400), 2)
+    np.savetxt("w.txt", wide)
+    rows = run("heatmap", "w.txt", "--key-tokens", " ".join(map(str, range(400)))).out.splitlines()
+    assert len(rows) == 3 and len(rows[1].split("\t")) == 404
+
+
+@pytest.mark.parametrize(
+    "text", ["101 2023 102\n101 7592 102\n", "0.5 of 1.5\n2.5 of 3.5\n", "1.5 2.5", "3.14\n2.71\n", ""]
+)
+def test_text_and_ids_are_no_matrix(text: str, refused: Refused) -> None:
+    Path("a.txt").write_text(text)
+    assert "a.txt is a file of text: read it with --file a.txt" in refused("heatmap", "a.txt", code=2)
+
+
+@pytest.mark.parametrize("name", ["links.txt", "links.align", "out.pharaoh"])
+@pytest.mark.parametrize("text", ["0-0 1-2 2-1\n", "0-0\n0-1 1p0\n", "das Haus ||| 0-0 1-1\n"])
+def test_links_of_words_have_no_weights(name: str, text: str, refused: Refused) -> None:
+    """The name of the file was read as a text, without a word."""
+    Path(name).write_text(text)
+    assert f"{name} holds links of words (0-0 1-2), which have no weights" in refused("heatmap", name, code=2)
