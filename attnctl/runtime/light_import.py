@@ -5,7 +5,8 @@ if they are installed (for losses, and for sampling): more than half of the time
 the compiler until that import is done (transformers only wants to mark functions that the compiler should leave alone).
 The other packages are reported as not installed, as on a machine without them.
 
-torch's optimizers import that compiler at their first step, to tell it to leave them alone. Here the stand-in answers.
+torch's optimizers import that compiler at their first step, and a layer norm on the meta device at its first call, to tell
+it to leave them alone. Here the stand-in answers.
 
 To list its models, transformers 5 reads each of its files twice, line by line. Here each is read once, from `__all__` on.
 
@@ -235,7 +236,7 @@ class _CompilerFinder:
 
 @contextmanager
 def without_compiler() -> Iterator[None]:
-    """Within this context, torch's optimizers do not import its compiler, which takes longer than torch itself."""
+    """Within this context, torch's own functions do not import its compiler, which takes longer than torch itself."""
     if not alone or COMPILER in sys.modules or not are_tested("torch"):
         yield
         return

@@ -136,22 +136,22 @@ BRANCHES = {
     "heatmap of a trace": Branch("heatmap run.json", f"{SAME} --pool"),
     "heatmap of weights": Branch("heatmap w.npy", f"{SAME} --pool --layer --head"),
     "heatmap of cells": Branch("heatmap grid.json", f"{SAME} --pool"),
-    "heatmap, picture": Branch("heatmap TEXT RANDOM -o map.svg --layer 2 --head 0", f"{SAME} {GRID}"),
+    "heatmap, picture": Branch("heatmap TEXT RANDOM -o map.svg --layer 2 --head 0 --size=3x2", f"{SAME} {GRID}"),
     "heatmap, cells": Branch("heatmap TEXT RANDOM -o cells.json", f"{SAME} --pool"),
     "heatmap in a terminal": Branch("heatmap TEXT RANDOM", f"{SAME} {GRID}", terminal=True),
-    "heatmap of the telling head": Branch("heatmap TEXT RANDOM --head telling -o map.svg --size=4x3", f"{SAME} {GRID}"),
+    "heatmap of the telling head": Branch("heatmap TEXT RANDOM --head telling -o map.svg --size=3x2", f"{SAME} {GRID}"),
     "heatmap, table": Branch("heatmap TEXT RANDOM -o weights.csv", f"{SAME} --pool"),
     # layer 1 is the last one, which is shown; fewer dots than a picture of vectors has at least
     "heatmap of a photograph": Branch("heatmap photo.png VISION", f"{SAME} --layer"),
     "heatmap of a photograph in a terminal": Branch("heatmap photo.png VISION", f"{SAME} --layer", terminal=True),
     "heatmap of a photograph, picture": Branch(
-        "heatmap photo.png VISION -o map.svg --head=0", f"{SAME} {GRID} --layer --dpi"
+        "heatmap photo.png VISION -o map.svg --head=0 --size=3x2", f"{SAME} {GRID} --layer --dpi"
     ),
     "film, moving": Branch(
-        "film training TEXT -o map.gif --layer 1 --head=0 --size=3x2 --dpi=40", f"{DEMO} --causal {GRID}"
+        "film training TEXT -o map.gif --layer 1 --head=0 --size=3x2 --dpi=30", f"{DEMO} --causal {GRID}"
     ),
     "film, page": Branch("film training TEXT -o page.html --layer 1", f"{DEMO} --causal --no-log"),
-    "film": Branch("film training TEXT -o map.svg --layer 1 --head=0", f"{DEMO} --causal {GRID}"),
+    "film": Branch("film training TEXT -o map.svg --layer 1 --head=0 --size=4x2", f"{DEMO} --causal {GRID}"),
     "heads": Branch("heads TEXT RANDOM", f"{SAME} --tokens --census"),
     "heads of a trace": Branch("heads run.json", f"{SAME} --census"),
     "heads of weights": Branch("heads w.npy", f"{SAME} --tokens --layer --head --top --by"),
@@ -159,7 +159,7 @@ BRANCHES = {
     "heads, CSV": Branch("heads TEXT RANDOM --csv", f"{SAME} --census"),
     "heads, page": Branch("heads TEXT RANDOM -o heads.html", f"{SAME} --census"),
     "heads --probe": Branch("heads --probe RANDOM", f"{SAME} --census"),
-    "heads, picture": Branch("heads TEXT RANDOM -o heads.svg --size=4x3", f"{SAME} {GRID}"),
+    "heads, picture": Branch("heads TEXT RANDOM -o heads.svg --size=3x2", f"{SAME} {GRID}"),
     "compare": Branch("compare TEXT OTHER RANDOM", SAME),
     "compare, JSON": Branch("compare TEXT OTHER RANDOM --json", SAME),
     "compare, picture": Branch(
@@ -169,7 +169,9 @@ BRANCHES = {
     "compare a trace with a text": Branch("compare run.json TEXT RANDOM", SAME),
     "compare models": Branch("compare demo demo-causal TEXT --layer 0", f"{DEMO} --device-b"),
     "drift": Branch("drift demo demo-causal TEXT", f"{DEMO} --device-b"),
-    "drift, picture": Branch("drift demo demo-causal TEXT -o drift.svg", f"{DEMO} --device-b --values --colorbar"),
+    "drift, picture": Branch(
+        "drift demo demo-causal TEXT -o drift.svg --size=3x2", f"{DEMO} --device-b --values --colorbar"
+    ),
     "view": Branch("view TEXT RANDOM PAGE", f"{SAME} --no-log"),
     "view a trace": Branch("view run.json PAGE", f"{SAME} --no-log"),
     "view cells": Branch("view grid.json PAGE", f"{SAME} --no-log"),

@@ -21,7 +21,7 @@ from attnctl.models.huggingface.hub import check_extra, import_extra
 from attnctl.models.huggingface.network import quiet_library, usable_positions
 from attnctl.models.huggingface.optional_fields import cache_of_output, config_value, keys_and_values, tensor_of
 from attnctl.models.sizes import NAMES, AttentionLayers, CachedLayers, ModelSizes
-from attnctl.runtime.light_import import complete_torch, import_lightly
+from attnctl.runtime.light_import import complete_torch, import_lightly, without_compiler
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -220,7 +220,7 @@ def cached_layers(network: PreTrainedModel) -> tuple[CachedLayers, ...] | None:
     mask = torch.ones(1, 1, 1, 1, dtype=torch.bfloat16, device="meta")  # (batch, heads, n, n)
     for more in ({"attention_mask": mask, "use_cache": True}, {"use_cache": True}, {}):
         try:
-            with torch.no_grad(), quiet_library():
+            with torch.no_grad(), quiet_library(), without_compiler():
                 output = part(**inputs, **more)
         except Exception:  # a forward without numbers may raise anything
             continue
