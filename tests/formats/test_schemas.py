@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import json
 import shutil
@@ -112,17 +111,19 @@ def lists_in(document: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[
 
 def check_damaged_lists(document: Any, name: str) -> None:
     """Assert that a document with other things in the place of a list is refused in a line, or can be used."""
-    for path in lists_in(document):
+    for path in list(lists_in(document)):
+        holder = functools.reduce(lambda part, key: part[key], path[:-1], document)
+        whole = holder[path[-1]]
         for value in DAMAGE:
-            damaged = copy.deepcopy(document)
-            functools.reduce(lambda part, key: part[key], path[:-1], damaged)[path[-1]] = value
-            Path("damaged.json").write_text(json.dumps(damaged))
+            holder[path[-1]] = value
+            Path("damaged.json").write_text(json.dumps(document))
             with contextlib.suppress(AttnctlError):
                 loaded: Any = attnctl.load("damaged.json")
                 str(loaded)
                 if name not in ("trace", "overview"):
                     json.loads(write_json(loaded, name))
                     getattr(loaded, "to_records", list)()
+        holder[path[-1]] = whole
 
 
 def schemas_written(out: str) -> Iterator[str]:
