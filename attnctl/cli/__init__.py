@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from attnctl.cli.opening import open_source as open_source
     from attnctl.cli.opening import text_source as text_source
     from attnctl.cli.output import check_table as check_table
+    from attnctl.cli.output import import_drawing as import_drawing
     from attnctl.cli.output import output_format as output_format
     from attnctl.cli.output import page_notes as page_notes
     from attnctl.cli.output import print_lines as print_lines
@@ -128,9 +129,9 @@ else:
             ),
             "attnctl.cli.opening": "model_of open_source text_source",
             "attnctl.cli.output": (
-                "check_table output_format page_notes print_lines print_wrapped put_bytes put_report safe_console "
-                "say_note say_notes say_unknown say_unless_quiet show_forms write_drawing write_forms write_panels "
-                "write_table"
+                "check_table import_drawing output_format page_notes print_lines print_wrapped put_bytes put_report "
+                "safe_console say_note say_notes say_unknown say_unless_quiet show_forms write_drawing write_forms "
+                "write_panels write_table"
             ),
             "attnctl.cli.progress": "cost_progress heads_over_tokens items_progress say_stage",
             "attnctl.cli.suggestions": "TEXT_WORDS completing suggest_choice",

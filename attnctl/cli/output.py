@@ -6,10 +6,12 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from io import BytesIO, UnsupportedOperation
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from attnctl.errors import UsageError, print_complaint, waiting
@@ -183,6 +185,19 @@ def write_forms(
     else:
         written = as_svg(shown, title, cited) if form == "svg" else as_text(shown)
     put_bytes(written.encode(), output)
+
+
+def import_drawing() -> None:
+    """Begin to import what draws pictures, in a second thread while a model runs: it takes most of a second.
+
+    Whoever draws waits for the import, and raises its errors.
+    """
+
+    def begin() -> None:
+        with suppress(Exception):
+            import_module("attnctl.render.figure.heatmap")
+
+    Thread(target=begin).start()
 
 
 def write_panels(grids: Panels, form: str, output: str | None, look: Look | None = None) -> None:

@@ -32,6 +32,7 @@ from attnctl.cli import (
     completing,
     cost_progress,
     heads_over_tokens,
+    import_drawing,
     open_source,
     output_option,
     print_lines,
@@ -282,13 +283,14 @@ def _write_weights(opener: Opener, chosen: Chosen, zoom: Zoom, form: str, output
 
 def _draw_grid(opener: Opener, chosen: Chosen, zoom: Zoom, look: Look, form: str, output: str) -> None:
     """Draw the grid as a picture."""
-    from attnctl.render import colour_map, draw_heatmap
-
-    colour_map(look.cmap)  # refuses an unknown name before long work
+    _colour_function(look.cmap)  # refuses an unknown name before long work
     opened = opener()
+    import_drawing()
     grid = _read_grid(opened, chosen, zoom)
     if look.log is None and look.vmin is None and _needs_log(opened, grid):
         look = replace(look, log=True)
+    from attnctl.render import draw_heatmap
+
     write_drawing(draw_heatmap(grid, look), form, output)
 
 

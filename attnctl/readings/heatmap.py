@@ -12,6 +12,7 @@ import numpy as np
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.layer import LayerAttention
+from attnctl.layer.computed import SweptLayer
 from attnctl.measures import Measure, measure_named
 from attnctl.readings.overview import LongRow, Overview, PooledGrid, TextPart
 from attnctl.readings.rows import LinksReading
@@ -35,6 +36,10 @@ class GridReading:
         self.rows, self.columns, self.pool = tuple(rows), tuple(columns), pool
         self._weights: dict[tuple[int, int], Array] = {}
         self._masks: dict[int, Array] = {}
+
+    def may_lag(self, layer: LayerAttention) -> bool:
+        """Return whether the cells are computed from queries and keys, and not from steps, which short texts have."""
+        return isinstance(layer, SweptLayer)
 
     def take(self, layer: LayerAttention) -> None:
         """Pool the weights of one layer. Raises AttnctlError for a weight that is not finite."""
@@ -84,10 +89,10 @@ class OverviewReading:
     ) -> None:
         self._grid, self._statistics, self._links = grid, statistics, links
 
-    @property
-    def may_lag(self) -> bool:
-        """Return whether only statistics are read, for which a short text's steps are not built."""
-        return self._statistics is not None and self._statistics.may_lag and self._grid is None and self._links is None
+    def may_lag(self, layer: LayerAttention) -> bool:
+        """Return whether each part of the reading may lag."""
+        parts = [part for part in (self._grid, self._statistics) if part is not None]
+        return self._links is None and all(part.may_lag(layer) for part in parts)
 
     def take(self, layer: LayerAttention) -> None:
         """Pass one layer to each reading. Raises AttnctlError if its scores are NaN or infinite."""

@@ -21,7 +21,6 @@ class HeadStatisticsReading:
     """A reading of the statistics of every head; the arguments are those of `statistics_of_counted`."""
 
     predicts = False
-    may_lag = True
 
     def __init__(
         self, tokens: Sequence[Token], keys: Sequence[Token] | None = None, left_out: Sequence[int] = ()
@@ -29,6 +28,10 @@ class HeadStatisticsReading:
         self._tokens, self._keys, self._left_out = tokens, keys, left_out
         self._heads: list[HeadStatistics] = []
         self._counted: dict[int, Bools] = {}  # layer → the queries that count (n_q,)
+
+    def may_lag(self, layer: LayerAttention) -> bool:
+        """Return true: also of a short text the statistics are computed from queries and keys."""
+        return True
 
     def take(self, layer: LayerAttention) -> None:
         """Compute the statistics of one layer. Raises AttnctlError if its scores are NaN or infinite."""

@@ -144,9 +144,9 @@ class ChangedReading(Generic[Result]):
         self._last = None if self.predicts else max(self._layers, default=None)
         self._layers_read: set[int] = set()
         self.behind: OneBehind[tuple[LayerAttention, int]] | None = None
-        may_lag = prepared.values_measure is None and isinstance(reading, LaggingReading) and reading.may_lag
+        self._lagging = reading if prepared.values_measure is None and isinstance(reading, LaggingReading) else None
         # the shell's runner stores layers, which other questions read
-        if may_lag and isinstance(source, TextSource) and source.runner is None:
+        if self._lagging is not None and isinstance(source, TextSource) and source.runner is None:
             from attnctl.runtime.one_behind import OneBehind
 
             self.behind = OneBehind(self._read_layer)
@@ -170,13 +170,18 @@ class ChangedReading(Generic[Result]):
             # layers may have different numbers of heads
             part = layer if self._heads is None else layer.select_heads(self._heads)
             remaining = len(self._layers - self._layers_read)  # layers that see every key
-            if self.behind is not None and isinstance(part, ComputedLayer) and part.can_lag and self.behind.helps:
+            if self.behind is not None and isinstance(part, ComputedLayer) and self._may_lag(part):
                 self.behind.take((part.to_lag(), remaining))
             else:
                 self._wait()  # layers are read in order
                 self._read_layer((part, remaining))
         if layer.layer == self._last:
             raise StopForward
+
+    def _may_lag(self, layer: ComputedLayer) -> bool:
+        """Return whether a second thread may read a layer, and torch has a thread for it."""
+        may_lag = self._lagging is not None and self._lagging.may_lag(layer) and layer.can_lag
+        return may_lag and self.behind is not None and self.behind.helps
 
     def _read_layer(self, item: tuple[LayerAttention, int]) -> None:
         """Give a layer to the reading; `tick` receives its share of the work, however often the reading goes over it.

@@ -44,11 +44,7 @@ class KeptReading(Protocol[Value]):
 
 @runtime_checkable
 class LaggingReading(Protocol):
-    """A reading that may take a layer in another thread while the model goes on.
+    """A reading that may take a layer in another thread while the model goes on."""
 
-    `may_lag` is true if its `take` asks nothing of the model, and builds no steps with which the model would go on.
-    """
-
-    @property
-    def may_lag(self) -> bool:
-        """Return whether `take` reads the arrays of the layer alone."""
+    def may_lag(self, layer: LayerAttention, /) -> bool:
+        """Return whether to `take` the layer asks nothing of the model, and builds no steps with which it would go on."""

@@ -1,4 +1,4 @@
-"""Statistics of heads in a second thread, one layer behind the network: the same numbers, and its errors end the run."""
+"""Statistics of heads and pooled cells in a second thread, one layer behind the network: the same numbers, and its errors end the run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import torch
 
 import attnctl
 from attnctl.errors import AttnctlError
-from attnctl.layer import LayerAttention
+from attnctl.layer import LayerAttention, computed
 from attnctl.models import open_model
 from attnctl.models.huggingface import network
+from attnctl.readings.heatmap import GridReading
+from attnctl.readings.overview import PooledGrid, TextPart
 from attnctl.readings.statistics_reading import HeadStatisticsReading
 from attnctl.source import TextSource, prepare
 from tests.models.huggingface.conftest import Shelf
@@ -57,12 +59,44 @@ def test_the_numbers_are_those_of_one_thread_to_the_bit(
     assert set(reading.threads) == {(False, 1)}
     assert [head.values for head in attnctl.heads(TEXT, shelf(case))] == [head.values for head in behind]
     # in turn, and on one thread from the first layer on, as the network was beside the reading
-    monkeypatch.setattr(HeadStatisticsReading, "may_lag", False)
+    monkeypatch.setattr(HeadStatisticsReading, "may_lag", lambda *_: False)
     reading = Listening(source, lambda _: torch.set_num_threads(1))
     in_turn = prepare(source).read(reading)
     assert {here for here, _ in reading.threads} == {True}
     torch.set_num_threads(2)
     assert behind == in_turn
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("case", ["llama", "gpt2", "bert"])
+def test_pooled_cells_are_those_of_one_thread_to_the_bit(
+    case: str, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, in_main = TextSource(open_model(shelf(case)), TEXT), set[bool]()
+
+    class ListeningToCells(GridReading):
+        def take(self, layer: LayerAttention) -> None:
+            in_main.add(threading.current_thread() is threading.main_thread())
+            if threading.current_thread() is threading.main_thread():
+                torch.set_num_threads(1)  # as the network had beside the reading
+            super().take(layer)
+
+    def cells() -> PooledGrid:
+        in_main.clear()
+        count = len(source.tokens)
+        parts = [TextPart(str(start), ((start, min(start + 2, count)),)) for start in range(0, count, 2)]
+        grid = prepare(source).read(ListeningToCells(parts, parts))
+        torch.set_num_threads(2)
+        return grid
+
+    assert cells().weights and in_main == {True}  # of a short text: from steps, with whose context the network goes on
+    monkeypatch.setattr(computed, "PLAIN", 0)
+    behind = cells()
+    assert in_main == {False}
+    monkeypatch.setattr(GridReading, "may_lag", lambda *_: False)
+    in_turn = cells()
+    assert in_main == {True} and behind.weights.keys() == in_turn.weights.keys()
+    assert all((behind.weights[place] == cells_of_head).all() for place, cells_of_head in in_turn.weights.items())
 
 
 @pytest.mark.usefixtures("two_threads")
