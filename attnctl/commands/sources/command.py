@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from attnctl.commands.sources.search import SourceSearch
     from attnctl.source import Model
 
-LONG_SECONDS = 5.0  # a search that takes longer prints its cost first
-TRIED = 3  # forwards; the cost is estimated after these at the latest
-
 
 @command(example="attnctl sources --chat messages.json --model smollm2")
 def sources_command(
@@ -130,14 +127,10 @@ def find_sources(
     from_file = model.chat is None and (file is not None or text in (None, "-"))
     if from_file and search.prompt.text.endswith("\n"):
         search.notes += ("The prompt ends in a line break, after which the answer begins.",)
-    parts, cost_is_noted, share = len(search.parts), search.read_seconds > LONG_SECONDS, 0.0
-    say_notes(search.cost_notes(remove, LONG_SECONDS) if cost_is_noted else ())
+    work, share = f"{len(search.parts)} parts, {len(search.tokens):,} tokens", 0.0
     try:
-        with cost_progress(f"{parts} parts, {len(search.tokens):,} tokens") as tick:
-            for forwards, _ in enumerate(steps, 1):
-                if not cost_is_noted and (search.cost.is_measured or forwards == TRIED):
-                    cost_is_noted = True
-                    say_notes(search.cost_notes(remove, LONG_SECONDS))
+        with cost_progress(work, search.cheaper(remove)) as tick:
+            for _ in steps:
                 if (done := search.share_done(remove)) > share:
                     tick(done - share)
                     share = done

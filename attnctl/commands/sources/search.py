@@ -36,7 +36,7 @@ from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.formats import Conversation, Prompt, token_documents
 from attnctl.runtime.arrays import Floats
 from attnctl.source import AnswersPrompts
-from attnctl.text import duration_text, quoted_beginning
+from attnctl.text import quoted_beginning
 
 if TYPE_CHECKING:
     from attnctl.blockwise import Tick
@@ -52,17 +52,10 @@ class ForwardCost:
 
     fixed: float
     each: float
-    is_measured: bool = False  # by a forward too, not only by reading the prompt
 
     def seconds_of(self, tokens: float) -> float:
         """Return the seconds of a forward over this many tokens of the prompt."""
         return self.fixed + self.each * tokens
-
-    def measured(self, seconds: float, tokens: int) -> ForwardCost:
-        """Return the cost corrected by the first forward, as the mean of both estimates: each is slow to start."""
-        if self.is_measured:
-            return self
-        return ForwardCost(self.fixed, (self.each + max(0.0, seconds - self.fixed) / tokens) / 2, True)
 
 
 def fitted_cost(timed: Sequence[tuple[int, float]]) -> ForwardCost:
@@ -72,10 +65,10 @@ def fitted_cost(timed: Sequence[tuple[int, float]]) -> ForwardCost:
         return ForwardCost(0.0, 1.0)
     each, fixed = np.polyfit(tokens, seconds, 1)
     if each <= 0:
-        return ForwardCost(float(seconds.mean()), 0.0, True)
+        return ForwardCost(float(seconds.mean()), 0.0)
     if fixed <= 0:
-        return ForwardCost(0.0, float(seconds.sum() / tokens.sum()), True)
-    return ForwardCost(float(fixed), float(each), True)
+        return ForwardCost(0.0, float(seconds.sum() / tokens.sum()))
+    return ForwardCost(float(fixed), float(each))
 
 
 @dataclass
@@ -97,9 +90,7 @@ class SourceSearch:
             self.parts = picture_parts(self.kind, self.prompt.text, self.tokens)
         else:
             self.parts = prompt_parts(self.prompt.text, self.tokens, self.kind, self.prompt.spans)
-        start = time.perf_counter()
         self.read = self.model.read_prompt(self.tokens, self.prompt.text, tick=tick)
-        self.read_seconds = time.perf_counter() - start
         if self.answer is None:
             self.read.generate_answer(self._answer_room())
         else:
@@ -107,9 +98,7 @@ class SourceSearch:
             self._answer_room()
         self.attention = self.read.answer_looks().mass_of_keys()  # (n_k,)
         self.first_attention = self._looks_of_beginning(patches) if patches else None
-        start = time.perf_counter()
         self.base = self.read.log_probabilities()  # (m,)
-        self.cost = ForwardCost(time.perf_counter() - start, self.read_seconds / len(self.tokens))
         self.removed: dict[int, float] = {}
         self.together: float | None = None  # the change with all parts hidden, if no part changes the answer much
         self.timed: list[tuple[int, float]] = []  # of each forward: the tokens of the prompt that it read, and seconds
@@ -148,22 +137,15 @@ class SourceSearch:
         """Return the largest number of forwards that the search may make."""
         return min(len(self.parts), self.budget)
 
-    def estimated_seconds(self, remove: bool = False) -> float:
-        """Estimate how long the forwards take; with `remove` also the forwards of prompts without a part.
-
-        The estimate comes from the time to read the prompt, and from the first forward once it was made.
-        """
-        again = remove * len(self.parts) * self.cost.seconds_of(len(self.tokens))
-        return self.forwards * self.cost.seconds_of(self._mean_behind()) + again
-
     def share_done(self, remove: bool = False) -> float:
-        """Return which share of the search's time is over, 0 to 1; `remove` as above.
+        """Return which share of the search's time is over, 0 to 1; with `remove` that of prompts without a part is in it.
 
         The forwards that are likely to come are weighed by the tokens that they read. Those that run at once count when the
         last of them is finished.
         """
         progress, m = self.progress, len(self.base)
-        cost = fitted_cost([(tokens + m, seconds) for tokens, seconds in self.timed[1:]])  # the first is slow to start
+        timed = self.timed[self.read.at_once :]  # the first of each thread is slow to start
+        cost = fitted_cost([(tokens + m, seconds) for tokens, seconds in timed])
         again = remove * (len(progress.alone | {group[0] for group in progress.coming if len(group) == 1}))
         coming = [*progress.coming, *([tuple(range(len(self.parts)))] if self._hides_all_together() else [])]
         each = [cost.seconds_of(tokens + m) for tokens, _ in self.timed]
@@ -177,20 +159,11 @@ class SourceSearch:
         changes = self.progress.changes.values()
         return len(self.parts) > 1 and self.together is None and all(float(values.sum()) > -RESTS for values in changes)
 
-    def _mean_behind(self) -> float:
-        """Return how many tokens a forward that hides one part reads on average."""
-        return sum(self._tokens_behind((part,)) for part in range(len(self.parts))) / len(self.parts)
-
-    def cost_notes(self, remove: bool, min_seconds: float) -> tuple[str, ...]:
-        """Return a note on the number of forwards and their time, if that is more than `min_seconds`; else none."""
-        seconds, forwards = self.estimated_seconds(remove), self.forwards + remove * len(self.parts)
-        if seconds <= min_seconds:
-            return ()
-        lower = "" if remove or forwards < 4 else f"{option_name('budget', forwards // 2)} takes half of it; "
-        return (
-            f"{len(self.parts)} parts: {forwards} forwards at most, about {duration_text(seconds)} "
-            f"({lower}Ctrl-C shows the parts that are measured, the likeliest first)",
-        )
+    def cheaper(self, remove: bool) -> str:
+        """Return how many forwards the search makes, and how it takes less time; `remove` as above."""
+        forwards = self.forwards + remove * len(self.parts)
+        half = "" if remove or forwards < 4 else f"{option_name('budget', forwards // 2)} takes half of it, "
+        return f"{forwards} forwards at most; {half}Ctrl-C shows the parts that are measured, the likeliest first"
 
     def _tokens_behind(self, group: Sequence[int]) -> int:
         """Return how many tokens a forward reads that hides a group of parts."""
@@ -216,13 +189,11 @@ class SourceSearch:
             for count, (group, hidden) in enumerate(
                 zip(groups, self.read.log_probabilities_of(ranges), strict=True), 1
             ):
-                behind, end = self._tokens_behind(group), time.perf_counter()
+                end = time.perf_counter()
                 seconds = (end - starts[0]) / at_once
                 self.timed.append((self._tokens_left_in(group), seconds))
                 if count % at_once == 0 or count == len(groups):
                     self.in_rounds = len(self.timed)
-                if len(group) == 1 and 2 * behind >= len(self.tokens):  # with fewer tokens the time means little
-                    self.cost = self.cost.measured(seconds, behind)
                 starts.popleft()
                 starts.append(end)
                 yield hidden - self.base  # (m,)

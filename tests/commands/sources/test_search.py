@@ -293,7 +293,7 @@ def test_the_bar_of_a_search_knows_its_time_left(monkeypatch: pytest.MonkeyPatch
     search = SourceSearch.__new__(SourceSearch)
     search.parts = [PromptPart("", (places,)) for places in pairwise(BEGINS)]
     search.tokens, search.base, search.removed, search.together = [Token("")] * 449, np.zeros(64), {}, None
-    search.read, search.timed, search.in_rounds = SimpleNamespace(together=0), [], 0
+    search.read, search.timed, search.in_rounds = SimpleNamespace(together=0, at_once=1), [], 0
     clock, work, lefts = 0.0, Work("search", 0.0), []
     monkeypatch.setattr("attnctl.cli.progress.monotonic", lambda: clock)
 
