@@ -21,7 +21,7 @@ from attnctl.models.torch.layouts import (
     moved,
 )
 from attnctl.models.torch.tensors import ByTensor, Chunk, ExtraKeys, tensors_in
-from attnctl.models.torch.traced_call import Table
+from attnctl.models.torch.traced_call import Softmaxed, Table
 
 VIEWS = frozenset(
     "transpose swapaxes swapdims permute movedim moveaxis T mT t expand to type_as float half bfloat16 double detach".split()  # noqa: SIM905
@@ -86,6 +86,32 @@ class Follower:
         if sources:
             self.written[into.untyped_storage().data_ptr()] = self.origin(sources[-1])
 
+    def _note_weights_written(self, into: Array, key: object, weights: Array) -> None:
+        """Note weights that are written into a tensor of all heads or texts, of which the others may follow."""
+        table = self.tables.get(weights)
+        if table is None or table.softmax is None:
+            return
+        places = key if isinstance(key, tuple) else (key,)
+        places = (*places, *[slice(None)] * (into.ndim - len(places)))
+        axes = list(self.layouts[weights])
+        kept = [place for place in places if place == slice(None)]
+        sizes = [size for size, place in zip(into.shape, places, strict=False) if place == slice(None)]
+        known = all(isinstance(place, int) or place == slice(None) for place in places) and len(places) == into.ndim
+        if not known or len(kept) != weights.ndim or sizes != list(weights.shape):
+            table.softmax.lost = table.softmax.lost or "a tensor that holds others"
+            return
+        if (before := self.tables.get(into)) is not None and before.softmax is not None:
+            return
+        has_heads = any(atom.feature for axis in axes for atom in axis)
+        self.layouts[into] = layout = tuple(
+            axes.pop(0) if place == slice(None) else fresh_axis(size, feature=index > 0 and not has_heads)
+            for index, (size, place) in enumerate(zip(into.shape, places, strict=True))
+        )
+        whole = Softmaxed(table.softmax.module, None, layout)
+        self.tables[into] = replace(
+            table, softmax=whole, first=None, second=None, before_dropout=None, touched="__setitem__"
+        )
+
     # --- any function ---
 
     def follow(self, name: str, args: Sequence[Any], keywords: Mapping[str, Any], out: Any) -> Any:
@@ -100,6 +126,8 @@ class Follower:
         ]
         if name == "__setitem__" or (name.endswith("_") and not name.endswith("__")):
             self.note_write(name, args, tensors)
+        if name == "__setitem__" and len(args) == 3 and isinstance(args[2], torch.Tensor):
+            self._note_weights_written(args[0], args[1], args[2])
         moving = [tensor for tensor in tensors if not self.is_constant(tensor)]
         if not moving or name in FRESH:
             for part in results:
@@ -310,7 +338,9 @@ class Follower:
         if table.softmax is None:
             others = [tensor for tensor in moving if tensor is not source and tensor in self.tables]
             joined = name in ("pad", *JOINS) and not others
-            return replace(table, has_sink=True) if joined else table
+            return replace(
+                table, has_sink=table.has_sink or joined, is_exponential=table.is_exponential or name == "exp"
+            )
         if name == "exp" and table.is_log:
             return replace(table, is_log=False)
         if "dropout" in name:

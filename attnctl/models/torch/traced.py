@@ -43,7 +43,8 @@ PART_OF_ROW = "only a part of the keys of its softmax meets these values: their 
 LINEAR = "it multiplies keys with values before the queries (linear attention): there is no map of tokens"
 LEAVES = frozenset(["numpy", "__array__", "tolist"])  # functions whose results torch does not see
 LEFT = "its scores leave torch (numpy), and what becomes of them is not seen"
-DIVIDES = frozenset(["div", "truediv", "true_divide", "divide", "itruediv", "mul", "multiply", "rmul", "imul"])
+QUOTIENTS = frozenset(["div", "truediv", "true_divide", "divide", "itruediv"])
+DIVIDES = QUOTIENTS | {"mul", "multiply", "rmul", "imul"}
 
 
 @dataclass(eq=False)
@@ -104,7 +105,8 @@ class Tracer(Follower):
         if table is None:
             if not axis or any(atom.feature for atom in axis):
                 return  # over the features of a linear layer: experts, classes, a vocabulary
-            table = Table(keys=axis, is_cross=scores not in self.origins, needs_queries=not is_followed)
+            is_cross = scores not in self.origins and not self.is_grown(scores)
+            table = Table(keys=axis, is_cross=is_cross, needs_queries=not is_followed)
         elif table.softmax is not None and not table.is_log:
             self.refuse("its weights go through a second softmax before they meet values")
         softmax = Softmaxed(self.module(), scores.detach(), layout)
@@ -289,9 +291,11 @@ class Tracer(Follower):
         dims = [index for index, letter in enumerate(product.letters[place]) if letter in product.summed]
         weights = used.detach().float()
         sums = weights.sum(dims)
+        divided_along = table.keys
         table = replace(table, softmax=Softmaxed(self.module(), None, layout), keys=tuple(summed))
         meet = partial(self._meet, table, used, layout, product, place, axes, summed)
-        if bool(weights.amin() >= -NEGATIVE) and bool((sums - 1).abs().nan_to_num(0.0).amax() <= OWN_ROW):
+        has_sink = table.has_sink and _same_side(summed, divided_along)
+        if bool(weights.amin() >= -NEGATIVE) and bool((sums - 1).abs().nan_to_num(0.0).amax() <= OWN_ROW or has_sink):
             return meet(out, *how)
         refusal = Refusal(self.module(), because)
         self.undivided_refusals.append(refusal)
@@ -307,6 +311,8 @@ class Tracer(Follower):
                 table.softmax.lost = table.softmax.lost or name
             elif not table.of_channels:
                 self.left[self.module()] = LEFT
+        if name.strip("_") in QUOTIENTS and isinstance(out, torch.Tensor) and len(args) == 2:
+            self._note_sink(out, args[1])
         if not self.undivided_refusals or name.strip("_") not in DIVIDES or not isinstance(out, torch.Tensor):
             return out
         before = self.undivided.get(args[0]) if args and isinstance(args[0], torch.Tensor) else None
@@ -319,6 +325,20 @@ class Tracer(Follower):
         before.refusal.is_over = True
         other = before.meet(out, *before.how, shares=shares)
         return out if other is None else other
+
+    def _note_sink(self, out: Array, divisor: object) -> None:
+        """Note exponentials that were divided by more than their sum, as in exp(s) / (1 + Σ exp(s)): they have a sink."""
+        table = self.tables.get(out)
+        if table is None or table.softmax is not None or not table.is_exponential:
+            return
+        if not isinstance(divisor, torch.Tensor) or divisor.ndim != out.ndim or self.is_constant(divisor):
+            return
+        reduced = [place for place in range(out.ndim) if divisor.shape[place] != out.shape[place]]
+        if len(reduced) != 1 or divisor.shape[reduced[0]] != 1:
+            return
+        sums = out.detach().float().sum(reduced[0])
+        if bool(sums.amax() <= 1 + OWN_ROW) and bool(sums.amin() < 1 - OWN_ROW):
+            self.tables[out] = replace(table, has_sink=True, keys=self.layouts[out][reduced[0]])
 
     def _meet(
         self,
@@ -407,11 +427,11 @@ class Tracer(Follower):
     ) -> Array | None:
         softmax = table.softmax
         assert softmax is not None
-        if softmax.is_confirmed:
+        weights = used if table.before_dropout is None else table.before_dropout
+        if not softmax.is_new(weights):
             return None  # the same weights meet a second tensor
         softmax.is_confirmed = True
         self.left.pop(softmax.module, None)
-        weights = used if table.before_dropout is None else table.before_dropout
         is_scaled = False
         is_part = not table.has_sink and math.prod(atom.size for atom in groups[3]) < axis_size(table.keys)
         if table.touched or is_part:
@@ -438,7 +458,8 @@ class Tracer(Follower):
         call.extra = self.extra_keys(keys_of, call.shape, table.is_cross)
         is_cross = table.is_cross or self.differs(call.shape, queries, keys_of)
         other = self.see(call, is_cross, self.part_of(queries, call.shape[1]))
-        softmax.array = None  # its memory is not needed any more
+        if softmax.is_whole(weights):
+            softmax.array = None  # its memory is not needed any more
         return other
 
     def _note_parts_of_keys(self, queries: Array, keys: Array) -> None:

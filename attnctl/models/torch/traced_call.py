@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -16,6 +16,7 @@ from attnctl.models.torch.layouts import (
     Axis,
     Layout,
     arranged,
+    axis_size,
     put_back,
 )
 from attnctl.models.torch.tensors import ExtraKeys
@@ -30,6 +31,19 @@ class Softmaxed:
     layout: Layout
     is_confirmed: bool = False
     lost: str = ""
+    shown: set[tuple[int, int]] = field(default_factory=set)  # address and size of each part that has met values
+
+    def is_new(self, weights: Array) -> bool:
+        """Return whether these weights have not met values yet: the first ones, or another text or head of them."""
+        part = weights.data_ptr(), weights.numel()
+        if self.is_confirmed and (self.is_whole(weights) or part in self.shown):
+            return False
+        self.shown.add(part)
+        return True
+
+    def is_whole(self, weights: Array) -> bool:
+        """Return whether weights are all that the softmax gave, and not those of a text, a head or some queries."""
+        return int(weights.numel()) >= math.prod(axis_size(axis) for axis in self.layout)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +60,7 @@ class Table:
     before_dropout: Array | None = None
     touched: str = ""  # the function that changed the weights after the softmax
     has_sink: bool = False
+    is_exponential: bool = False
     is_log: bool = False
     needs_queries: bool = False  # it is attention only if the product shows an axis of queries
     spread: tuple[Array, Layout, Array] | None = None  # weights, their layout, values that they multiply place by place

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from tests.models.torch.written_by_hand import CAUSAL, B, D, H, N, Written, softmax64
+from tests.models.torch.written_by_hand import CAUSAL, B, D, H, N, Written, explicit, softmax64
 from tests.models.torch.written_by_strangers import d, in_heads
 
 
@@ -103,6 +103,84 @@ class RowByRow(Written):
             self.expect(self.q(x[:, i : i + 1]), self.k(x[:, : i + 1]))
             rows.append((q[:, :, i : i + 1] @ k[:, :, : i + 1].mT / math.sqrt(d)).softmax(-1) @ v[:, :, : i + 1])
         return self.joined(torch.cat(rows, 2))
+
+
+class OneMore(Written):
+    """A row may look at nothing: a softmax with 1 added to the sum (Miller 2023), which is a sink with the score 0."""
+
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        self.expect(q, k, scale=1, sink=True)
+        q, k, v = map(self.split, (q, k, v))
+        shares = (q @ k.mT).exp()
+        return self.joined(shares / (1 + shares.sum(-1, keepdim=True)) @ v)
+
+
+class OneMoreBelowTheLargest(Written):
+    """The same without large numbers."""
+
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        self.expect(q, k, sink=True)
+        q, k, v = map(self.split, (q, k, v))
+        scores = q @ k.mT / math.sqrt(d)
+        largest = scores.detach().amax(-1, keepdim=True).clamp(min=0)
+        shares = (scores - largest).exp()
+        return self.joined(shares / ((-largest).exp() + shares.sum(-1, keepdim=True)) @ v)
+
+
+class HeadsInTurn(Written):
+    """One softmax for all heads, whose weights meet the values of each head in a loop."""
+
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        self.expected += list(explicit(q, k, H)[:, :, None].unbind(1))
+        q, k, v = map(self.split, (q, k, v))
+        weights = (q @ k.mT / math.sqrt(d)).softmax(-1)
+        return self.joined(torch.stack([weights[:, head] @ v[:, head] for head in range(H)], 1))
+
+
+class TextsInTurn(Written):
+    """One softmax for all texts, and a loop over them: the weights meet two tensors of each text."""
+
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        self.expected += list(explicit(q, k, H)[:, None].unbind(0))
+        q, k, v = map(self.split, (q, k, v))
+        weights = (q @ k.mT / math.sqrt(d)).softmax(-1)
+        return self.joined(
+            torch.stack([text @ value + text @ key for text, value, key in zip(weights, v, k, strict=True)])
+        )
+
+
+class HeadsWritten(Written):
+    """Weights of each head are written into a tensor of all heads."""
+
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        self.expect(q, k, mask=CAUSAL)
+        q, k, v = map(self.split, (q, k, v))
+        weights = torch.empty(B, H, N, N)
+        for head in range(H):
+            scores = (q[:, head] @ k[:, head].mT / math.sqrt(d)).masked_fill(~CAUSAL, -math.inf)
+            weights[:, head] = scores.softmax(-1)
+        return self.joined(weights @ v)
+
+
+class TextsWritten(Written):
+    """Weights of each text are written into a tensor of all texts; scores of each head into one of all heads."""
+
+    def forward(self, x):
+        q, k, v = self.projected(x)
+        self.expect(q, k)
+        self.expect(q, k, scale=1)
+        q, k, v = map(self.split, (q, k, v))
+        weights, scores = x.new_zeros(B, H, N, N), x.new_zeros(B, H, N, N)
+        for text in range(B):
+            weights[text] = (q[text] @ k[text].mT / math.sqrt(d)).softmax(-1)
+        for head in range(H):
+            scores[:, head] = q[:, head] @ k[:, head].mT
+        return self.joined(weights @ v) + self.joined(scores.softmax(-1) @ v)
 
 
 class PooledInHeads(Written):
