@@ -203,6 +203,7 @@ COMMANDS = {
 # an option that a command, or every command, had, or that is looked for there → what is typed now, as the error names it
 MOVED = {
     "compare --drift": "attnctl drift A B TEXT",
+    "explain --all": "--layer all, or --steps all for the head that you choose,",
     "explain --against": "attnctl contributions TEXT --target WORD --against WORD",
     "explain --check": "attnctl check TEXT",
     "heatmap --run": "attnctl film RUN TEXT",
@@ -211,6 +212,7 @@ MOVED = {
     **{f"{name} --qkv": "attnctl explain --qkv FILE" for name in ("batch", "quiz")},
     "heatmap --json": "-o FILE.json, or attnctl explain TEXT --json,",
     "view --json": "attnctl explain TEXT --json",
+    "batch --parameters": "--steps all",
     "batch --json": "--format json, the default,",
     "--no-scale": "--scale none",
     "--rope": "--positions rope",

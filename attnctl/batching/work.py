@@ -62,7 +62,6 @@ class Work:
     head: str | None = None
     query: str | None = None
     look: OptionValues = field(default_factory=dict)
-    parameters: bool = False
     max_tokens: int | None = None
     batch_size: int = 1  # texts that share a pass through a checkpoint
     changes: Changes = NO_CHANGES  # the measure in place of the weights, words, keys left out, rows rescaled
@@ -102,11 +101,10 @@ class Work:
 
     @property
     def kept_steps(self) -> tuple[str, ...]:
-        """Return the steps whose arrays a trace keeps; matrices only on request."""
-        steps = NAMES if self.steps is None else self.steps
-        if self.formats and not self.parameters:
-            steps = tuple(name for name in steps if name != "matrices")
-        return steps
+        """Return the steps whose arrays a trace keeps; in a file the matrices only if they are named."""
+        if self.steps is None:
+            return tuple(name for name in NAMES if name != "matrices") if self.formats else NAMES
+        return self.steps
 
     @property
     def reads_kept_steps(self) -> bool:

@@ -67,7 +67,7 @@ USED_BY: dict[tuple[str, ...], tuple[str, ...]] = {
     ("query",): (*OF_WEIGHTS, "statistics"),
     ("words", "measure", "drop", "renormalise"): OF_WEIGHTS,
     ("steps",): ("json", "npz", "csv", "parquet"),
-    ("parameters", "predict"): ("json", "npz"),
+    ("predict",): ("json", "npz"),
     tuple(field.name for field in dataclasses.fields(Look)): PICTURES,
     ("spans", "budget", "remove"): tuple(PROMPT_FORMATS),
 }
@@ -126,16 +126,12 @@ def batch_command(
         Option(
             "--steps",
             help="Keep only these steps: weights (for csv and parquet: a row a weight), or scores,weights,…; with "
-            "summary the headline.",
+            "summary the headline. all: every step, with the model's matrices [default: all but these].",
             metavar="STEPS",
-            autocompletion=completing("attnctl.trace.steps:NAMES", joined=True),
+            autocompletion=completing("all", "attnctl.trace.steps:NAMES", joined=True),
             rich_help_panel=LOOK,
         ),
     ] = None,
-    parameters: Annotated[
-        bool,
-        Option("--parameters", help="Repeat the model's weight matrices in every trace.", rich_help_panel=OUTPUT),
-    ] = False,
     max_tokens: Annotated[
         int,
         Option(
@@ -201,9 +197,9 @@ def batch_command(
     "tokens", "answer", "options".
     """
     asked = _chosen_formats(format, output)
-    kept = None if steps is None else tuple(name.strip() for name in steps.split(","))
+    kept = _kept_steps(steps)
     by = engine_of(context, engine)
-    _refuse_unused_beside_steps(context, asked, kept)
+    _refuse_unused_beside_steps(context, asked, kept, steps)
     _refuse_unused_by_formats(context, asked)
     folder = None if output == "-" else output
     if replace and folder is None:
@@ -227,7 +223,6 @@ def batch_command(
         head=head,
         query=query,
         look=dataclasses.asdict(look) | {"size": None if look.size is None else tuple(look.size)},  # as JSON has it
-        parameters=parameters,
         max_tokens=max_tokens,
         batch_size=batch_size,
         changes=Changes(weights.measure, weights.words, weights.renormalise, tuple(weights.drop)),
@@ -263,6 +258,15 @@ def _forms_of_tables(formats: tuple[str, ...], steps: tuple[str, ...] | None) ->
     return tuple(TABLES[name][steps == ("weights",)] if name in TABLES else name for name in formats)
 
 
+def _kept_steps(listed: str | None) -> tuple[str, ...] | None:
+    """Return the steps in the value of --steps. Raises UsageError for an unknown one."""
+    if listed is None:
+        return None
+    from attnctl.trace.steps import listed_steps
+
+    return listed_steps(listed)
+
+
 def _chosen_formats(listed: str, output: str | None) -> tuple[str, ...]:
     """Return the formats in the value of --format.
 
@@ -295,16 +299,19 @@ def _chosen_formats(listed: str, output: str | None) -> tuple[str, ...]:
     return formats
 
 
-def _refuse_unused_beside_steps(context: Context, formats: tuple[str, ...], steps: tuple[str, ...] | None) -> None:
+def _refuse_unused_beside_steps(
+    context: Context, formats: tuple[str, ...], steps: tuple[str, ...] | None, listed: str | None
+) -> None:
     """Refuse what the steps of --steps leave out. Raises UsageError for steps that a table does not hold."""
     if steps is None:
         return
-    refuse_unused(context, "parameters", because="--steps says what a trace keeps")
     if "prediction" not in steps:
         refuse_unused(context, "predict", because="--steps leaves the prediction out")
     if "csv" in formats and steps != ("weights",):
         why = f"with {option_name('format', 'csv')} it is weights; without it the table holds the headline of each text"
-        raise UsageError(why, option="steps", value=",".join(steps))
+        raise UsageError(why, option="steps", value=listed)
+    if "matrices" in steps and listed != "all" and not {"json", "npz"} & set(formats):
+        raise UsageError("a table holds no matrices: add --format json or npz", option="steps", value=listed)
 
 
 def _refuse_unused_by_formats(context: Context, formats: tuple[str, ...]) -> None:

@@ -89,10 +89,6 @@ class ChosenOptions:
 class WalkOptions:
     """The options that say how the steps are shown."""
 
-    all: Annotated[
-        bool,
-        Option("--all", help="Show all layers, from tokens to output.", rich_help_panel=LOOK),
-    ] = False
     precision: PrecisionOption = None
     story: Annotated[
         bool,
@@ -116,9 +112,9 @@ def explain_command(
         str | None,
         Option(
             "--steps",
-            help="Keep only these steps: scores,weights,… (matrices shows W_Q, W_K, W_V)",
+            help="Keep only these steps: scores,weights,… (matrices shows W_Q, W_K, W_V); all shows every step.",
             metavar="STEPS",
-            autocompletion=completing("attnctl.trace.steps:NAMES", joined=True),
+            autocompletion=completing("all", "attnctl.trace.steps:NAMES", joined=True),
             rich_help_panel=LOOK,
         ),
     ] = None,
@@ -134,13 +130,12 @@ def explain_command(
     """Show every step of self-attention on a text: tokens, queries and keys, scores, softmax, context."""
     hint = " (for the grid alone: attnctl heatmap)"
     form = output_format("explain", output, ("json", "npz", "txt", "svg"), "json" if json else "", hint)
-    names = None if steps is None else [name.strip() for name in steps.split(",")]
-    if names is not None and "contributions" in names:
+    if steps is not None and "contributions" in steps.split(","):
         raise UsageError("attnctl contributions TEXT does that", option="steps", value=steps)
     from attnctl.source import Changes, OverviewSource, is_long, prepare
-    from attnctl.trace.steps import check_names
+    from attnctl.trace.steps import listed_steps
 
-    check_names(names or ())
+    names = None if steps is None else listed_steps(steps)
     opened = open_source(context, source, file, model, tokens=tokens, key_tokens=key_tokens)
     changes = Changes(weights.measure, weights.words, weights.renormalise, weights.drop)
     pooled = isinstance(opened, OverviewSource) or is_long(opened)
@@ -150,7 +145,7 @@ def explain_command(
         _explain_long(prepared, form, output, chosen)
         return
     if names is not None:
-        refuse_unused(context, "top", "spans", "all", because="--steps names what is shown")
+        refuse_unused(context, "top", "spans", because="--steps names what is shown")
     if form in ("json", "npz"):
         refuse_unused(context, WalkOptions, because=f"the output is {form.upper()}")
         prepared = prepare(opened, changes, chosen.layer, chosen.head, chosen.query, say=say_notes)
@@ -162,7 +157,7 @@ def explain_command(
 def _explain_steps(
     opened: Source,
     changes: Changes,
-    names: list[str] | None,
+    names: Sequence[str] | None,
     form: str,
     output: str | None,
     chosen: ChosenOptions,
@@ -172,7 +167,7 @@ def _explain_steps(
     from attnctl.checks.selection import find_several, selected_indices
     from attnctl.readings import headline, walked_heads
     from attnctl.source import is_long, prepare
-    from attnctl.trace.steps import check_steps
+    from attnctl.trace.steps import NAMES, check_steps
 
     layer, head, query = chosen.layer, chosen.head, chosen.query
     narrow = is_long(opened)  # a short text is computed whole: the steps name heads that were not chosen
@@ -184,7 +179,8 @@ def _explain_steps(
     prepared = prepare(opened, changes, layer, computed_heads, query, say=say_notes)
     heads = selected_indices(head, opened.counts[1], "head", opened.name)
     trace = (prepared if narrow else replace(prepared, rows=None)).trace()
-    if names is not None:  # the heading of the first screen, which has these notes, is not shown
+    everything = names == NAMES
+    if names is not None and not everything:  # the heading of the first screen, which has these notes, is not shown
         every = not trace.model.nature.is_built_in
         say_unknown(trace.tokens, trace.key_axis, notes=trace.notes, every=every)
         say_notes(check_steps(trace, names))
@@ -194,13 +190,13 @@ def _explain_steps(
     precision = 2 if walk.precision is None else walk.precision
     chosen_layers = selected_indices(layer, opened.counts[0], "layer", opened.name)
 
-    walked = walk.all or "all" in (layer, head)
+    walked = everything or "all" in (layer, head)
     several = any(picked is not None and len(picked) > 1 for picked in (queries, heads, chosen_layers))
     line = None
     if not (names is not None or walked or several):
         line = headline(trace, head=heads, query=queries[0])
     if line is None:
-        alone = names is not None
+        alone = names is not None and not everything
         trace, lines, steps_of_heads = walked_heads(trace, layer is None, head is None, heads, queries, alone)
         screen: Explanation | FirstScreen = Explanation(trace, lines, steps_of_heads, names, precision, walk.story)
     else:

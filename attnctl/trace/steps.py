@@ -482,6 +482,13 @@ def fields_of_steps(names: frozenset[str]) -> tuple[tuple[str, ...], tuple[str, 
     return tuple(array.name for array in arrays), tuple(array.name for array in arrays if array.level == "head")
 
 
+def listed_steps(value: str) -> tuple[str, ...]:
+    """Return the steps in the value of --steps: "scores,weights", or "all" for every step. Raises UsageError for another."""
+    names = NAMES if value.strip() == "all" else tuple(name.strip() for name in value.split(","))
+    check_names(names)
+    return names
+
+
 def check_names(names: Collection[str]) -> None:
     """Raise UsageError for an unknown name of a step, with a similar name if possible."""
     from difflib import get_close_matches
@@ -490,7 +497,7 @@ def check_names(names: Collection[str]) -> None:
         if name not in NAMES:
             near = STEPS_BY_MEANING.get(name.casefold()) or next(iter(get_close_matches(name.casefold(), NAMES, 1)), "")
             meant = f"did you mean {near}? They" if near else "they"
-            raise UsageError(f"no step {name!r}: {meant} are {', '.join(NAMES)}", value=name)
+            raise UsageError(f"no step {name!r}: {meant} are {', '.join(NAMES)}, or all", value=name)
 
 
 def check_steps(trace: Trace, names: Sequence[str]) -> list[str]:

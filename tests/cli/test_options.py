@@ -237,9 +237,7 @@ BRANCHES = {
         "batch pairs.txt T5 -o out --format pharaoh", f"{TINY} {WORK} --replace --input --head --layer --predict"
     ),
     # a conversation has no columns, a checkpoint no matrices that a trace keeps
-    "batch of conversations": Branch(
-        "batch --chat chats.jsonl FOLDER", f"{TINY} {WORK} --column --id-column --parameters"
-    ),
+    "batch of conversations": Branch("batch --chat chats.jsonl FOLDER", f"{TINY} {WORK} --column --id-column"),
     "evaluate a census, picture": Branch("evaluate census.json -o census.svg", SAME),
     # dot sees both sides, as the demo does, so the sentences are the same
     "evaluate --write-corpus": Branch("evaluate --write-corpus -", "--model"),

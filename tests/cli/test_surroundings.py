@@ -185,7 +185,7 @@ def test_what_is_said_on_a_terminal_is_cut_between_words() -> None:
     assert " ".join(child.before.split()) == " ".join(piped.split())
 
 
-LONG = ("explain", "Alice will eat pizza", "--all")
+LONG = ("explain", "Alice will eat pizza", "--layer", "all")
 CODES = r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b[=>]|\r"
 
 

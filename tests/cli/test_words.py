@@ -93,7 +93,9 @@ TWINS = "The king saw the queen and the prince"
 
 def test_keys_keep_their_numbers_where_others_are_left_out(run: Run) -> None:
     """“the (5)” stood for the sixth token, and a table's columns were counted anew."""
-    told = run("explain", TWINS, "--drop", "king", "--query", "prince", "--layer", "1", "--head", "3", "--all").out
+    told = run(
+        "explain", TWINS, "--drop", "king", "--query", "prince", "--layer", "1", "--head", "3", "--steps", "all"
+    ).out
     assert "the (3)" in told and "the (6)" in told and "the (2)" not in told and "the (5)" not in told
     assert re.search(r"^ +saw pays \d+ % of its attention to ", told, re.MULTILINE)
     table = run("heatmap", TWINS, "--drop", "king", "--layer", "1", "--head", "3").out

@@ -35,7 +35,7 @@ def test_rows_that_sum_to_one_or_less_are_shares(numbers: Any, run: Run) -> None
 
 def test_a_row_of_zeros_stands_out_in_nothing(run: Run) -> None:
     np.save("x.npy", np.zeros((3, 3)))
-    out = run("explain", "x.npy", "--all").out
+    out = run("explain", "x.npy", "--layer", "all").out
     assert "stands out" not in out and "0 may look at nothing" in out and "∅" not in out
 
 

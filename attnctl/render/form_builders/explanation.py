@@ -36,7 +36,7 @@ from attnctl.trace import Headline, Trace
 from attnctl.trace.model_info import ModelInfo
 from attnctl.trace.notes import notes_of_kind
 from attnctl.trace.run import Prediction
-from attnctl.trace.steps import Step, StepPart, walk_steps
+from attnctl.trace.steps import NAMES, Step, StepPart, walk_steps
 
 SHOWN_KEYS = 8  # keys in the arithmetic of one query: more are hard to follow
 
@@ -258,7 +258,8 @@ class Explanation:
     """The forms of a trace: every step for the chosen heads of each layer, and the arithmetic of one or more queries.
 
     `headlines` name the layers, heads and queries whose arithmetic is written out, the most important first. `heads` holds
-    the heads of each layer whose steps are shown (None: all), `only` the steps (None: all, with a title).
+    the heads of each layer whose steps are shown (None: all), `only` the steps (None: all but the matrices; all: with a
+    title).
     """
 
     trace: Trace
@@ -271,11 +272,11 @@ class Explanation:
 
     def forms(self) -> Iterator[Form]:
         """Yield the title, the steps, and a note on how to see more."""
-        if self.only is None:
+        if self._is_whole:
             yield from self._title_forms()
         yield from self._headline_forms()
         yield from self.step_forms()
-        if self.only is None:
+        if self._is_whole:
             yield ""
             small = {"model": "random", "d_model": 4, "d_k": 4, "n_heads": 1}
             yield Line(
@@ -303,6 +304,10 @@ class Explanation:
             yield from map(_indented, body)
 
     @property
+    def _is_whole(self) -> bool:
+        return self.only is None or len(self.only) == len(NAMES)
+
+    @property
     def _many_heads(self) -> bool:
         return (self.trace.model.n_layers or 1) > 1 or (self.trace.model.n_heads or 1) > 1
 
@@ -327,7 +332,7 @@ class Explanation:
             where = place_name(self.trace.model, line.layer, line.head)
             query = "".join(distinct_label(self.trace.tokens, line.query, LINKED))
             key = "".join(distinct_label(self.trace.key_axis, line.key, LINKED, self.trace.key_numbers[line.key]))
-            if self.only is not None and not index:
+            if not self._is_whole and not index:
                 yield ""
             options = ", ".join(map(option_name, ("layer", "head", "query")))
             sentence = f"Shown: {where + ', ' if where else ''}{query} → {key}: {line.reason} ({options})."

@@ -42,7 +42,7 @@ class FirstScreen:
         line = self.headline
         if not self._shows_link:
             yield ""
-            one, every = f"{option_name('query')}, {option_name('head')}", option_name("all")
+            one, every = f"{option_name('query')}, {option_name('head')}", option_name("layer", "all")
             yield Line(
                 "Where each head looks: attnctl heads. Which heads a prediction needs: attnctl ablate. "
                 f"One row, or one head: {one}. Every layer: {every}.",
@@ -56,7 +56,7 @@ class FirstScreen:
         yield from steps.step_forms()
         yield ""
         yield Line(
-            f"Every layer from word to context: {option_name('all')}. As a picture: attnctl heatmap. "
+            f"Every layer from word to context: {option_name('layer', 'all')}. As a picture: attnctl heatmap. "
             "As a page: attnctl view. From the beginning: attnctl docs lesson.",
             "dim",
             2,

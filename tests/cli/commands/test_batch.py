@@ -35,12 +35,21 @@ def three(_here: None) -> str:
 
 
 def test_json_lines_to_stdout_are_those_of_explain(run: Run, three: str) -> None:
-    result = run("batch", three, "--parameters", "--causal", "--seed", "4")
+    result = run("batch", three, "--steps", "all", "--causal", "--seed", "4")
     assert result.code == 0 and result.err == ""
     for number, text in enumerate(Path(three).read_text().splitlines()):
         alone = run("explain", text, "--causal", "--seed", "4", "--json").json
         line = result.out.splitlines()[number]
         assert alone["headline"] and json.loads(line) == alone | {"number": number}
+
+
+def test_matrices_are_kept_where_they_are_asked_for(run: Run, three: str) -> None:
+    """`--steps matrices` wrote traces without any matrix."""
+    (line,) = run("batch", write("one.txt", "Alice eats"), "--steps", "matrices").out.splitlines()
+    alone = run("explain", "Alice eats", "--json").json
+    for layer, kept in zip(alone["layers"], json.loads(line)["layers"], strict=True):
+        for head, kept_head in zip(layer["heads"], kept["heads"], strict=True):
+            assert kept_head["W_Q"] == head["W_Q"] and "weights" not in kept_head
 
 
 def test_a_trace_holds_the_steps_that_are_asked_for_unrounded(run: Run, three: str) -> None:

@@ -118,7 +118,7 @@ def test_the_numbers_are_those_of_the_module(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("function", ["mine.py:with_function", "mine.py:with_names", "own_models.mine:with_function"])
 def test_a_function_from_text_to_inputs(run: Run, function: str) -> None:
-    shown = run("explain", "a b c", "--model", function, "--all")
+    shown = run("explain", "a b c", "--model", function, "--layer", "all")
     assert shown.code == 0 and "Own" in shown.out
 
 
