@@ -622,6 +622,8 @@ class Checkpoint:
         """Return the likeliest classes, or tokens: after a decoder's last token, or at an encoder's masks."""
         import torch
 
+        from attnctl.models.huggingface.attention_call import all_finite
+
         tokens, classes = model_input.tokens, self.classes if model_input.classes is None else model_input.classes
         # with a picture whose tokens see each other
         causal = causal or bool(model_input.together and self.network.can_generate())
@@ -637,7 +639,7 @@ class Checkpoint:
         if logits is None or logits.ndim != 3 or logits.shape[-1] < vocabulary or not writes:
             return ()
         causal = self.kind == "decoder" or causal
-        if lacks_head(self.network) or not bool(torch.isfinite(logits).all()):
+        if lacks_head(self.network) or not all_finite(logits):
             return ()  # the head is not in the file, or gives NaN
         predictions = []
         for position in predicted_places(tokens, self.predict, model_input.blanks, causal):

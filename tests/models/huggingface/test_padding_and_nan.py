@@ -5,6 +5,7 @@ The right values are those of the same text without padding, and transformers' o
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -17,6 +18,7 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
 import attnctl
 from attnctl.errors import UsageError
+from attnctl.models.huggingface.attention_call import all_finite
 
 SIZES: dict[str, Any] = {
     "vocab_size": 50,
@@ -146,3 +148,12 @@ def test_a_mask_that_eager_attention_adds_is_shown_as_it_is_added(kind: torch.dt
     ] * 2
     hidden = captured(network("llama", "sdpa"), input_ids=ids, attention_mask=mask.bool())
     assert float(hidden[0].weights.triu(1).max()) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_finite_numbers_are_told_from_others_also_where_their_sum_overflows(dtype: torch.dtype) -> None:
+    most = torch.finfo(dtype).max
+    for numbers in ([], [0, 1], [most, most], [most, most, -most, -most]):
+        assert all_finite(torch.tensor(numbers, dtype=dtype))
+    for odd in ([math.nan], [math.inf], [math.inf, -math.inf]):
+        assert not all_finite(torch.tensor([1, *odd, most], dtype=dtype))
