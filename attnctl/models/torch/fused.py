@@ -298,3 +298,41 @@ class FlexCall(FusedCall):
         known = {"queries": given.query, "keys": keys, "values": values, "context": self.output}
         parts = {name: array for name, array in known.items() if name in keep}
         return Steps(weights, **parts, mask=visible_of(masked) if "mask" in keep else None)
+
+
+def blocks_matter(block_mask: Sequence[Any], n_q: int, n_k: int) -> bool:
+    """Return whether the blocks that a block mask lists show other keys than its mask_mod.
+
+    The compiled kernel goes by the blocks, and asks mask_mod within the partial ones alone. Uncompiled, mask_mod is all.
+    """
+    from torch.nn.attention.flex_attention import create_mask
+
+    _, _, number, index, full_number, full_index, *_, size_q, size_k, mask_mod = block_mask
+    columns = -(-n_k // size_k)
+    partial = _listed(number, index, columns)  # (batch, heads, rows, columns) of blocks
+    full = torch.zeros_like(partial) if full_number is None else _listed(full_number, full_index, columns)
+    for row in range(-(-n_q // size_q)):
+        first = row * size_q
+        height = min(size_q, n_q - first)
+
+        def below(batch: Array, head: Array, query: Array, key: Array, first: int = first) -> Array:
+            shown: Array = mask_mod(batch, head, query + first, key)
+            return shown
+
+        batch, heads = partial.shape[:2]
+        shown = create_mask(below, batch, heads, height, n_k, device=str(number.device))
+        in_partial, in_full = (
+            blocks[:, :, row].repeat_interleave(size_k, -1)[..., None, :n_k] if columns > 1 else blocks[:, :, row, None]
+            for blocks in (partial, full)
+        )
+        if bool((((in_partial & shown) | in_full) != shown).any()):
+            return True
+    return False
+
+
+def _listed(number: Array, index: Array, columns: int) -> Array:
+    """Return which of the columns of blocks each row of blocks lists: the first `number` of its `index`."""
+    counted = torch.arange(index.shape[-1], device=index.device) < number[..., None]
+    listed = torch.zeros(*index.shape[:-1], max(columns, index.shape[-1]) + 1, dtype=torch.bool, device=index.device)
+    places = torch.where(counted, index, listed.shape[-1] - 1).long()
+    return listed.scatter(-1, places, True)[..., :columns]

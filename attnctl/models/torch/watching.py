@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from attnctl.attention import Array
 from attnctl.errors import AttnctlError
 from attnctl.models.torch.contractions import PRODUCTS
-from attnctl.models.torch.fused import Arguments, Changed, FlexCall, FusedCall, arguments_of
+from attnctl.models.torch.fused import Arguments, Changed, FlexCall, FusedCall, arguments_of, blocks_matter
 from attnctl.models.torch.other_threads import watch_new_threads
 from attnctl.models.torch.sites import NESTED, Place, Sites
 from attnctl.models.torch.tensors import Chunk
@@ -251,6 +251,9 @@ class _Mode(TorchFunctionMode):
         result = func(*args, **keywords)
         out = result[0] if isinstance(result, tuple) else result
         given = Arguments(args[0], args[1], args[2], enable_gqa=True)
+        if blocks_matter(args[4], args[0].shape[-2], args[1].shape[-2]):
+            self.tracer.refuse(BLOCKS)
+            return self._and_refusals(result, self._running())
         call = FlexCall(given, out, self._layout(given), "flex", how=tuple(args[3:]), keywords=keywords)
         other = self._show_fused(call, out)
         return (other, *result[1:]) if isinstance(result, tuple) else other
@@ -287,6 +290,10 @@ def function_name(func: Any) -> str:
     return name.partition(".")[0]
 
 
+BLOCKS = (
+    "the blocks of its block mask show other keys than its mask_mod: a compiled flex_attention goes by the blocks, an "
+    "uncompiled one, as here, by mask_mod alone: give it the mask_mod of these blocks"
+)
 _modes = threading.local()
 
 

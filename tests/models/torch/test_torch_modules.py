@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import attnctl
+from attnctl.errors import AttnctlError
 from tests.models.torch.test_written_by_hand import EXACT, built, texts
 from tests.models.torch.written_by_hand import CAUSAL, PADDED, B, D, H, N, Plain, Written, explicit, softmax64
 
@@ -169,6 +171,38 @@ def test_flex_attention() -> None:
         model(texts())
     assert traces[0].way == "flex"
     assert (traces[0].weights - model.expected[0]).abs().max() < EXACT
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize(
+    ("kind", "is_shown"), [("none", False), ("full", False), ("each head", False), ("own", True), ("window", True)]
+)
+def test_blocks_that_only_the_compiled_flex_attention_goes_by(kind: str, is_shown: bool) -> None:
+    """torch 2.13: an uncompiled flex_attention sees every key that mask_mod shows, whatever blocks are listed."""
+    from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+
+    number = torch.tensor([[[1, 1]]], dtype=torch.int32)
+    index = torch.tensor([[[[0, 1], [1, 0]]]], dtype=torch.int32)  # a block of queries sees its own block of keys
+    past = lambda b, h, i, j: i >= j  # noqa: E731
+    if kind == "window":
+        near = lambda b, h, i, j: (i >= j) & (i - j < 20 * (h + b + 1))  # noqa: E731
+        mask = create_block_mask(near, B, H, 256, 256, device="cpu")
+    elif kind == "each head":
+        mask = BlockMask.from_kv_blocks(number.expand(1, H, 2), index.expand(1, H, 2, 2))
+    else:
+        own = {"none": None, "full": past, "own": lambda b, h, i, j: i // 128 == j // 128}[kind]
+        full = (number, index) if kind == "full" else (None, None)
+        mask = BlockMask.from_kv_blocks(number, index, *full, mask_mod=own)
+
+    class Flex(Written):
+        def forward(self, x):
+            return self.joined(flex_attention(*map(self.split, self.projected(x)), block_mask=mask))
+
+    model = built(Flex)
+    with torch.no_grad(), nullcontext() if is_shown else pytest.raises(AttnctlError, match="blocks of its block mask"):
+        with attnctl.capture(model) as traces:
+            model(torch.randn(B, 256, D))
+        assert len(traces) == 1 and not traces.unseen
 
 
 def test_a_row_that_sees_nothing_is_0_from_the_kernel_and_nan_from_a_softmax() -> None:
