@@ -204,7 +204,7 @@ def test_a_few_cells_that_hold_most_are_shown_by_a_logarithm(run):
     weights[:, 0] = 1 - 519e-6  # a first token that takes all
     np.save("w.npy", weights)
     for more, log in (([], True), (["--no-log"], False), (["--vmin", "0"], False)):
-        made = run("heatmap", "w.npy", "-o", "w.svg", *more)
+        made = run("heatmap", "w.npy", "-o", "w.svg", "--size=4x4", *more)
         assert ("--no-log" in made.err) is log, made.err
         assert ("logarithmic" in Path("w.svg").read_text()) is log
     assert "logarithmic" not in run("heatmap", "w.npy").err  # of colours that are not there

@@ -150,7 +150,9 @@ def named(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     ],
 )  # fmt: skip
 def test_files_of_any_name(command: str, forms: str, named: str, run: Run) -> None:
-    other = ["Bob will eat"] if command == "compare" else []
+    other = {"compare": ["Bob will eat"], "heatmap": ["--head", "0"]}.get(
+        command, []
+    )  # the name stands beside any head
     outputs = [["-o", f"{named}.{form}"] for form in forms.split()]
     if command == "view":
         outputs = [["-o", "-"], *(output + ["--no-open"] for output in outputs)]

@@ -446,16 +446,19 @@ def test_names_of_formats_are_the_same_in_the_help() -> None:
     assert known_formats() == batch.FORMATS
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["softmax 1 2", "explain Alice", "heatmap Alice --measure value-norm", "batch in.txt --measure rollout"],
-)
-def test_a_start_without_plugins_reads_no_metadata(words: str, tmp_path: Path) -> None:
+UNREAD = """
+import sys
+from attnctl.cli.app import run_command
+for words in sys.argv[1:]:
+    assert run_command(words.split()) == 0
+    assert "attnctl.plugins" not in sys.modules, words
+"""
+
+
+def test_a_start_without_plugins_reads_no_metadata(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("Alice eats\n")
-    code = (
-        f"import sys; from attnctl.cli.app import run_command; run_command({words.split()});"
-        "sys.exit('attnctl.plugins' in sys.modules)"
-    )
+    lines = ("softmax 1 2", "explain Alice", "heatmap Alice --measure value-norm", "batch in.txt --measure rollout")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, env=environment)
-    assert done.returncode == 0 and done.stdout
+    command = [sys.executable, "-c", UNREAD, *lines]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0 and done.stdout, done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections import Counter, defaultdict
 from typing import Any
@@ -90,16 +89,14 @@ class Overall:
     ) -> None:
         """Masses, distance and entropy of one head in one sentence."""
         sums, n = self.sums[at], len(tokens)
-        for unit, places in enumerate(tokens):
-            rows = [-sum(w * math.log(w) for w in matrix[place] if w > 0) for place in places]
-            sums["entropy"] += sum(rows) / len(rows)  # type: ignore[assignment]
-            sums["own"] += own[unit, unit]
-            sums["special"] += 1 - own[unit].sum()
-            for other in range(n):
-                if other != unit:
-                    sums["others"] += own[unit, other]
-                    sums["far"] += own[unit, other] * abs(unit - other)
-                    sums["linked"] += own[unit, other] * ((unit, other) in linked)
+        rows = -(matrix * np.log(np.where(matrix > 0, matrix, 1.0))).sum(-1)  # (tokens,)
+        sums["entropy"] += sum(rows[places].mean() for places in tokens)
+        sums["own"] += own.trace()
+        sums["special"] += n - own.sum()
+        others = own * (1 - np.eye(n))  # (words, words)
+        sums["others"] += others.sum()
+        sums["far"] += (others * abs(np.subtract.outer(np.arange(n), np.arange(n)))).sum()
+        sums["linked"] += sum(others[edge] for edge in linked)
 
     def heads(self) -> dict[tuple[int, int], dict[str, float]]:
         found = {}
@@ -172,7 +169,10 @@ def is_sign(tag: str, name: str) -> bool:
 
 def pooled(matrix: np.ndarray, tokens: list[list[int]]) -> np.ndarray:
     """To a word the sum over its tokens, from a word the mean: (n, n) → (words, words)."""
-    return np.array([[matrix[np.ix_(rows, columns)].sum() / len(rows) for columns in tokens] for rows in tokens])
+    belongs = np.zeros((len(tokens), len(matrix)))  # (words, n): 1 for the tokens of a word
+    for word, places in enumerate(tokens):
+        belongs[word, places] = 1
+    return belongs / belongs.sum(1, keepdims=True) @ matrix @ belongs.T
 
 
 def spanning_tree(given: np.ndarray, kept: list[int]) -> set[tuple[int, int]]:

@@ -9,19 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pexpect
 import pytest
 
 import attnctl
-from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.errors import AttnctlError
 from attnctl.formats.documents.trace_json import trace_to_json
 from attnctl.formats.storage import from_json
 from attnctl.models.builtin.weights import path_of
 from attnctl.source import record_trace
 from tests.batching.test_resume import check_whole, manifest
-from tests.conftest import Result, Run, spawned
+from tests.conftest import Result, Run, check_schema, spawned
 
 
 def write(name: str, *lines: str | bytes) -> str:
@@ -58,7 +56,7 @@ def test_a_trace_holds_the_steps_that_are_asked_for_unrounded(run: Run, three: s
     kept = list(attnctl.batch([one["text"] for one in whole], steps=["weights"]))
     for line, before, trace in zip(out, whole, kept, strict=True):
         found = json.loads(line)
-        jsonschema.validate(found, SCHEMAS["trace"]())
+        assert check_schema(found) == "trace"
         assert {name for layer in found["layers"] for name in layer} == {"layer", "heads"} and "embeddings" not in found
         for layer, layer_before in zip(found["layers"], before["layers"], strict=True):
             for head, head_before in zip(layer["heads"], layer_before["heads"], strict=True):
@@ -191,7 +189,7 @@ def test_an_id_comes_out_of_every_format_as_it_went_in(run: Run, name: str | int
     assert check_whole(out) == 1
     (line,) = (out / "traces.jsonl").read_text().splitlines()
     assert json.loads(line)["id"] == name
-    jsonschema.validate(json.loads(line), SCHEMAS["trace"]())
+    assert check_schema(json.loads(line)) == "trace"
     archive = attnctl.load(out / f"0000000-{name}.npz")
     assert archive.id == name and archive.to_json() == line
     assert {row["id"] for row in pq.read_table(out / "traces.parquet").to_pylist()} == {str(name)}
@@ -217,7 +215,7 @@ def test_words_and_measures_are_those_of_the_other_commands(run: Run) -> None:
         ["--words", "--measure", "value-zeroing"],
     ):
         ours = json.loads(run("batch", file, *model, *asked).out)
-        jsonschema.validate(ours, SCHEMAS["trace"]())
+        assert check_schema(ours) == "trace"
         weights = [head["weights"] for layer in ours["layers"] for head in layer["heads"]]
         assert len(ours["tokens"]) == (2 if "--words" in asked else len(text))  # the space joins its neighbour
         assert len(weights) == (1 if "rollout" in asked else 2 if "value-zeroing" in asked else 4)

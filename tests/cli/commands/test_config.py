@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -14,16 +15,26 @@ from attnctl.cli.app import all_commands
 from tests.conftest import Refused, Run
 from tests.tools import hostile
 
+AT_ONCE = """
+import os, sys
+from attnctl.cli.app import all_commands, run_command
+list(all_commands())  # imported once: the processes begin at the same moment
+children = []
+for setting in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        os._exit(run_command(["config", "--set", setting]))
+    children.append(child)
+sys.exit(sum(os.waitpid(child, 0)[1] for child in children))
+"""
 
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the processes are forks of one")
 def test_processes_that_set_defaults_at_once_lose_none(config_file: Path) -> None:
-    settings = [
-        f"{name}.layer={at}" for at, name in enumerate(("explain", "heatmap", "heads", "ablate", "batch", "view"))
-    ]
-    command = [sys.executable, "-m", "attnctl", "config", "--set"]
-    started = [subprocess.Popen([*command, one], stderr=subprocess.PIPE) for one in settings]
-    for process in started:
-        _, err = process.communicate(timeout=60)
-        assert process.returncode == 0, err
+    names = ("explain", "heatmap", "heads", "ablate", "batch", "view")
+    settings = [f"{name}.layer={layer}" for layer, name in enumerate(names)]
+    done = subprocess.run([sys.executable, "-c", AT_ONCE, *settings], capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
     kept = tomllib.loads(config_file.read_text())
     assert {f"{name}.layer={table['layer']}" for name, table in kept.items()} == set(settings)
 

@@ -9,20 +9,17 @@ import pytest
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
-from jsonschema import Draft202012Validator
 
-from attnctl.commands.schema.documents import SCHEMAS
-from tests.conftest import Refused, Run
+from tests.conftest import Refused, Run, check_schema
 from tests.tools import folders
 
-VALID = Draft202012Validator(SCHEMAS["effects"]())
 TEXT = "Alice will eat"
 
 
 def measured(run: Run, *args: str) -> Any:
     result = run("ablate", *args, "--json")
     assert result.code == 0, result.err
-    VALID.validate(result.json)
+    assert check_schema(result.json) == "effects"
     return result.json
 
 

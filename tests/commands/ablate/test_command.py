@@ -9,18 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jsonschema import Draft202012Validator
 
 import attnctl
 from attnctl.commands.ablate.figure import effects_drawing
-from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.readings.rank_correlation import kendall_tau
 from attnctl.text import sentence_percent
-from tests.conftest import Run
+from tests.conftest import Run, check_schema
 from tests.tools.screen import cells, rows_below
 
 TEXT = "Alice will eat"
-VALID = Draft202012Validator(SCHEMAS["effects"]())
 
 
 def test_effects_of_the_demo_equal_the_arithmetic_by_hand() -> None:
@@ -96,7 +93,7 @@ def test_contributions_are_printed_as_a_sum_beside_the_models_own(run: Run) -> N
     total, own = (line.split()[-1] for line in out.splitlines() if line.startswith(("sum ", "the model's own")))
     assert float(total) == pytest.approx(float(own), rel=1e-4)
     document = run("contributions", TEXT, "--json").json
-    VALID.validate(document)
+    assert check_schema(document) == "effects"
     parts = document["contributions"]["parts"]
     assert sum(part["value"] for part in parts) == pytest.approx(document["contributions"]["logit"], rel=1e-5)
     written = {(h["layer"], h["head"]): h["writes"] for h in run("ablate", TEXT, "--json").json["heads"]}

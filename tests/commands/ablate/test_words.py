@@ -13,17 +13,14 @@ pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
 import torch
 import transformers
-from jsonschema import Draft202012Validator
 from tokenizers import Tokenizer, processors
 
 from attnctl.commands.ablate.figure import effects_drawing
-from attnctl.commands.schema.documents import SCHEMAS
-from tests.conftest import Refused, Run
+from tests.conftest import Refused, Run, check_schema
 from tests.tools import folders
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
-VALID = Draft202012Validator(SCHEMAS["effects"]())
 TINY: dict[str, Any] = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
     "vocab_size": len(folders.VOCABULARY) + 10, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
@@ -99,7 +96,7 @@ def test_each_word_as_if_its_keys_were_masked(case: str, text: str, pair: str | 
         "ablate", text, "--spans", "words", "-m", folder, *([] if pair is None else ["--text-pair", pair]), "--json"
     )
     document = result.json
-    VALID.validate(document)
+    assert check_schema(document) == "effects"
     network = getattr(transformers, MODELS[case][0]).from_pretrained(folder, attn_implementation="eager").eval()
     encoding = Tokenizer.from_file(f"{folder}/tokenizer.json").encode(text, pair)
     inputs = {"input_ids": torch.tensor([encoding.ids])}

@@ -90,10 +90,10 @@ def test_a_card_says_what_evaluate_prints(name: str, page: str) -> None:
 def test_a_finished_run_keeps_what_its_heads_learned(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """In its weights, for its card; without this command a training ends without it."""
     monkeypatch.setattr("attnctl.commands.train.run.MEASURED_FROM", 1)
-    monkeypatch.setitem(measure_relations.__kwdefaults__, "count", 60)
+    monkeypatch.setitem(measure_relations.__kwdefaults__, "count", 20)
     small = ("--max-steps", "1", "--d-model", "12", "--heads", "6", "--layers", "1")
     assert run("train", "-o", "run", *small).code == 0
-    learned = json.loads(run("evaluate", "run", "--sentences", "60", "--json").out.splitlines()[0])
+    learned = json.loads(run("evaluate", "run", "--sentences", "20", "--json").out.splitlines()[0])
     kept = run("model", "run", "--json").json["metadata"]["figures"][learned["relation"]]
     assert {name: learned[name] for name in ("layer", "head", "held_out")} == {
         name: kept[name] for name in ("layer", "head", "held_out")

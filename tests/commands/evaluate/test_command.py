@@ -9,16 +9,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from attnctl.batching.items import Item
 from attnctl.commands.evaluate.bundled import treebank_text
 from attnctl.commands.evaluate.compute import TOGETHER, census_chunks
-from attnctl.commands.schema.documents import SCHEMAS
 from tests.batching.test_damage import check_a_damaged_part
 from tests.cli.test_screens import RANDOM, SMALL, check_screen
-from tests.conftest import SAMPLES, Refused, Run, process
+from tests.conftest import SAMPLES, Refused, Run, check_schema, process
 from tests.formats.test_conllu import GOOD
 from tests.tools.screen import cells
 
@@ -46,7 +44,7 @@ def test_the_grammar_as_a_corpus_gives_the_numbers_of_the_built_in_table(run: Ru
     }
     result = run("evaluate", grammar, "--untrained", "--json", "-o", "c.json")
     assert (result.code, result.err) == (0, "")
-    jsonschema.Draft202012Validator(SCHEMAS["census"]()).validate(result.json)
+    assert check_schema(result.json) == "census"
     found = rows(result.json)
     for relation, key in (
         ("object → verb", ("obj", "dependent")),

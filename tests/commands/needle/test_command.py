@@ -10,13 +10,11 @@ import pytest
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
-import jsonschema
 import numpy as np
 
 from attnctl.commands.needle.compute import NeedleAsker
-from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.runtime.files import lock_file
-from tests.conftest import Run
+from tests.conftest import Run, check_schema
 from tests.tools.screen import rows_below
 
 OWN = ("--needle", "The cat is red.", "--question", "What is the cat?", "--expect", "red")
@@ -36,7 +34,7 @@ def test_a_model_that_answers_none(run: Run, folder: Path) -> None:
     assert all(0 <= cell["found"] <= 1 and not cell["answered"] for cell in cells)
     assert (last["asked"], last["answered"], last["retrieval_heads"]) == (4, 0, [])
     for line, name in (*((cell, "needle") for cell in cells), (last, "needles")):
-        jsonschema.validate(line, SCHEMAS[name]())
+        check_schema(line, name)
         assert len(line["model"]["sha256"]) == 64 and line["model"]["name"]
 
 
@@ -81,7 +79,7 @@ def test_a_json_file_holds_the_summary_with_every_needle(run: Run, folder: Path)
     *cells, last = map(json.loads, run(*asked, "--json").out.splitlines())
     made = run(*asked, "-o", "n.json")
     document = json.loads(Path("n.json").read_text())
-    jsonschema.validate(document, SCHEMAS["needles"]())
+    assert check_schema(document) == "needles"
     planted = [{name: cell[name] for name in document["needles"][0]} for cell in cells]
     assert document == {**last, "needles": planted} and made.out == ""
     assert {"length", "depth", "answer", "answered", "found"} <= document["needles"][0].keys()

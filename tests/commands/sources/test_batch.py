@@ -11,13 +11,11 @@ import pytest
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
-import jsonschema
 
 from attnctl.batching.formats import tally_csv
-from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.commands.sources.batch import tally_of_prompt
 from tests.batching.test_groups import rows_of
-from tests.conftest import Run
+from tests.conftest import Run, check_schema
 from tests.formats.test_formulas import FORMULAS, check_cells
 
 DOCUMENTS = ["[one] Paris is big.", "[two] Rome is old.", "[three] Oslo is cold."]
@@ -42,7 +40,7 @@ def test_a_row_a_prompt_and_means_over_them(run: Run, chatty: Path, tmp_path: Pa
     assert [document["id"] for document in documents] == ["p0", "p1", "p2", "chat"]
     for document, order in zip(documents, orders, strict=False):
         own = {key: value for key, value in document.items() if key not in ("number", "id")}
-        jsonschema.validate(own, SCHEMAS["sources"]())
+        assert check_schema(own) == "sources"
         alone = run("sources", prompt(order), "--answer", " Rome", "--model", chatty, "--json").json
         assert own == alone
     table = rows_of(out / "sources.csv")

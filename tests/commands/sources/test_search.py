@@ -16,12 +16,10 @@ import pytest
 
 pytest.importorskip("transformers", reason="attnctl[hf] is not installed")
 
-import jsonschema
 from msgspec.structs import replace
 
 import attnctl
 from attnctl.cli.progress import Work
-from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.commands.sources.parts import RESTS, PromptPart, search_parts
 from attnctl.commands.sources.result import (
     Answer,
@@ -39,7 +37,7 @@ from attnctl.formats.documents.json_documents import write_json
 from attnctl.models import open_model
 from attnctl.text.tokens import Token
 from attnctl.trace.model_info import ModelInfo
-from tests.conftest import Run
+from tests.conftest import Run, check_schema
 from tests.models.huggingface.conftest import Shelf
 from tests.models.huggingface.effects.test_answers import TEXT, plain
 
@@ -65,7 +63,7 @@ def test_a_part_that_writes_nothing_known_has_no_such_column(
 
     monkeypatch.setattr("attnctl.models.huggingface.contributions.AttributedPrompt.writes_by_token", refused)
     found = run("sources", TEXT, "--model", chatty, "--answer", " Rome", "--json")
-    jsonschema.validate(found.json, SCHEMAS["sources"]())
+    assert check_schema(found.json) == "sources"
     assert found.code == 0 and not any("writes" in part for part in found.json["parts"])
     assert "The column “writes” is missing: XForCausalLM cannot be taken apart" in found.err
     table = run("sources", TEXT, "--model", chatty, "--answer", " Rome").out.splitlines()
@@ -203,7 +201,7 @@ def chat(tmp_path: Path) -> Path:
 def test_sources_of_a_conversation(run: Run, chatty: Path, chat: Path, tmp_path: Path) -> None:
     result = run("sources", "--chat", chat, "--model", chatty, "--generate", "4", "--json", "--remove")
     assert result.code == 0, result.err
-    jsonschema.validate(result.json, SCHEMAS["sources"]())
+    assert check_schema(result.json) == "sources"
     parts, prompt, answer = result.json["parts"], result.json["prompt"], result.json["answer"]
     assert {part["name"] for part in parts} == {"system 0: Be brief.", "one", "two", "three", "after the documents"}
     assert prompt.startswith("<|system|>Be brief.\n<|user|>[one] Paris") and prompt.endswith("<|assistant|>")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnctl.commands.train.corpus import bundled_corpus
+from attnctl.commands.train import run
 from attnctl.text import english
 from samples.english import __main__ as command
 from samples.english.grammar import sentences
@@ -13,7 +13,7 @@ from samples.english.grammar import sentences
 
 @pytest.mark.parametrize("objective", ["masked-word", "next-word"])
 def test_what_is_read_is_what_was_written(objective: str) -> None:
-    corpus = bundled_corpus(objective)
+    corpus = run.bundled_corpus(objective)  # which is read once for all tests
     assert len(corpus.ids) == command.TRAINED and corpus.answers is not None and not (corpus.ids == 0).any()
     made = sentences(300, command.TRAINED_SEED, command.kinds_by_part()["both"])
     for s, ids, answers in zip(made, corpus.ids, corpus.answers, strict=False):
