@@ -214,6 +214,8 @@ MOVED = {
     "view --json": "attnctl explain TEXT --json",
     "batch --parameters": "--steps all",
     "batch --json": "--format json, the default,",
+    "--engine": "--ray ADDRESS",
+    "--address": "--ray ADDRESS",
     "--no-scale": "--scale none",
     "--rope": "--positions rope",
     "--rope-pairs": "--positions rope, or rope-interleaved,",

@@ -277,7 +277,7 @@ def run_on_cluster(
     largest number of actors (None: one for each GPU they need, or for each core). A worker that dies is started again, and
     its chunk is run again. Raises AttnctlError if there is no cluster, or if it lacks what the workers need.
     """
-    ray = _import_ray()
+    ray = _import_ray(address)
     started = not ray.is_initialized()
     target: dict[str, object] = {"address": address} if address else {"include_dashboard": False}
     try:
@@ -294,7 +294,7 @@ def run_on_cluster(
             ray.shutdown()
 
 
-def _import_ray() -> ModuleType:
+def _import_ray(address: str | None = None) -> ModuleType:
     """Return the module ray, without its messages. Raises AttnctlError if it is not installed."""
     quietly = {
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -306,7 +306,7 @@ def _import_ray() -> ModuleType:
     try:
         import ray
     except ImportError:
-        raise AttnctlError("it needs Ray: pip install 'attnctl[ray]'", option="engine", value="ray") from None
+        raise AttnctlError("it needs Ray: pip install 'attnctl[ray]'", option="ray", value=address or "local") from None
     library: ModuleType = ray  # untyped if Ray is not installed
     return library
 

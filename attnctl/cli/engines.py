@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 
 from typer import Context
 
-from attnctl.cli.command_form import refuse_unused, was_typed
+from attnctl.cli.command_form import was_typed
 from attnctl.cli.groups import EngineOptions
+from attnctl.errors import UsageError
 
 if TYPE_CHECKING:
     from attnctl.batching import Engine
 
 
-OF_RAY = ("address", "gpus_per_worker")
-
-
 def engine_of(context: Context, options: EngineOptions) -> Engine:
-    """Return the engine: Ray if its options were typed. Raises UsageError for those beside `--engine local`."""
+    """Return the engine: Ray if a cluster is named, or its option was typed. Raises UsageError for what is no address."""
     from attnctl.batching import Engine
 
-    if options.engine == "local" and was_typed(context, "engine"):
-        refuse_unused(context, *OF_RAY, because="use it with --engine ray")
-    of_ray = any(was_typed(context, name) for name in OF_RAY)
-    return Engine("ray" if of_ray else options.engine, options.address, options.gpus_per_worker)
+    if options.ray not in (None, "auto", "local") and ":" not in options.ray:
+        raise UsageError("it is auto, local, or HOST:PORT", option="ray", value=options.ray)
+    of_ray = options.ray is not None or was_typed(context, "gpus_per_worker")
+    return Engine(
+        "ray" if of_ray else "local", None if options.ray == "local" else options.ray, options.gpus_per_worker
+    )

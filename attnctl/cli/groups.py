@@ -504,15 +504,11 @@ MeasureOption = Annotated[
         rich_help_panel=CHANGED,
     ),
 ]
-EngineOption = Annotated[
-    Literal["local", "ray"],
-    Option("--engine", help="local, or ray: the workers of a Ray cluster.", rich_help_panel=WORK),
-]
-AddressOption = Annotated[
+RayOption = Annotated[
     str | None,
     Option(
-        "--address",
-        help="The Ray cluster: auto, or HOST:PORT [default: start one on this machine].",
+        "--ray",
+        help="Let the workers of a Ray cluster do it: auto, HOST:PORT, or local, which starts one on this machine.",
         metavar="ADDRESS",
         rich_help_panel=WORK,
     ),
@@ -670,8 +666,7 @@ class WeightOptions:
 class EngineOptions:
     """Where the work is done: on this machine or on a Ray cluster."""
 
-    engine: EngineOption = "local"
-    address: AddressOption = None
+    ray: RayOption = None
     gpus_per_worker: GpusPerWorkerOption = 0.0
 
 

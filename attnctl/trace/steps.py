@@ -483,7 +483,7 @@ def fields_of_steps(names: frozenset[str]) -> tuple[tuple[str, ...], tuple[str, 
 
 
 def listed_steps(value: str) -> tuple[str, ...]:
-    """Return the steps in the value of --steps: "scores,weights", or "all" for every step. Raises UsageError for another."""
+    """Return the steps that a text lists, "scores,weights", or every step for "all". Raises UsageError for others."""
     names = NAMES if value.strip() == "all" else tuple(name.strip() for name in value.split(","))
     check_names(names)
     return names

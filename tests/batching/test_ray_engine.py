@@ -53,11 +53,11 @@ def test_the_folder_is_the_same_as_from_one_machine(two_workers: None, run: Run,
     file = sentences(tmp_path / "in.txt", 400)
     args = (file, "--format", "json,npz")
     assert run("batch", *args, "-o", tmp_path / "here", "--jobs", "1").code == 3
-    result = run("batch", *args, "-o", tmp_path / "there", "--engine", "ray", "--jobs", "2")
+    result = run("batch", *args, "-o", tmp_path / "there", "--ray", "local", "--jobs", "2")
     assert result.code == 3 and "399 done, 1 failed" in result.err
     assert check_whole(tmp_path / "there") == 400
     assert contents(tmp_path / "here") == contents(tmp_path / "there")
-    again = run("batch", *args, "-o", tmp_path / "there", "--engine", "ray")
+    again = run("batch", *args, "-o", tmp_path / "there", "--ray", "local")
     assert "0 done, 400 finished before" in again.err
 
 
