@@ -41,6 +41,9 @@ PARTS_OF_KEYS = (
 TWO_SOFTMAXES = "its weights are multiplied with those of another softmax before they meet values"
 PART_OF_ROW = "only a part of the keys of its softmax meets these values: their weights do not sum to 1"
 LINEAR = "it multiplies keys with values before the queries (linear attention): there is no map of tokens"
+WITHOUT_KEYS = (
+    "a linear layer of its queries says how they weigh the values (outlook attention, Synthesizer): there are no keys"
+)
 LEAVES = frozenset(["numpy", "__array__", "tolist"])  # functions whose results torch does not see
 LEFT = "its scores leave torch (numpy), and what becomes of them is not seen"
 QUOTIENTS = frozenset(["div", "truediv", "true_divide", "divide", "itruediv"])
@@ -74,6 +77,7 @@ class Tracer(Follower):
     see: Callable[[TracedCall, bool, Chunk | None], Array | None] = field(kw_only=True)
     module: Callable[[], str] = field(kw_only=True)  # returns the name of the module that runs
     candidates: list[Softmaxed] = field(default_factory=list)
+    shares_of_features: set[Atom] = field(default_factory=set)  # axes of a softmax over what a linear layer gave
     parts_of_keys: dict[tuple[object, ...], int] = field(
         default_factory=dict
     )  # queries, keys → start of the first part
@@ -104,6 +108,7 @@ class Tracer(Follower):
         axis = layout[dim]
         if table is None:
             if not axis or any(atom.feature for atom in axis):
+                self.shares_of_features.update(axis)
                 return  # over the features of a linear layer: experts, classes, a vocabulary
             is_cross = scores not in self.origins and not self.is_grown(scores)
             table = Table(keys=axis, is_cross=is_cross, needs_queries=not is_followed)
@@ -155,11 +160,29 @@ class Tracer(Follower):
             if other is not None and isinstance(keywords.get("out"), torch.Tensor):
                 other = out.copy_(other)  # the model goes on with the tensor that it gave
             return out if other is None else other
+        if not any(constant) and any(self._weighs_without_keys(product, place) for place in (0, 1)):
+            self.refuse(WITHOUT_KEYS)
         if name in CONVOLUTIONS:  # over a picture or a sound: its channels, and not its places, are features
             return self.follow(name, args, keywords, out)
         self._pass_origin(name, moving, out)
         self._make_layout(product, constant, out)
         return out
+
+    def _weighs_without_keys(self, product: Contraction, place: int) -> bool:
+        """Return whether an operand is a softmax over the features of a linear layer, and its rows share the other one.
+
+        Experts have an output for each row. What linear attention multiplies with a softmax of its queries are features.
+        """
+        letters, others = product.letters[place], product.letters[1 - place]
+        own, other = (self.layouts.get(product.operands[side]) for side in (place, 1 - place))
+        if own is None or not product.summed:
+            return False
+        summed = [atom for letter, axis in zip(letters, own, strict=True) if letter in product.summed for atom in axis]
+        is_shared = any(axis and letter not in (*others, ".") for letter, axis in zip(letters, own, strict=True))
+        if not is_shared or not summed or not set(summed) <= self.shares_of_features:
+            return False
+        known = [axis for letter, axis in zip(others, other or (), strict=bool(other)) if letter in product.summed]
+        return not any(atom.feature for axis in known for atom in axis)
 
     def _is_softmax(self, tensor: Array) -> bool:
         table = self.tables.get(tensor)

@@ -113,6 +113,34 @@ class Sigmoid(Written):
         return self.joined(torch.sigmoid(q @ k.mT) @ v)
 
 
+class Synthesizer(Written):
+    """Tay et al. 2021: a linear layer of each token gives its weights for all places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.Linear(D, H * N)
+
+    def forward(self, x):
+        weights = self.weights(x).view(B, N, H, N).transpose(1, 2).softmax(-1)
+        return self.joined(weights @ self.split(self.v(x)))
+
+
+class Outlook(Written):
+    """Yuan et al. 2021 (VOLO): a linear layer of each place gives the weights within the window around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.Linear(D, 81 * H)
+
+    def forward(self, x):
+        grid = torch.cat([x, x[:, :1]], 1).view(B, 2, 3, D)
+        windows = functional.unfold(self.v(grid).permute(0, 3, 1, 2), 3, padding=1)
+        windows = windows.reshape(B, H, D // H, 9, 6).permute(0, 1, 4, 3, 2)
+        weights = self.weights(grid).reshape(B, 6, H, 9, 9).permute(0, 2, 1, 3, 4).softmax(-1)
+        context = (weights @ windows).permute(0, 1, 4, 3, 2).reshape(B, D * 9, 6)
+        return functional.fold(context, (2, 3), 3, padding=1)
+
+
 class NonLocal(Written):
     """Scores divided by their number (Wang et al. 2018)."""
 
@@ -306,6 +334,8 @@ NAMED = {
     OverQueries: "over the queries",
     Sigmoid: "do not sum to 1",
     NonLocal: "do not sum to 1",
+    Synthesizer: "there are no keys",
+    Outlook: "there are no keys",
     LinearAttention: "linear attention",
     EfficientAttention: "linear attention",
     Channels: "channels",
