@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from attnctl.render.figure.heatmap import draw_heatmap as draw_heatmap
     from attnctl.render.figure.heatmap import draw_strip as draw_strip
     from attnctl.render.figure.heatmap import drawing_of as drawing_of
-    from attnctl.render.figure.heatmap import moving_picture as moving_picture
     from attnctl.render.figure.labels import LONGEST_LABEL as LONGEST_LABEL
     from attnctl.render.figure.labels import Labels as Labels
     from attnctl.render.figure.layout import LEAST_EXTENT as LEAST_EXTENT
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from attnctl.render.figure.photograph import RegionValues as RegionValues
     from attnctl.render.figure.photograph import draw_looks_and_effects as draw_looks_and_effects
     from attnctl.render.figure.photograph import draw_over_photograph as draw_over_photograph
+    from attnctl.render.figure.raster import moving_picture as moving_picture
     from attnctl.render.figure.saving import plain_settings as plain_settings
     from attnctl.render.figure.shaded_text import ShadedPart as ShadedPart
     from attnctl.render.figure.shaded_text import draw_shaded_text as draw_shaded_text
@@ -69,12 +69,13 @@ else:
         {
             "attnctl.render.figure.bars": "Bars bar_drawing",
             "attnctl.render.figure.drawing": "INK QUIET",
-            "attnctl.render.figure.heatmap": "colour_function draw_heatmap draw_strip drawing_of moving_picture",
+            "attnctl.render.figure.heatmap": "colour_function draw_heatmap draw_strip drawing_of",
             "attnctl.render.figure.labels": "LONGEST_LABEL Labels",
             "attnctl.render.figure.layout": (
                 "Drawing LEAST_EXTENT Panel Panels Scale colour_map colour_norm panel_of_heads token_labels"
             ),
             "attnctl.render.figure.photograph": "RegionValues draw_looks_and_effects draw_over_photograph",
+            "attnctl.render.figure.raster": "moving_picture",
             "attnctl.render.figure.saving": "plain_settings",
             "attnctl.render.figure.shaded_text": "ShadedPart draw_shaded_text",
             "attnctl.render.form_builders.explanation": "Explanation",

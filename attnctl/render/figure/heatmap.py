@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,19 +9,16 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from attnctl.formats.photographs import open_picture
 from attnctl.formats.pictures import PLAIN, Look
 from attnctl.readings.heatmap import Evolution, HeatmapGrid, log_span, weight_span
 from attnctl.render.figure.drawing import Sheet
 from attnctl.render.figure.layout import Drawing, Panel, Panels, Scale, colour_map, colour_norm, token_labels
-from attnctl.render.figure.saving import plain_settings, png_bytes
+from attnctl.render.figure.saving import plain_settings
 from attnctl.source.zoom import read_heatmap
 from attnctl.trace import Trace
 from attnctl.trace.notes import notes_of_kind
 
 MOST_ACROSS = 6  # heads of one layer beside each other
-FRAME, LAST = 400, 2500  # milliseconds
-FRAME_DPI = 120  # dots per inch of a frame, at most
 MOST_PANELS = 8  # of a strip
 
 
@@ -134,35 +130,10 @@ def draw_strip(run: Evolution, look: Look = PLAIN) -> Drawing:
         overview=replace(first.overview, grid=replace(first.cells, weights=weights)),
         names=tuple(f"step {run.steps[index]:,}" for index in chosen),
     )
-    return draw_heatmap(together, _on_one_scale(look, f"{run.name}, over training"))
+    return draw_heatmap(together, on_one_scale(look, f"{run.name}, over training"))
 
 
-def moving_picture(run: Evolution, look: Look = PLAIN) -> tuple[bytes, tuple[str, ...]]:
-    """Return a GIF with one frame for each step, the last one shown longer, and the notes of the drawing."""
-    from PIL import Image
-
-    frames = []
-    notes: tuple[str, ...] = ()
-    look = replace(look, dpi=min(look.dpi, FRAME_DPI))
-    for grid, step in zip(run.grids, run.steps, strict=True):
-        # the title is equally wide in every frame, so that all frames have the same size
-        width = len(f"{run.steps[-1]:,}")
-        drawing = draw_heatmap(grid, _on_one_scale(look, f"{run.name}, step {step:>{width},}"))
-        notes = drawing.notes
-        frames.append(open_picture(io.BytesIO(png_bytes(drawing.figure)), ("PNG",)).convert("RGB"))
-    size = max(frame.width for frame in frames), max(frame.height for frame in frames)
-    pages = []
-    for frame in frames:
-        page = Image.new("RGB", size, "white")
-        page.paste(frame, (0, 0))
-        pages.append(page)
-    out = io.BytesIO()
-    durations = [FRAME] * (len(pages) - 1) + [LAST]
-    pages[0].save(out, format="GIF", save_all=True, append_images=pages[1:], duration=durations, loop=0)
-    return out.getvalue(), notes
-
-
-def _on_one_scale(look: Look, title: str) -> Look:
+def on_one_scale(look: Look, title: str) -> Look:
     """Return `look` with the same colours at every step: from 0 to 1, unless it sets other ends."""
     return replace(
         look,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, Unpack
 
@@ -24,10 +25,11 @@ from matplotlib.transforms import Affine2D
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from attnctl.formats.pictures import Look
-from attnctl.readings.heatmap import HeatmapGrid
+from attnctl.formats.photographs import open_picture
+from attnctl.formats.pictures import PLAIN, Look
+from attnctl.readings.heatmap import Evolution, HeatmapGrid
 from attnctl.render.figure.drawing import HATCHING, INK, LEAST_CELL, PAPER, QUIET, Sheet
-from attnctl.render.figure.heatmap import draw_heatmap, panels_of_grid
+from attnctl.render.figure.heatmap import draw_heatmap, on_one_scale, panels_of_grid
 from attnctl.render.figure.layout import TextSetting, colour_map
 from attnctl.render.figure.saving import plain_settings, png_bytes, png_metadata
 from attnctl.render.forms import takes_dark_ink
@@ -35,6 +37,8 @@ from attnctl.runtime.arrays import Bytes, keep_freed_memory
 
 _agg: Any = RendererAgg  # which has no types
 WHITE = 0xFFFFFFFF  # the number of a pixel
+FRAME, LAST = 400, 2500  # milliseconds
+FRAME_DPI = 120  # dots per inch of a frame, at most
 AT_ONCE = 1 << 14  # pixels of cells that are coloured at a time: a copy of so few stays in the cache
 
 
@@ -60,6 +64,28 @@ def _png_of_pixels(pixels: Bytes, look: Look, cited: str) -> bytes:
         text.add_text(key, value)
     indexed.save(out, "PNG", compress_level=1, dpi=(look.dpi, look.dpi), pnginfo=text)
     return out.getvalue()
+
+
+def moving_picture(run: Evolution, look: Look = PLAIN) -> tuple[bytes, tuple[str, ...]]:
+    """Return a GIF with one frame for each step, the last one shown longer, and the notes of the drawing."""
+    frames = []
+    notes: tuple[str, ...] = ()
+    look = replace(look, dpi=min(look.dpi, FRAME_DPI))
+    for grid, step in zip(run.grids, run.steps, strict=True):
+        # the title is equally wide in every frame, so that all frames have the same size
+        width = len(f"{run.steps[-1]:,}")
+        data, notes = heatmap_png(grid, on_one_scale(look, f"{run.name}, step {step:>{width},}"))
+        frames.append(open_picture(io.BytesIO(data), ("PNG",)).convert("RGB"))
+    size = max(frame.width for frame in frames), max(frame.height for frame in frames)
+    pages = []
+    for frame in frames:
+        page = Image.new("RGB", size, "white")
+        page.paste(frame, (0, 0))
+        pages.append(page)
+    out = io.BytesIO()
+    durations = [FRAME] * (len(pages) - 1) + [LAST]
+    pages[0].save(out, format="GIF", save_all=True, append_images=pages[1:], duration=durations, loop=0)
+    return out.getvalue(), notes
 
 
 @lru_cache(maxsize=4)
