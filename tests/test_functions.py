@@ -179,7 +179,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "view": {"text": TEXT, "model": "random"},
     "ablate": {"text": "Alice will eat", "model": "random"},
     "sources": {"prompt": TEXT, "model": "demo"},
-    "evaluate": {"corpus": "one.conllu", "model": "random"},
+    "evaluate": {"corpus": "one.conllu", "model": "random", "sentences": 20},
     "load": {"path": "no-such-file.json"},
     "open_model": {"name": "random"},
     "batch": {"texts": [TEXT], "model": "random"},
