@@ -110,15 +110,15 @@ def modules_named_attention(model: PreTrainedModel) -> dict[str, Module]:
 
 def attention_modules(model: PreTrainedModel) -> dict[str, Module]:
     """Return name → module for the innermost modules that attend, by the names of their classes."""
-    parts = dict(named_parts(model))
-    return {name: parts[name] for name in _attention_names(model)}
+    parts = {name: part() for name, part in _attention_parts(model)}
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 @_while_same_modules
-def _attention_names(model: PreTrainedModel) -> tuple[str, ...]:
-    """Return the names of the innermost modules that attend."""
+def _attention_parts(model: PreTrainedModel) -> tuple[tuple[str, ref[Module]], ...]:
+    """Return the names of the innermost modules that attend, and references to these."""
     return tuple(
-        name
+        (name, ref(module))
         for name, module in modules_named_attention(model).items()
         if not any(part is not module and _module_attends(part) for part in module.modules())
     )
