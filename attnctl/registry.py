@@ -22,9 +22,7 @@ class CommandPackage(NamedTuple):
     documents: Mapping[str, str] = {}  # attnctl schema NAME → "module:Struct"
     batch_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", a BatchFormat
     prompt_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", a BatchFormat that answers prompts
-    aligned_formats: Mapping[
-        str, str
-    ] = {}  # batch --format NAME → "module:class", a BatchFormat that aligns texts, sounds
+    aligned_formats: Mapping[str, str] = {}  # batch --format NAME → "module:class", a BatchFormat that aligns texts
     suffixes: tuple[str, ...] = ()  # of the files that these write for each text
     # "module:function" that other commands call; they work without it if this command is deleted
     measures_training: str = ""  # for train: measures what the heads of a model learned, one Struct for each relation

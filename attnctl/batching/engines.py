@@ -122,7 +122,7 @@ def chunks_of_items(
 
 
 def as_they_come(items: Iterable[Item], limit: int) -> Iterator[list[Item]]:
-    """Yield the items that have come, at most `most` at a time; yield an empty list now and then while none comes."""
+    """Yield the items that have come, at most `limit` at a time; yield an empty list now and then while none comes."""
     arrived: queue.Queue[Item | None | BaseException] = queue.Queue(4 * limit)
 
     def read_chunks() -> None:

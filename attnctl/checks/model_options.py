@@ -110,4 +110,4 @@ def model_arguments(options: OptionValues) -> OptionValues:
 
 def instead_of(option: str) -> str:
     """Return what to use instead of a refused `target`, as the end of a sentence; "" for any other option."""
-    return ": ablate, view (effects) and explain (contributions) watch a word" if option == "target" else ""
+    return ": ablate, contributions and view (effects) watch a word" if option == "target" else ""

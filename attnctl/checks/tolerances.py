@@ -17,7 +17,7 @@ NEGATIVE = 1e-3  # distance below 0 or above 1 of a network's own weight: more i
 
 # two ways of computing an array differ by rounding, in the type that the model computes in
 STORED = {"float64": 1e-6, "float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}
-CHECKED = 10  # factor for --check: errors of several steps add up
+CHECKED = 10  # factor for a check of a whole trace: errors of several steps add up
 NOTED = 1e-3  # the smallest gap in a note: numbers rounded to three decimals pass
 SUMS = 1e-2  # the smallest distance of a sum of weights from 1 in a note: half precision stays below it
 HIDDEN = 1e-6  # the largest weight on a hidden key: a softmax gives it exactly 0

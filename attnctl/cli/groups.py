@@ -432,7 +432,7 @@ TargetOption = Annotated[
     str | None,
     Option(
         "--target",
-        help="What the model should write: the decoder's text (encoder-decoders); with --effects, contributions: a word.",
+        help="What the model should write: the decoder's text (encoder-decoders); for contributions, view --effects a word.",
         metavar="TEXT",
         rich_help_panel=CHECKPOINT,
     ),

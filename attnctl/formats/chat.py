@@ -9,13 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from attnctl.errors import AttnctlError
 from attnctl.text import Document, visible_text
-
-if TYPE_CHECKING:
-    from attnctl.text import Document
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 TEXT_PARTS = ("text", "input_text", "output_text")

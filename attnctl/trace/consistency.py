@@ -25,7 +25,7 @@ from attnctl.trace.subject import numbers_in_text
 CELLS = 1 << 18  # scores of a trace that are recomputed when it is read; of a larger trace, rows at even distances
 
 
-# the rules in the order of the mathematics: the line of --check, and the sentence of a doubt
+# the rules in the order of the mathematics: the line of a check, and the sentence of a doubt
 RULES = {
     "input": ("input against what the layer before puts out", "the input is not what the layer before puts out"),
     "queries": ("queries against X W_Q", "the queries are not X W_Q"),
@@ -47,7 +47,7 @@ RULES = {
     "residual": ("residual stream against input + output", "the residual stream is not input + output"),
 }
 ZERO, ONE = np.zeros((), np.float32), np.ones((), np.float32)
-ALWAYS = ("scores", "scaled_scores", "weights", "context")  # --check lists these even if they cannot be recomputed
+ALWAYS = ("scores", "scaled_scores", "weights", "context")  # a check lists these even if they cannot be recomputed
 
 
 @dataclass(frozen=True)

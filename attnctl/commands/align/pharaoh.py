@@ -20,7 +20,7 @@ from attnctl.errors import AttnctlError, UsageError, option_name
 from attnctl.runtime.files import decode_text, read_bytes
 from attnctl.text import counted
 
-FEWEST_PAIRS = 3  # of which every first word could be unlinked by chance in fewer
+FEWEST_PAIRS = 3  # in fewer, the first words may be without a link by chance
 _LINK = re.compile(r"(\d{1,9})([-p])(\d{1,9})", re.ASCII)
 
 

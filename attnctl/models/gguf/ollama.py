@@ -73,20 +73,25 @@ def parse_name(name: str) -> OllamaName:
 
 def store_folders() -> list[Path]:
     """Return the folders of Ollama's stores: OLLAMA_MODELS, else the user's and the service's own, those that exist."""
-    stated = os.environ.get("OLLAMA_MODELS", "").strip(" \"'")
+    stated = _stated_folder()
     candidates = [Path(stated)] if stated else [Path.home() / ".ollama" / "models", SERVICE]
     return [folder for folder in candidates if os.path.isdir(folder / "manifests")]  # noqa: PTH112
 
 
+def _stated_folder() -> str:
+    """Return the folder that the variable OLLAMA_MODELS names, as Ollama reads it; "" if it is not set."""
+    return os.environ.get("OLLAMA_MODELS", "").strip(" \"'")
+
+
 def installed_names() -> list[OllamaName]:
     """Return the names of the models in the stores."""
-    found: dict[OllamaName, None] = {}
+    names: dict[OllamaName, None] = {}
     for folder in store_folders():
         manifests = folder / "manifests"
         for path in sorted(manifests.glob("*/*/*/*")):
             if not path.is_dir():
-                found[OllamaName(*path.relative_to(manifests).parts)] = None
-    return list(found)
+                names[OllamaName(*path.relative_to(manifests).parts)] = None
+    return list(names)
 
 
 def completions() -> list[str]:
@@ -179,8 +184,7 @@ def _unknown(name: OllamaName) -> str:
 
 
 def _places() -> str:
-    stated = os.environ.get("OLLAMA_MODELS", "").strip(" \"'")
     home = SERVICE.parents[1]
     is_closed = os.path.lexists(home) and not os.access(home, os.R_OK | os.X_OK)
     closed = ", which this user may not read," if is_closed else ""
-    return stated or f"{Path.home() / '.ollama' / 'models'} or {SERVICE}{closed}"
+    return _stated_folder() or f"{Path.home() / '.ollama' / 'models'} or {SERVICE}{closed}"
