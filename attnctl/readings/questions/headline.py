@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -418,6 +419,7 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
     best: tuple[tuple[bool, float], Headline] | None = None
     special = [j for j, token in enumerate(trace.key_axis) if token.special]
     parked = trace.model.nature.is_network and trace.reads_itself
+    own_key = cache(trace.own_key)  # every head has the same queries
     for part, h in places:
         weights = part.head_weights(h).astype(np.float64)  # (rows, n_k)
         queries = list(range(len(weights)) if part.rows is None else part.rows)
@@ -428,7 +430,7 @@ def _largest_link(trace: Trace, places: Sequence[tuple[LayerTrace, int]], query:
         telling[:, special] = False
         telling[:, : int(parked)] = False  # checkpoints park attention on their first token
         telling[:, _sinks(weights)] = False
-        own_keys = [(row, own) for row, i in enumerate(queries) if (own := trace.own_key(i)) is not None]
+        own_keys = [(row, own) for row, i in enumerate(queries) if (own := own_key(i)) is not None]
         telling[tuple(np.array(own_keys, int).reshape(-1, 2).T)] = False
         visible_keys = (
             np.full(len(queries), weights.shape[1]) if part.mask is None else part.mask.sum(axis=1)
