@@ -176,7 +176,7 @@ def attend(text: str, model: str = "random", **how: Any) -> attnctl.Trace:
 
 @cache
 def _validator(name: str) -> Any:
-    from jsonschema import Draft202012Validator
+    from jsonschema_rs import Draft202012Validator
 
     from attnctl.commands.schema.documents import SCHEMAS
 
@@ -186,7 +186,10 @@ def _validator(name: str) -> Any:
 def check_schema(document: Any, name: str = "") -> str:
     """Hold a JSON document against the schema that it names, or that of a name; answers the name."""
     name = name or document["schema"].removeprefix("attnctl.").partition("/")[0]
-    wrong = [f"{error.json_path}: {error.message[:200]}" for error in _validator(name).iter_errors(document)]
+    wrong = [
+        f"{'.'.join(map(str, error.instance_path))}: {error.message[:200]}"
+        for error in _validator(name).iter_errors(document)
+    ]
     assert not wrong, (name, wrong[:3])
     return name
 

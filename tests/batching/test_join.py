@@ -9,12 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 import attnctl
-from attnctl.commands.schema.documents import SCHEMAS
-from tests.conftest import Run
+from tests.conftest import Run, check_schema
 
 TEXTS = ["Alice eats", "", "🍕 or 🍣?", 'say "=1+1", Bob', " \t", "Bob sleeps"]
 DONE = [number for number, text in enumerate(TEXTS) if text.strip()]
@@ -58,7 +56,7 @@ def test_each_text_has_its_number_in_every_format(
             number: TEXTS[number] for number in DONE
         }
         for line in documents:
-            jsonschema.validate(line, SCHEMAS["failed" if "error" in line else "trace"]())
+            check_schema(line, "failed" if "error" in line else "trace")
 
     check(run("batch", file, *SMALL).out)
     asked = (

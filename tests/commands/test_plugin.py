@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema_rs
 import numpy as np
 import pytest
 import torch
@@ -99,8 +99,8 @@ def test_the_sample_is_installed_used_and_removed(tmp_path: Path, shelf: Shelf) 
     explained = ("explain", "Alice will eat", "--model", folder, "--measure", "relative", "--json")
     lines = (*words, "--json"), ("schema", "lookback"), explained, ("schema", "trace")
     told, schema, trace, schema_of_trace = answers(*lines)
-    jsonschema.validate(told, schema)
-    jsonschema.validate(trace, schema_of_trace)
+    jsonschema_rs.validate(schema, told)
+    jsonschema_rs.validate(schema_of_trace, trace)
     expected = lookback_ratios(folder, [token["id"] for token in told["tokens"]], told["new"])
     assert told["new"] == 6
     assert {(one["layer"], one["head"]) for one in told["heads"]} == set(expected)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jsonschema
+import jsonschema_rs
 import numpy as np
 import pytest
 
@@ -31,7 +31,7 @@ def test_several_queries_are_kept_in_the_order_that_is_asked_for(run: Run) -> No
 def test_json_is_one_valid_line(run: Run) -> None:
     result = run("explain", TEXT, "--model", "random", "--json", "--heads", "2")
     assert result.out.count("\n") == 1 and result.err == ""
-    jsonschema.validate(result.json, json.loads(run("schema").out))
+    jsonschema_rs.validate(json.loads(run("schema").out), result.json)
     asked = "--model random --json --heads 2 --head 1 --query eat --steps weights"
     narrow = run("explain", TEXT, *asked.split()).json
     (head,) = narrow["layers"][0]["heads"]

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 import torch
@@ -16,7 +15,6 @@ import torch
 from attnctl import attention
 from attnctl.api.capturing import capture
 from attnctl.attention import Call
-from attnctl.commands.schema.documents import SCHEMAS
 from attnctl.errors import AttnctlError, UsageError
 from attnctl.formats.storage import load, save_value
 from attnctl.models.check import check_attention
@@ -31,6 +29,7 @@ from attnctl.render.form_builders.explanation import Explanation
 from attnctl.render.terminal.console import Shown, as_text
 from attnctl.source import Changes, TextSource, TraceSource, prepare, record_trace
 from attnctl.trace import Trace
+from tests.conftest import check_schema
 from tests.models.huggingface.conftest import FamilyTrace
 from tests.tools.sweep.checkpoints import TEXT, opened
 from tests.tools.sweep.families import Family, build
@@ -58,7 +57,7 @@ def explained(trace: Trace, layer: int, *steps: str) -> str:
 
 def kept_whole(trace: Trace, tmp_path: Path) -> None:
     """The trace as JSON fits the schema; JSON and NPZ give every number back."""
-    jsonschema.Draft202012Validator(SCHEMAS["trace"]()).validate(json.loads(trace.to_json()))
+    assert check_schema(json.loads(trace.to_json())) == "trace"
     for name in ("run.json", "run.npz"):
         save_value(trace, tmp_path / name)
         for ours, theirs in zip(trace.layers, load(tmp_path / name).layers, strict=True):
