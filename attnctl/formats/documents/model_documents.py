@@ -24,7 +24,6 @@ class BatchAsked(Part, kw_only=True):
     layer: str | None
     head: str | None
     query: str | None
-    parameters: bool
     max_tokens: Index
     batch_size: Index
     words: bool

@@ -26,7 +26,7 @@ from attnctl.commands.align.word_times import (
     words_of_pieces,
 )
 from attnctl.formats.audio import read_audio
-from attnctl.formats.documents.json_documents import plain
+from attnctl.formats.documents.json_documents import json_object
 from attnctl.models import open_model
 from tests.conftest import Refused, Run, check_schema
 from tests.tools import whisper
@@ -359,7 +359,7 @@ def test_time_marks_and_labels_have_every_word() -> None:
 def test_segments_have_the_words_as_whisperx_has_them(place: Path) -> None:
     """What whisperX's own writers take of its result (`whisperx.utils.get_writer`): start, end, text, words."""
     words = SPOKEN[:4]
-    segments = json.loads(json.dumps([plain(segment) for segment in spoken_segments(words, "en")]))
+    segments = json.loads(json.dumps([json_object(segment) for segment in spoken_segments(words, "en")]))
     assert [(part["start"], part["end"], part["text"]) for part in segments] == [
         (0.05, 1.3, 'He said: "no!"'), (2.5, 2.9, words[3].text)
     ]  # fmt: skip
