@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from attnctl.source.model import CanBeUntrained as CanBeUntrained
     from attnctl.source.model import CanIntervene as CanIntervene
     from attnctl.source.model import Generates as Generates
+    from attnctl.source.model import GivesWeights as GivesWeights
     from attnctl.source.model import HearsSpeech as HearsSpeech
     from attnctl.source.model import Model as Model
-    from attnctl.source.model import PadsTexts as PadsTexts
     from attnctl.source.model import Predicts as Predicts
     from attnctl.source.model import SharesPasses as SharesPasses
     from attnctl.source.model import ShowsOutputs as ShowsOutputs
@@ -68,7 +68,7 @@ else:
             ),
             "attnctl.source.model": (
                 "AlignsTexts AnsweredPrompt AnswersByIds AnswersPrompts CallsModule CallsNetwork CanBeUntrained "
-                "CanIntervene Generates HearsSpeech Model PadsTexts Predicts SharesPasses ShowsOutputs Unembeds"
+                "CanIntervene Generates HearsSpeech Model GivesWeights Predicts SharesPasses ShowsOutputs Unembeds"
             ),
             "attnctl.source.prepared": "ChangedReading Prepared check_room record_trace",
             "attnctl.source.probe": "ProbeReading probe_text",

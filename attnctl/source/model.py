@@ -442,8 +442,8 @@ class SharedPass(Protocol):
 
 
 @runtime_checkable
-class PadsTexts(SharedPass, Protocol):
-    """A pass in which texts of several lengths are padded to one."""
+class GivesWeights(SharedPass, Protocol):
+    """A pass that gives the weights of all its texts in one array."""
 
     def weights(self, texts: Sequence[tuple[Token, ...]], take: Callable[[int, Array], None], /) -> None:
         """Call `take` with each layer and its weights (batch, heads, n, n), padding at the end."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate, islice
+from itertools import accumulate, groupby, islice
 from typing import TYPE_CHECKING
 
-from attnctl.commands.evaluate.counting import count_sentence, tally_shape
+from attnctl.commands.evaluate.counting import count_sentences, tally_shape
 from attnctl.commands.evaluate.result import RelationDocument
 from attnctl.commands.evaluate.tally import CensusTally, table_of_tally
 from attnctl.commands.evaluate.words import HALF, HALVES, UP, AlignedSentence, TreeQuestion, align_words
@@ -25,6 +25,7 @@ from attnctl.text.english import HELD_OUT, Link, links_of_word, read_sentences
 if TYPE_CHECKING:
     from attnctl.source import Model
 
+TOGETHER = 64  # sentences of one length that share a pass
 LEAST_LINKS = 5  # links of a relation that each part of the corpus needs; on fewer, no head can be chosen
 
 NOUNS = ("NOUN", "PRON")
@@ -84,12 +85,15 @@ def _count_parts(model: Model, fresh: Model | None, parts: Sequence[str], count:
     """
     tally = CensusTally(tally_shape(model))
     for half, part in zip(HALVES, parts, strict=True):
-        for block in islice(read_sentences(HELD_OUT, part), None if part == "by hand" else count):
-            sentence = _read_sentence(model, block, half)
-            if sentence.questions:
-                tally.merge_tally(count_sentence(model, sentence))
-                if fresh is not None:
-                    tally.merge_tally(count_sentence(fresh, sentence).of_untrained())
+        blocks = islice(read_sentences(HELD_OUT, part), None if part == "by hand" else count)
+        sentences = [sentence for block in blocks if (sentence := _read_sentence(model, block, half)).questions]
+        sentences.sort(key=lambda sentence: len(sentence.tokens))
+        for _, of_length in groupby(sentences, key=lambda sentence: len(sentence.tokens)):
+            while together := list(islice(of_length, TOGETHER)):
+                for counted in count_sentences(model, together):
+                    tally.merge_tally(counted)
+                for counted in count_sentences(fresh, together) if fresh is not None else ():
+                    tally.merge_tally(counted.of_untrained())
     return tally
 
 

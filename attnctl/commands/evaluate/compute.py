@@ -30,8 +30,7 @@ from attnctl.checks import limits
 from attnctl.checks.argument_types import check_types
 from attnctl.checks.model_options import ModelOptions, with_model_options
 from attnctl.commands.evaluate.counting import (
-    Census,
-    count_sentence,
+    count_sentences,
     mention_counts,
     tally_shape,
     windows_of_sizes,
@@ -49,7 +48,7 @@ from attnctl.errors import AttnctlError, TooLongError, UsageError, in_one_line, 
 from attnctl.formats import BadSentenceError, ParsedSentence, joined_sentences
 from attnctl.models import DEFAULT, Model, open_named_model, opened_model
 from attnctl.runtime.files import decode_text, read_bytes
-from attnctl.source import CanBeUntrained, Generates, PadsTexts, SharesPasses
+from attnctl.source import CanBeUntrained, Generates, SharesPasses
 from attnctl.text.tokens import Token, checked_text
 
 if TYPE_CHECKING:
@@ -118,9 +117,9 @@ class CensusCounts(Task):
     def _read_together(self, sentences: Sequence[AlignedSentence]) -> list[CensusTally]:
         """Return what the heads find in sentences that share a pass, with the counts of the untrained model."""
         try:
-            tallies = counts_of(self.model, sentences)
+            tallies = count_sentences(self.model, sentences)
             if self.untrained is not None:
-                for tally, before in zip(tallies, counts_of(self.untrained, sentences), strict=True):
+                for tally, before in zip(tallies, count_sentences(self.untrained, sentences), strict=True):
                     tally.merge_tally(before.of_untrained())
         except AttnctlError as error:
             raise AttnctlError(f"not read: {error}") from error
@@ -181,20 +180,6 @@ class CensusCounts(Task):
                 f"too long: {len(tokens):,} tokens are more than {option_name('max_tokens', self.work.max_tokens)}"
             )
         return tokens
-
-
-def counts_of(model: Model, sentences: Sequence[AlignedSentence]) -> list[CensusTally]:
-    """Return what the heads of a model find in sentences; a checkpoint reads several in one pass.
-
-    Raises AttnctlError if a weight is not a finite number, or the model cannot read a sentence.
-    """
-    with np.errstate(all="ignore"):
-        shared = model.shared_pass() if isinstance(model, SharesPasses) else None
-        if not isinstance(shared, PadsTexts):
-            return [count_sentence(model, sentences[0])]
-        census = Census(sentences, tally_shape(model))
-        shared.weights([sentence.tokens for sentence in sentences], census.count_layer)
-        return census.tallies()
 
 
 def open_census_model(work: CensusWork, opened: Model | None = None) -> Model:

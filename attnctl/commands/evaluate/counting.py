@@ -23,6 +23,7 @@ from attnctl.errors import AttnctlError
 from attnctl.formats import ParsedSentence
 from attnctl.models import Model
 from attnctl.runtime.arrays import as_numpy, place_array
+from attnctl.source import GivesWeights, SharesPasses
 
 
 def windows_of_sizes(sizes: Sequence[int], limit: int) -> list[range]:
@@ -264,6 +265,21 @@ def count_sentence(model: Model, sentence: AlignedSentence) -> CensusTally:
     census, n = Census([sentence], tally_shape(model)), len(sentence.tokens)
     model.run(sentence.tokens, lambda step: census.count_layer(step.layer, step.all_weights()[None, ..., :n]), "")
     return census.tallies()[0]
+
+
+def count_sentences(model: Model, sentences: Sequence[AlignedSentence]) -> list[CensusTally]:
+    """Return what the heads of a model find in sentences, the shortest first, in one pass where texts may share it.
+
+    Raises AttnctlError if a weight is not a finite number, or the model cannot read a sentence.
+    """
+    texts = [sentence.tokens for sentence in sentences]
+    with np.errstate(all="ignore"):
+        shared = model.shared_pass() if isinstance(model, SharesPasses) else None
+        if not isinstance(shared, GivesWeights) or not shared.may_share(texts, ()):
+            return [count_sentence(model, sentence) for sentence in sentences]
+        census = Census(sentences, tally_shape(model))
+        shared.weights(texts, census.count_layer)
+        return census.tallies()
 
 
 def tally_shape(model: Model) -> tuple[int, int]:

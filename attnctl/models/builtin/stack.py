@@ -53,6 +53,16 @@ class EqualLengths:
         """Return the result of `Stack.run` for each text; each visitor sees its own layers, with these `fields`."""
         return run_together(self.model, texts, visits, fields)
 
+    def weights(self, texts: Sequence[tuple[Token, ...]], take: Callable[[int, Array], None]) -> None:
+        """Call `take` with each layer and its weights (texts, heads, n, n): no text is padded."""
+        x: Array = np.stack([self.model.input_rows(tokens) for tokens in texts])  # (texts, n, d_model)
+        for number, parameters in enumerate(self.model.layers):
+            layer = self.model.layer_attention(number, x, parameters, parameters)
+            take(number, layer.all_weights())
+            if number + 1 < len(self.model.layers):
+                output, residual = layer.forward.output_and_residual
+                x = output if residual is None else residual  # (texts, n, d_model)
+
 
 def run_together(
     model: Stack,
