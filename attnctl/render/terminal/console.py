@@ -138,6 +138,7 @@ ACCENT = "bright_magenta"
 DIM = "dim"
 GAP = 2
 NAME = 8  # cells of a column's name
+_PLAIN, _DIM = Style(), Style.parse(DIM)
 
 
 def viridis_colour(share: float) -> tuple[int, int, int]:
@@ -220,13 +221,15 @@ def grid_lines(grid: Grid, width: int, style: Callable[[int, int], Style] | None
             table.add_row(Text("  ⋮", DIM))
             continue
         marked = row in grid.marks
-        cells = [Text.assemble("▸ " if marked else "  ", (names[row], "bold" if marked else ""))]
+        name = Text.assemble("▸ " if marked else "  ", (names[row], "bold" if marked else ""))
+        cells: list[RenderableType] = [name]
         for column, wide in zip(columns, widths, strict=True):
             text = "…" if column is None else grid.cell_text(row, column)
-            shade = DIM if column is None or text == ABSENT else style(row, column)
+            shade = _DIM if column is None or text == ABSENT else style(row, column)
             # the shade begins one cell before the number
-            cells.append(Text.assemble((padded_text(text, wide + (grid.heat or grid.change)), shade)))
-        cells.append(Text(grid.number(float(grid.array[row].sum()))))
+            number = padded_text(text, wide + (grid.heat or grid.change))
+            cells.append(_Fitted(number, shade, right=True, bare=True))
+        cells.append(_Fitted(grid.number(float(grid.array[row].sum())), _PLAIN, right=True))
         tone = f"{ACCENT * marked}{' bold' * (row in grid.strong)}"
         table.add_row(*cells[: len(table.columns)], style=tone)
     yield Unpadded(table, width, grid.indent)
@@ -282,6 +285,34 @@ def cropped_line(line: Text, width: int) -> Text:
 def safe_text(text: str, style: str | Style = "") -> Text:
     """Return text in one line, without characters that control a terminal."""
     return Text(text if text.isprintable() else harmless_line(text), style, no_wrap=True, overflow="ellipsis")
+
+
+class _Fitted:
+    """A text in one line that fits its column, `gap` cells after the one before.
+
+    `right`: aligned to the right; `bare`: the spaces that align it have none of its colours.
+    A rich Text in its place would be measured, wrapped, justified and cut once more: half of a table's time.
+    """
+
+    def __init__(self, text: str, style: Style, gap: int = 0, *, right: bool, bare: bool = False) -> None:
+        self.text, self.style, self.gap, self.right = text, style, gap, right
+        self.bare = bare and bool(style)
+        self.width = gap + cell_len(text)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Return its width, which is the least and the greatest."""
+        return Measurement(self.width, self.width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield one line of the column's width; in a column that a narrow terminal made narrower it ends in an ellipsis."""
+        if self.width > options.max_width:
+            yield _after(self.gap, safe_text(self.text, self.style))
+            return
+        gap, space = " " * self.gap, " " * (options.max_width - self.width)
+        text = self.text if self.bare else space + self.text if self.right else self.text + space
+        if start := gap + space * self.bare:
+            yield Segment(start)
+        yield Segment(text, self.style)
 
 
 class Unpadded:
@@ -442,7 +473,7 @@ def text_lines(line: Line, width: int) -> list[Text]:
 
 
 def _with_cut(line: Line, limit: int) -> Line:
-    """Return the line with each of its pieces in at most `most` cells."""
+    """Return the line with each of its pieces in at most `limit` cells."""
     return replace(line, content=[(label_fit(text, limit), tone, rank) for text, tone, rank in line.pieces])
 
 
@@ -514,7 +545,7 @@ def table_lines(table: Table, room: int, width: int) -> Iterator[RenderableType]
         )  # fmt: skip
         # the cells that remain if each other column has its natural width
         cell_width = max(widths.minimum, widths.natural + room - table.indent - total)
-        cells.append([_after(gap, _table_cell(column, row, cell_width)) for row in range(len(column.values))])
+        cells.append([_table_cell(column, row, cell_width, gap, not is_left) for row in range(len(column.values))])
     for row, parts in enumerate(zip(*cells, strict=True)):
         rich_table.add_row(*parts, style="bold" if row < len(table.strong) and table.strong[row] else None)
     omitted = text_lines(Line(table.omission, DIM, table.indent), width) if table.omission else []
@@ -531,25 +562,28 @@ def _after(gap: int, cell: RenderableType) -> RenderableType:
     return Padding(cell, (0, 0, 0, gap)) if gap else cell
 
 
-def _table_cell(column: Column, row: int, room: int) -> RenderableType:
-    """Return a value as a cell of its column; a line has the pieces that fit in `room` cells."""
+def _table_cell(column: Column, row: int, room: int, gap: int, right: bool) -> RenderableType:
+    """Return a value as a cell of its column, `gap` cells after the one before; a line has the pieces that fit in `room`."""
     value, style = column.values[row], Style.parse(column.tone.replace("accent", ACCENT))
     if column.kind == "bar":
         share = abs(value or 0.0)
         colour = style.color or heat_style(share).bgcolor or "default"
-        return Bar(1.0, 0.0, share + 1 / (16 * column.max_width), color=colour)  # rich cuts eighths off: this rounds
+        # rich cuts eighths off: this rounds
+        return _after(gap, Bar(1.0, 0.0, share + 1 / (16 * column.max_width), color=colour))
     if isinstance(value, Line):
         line = _joined(_fitting_line(value, room))
-        return Text("", style, no_wrap=True, overflow="ellipsis").append_text(line)
+        return _after(gap, Text("", style, no_wrap=True, overflow="ellipsis").append_text(line))
     text = column.cell_text(value)
     if (shade := column.shade_at(row)) is not None:
         style += (change_style if column.kind == "change" else heat_style)(shade)
+    if not column.cut:
+        return _Fitted(text if text.isprintable() else harmless_line(text), style, gap, right=right)
     if column.cut == "start":
-        return _End(text, style)
+        return _after(gap, _End(text, style))
     cell = safe_text(text, style)
     if column.cut == "below":
         cell.no_wrap, cell.overflow = False, "fold"
-    return cell
+    return _after(gap, cell)
 
 
 class _End:
