@@ -145,6 +145,14 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert re.findall(r"^## ([\d.]+)", changes, re.MULTILINE)[0] == __version__
 
 
+def test_a_tag_of_this_version_is_released_and_no_other() -> None:
+    workflow = (ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8")
+    (line,) = re.findall(r"run: (test .*)", workflow)
+    for tag, expected in ((f"v{__version__}", 0), ("v0.0.0", 1), ("v", 1)):
+        done = subprocess.run(["bash", "-c", line], cwd=ROOT, env={**os.environ, "GITHUB_REF_NAME": tag})
+        assert done.returncode == expected, tag
+
+
 # --- the example on each command's generated page, checkpoints being tiny ones of the same kind --------------------------
 
 
