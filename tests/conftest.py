@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +22,8 @@ import pexpect
 import pytest
 
 import attnctl
+
+pytest_plugins = ["pytester"]  # the tests of this file run pytest
 
 SAMPLES = Path(__file__).parent.parent / "samples"
 
@@ -50,6 +53,51 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
         gc.unfreeze()  # they are old now, as after a collection
         gc.enable()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --whole: without it, a run of the whole suite takes a third of each grid."""
+    parser.addoption(
+        "--whole", action="store_true", help="run every cell of each grid of equal tests, not a third of them"
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say which share of the grids runs."""
+    return f"grids: {'all' if takes_all_cells(config) else 'a third'} of the cells{' (--whole: all)' * (not takes_all_cells(config))}"
+
+
+def takes_all_cells(config: pytest.Config) -> bool:
+    """Return whether every cell of a grid runs: with --whole, and where tests are named."""
+    named = config.args_source is pytest.Config.ArgsSource.ARGS or bool(config.option.keyword)
+    return bool(config.option.whole or named)
+
+
+def in_third(name: str) -> bool:
+    """Return whether a cell of this name is among the third that always runs: the same one on every machine."""
+    return zlib.crc32(name.encode()) % 3 == 0
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out two thirds of the tests marked `grid`, but never all cells of a function."""
+    if takes_all_cells(config):
+        return
+    grids: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("grid"):
+            grids.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {cell for cells in grids.values() for cell in [c for c in cells if in_third(c.nodeid)] or cells[:1]}
+    left = [cell for cells in grids.values() for cell in cells if cell not in kept]
+    config.hook.pytest_deselected(items=left)
+    gone = set(left)
+    items[:] = [item for item in items if item not in gone]
+
+
+@pytest.fixture
+def takes(request: pytest.FixtureRequest) -> Callable[[str], bool]:
+    """Return whether this run takes a cell, by its name, of a grid that a test walks through itself."""
+    everything = takes_all_cells(request.config)
+    return lambda name: everything or in_third(name)
 
 
 @pytest.fixture(scope="session", autouse=True)

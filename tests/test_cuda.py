@@ -124,6 +124,7 @@ NEAR = [  # layers add up rounding
 ]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("line", [*EXACT, *NEAR])
 def test_a_command_prints_the_same_numbers(cuda: Device, run: Run, line: str) -> None:
     on_cpu, on_gpu = both(cuda, run, line)

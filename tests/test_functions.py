@@ -207,6 +207,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("function", GIVEN)
 def test_no_argument_is_an_error_of_ours(function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # where view writes what is called "nope"

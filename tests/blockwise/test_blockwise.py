@@ -100,6 +100,7 @@ def swept(call):
     return SweptLayer(0, tuple(range(call.queries.shape[0])), Forward(call))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("heads", "kv_heads", "n"), [(4, 2, 300), (3, 1, 122)])
 def test_every_fact_equals_the_matrix(kind, heads, kv_heads, n, monkeypatch):

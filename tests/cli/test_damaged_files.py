@@ -31,6 +31,7 @@ def worker() -> Iterator[Worker]:
     made.end()
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", read_back.READERS)
 def test_the_file_as_it_was_made_is_read(
     name: str, files: dict[str, bytes], run: Run, monkeypatch: pytest.MonkeyPatch
@@ -50,6 +51,7 @@ def test_the_file_as_it_was_made_is_read(
         assert done.code == 0, (arguments, done.err)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", read_back.READERS)
 def test_a_damaged_file_is_read_or_refused_in_a_line(name: str, files: dict[str, bytes], worker: Worker) -> None:
     if name not in files:

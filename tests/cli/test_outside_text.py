@@ -142,6 +142,7 @@ def named(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     return str(request.param)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("command", "forms"),
     [

@@ -84,6 +84,7 @@ COMMANDS = [
 FAILING = {'leaks "': 4, "needle": 1}  # what they look for was not as it should be
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(("command", "notes"), COMMANDS, ids=lambda value: value[:50] if isinstance(value, str) else "")
 def test_a_screen_fits_at_any_width_and_notes_stand_beside_it(command: str, notes: list[str], room: Path) -> None:
     check_screen(command, notes, room)

@@ -28,6 +28,7 @@ def test_every_page_is_listed() -> None:
     assert files == {topic for pages in WRITTEN.values() for topic in pages}
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("topic", all_topics())
 def test_a_page_in_a_pipe_and_in_a_terminal(run: Run, topic: str) -> None:
     piped = run("docs", topic)

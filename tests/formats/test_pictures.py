@@ -13,6 +13,7 @@ TEXT = "Alice will eat pizza"
 CITED = f"attnctl {__version__}, demo: bundled with attnctl {__version__}"
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("arguments", "names", "said"),
     [

@@ -77,6 +77,7 @@ QUESTIONS = {
 }
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_question_is_answered_alike(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnctl.layer.MEMORY", 1 << 20)  # several blocks
@@ -131,6 +132,7 @@ def test_statistics_are_alike(kind: str) -> None:
             close(getattr(other, name), getattr(one, name), tolerance=1e-3, floor=1e-3)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", [40, N])  # built, and swept
 def test_the_extreme_logits_are_those_of_the_scaled_scores(kind: str, n: int) -> None:

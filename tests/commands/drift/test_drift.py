@@ -94,6 +94,7 @@ def eager(kind: Any, folder: Path, output_name: str, ids: torch.Tensor) -> tuple
         return network(ids, output_attentions=True), outputs
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("texts", [TEXTS, ["Alice will eat pizza at ten. " * 30]], ids=["short", "long"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_drift_is_that_of_a_plain_loop(

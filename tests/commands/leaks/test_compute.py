@@ -191,6 +191,7 @@ def found_in(case: str, batch: dict[str, Any], expect: Any = "segments") -> Any:
     return attnctl.leaks(network(model, kernel or "sdpa"), expect=TABLE if expect == "table" else expect, **batch)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("case", CLEAN)
 def test_a_clean_batch_passes(case: str) -> None:
     model, batch, expect = CLEAN[case]
@@ -202,6 +203,7 @@ def test_a_clean_batch_passes(case: str) -> None:
         assert max(moved) == found.floor == 0
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("case", PLANTED)
 def test_a_planted_leak_is_found(case: str) -> None:
     model, batch, cause, pairs = PLANTED[case]
@@ -341,6 +343,7 @@ def test_a_window_relays() -> None:
 UNREAD = {"opt", "gpt_oss, sinks"}
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("case", zoo.DECODERS)
 def test_every_architecture_that_packs(case: str) -> None:
     found = found_in(case, flattened())

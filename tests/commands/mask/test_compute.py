@@ -123,6 +123,7 @@ def checked(
                 hook.remove()
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_caught_and_its_twin_holds(name: str, kernel: str) -> None:
@@ -259,6 +260,7 @@ def test_groups_are_the_masks_that_transformers_makes() -> None:
 SOME = ("llama causal", "gemma3_text causal", "gpt_neo causal", "jamba causal", "llama4 causal", "bert masked", "modernbert masked", "mamba2 causal", "t5 seq2seq", "t5gemma2 seq2seq", "bart seq2seq", "rwkv causal", "qwen3_next causal", "xlnet causal")  # fmt: skip
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", SOME)
 def test_families_without_a_false_alarm(name: str) -> None:
     """A dozen of the families; `python -m tests.commands.mask.sweep` runs all."""

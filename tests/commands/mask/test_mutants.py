@@ -104,6 +104,7 @@ MIXING: dict[str, tuple[str, Callable[[Any, Any], Any], int | None]] = {
 }
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("batch", BATCHES)
 def test_rows_that_mix_are_found(batch: str, kernel: str) -> None:

@@ -98,6 +98,7 @@ def test_the_command(run: Run) -> None:
 OF_EACH_FAMILY = {entry["model_type"]: name for name, entry in known_configurations().items()}.values()
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", OF_EACH_FAMILY)
 def test_a_known_model_in_windows_of_every_width(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four matrices of what its configuration states are those of its network, where it has four."""

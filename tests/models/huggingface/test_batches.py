@@ -47,6 +47,7 @@ def assert_same(one: Trace, other: Trace) -> None:
                 assert a is None or isinstance(a, (tuple, int, dict)), field.name
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("case", [*zoo.DECODERS, *(name for name in zoo.ENCODERS if name != "vit"), *zoo.SPARSE])
 def test_each_text_is_as_if_alone(shelf: Shelf, case: str) -> None:
     model: Any = open_model(shelf(case))

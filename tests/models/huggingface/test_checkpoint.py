@@ -88,6 +88,7 @@ def test_a_start_of_the_decoder_that_is_no_id(start: object, shelf: Shelf, tmp_p
         open_model(str(folder), attention="cross", target="ta").tokenize("at ate")
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("case", ["bert", "llama", "bart"])
 @pytest.mark.parametrize(
     "switches",

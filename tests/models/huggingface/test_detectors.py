@@ -94,6 +94,7 @@ def right_answer(folder: Path, picture: str, family: str) -> tuple[Any, list[dic
     ]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     ("family", "size"),
     [

@@ -24,6 +24,7 @@ RUNS = {  # a command, its options, a family → why it failed once
 }
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("command", RUNS)
 def test_a_command_runs(run: Run, shelf: Shelf, tmp_path: Path, command: str) -> None:
     name, *options, kind, head = command.split()

@@ -90,6 +90,7 @@ def eager(folder: Path, family: str, picture: str, ids: list[int] | None) -> tup
     return {"cross": out.cross_attentions, "encoder": seen.attentions}, ids
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("family", ["pix2struct", "blip", "git"])
 @pytest.mark.parametrize("target", [None, "at eat"])
 def test_words_look_at_patches_as_in_eager_attention(

@@ -371,6 +371,7 @@ def check_eager(model: Any, trace: Trace, text: str, pictures: list[Image.Image]
     return output
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("family", FAMILIES)
 def test_weights_are_those_of_eager_and_the_picture_has_its_boxes(
     family: str, tmp_path: Path, picture: str, monkeypatch: pytest.MonkeyPatch
@@ -414,6 +415,7 @@ def with_painted_middle(picture: Image.Image, token: Token) -> Image.Image:
     return painted
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("size", [(50, 37), (33, 90), (64, 64)])
 @pytest.mark.parametrize("family", [*TILED, "qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
 def test_tokens_stand_where_the_network_sees_them(
@@ -492,6 +494,7 @@ def test_learned_queries_have_no_places() -> None:
         layout.tokens()
 
 
+@pytest.mark.grid
 @pytest.mark.usefixtures("_one_network")
 @pytest.mark.parametrize("family", ["llava", "gemma3", "paligemma", "pixtral", "qwen2_vl", "llava_next", "idefics3"])
 def test_several_pictures_stand_side_by_side(
@@ -601,6 +604,7 @@ def test_names_regions_and_pixels_that_are_not_there(run: Run, tmp_path: Path, p
     assert found.code == 0 and "A and B are the same, to the last bit" in found.out
 
 
+@pytest.mark.grid
 @pytest.mark.usefixtures("_one_network")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_sources_of_one_token_are_the_effects_of_the_same_regions(
@@ -681,6 +685,7 @@ def test_an_answer_is_not_seen_by_the_prompt(
             attnctl.sources("Is it?", folder, answer="y", image=picture)
 
 
+@pytest.mark.grid
 @pytest.mark.usefixtures("_one_network")
 @pytest.mark.parametrize("size", [(33, 90), (300, 200), (64, 64)])
 @pytest.mark.parametrize("family", PADDED)

@@ -43,6 +43,7 @@ REFUSES = {
 }
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", [*EXACTLY, *REFUSES])
 def test_what_is_shown_is_what_the_model_does(name: str) -> None:
     found = list(verdicts(Family(*name.rsplit(" ", 1)), MODES))

@@ -47,6 +47,7 @@ def on_two_threads(measure: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) 
     return measured
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("how", ["zero", "mean"])
 @pytest.mark.parametrize("case", ["llama", "gpt2", "bert", "qwen3_next causal", "albert, one layer shared"])
 def test_effects_are_those_of_one_thread(case: str, how: str, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:

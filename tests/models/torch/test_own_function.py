@@ -228,6 +228,7 @@ ARGUMENTS = {
 }
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("model", [TINY, "mine.py:with_function"])
 @pytest.mark.parametrize(("command", "first", "second"), TABLE)
 def test_the_table_of_commands(run: Run, command: str, first: str, second: str, model: str) -> None:

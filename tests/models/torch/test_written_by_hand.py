@@ -24,6 +24,7 @@ def built(kind: type[Written]) -> Written:
     return kind().eval()
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("kind", [*MODELS, *STRANGERS, *LESS_USUAL])
 @pytest.mark.parametrize("mode", ["eval", "train"])
 def test_weights_are_those_of_an_explicit_softmax(kind: type[Written], mode: str) -> None:
@@ -36,6 +37,7 @@ def test_weights_are_those_of_an_explicit_softmax(kind: type[Written], mode: str
         assert (call.weights - expected).abs().max() < EXACT
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("kind", [*MODELS, *STRANGERS, *LESS_USUAL])
 def test_capture_changes_nothing(kind: type[Written]) -> None:
     model = built(kind).train()

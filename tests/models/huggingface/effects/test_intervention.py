@@ -194,6 +194,7 @@ NESTED: list[list[tuple[list[tuple[int, int]], list[int] | None]]] = [
 ]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("cuts", NESTED)
 @pytest.mark.parametrize("case", ["llama", "bert", "t5, bias"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])  # in which two lowest numbers overflow
@@ -263,6 +264,7 @@ def test_composes_with_capture_and_itself_and_is_restored_after_an_exception() -
     assert model.config._attn_implementation == "sdpa"
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("case", CASES)
 def test_a_replay_from_the_middle_equals_the_whole_forward(case: str) -> None:
     model, given = zoo.build(case), zoo.inputs(case)
