@@ -88,11 +88,17 @@ def one_thread(needed: bool = True) -> Iterator[None]:
 
 def blocks_at_once(work: Callable[[Block], Result], blocks: Iterable[Block], array: Array) -> Iterator[Result]:
     """Yield what `work` returns for each block, in order; two at once if `array` is torch's on the CPU."""
-    if isinstance(array, np.ndarray) or str(getattr(array, "device", "")) != "cpu":
-        return map(work, blocks)
+    on_cpu = not isinstance(array, np.ndarray) and str(getattr(array, "device", "")) == "cpu"
+    return work_at_once(work, blocks, on_cpu)
+
+
+def work_at_once(work: Callable[[Block], Result], items: Iterable[Block], at_once: bool) -> Iterator[Result]:
+    """Yield what `work` returns for each item, in order: two items at once, or one after another."""
+    if not at_once:
+        return map(work, items)
     from attnctl.runtime.two_at_once import two_at_once
 
-    return two_at_once(work, blocks)
+    return two_at_once(work, items)
 
 
 def place_array(array: Array, target: Array | str | None) -> Array:

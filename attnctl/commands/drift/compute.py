@@ -1,13 +1,17 @@
 """`attnctl.drift`: how far two checkpoints of one architecture drift apart over texts, head by head.
 
-A reads a text first. Its queries, keys and outputs stay in memory, up to KEPT_BYTES; then B reads the text, and the rows
-of both are compared a block at a time. For a longer text the two take turns: each runs again for the next layers.
+A reads a text, and its queries, keys and outputs stay in memory, up to KEPT_BYTES. B reads the text after it, or at once in
+another thread, and the rows of both are compared a block at a time. For a longer text the two take turns: each runs again
+for the next layers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from threading import Condition
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -32,8 +36,8 @@ from attnctl.layer import LayerAttention
 from attnctl.layer.computed import ComputedLayer
 from attnctl.models import opened_model
 from attnctl.readings.head_statistics import LEAST_TOKENS, SINK_MASS
-from attnctl.runtime.arrays import MEMORY, Floats, as_numpy, blocks_at_once
-from attnctl.source import TextSource
+from attnctl.runtime.arrays import MEMORY, Floats, as_numpy, blocks_at_once, work_at_once
+from attnctl.source import CallsNetwork, SharesPasses, TextSource
 from attnctl.text import counted
 from attnctl.text.tokens import Token
 from attnctl.trace import ModelInfo, StopForward
@@ -42,9 +46,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from attnctl.blockwise import Tick
-    from attnctl.models import ModelArgument
+    from attnctl.models import Model, ModelArgument
 
 ROWS = 128  # of a layer's weights that are compared at a time: they stay in the caches of a core
+AT_ONCE = 256  # tokens from which A and B run at once: with fewer, their threads mostly wait for one another
 KEPT_BYTES = 1 << 30  # of A's queries, keys, values and outputs, between its run and B's
 
 
@@ -166,6 +171,45 @@ class CosineTally:
     place: TokenPlace | None = None
 
 
+class KeptLayers:
+    """A's layers of one turn. B takes each when it has come: A runs at once in another thread, or has run before."""
+
+    def __init__(self, d_model: int) -> None:
+        self.count = 0
+        self.are_all = True  # whether A's last layer was kept, too
+        self._layers: dict[int, LayerAttention] = {}  # index → layer
+        self.is_over = False  # whether no more layers come
+        self._size, self._d_model = 0.0, d_model
+        self._changed = Condition()
+
+    @contextmanager
+    def filling(self) -> Iterator[None]:
+        """Let A run within this context: after it, no more layers come."""
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.is_over = True
+                self._changed.notify()
+
+    def keep(self, index: int, layer: LayerAttention) -> None:
+        """Keep a layer of A. Raises StopForward if it is one too many for the memory."""
+        self._size += layer.memory_bytes + 4.0 * layer.n_q * self._d_model  # and its output
+        if self.count and self._size > KEPT_BYTES:
+            self.are_all = False
+            raise StopForward
+        with self._changed:
+            self._layers[index] = layer
+            self.count += 1
+            self._changed.notify()
+
+    def take(self, index: int) -> LayerAttention | None:
+        """Wait for a layer of A, and return it; None if it does not come."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.is_over or index in self._layers)
+            return self._layers.pop(index, None)
+
+
 class DriftTally:
     """What was measured so far, over all texts."""
 
@@ -194,37 +238,38 @@ class DriftTally:
         sources = [TextSource(side.model, text) for side in (self.a, self.b)]
         tokens = sources[0].tokens
         self._check_tokens(sources)
-        first, ends = 0, False
-        while not ends:
-            kept: dict[int, LayerAttention] = {}
+        first, at_once = 0, len(tokens) >= AT_ONCE and may_run_at_once(self.a.model, self.b.model)
+        take_threads = every_thread(at_once)
+        while True:
+            kept = KeptLayers(self.a.model.info.d_model or 0)
             compared: dict[int, int] = {}  # index → number of the layer
-            size, ends = 0.0, True
-
-            def keep(index: int, layer: LayerAttention) -> None:
-                nonlocal size, ends
-                size += layer.memory_bytes + 4.0 * layer.n_q * (self.a.model.info.d_model or 0)  # and its output
-                if kept and size > KEPT_BYTES:  # noqa: B023  # called within this turn alone
-                    ends = False
-                    raise StopForward
-                kept[index] = layer  # noqa: B023
 
             def compare(index: int, layer: LayerAttention) -> None:
-                if not ends and index not in kept:  # noqa: B023
+                ours = kept.take(index)  # noqa: B023  # called within this turn alone
+                if ours is None and not kept.are_all:  # noqa: B023
                     raise StopForward
-                if index not in kept:  # noqa: B023
+                if ours is None:
                     raise AttnctlError(f"{self.b.name} has more layers with attention than {self.a.name}")
-                self._add_weights(number, tokens, kept.pop(index), layer)  # noqa: B023
+                if kept.is_over:  # noqa: B023
+                    take_threads()
+                self._add_weights(number, tokens, ours, layer)
                 compared[index] = layer.layer  # noqa: B023
 
-            ours = run_side(self.a, sources[0], first, keep)
-            count = len(kept)
-            theirs = run_side(self.b, sources[1], first, compare)
-            if len(compared) < count:
+            def run(place: int) -> Forward:
+                if place:
+                    return run_side(self.b, sources[1], first, compare)  # noqa: B023
+                with kept.filling():  # noqa: B023
+                    return run_side(self.a, sources[0], first, kept.keep)  # noqa: B023
+
+            ours, theirs = work_at_once(run, (0, 1), at_once)
+            if len(compared) < kept.count:
                 raise AttnctlError(f"{self.b.name} has fewer layers with attention than {self.a.name}")
             for index, layer_number in compared.items():
                 if index in ours.outputs and index in theirs.outputs:
                     self._add_outputs(number, tokens, layer_number, ours.outputs[index], theirs.outputs[index])
-            first += count
+            if kept.are_all:
+                break
+            first += kept.count
         self._add_predictions(number, tokens, ours, theirs)
         self.notes |= dict.fromkeys((*ours.notes, *theirs.notes))
         self.texts += 1
@@ -388,6 +433,21 @@ class DriftTally:
             skipped=tuple(self.skipped),
             notes=tuple(self.notes),
         )
+
+
+def may_run_at_once(a: Model, b: Model) -> bool:
+    """Return whether two threads may run one model each: networks that are two, and keep nothing of a forward."""
+    networks = {id(model.network) for model in (a, b) if isinstance(model, CallsNetwork)}
+    return len(networks) == 2 and all(isinstance(model, SharesPasses) and model.runs_at_once() for model in (a, b))
+
+
+def every_thread(needed: bool) -> Callable[[], None]:
+    """Return a function that gives the calling thread all of torch's threads, if `needed`."""
+    if not needed:
+        return lambda: None
+    import torch
+
+    return partial(torch.set_num_threads, torch.get_num_threads())
 
 
 def float_rows(layer: LayerAttention) -> Callable[[int, int], Array]:

@@ -340,7 +340,6 @@ class Stack(TextModel):
         """Return False: a process for each core is faster."""
         return False
 
-    @property
     def runs_at_once(self) -> bool:
         """Return False: its passes are NumPy's, and short."""
         return False

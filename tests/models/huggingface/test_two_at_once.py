@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,9 +16,11 @@ from attnctl.batching.engines import LOCAL, chunks_of_items
 from attnctl.batching.items import Item
 from attnctl.batching.work import Work
 from attnctl.commands.drift import compute
+from attnctl.errors import AttnctlError
 from attnctl.formats.documents.json_documents import write_json
 from attnctl.layer.interventions import Intervention
 from attnctl.models import open_model
+from attnctl.models.huggingface import network
 from attnctl.models.huggingface.attention_interface import attention_set_to, may_run_at_once
 from attnctl.runtime import two_at_once as module
 from attnctl.source import record_trace
@@ -138,3 +142,85 @@ def test_a_drift_compared_in_blocks_is_that_of_whole_layers(shelf: Shelf, monkey
     assert write_json(on_two_threads(measure, monkeypatch), "result") == write_json(alone, "result")
     assert alone.total_variation == pytest.approx(whole.total_variation, rel=1e-6) and whole.total_variation > 0
     assert alone.kl == pytest.approx(whole.kl, rel=1e-6) and whole.kl > 0
+
+
+@pytest.fixture
+def compared_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two models run at once over a text of any length."""
+    monkeypatch.setattr(compute, "AT_ONCE", 0)
+    monkeypatch.setattr(network, "SHORT", 0)
+
+
+@pytest.mark.usefixtures("compared_at_once")
+@pytest.mark.parametrize("kept", [1, 1 << 30])
+@pytest.mark.parametrize("case", ["llama", "gpt2", "bert"])
+def test_a_drift_of_two_networks_at_once_is_that_of_one_thread(
+    case: str, kept: int, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the two take turns, layer by layer."""
+    monkeypatch.setattr(compute, "KEPT_BYTES", kept)
+    a, b = (open_model(shelf(case), dtype=dtype) for dtype in ("float32", "bfloat16"))
+    sides = set[int]()
+
+    def noted(*given: Any) -> Any:
+        sides.add(threading.get_ident())
+        return run_side(*given)
+
+    run_side = compute.run_side
+    monkeypatch.setattr(compute, "run_side", noted)
+
+    def measure() -> Any:
+        return attnctl.drift(a, b, "at eat will pizza " * 4)
+
+    alone = measure()
+    assert sides == {threading.get_ident()}
+    sides.clear()
+    assert write_json(on_two_threads(measure, monkeypatch), "result") == write_json(alone, "result")
+    assert threading.get_ident() not in sides and len(sides) >= 2
+    assert alone.total_variation > 0
+
+
+@pytest.mark.usefixtures("compared_at_once")
+@pytest.mark.parametrize("failing", ["A", "B", "comparison"])
+def test_a_failure_of_one_of_two_networks_ends_both(
+    failing: str, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B waits for the layers of A, which do not come."""
+    a, b = (open_model(shelf("llama"), dtype=dtype) for dtype in ("float32", "bfloat16"))
+
+    def fail(*_: object) -> None:
+        raise AttnctlError(f"{failing} fails")
+
+    if failing == "comparison":
+        monkeypatch.setattr(compute.DriftTally, "_add_weights", fail)
+    else:
+        layer = {"A": a, "B": b}[failing].network.model.layers[1]  # type: ignore[attr-defined]
+        layer.register_forward_pre_hook(fail)
+    with pytest.raises(AttnctlError, match=f"{failing} fails"):
+        on_two_threads(lambda: attnctl.drift(a, b, "at eat will pizza"), monkeypatch)
+
+
+@pytest.mark.usefixtures("compared_at_once")
+def test_an_interrupt_ends_two_networks(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = (open_model(shelf("llama"), dtype=dtype) for dtype in ("float32", "bfloat16"))
+    layer: Any = a.network.model.layers[1]  # type: ignore[attr-defined]
+
+    def interrupt(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        time.sleep(0.2)
+
+    layer.register_forward_pre_hook(interrupt)
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            attnctl.drift(a, b, "at eat will pizza")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert not [thread for thread in threading.enumerate() if "two at once" in thread.name]
+
+
+def test_a_network_that_is_compared_with_itself_runs_once_at_a_time(shelf: Shelf) -> None:
+    a, b = (open_model(shelf("llama")) for _ in range(2))
+    assert compute.may_run_at_once(a, b) and not compute.may_run_at_once(a, a)
+    assert not compute.may_run_at_once(*(open_model("demo") for _ in range(2)))
